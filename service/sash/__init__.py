@@ -1,0 +1,1 @@
+"""Sash: sliding-window aggregates as a service."""

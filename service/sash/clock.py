@@ -1,0 +1,45 @@
+"""Wall time, injected: `main` passes the real one, tests a manual one."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "ManualClock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Tells wall time and measures intervals."""
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the Unix epoch."""
+
+    def monotonic_s(self) -> float:
+        """Seconds from an arbitrary point, never going back."""
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ns(self) -> int:
+        return time.time_ns()
+
+    def monotonic_s(self) -> float:
+        return time.perf_counter()
+
+
+class ManualClock:
+    """Stands still until it is told to move."""
+
+    def __init__(self, now_ns: int = 0) -> None:
+        self._now_ns = now_ns
+
+    def now_ns(self) -> int:
+        return self._now_ns
+
+    def monotonic_s(self) -> float:
+        return self._now_ns / 1e9
+
+    def advance(self, nanoseconds: int) -> None:
+        """Move both clocks on."""
+        self._now_ns += nanoseconds

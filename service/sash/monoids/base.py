@@ -1,0 +1,257 @@
+"""What an aggregate is: a monoid of partials with `lift`, `combine` and `lower`.
+
+    values        v0    v1    v2    v3
+                  |     |     |     |        lift
+    partials      p0    p1    p2    p3
+                   \\   /       \\   /          combine(older, newer)
+                   p01         p23
+                      \\       /
+                        p0123                lower -> answer
+
+An aggregate is *defined* by four scalar members: `identity`, `lift`, `combine`, `lower`. Everything else in
+`Monoid` is derived from them and may be overridden with a vectorised form; `monoids.laws` checks that an
+override equals what it overrides.
+
+Shapes. A *value* is one scalar, or a tuple of scalars where the aggregate reads several columns (`reads`).
+*Values* are a tuple of one NumPy array per column read, all of one length n. A *partial* is an opaque Python
+object: a scalar where `dtypes` has one element, a tuple where it has several. *Partials* are a tuple of one
+array per element of `dtypes`. An aggregate with `dtypes == (object,)` keeps Python objects.
+
+The identity stands for "no entries". Columns of partials never hold it (every row folds at least one entry),
+so a fixed-width column needs no room for it and `identity` may be `None`.
+
+Source: the lift/combine/lower split is that of Tangwongsan, Hirzel, Schneider and Wu, "General incremental
+sliding-window aggregation", VLDB 2015; the column forms are ours.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sash.errors import InvalidArgument
+
+__all__ = ["ANY", "NUMERIC", "ORDERED", "FieldType", "Monoid", "Partial", "Partials", "Read", "Values"]
+
+FieldType = Literal["float64", "int64", "string", "bool"]
+Array = npt.NDArray[Any]
+Values = Sequence[Array]
+Partial = Any
+Partials = tuple[Array, ...]
+
+NUMERIC: tuple[FieldType, ...] = ("float64", "int64")
+ORDERED: tuple[FieldType, ...] = ("float64", "int64", "string")
+ANY: tuple[FieldType, ...] = ("float64", "int64", "string", "bool")
+
+NUMPY_TYPES: dict[FieldType, np.dtype[Any]] = {
+    "float64": np.dtype(np.float64),
+    "int64": np.dtype(np.int64),
+    "string": np.dtype(object),
+    "bool": np.dtype(np.bool_),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One column that an aggregate reads.
+
+    Args:
+        option: the key of the aggregate's spec that names the field; the option ``"time"`` is never named and
+            always reads the entry's time (int64 ticks).
+        accepts: the field types it can read.
+        default: the field it reads when the spec does not say, or None where the spec must say (a window with
+            a single field needs no ``field`` either way).
+    """
+
+    option: str
+    accepts: tuple[FieldType, ...]
+    default: str | None = None
+
+
+TIME = Read("time", ("int64",))
+
+
+class Monoid(ABC):
+    """An aggregate: an associative `combine` over partials, with `identity`, `lift` and `lower`.
+
+    Args:
+        types: the type of each column it reads, in the order of `reads`; float64 where omitted.
+
+    Subclasses take their parameters as keyword-only arguments, raise `InvalidArgument` (with `field` set to the
+    parameter's name) for bad ones, and set `dtypes`.
+    """
+
+    function: ClassVar[str]
+    """Name in specs and in the catalogue."""
+    reads: ClassVar[tuple[Read, ...]] = (Read("field", NUMERIC),)
+    commutative: ClassVar[bool] = False
+    """combine(a, b) == combine(b, a)."""
+    invertible: ClassVar[bool] = False
+    """`uncombine` is there: only Subtract-on-Evict uses it, the engine never subtracts."""
+    exact: ClassVar[bool] = True
+    """The answer does not depend on how combines are grouped (floats round, sketches approximate)."""
+
+    identity: Partial = None
+    dtypes: tuple[np.dtype[Any], ...] = (np.dtype(object),)
+
+    def __init__(self, *types: FieldType) -> None:
+        if len(types) > len(self.reads):
+            raise InvalidArgument(f"{self.function} reads {len(self.reads)} columns, not {len(types)}")
+        given = list(types)
+        for read in self.reads[len(types) :]:
+            given.append("float64" if "float64" in read.accepts else read.accepts[0])
+        for read, kind in zip(self.reads, given, strict=True):
+            if kind not in read.accepts:
+                raise InvalidArgument(
+                    f"{self.function} cannot read a {kind} column; it takes {' or '.join(read.accepts)}",
+                    field=read.option,
+                )
+        self.types: tuple[FieldType, ...] = tuple(given)
+
+    # ---------------------------------------------------------------- the definition: scalars
+
+    @abstractmethod
+    def lift(self, value: Any) -> Partial:
+        """Make the partial of one value."""
+
+    @abstractmethod
+    def combine(self, older: Partial, newer: Partial) -> Partial:
+        """Join two partials; neither argument is changed. `identity` is neutral on both sides."""
+
+    @abstractmethod
+    def lower(self, partial: Partial) -> Any:
+        """Make the answer; `lower(identity)` is the answer over no entries (None where there is none)."""
+
+    def uncombine(self, total: Partial, older: Partial) -> Partial:
+        """Return x with combine(older, x) == total; only where `invertible`."""
+        raise NotImplementedError(f"{self.function} has no inverse")
+
+    # ---------------------------------------------------------------- derived: columns of values
+
+    def reduce(self, values: Values) -> Partial:
+        """Fold all rows of `values` (n >= 0) in order."""
+        total = self.identity
+        for value in rows(values):
+            total = self.combine(total, self.lift(value))
+        return total
+
+    def reduce_segments(self, values: Values, starts: Array) -> Partials:
+        """Fold each segment of rows.
+
+        Args:
+            values: n rows.
+            starts: int64 (k,), strictly increasing, `starts[0] == 0`; segment i is
+                `starts[i] <= row < starts[i + 1]`, the last one runs to n. No segment is empty.
+
+        Returns:
+            k partials.
+        """
+        bounds = [*starts.tolist(), len(values[0])]
+        return self.pack(
+            [self.reduce([column[a:b] for column in values]) for a, b in zip(bounds, bounds[1:], strict=False)]
+        )
+
+    def lift_columns(self, values: Values) -> Partials:
+        """Lift each of n >= 1 rows."""
+        return self.pack([self.lift(value) for value in rows(values)])
+
+    def scan_suffix(self, values: Values) -> list[Partial]:
+        """Return for each row i the fold of rows i, i + 1, …, n - 1."""
+        out: list[Partial] = []
+        total = self.identity
+        for partial in reversed(self.unpack(self.lift_columns(values))):
+            total = self.combine(partial, total)
+            out.append(total)
+        out.reverse()
+        return out
+
+    # ---------------------------------------------------------------- derived: columns of partials
+
+    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
+        """Combine row by row; both sides have n >= 0 rows. Neither argument is changed."""
+        return self.pack(
+            [self.combine(a, b) for a, b in zip(self.unpack(older), self.unpack(newer), strict=True)]
+        )
+
+    def fold(self, partials: Partials) -> Partial:
+        """Fold n >= 0 partials in order."""
+        total = self.identity
+        for partial in self.unpack(partials):
+            total = self.combine(total, partial)
+        return total
+
+    def lower_columns(self, partials: Partials) -> Array:
+        """Lower row by row to an array of answers (n,), of whatever dtype fits."""
+        return object_array([self.lower(partial) for partial in self.unpack(partials)])
+
+    # ---------------------------------------------------------------- between partials and their columns
+
+    def pack(self, partials: Sequence[Partial]) -> Partials:
+        """Lay partials (none of them `identity`) out as columns."""
+        if self.dtypes == (np.dtype(object),):
+            return (object_array(partials),)
+        if len(self.dtypes) == 1:
+            return (np.array(partials, self.dtypes[0]),)
+        if not partials:
+            return tuple(np.empty(0, dtype) for dtype in self.dtypes)
+        return tuple(
+            object_array(column) if dtype.hasobject else np.array(column, dtype)
+            for column, dtype in zip(zip(*partials, strict=True), self.dtypes, strict=True)
+        )
+
+    def unpack(self, partials: Partials) -> list[Partial]:
+        """The opposite of `pack`: Python scalars, or tuples of them."""
+        if len(partials) == 1:
+            return partials[0].tolist()  # type: ignore[no-any-return]
+        return list(zip(*(column.tolist() for column in partials), strict=True))
+
+    def take(self, partials: Partials, index: int) -> Partial:
+        """Return the partial in row `index`."""
+        if len(partials) == 1:
+            return partials[0].item(index)
+        return tuple(column.item(index) for column in partials)
+
+    def put(self, partials: Partials, index: int, partial: Partial) -> None:
+        """Write `partial` to row `index`."""
+        if len(partials) == 1:
+            partials[0][index] = partial
+        else:
+            for column, item in zip(partials, partial, strict=True):
+                column[index] = item
+
+    # ---------------------------------------------------------------- bytes
+
+    def encode(self, partial: Partial) -> bytes:
+        """Write one partial (not `identity`) as bytes; little-endian columns where `dtypes` are fixed-width.
+
+        Aggregates that keep Python objects override this and `decode`.
+        """
+        return b"".join(column.tobytes() for column in self.pack([partial]))
+
+    def decode(self, data: bytes) -> Partial:
+        """The opposite of `encode`."""
+        columns, at = [], 0
+        for dtype in self.dtypes:
+            columns.append(np.frombuffer(data, dtype, 1, at))
+            at += dtype.itemsize
+        return self.unpack(tuple(columns))[0]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.types)})"
+
+
+def rows(values: Values) -> list[Any]:
+    """The rows of `values` as Python scalars, or as tuples of them where there are several columns."""
+    if len(values) == 1:
+        return values[0].tolist()  # type: ignore[no-any-return]
+    return list(zip(*(column.tolist() for column in values), strict=True))
+
+
+def object_array(items: Sequence[Any]) -> Array:
+    """A one-dimensional object array: `np.array` would open up items that are sequences."""
+    return np.fromiter(items, dtype=object, count=len(items))

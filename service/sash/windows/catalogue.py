@@ -1,0 +1,64 @@
+"""The named windows of one service."""
+
+from __future__ import annotations
+
+from sash.errors import AlreadyExists, NotFound, ResourceExhausted
+from sash.windows.spec import WindowSpec
+from sash.windows.window import Window
+
+__all__ = ["Catalogue"]
+
+
+class Catalogue:
+    """Windows by name.
+
+    Args:
+        max_windows: how many there may be.
+        max_keys: how many keys each may have.
+    """
+
+    def __init__(self, max_windows: int = 1000, max_keys: int = 10_000_000) -> None:
+        self._windows: dict[str, Window] = {}
+        self._max_windows = max_windows
+        self._max_keys = max_keys
+
+    def create(self, spec: WindowSpec) -> tuple[Window, bool]:
+        """Create a window, or find the one that has this very spec; the bool says whether it is new.
+
+        Raises:
+            AlreadyExists: a window of that name has another spec.
+            ResourceExhausted: there are `max_windows` already.
+        """
+        found = self._windows.get(spec.name)
+        if found is not None:
+            if found.spec != spec:
+                raise AlreadyExists(f"window {spec.name!r} exists with another spec", field="name")
+            return found, False
+        if len(self._windows) >= self._max_windows:
+            raise ResourceExhausted(
+                f"there are {len(self._windows)} windows already", field="name", limit=f"{self._max_windows} windows"
+            )
+        window = self._windows[spec.name] = Window(spec, self._max_keys)
+        return window, True
+
+    def find(self, name: str) -> Window:
+        """The window of that name; raises NotFound."""
+        window = self._windows.get(name)
+        if window is None:
+            raise NotFound(f"there is no window {name[:140]!r}", field="window")
+        return window
+
+    def class_of(self, name: str) -> str:
+        """What kind of window it is, for metrics: "plain", "keyed", or "none" where there is none."""
+        window = self._windows.get(name)
+        return "none" if window is None else "keyed" if window.spec.keyed else "plain"
+
+    def all(self) -> list[Window]:
+        """All windows, by name."""
+        return [self._windows[name] for name in sorted(self._windows)]
+
+    def delete(self, name: str) -> Window:
+        """Remove a window and return it; raises NotFound."""
+        window = self.find(name)
+        del self._windows[name]
+        return window

@@ -1,0 +1,255 @@
+"""A window's spec: one validated document, the same in YAML, JSON and protobuf."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from sash.errors import InvalidArgument
+from sash.monoids import catalogue
+from sash.monoids.base import FieldType, Monoid
+
+__all__ = ["AggregateSpec", "OrderPolicy", "SlidePolicy", "TimeUnit", "WindowSpec", "parse_duration"]
+
+TimeUnit = Literal["ns", "us", "ms", "s", "none"]
+
+MAX_FIELDS = 64
+MAX_AGGREGATES = 64
+MAX_KEY_BYTES = 512
+TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d|w)")
+_NANOSECONDS = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 86400 * 10**9,
+    "w": 7 * 86400 * 10**9,
+}
+
+
+def parse_duration(text: str | int, unit: TimeUnit, field: str) -> int:
+    """Return a duration in ticks of `unit`.
+
+    Args:
+        text: a whole number of ticks (90, "90"), or numbers with units ("5m", "1h30m", "250ms"), which a window
+            of logical time (`none`) does not take.
+        field: what to call it in an error.
+
+    Raises:
+        InvalidArgument: no duration, not positive, not a whole number of ticks, or 2^63 ticks and more.
+    """
+    plain = str(text).strip()
+    if re.fullmatch(r"\d{1,30}", plain):
+        ticks = int(plain)
+    else:
+        parts = _DURATION.findall(plain) if len(plain) <= 64 else []
+        if not parts or "".join(number + suffix for number, suffix in parts) != plain:
+            raise InvalidArgument(
+                f"{field} {plain[:80]!r} is not a duration; write ticks (90) or units (5m, 1h30m, 250ms)",
+                field=field,
+            )
+        if unit == "none":
+            raise InvalidArgument(f"{field} {plain!r} has a unit, but the window counts logical ticks", field=field)
+        nanoseconds, per_tick = 0, _NANOSECONDS[unit]
+        for number, suffix in parts:
+            whole, _, fraction = number.partition(".")
+            scale = _NANOSECONDS[suffix]
+            scaled = int(fraction or "0") * scale
+            if scaled % 10 ** len(fraction):
+                raise InvalidArgument(f"{field} {plain!r} is not a whole number of nanoseconds", field=field)
+            nanoseconds += int(whole) * scale + scaled // 10 ** len(fraction)
+        if nanoseconds % per_tick:
+            raise InvalidArgument(f"{field} {plain!r} is not a whole number of ticks ({unit})", field=field)
+        ticks = nanoseconds // per_tick
+    if not 1 <= ticks <= TICK_MAX:
+        raise InvalidArgument(f"{field} {plain!r} is out of range", field=field, limit="1 to 2^63 - 1 ticks")
+    return ticks
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def _ticks_or_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class SlidePolicy(_Document):
+    """Which oldest entries leave, after each write: any of the conditions that are set."""
+
+    max_count: int | None = Field(None, ge=1, le=2**62, description="Keep the newest `max_count` entries of a key.")
+    max_age: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
+        None,
+        description="Keep entries with time > newest - max_age, of a key: a duration such as 6h, or ticks.",
+    )
+
+
+class OrderPolicy(_Document):
+    """What becomes of entries that do not come in order of time."""
+
+    late: Literal["drop", "reject"] = Field(
+        "drop",
+        description="Late entries are dropped and counted, or the whole write that has one is rejected.",
+    )
+
+
+class AggregateSpec(_Document):
+    """One aggregate: a function, the fields it reads, and its parameters (any further keys)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    function: str
+    field: str | None = None
+    returns: str | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The keys that are the function's own."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class WindowSpec(_Document):
+    """A window's spec. See the README for one in YAML."""
+
+    name: str
+    time_unit: TimeUnit = "us"
+    keyed: bool = False
+    fields: dict[str, FieldType] = Field({"value": "float64"}, max_length=MAX_FIELDS)
+    aggregates: dict[str, AggregateSpec] = Field(min_length=1, max_length=MAX_AGGREGATES)
+    slide: SlidePolicy = SlidePolicy()
+    order: OrderPolicy = OrderPolicy()
+
+    @classmethod
+    def parse(cls, document: object) -> WindowSpec:
+        """Validate a document (a mapping, as JSON or YAML gives it).
+
+        Raises:
+            InvalidArgument: the first thing that is wrong, with its path in `field`.
+        """
+        if not isinstance(document, Mapping):
+            raise InvalidArgument("a spec is a mapping of its fields", field="spec")
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            cause = first.get("ctx", {}).get("error")
+            if isinstance(cause, _Refused):
+                raise cause.error from None
+            path = ".".join(str(part) for part in first["loc"]) or "spec"
+            raise InvalidArgument(f"{path}: {first['msg']}", field=path) from None
+
+    @classmethod
+    def from_yaml(cls, text: str) -> WindowSpec:
+        """Validate a YAML (or JSON) text; raises as `parse`."""
+        try:
+            document = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise InvalidArgument(f"the spec is not YAML: {error}", field="spec") from None
+        return cls.parse(document)
+
+    def document(self) -> dict[str, Any]:
+        """The spec as plain JSON values, defaults left out where nothing was said."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    @property
+    def max_age_ticks(self) -> int | None:
+        """`slide.max_age` in ticks."""
+        age = self.slide.max_age
+        return None if age is None else parse_duration(age, self.time_unit, "slide.max_age")
+
+    def monoids(self) -> dict[str, tuple[Monoid, tuple[str, ...]]]:
+        """Build each aggregate: name -> (monoid, the columns it reads: field names, or "time").
+
+        Raises:
+            InvalidArgument: an unknown function, field or parameter, or a field of the wrong type.
+        """
+        return {name: self._monoid(f"aggregates.{name}", spec) for name, spec in self.aggregates.items()}
+
+    def _monoid(self, path: str, spec: AggregateSpec) -> tuple[Monoid, tuple[str, ...]]:
+        known = catalogue()
+        if spec.function not in known:
+            raise InvalidArgument(
+                f"{path}: unknown function {spec.function!r}; known are {', '.join(sorted(known))}",
+                field=f"{path}.function",
+            )
+        cls = known[spec.function]
+        columns, options = [], {read.option for read in cls.reads}
+        for option in ("field", "returns"):
+            if getattr(spec, option) is not None and option not in options:
+                raise InvalidArgument(f"{path}: {spec.function} takes no {option!r}", field=f"{path}.{option}")
+        for read in cls.reads:
+            column = "time" if read.option == "time" else getattr(spec, read.option) or read.default
+            if column is None and len(self.fields) == 1:
+                column = next(iter(self.fields))
+            if column is None:
+                raise InvalidArgument(f"{path}: say which {read.option}", field=f"{path}.{read.option}")
+            if column != "time" and column not in self.fields:
+                raise InvalidArgument(
+                    f"{path}: no field {column!r}; the window has {', '.join(self.fields)}",
+                    field=f"{path}.{read.option}",
+                )
+            columns.append(column)
+        accepted = [
+            name
+            for name, parameter in inspect.signature(cls.__init__).parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        ]
+        for name in spec.parameters:
+            if name not in accepted:
+                takes = f"takes {', '.join(accepted)}" if accepted else "takes no parameters"
+                raise InvalidArgument(f"{path}: {spec.function} {takes}, not {name!r}", field=f"{path}.{name}")
+        types = ["int64" if column == "time" else self.fields[column] for column in columns]
+        try:
+            return cls(*types, **spec.parameters), tuple(columns)
+        except InvalidArgument as error:
+            raise InvalidArgument(
+                f"{path}: {error.message}", field=f"{path}.{error.field or 'function'}", limit=error.limit
+            ) from None
+        except TypeError as error:
+            raise InvalidArgument(f"{path}: {error}", field=path) from None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        try:
+            _check_name(self.name, "name")
+            for group in ("fields", "aggregates"):
+                for name in getattr(self, group):
+                    _check_name(name, f"{group}.{name}" if len(name) <= 128 else group)
+            if not self.fields:
+                raise InvalidArgument("a window needs at least one field", field="fields")
+            for reserved in {"time", "key"} & set(self.fields):
+                raise InvalidArgument(
+                    f"{reserved!r} is every entry's own; name the field otherwise", field=f"fields.{reserved}"
+                )
+            _ = self.max_age_ticks
+            self.monoids()
+        except InvalidArgument as error:
+            raise _Refused(error) from error
+        return self
+
+
+class _Refused(ValueError):
+    """Carries an `InvalidArgument` through pydantic, which keeps only ValueErrors."""
+
+    def __init__(self, error: InvalidArgument) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def _check_name(name: str, path: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{path}: {name[:140]!r} is not a name",
+            field=path,
+            limit="1 to 128 letters, digits, '_', '-' and '.', not starting with a digit, '-' or '.'",
+        )
