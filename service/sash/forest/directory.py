@@ -21,6 +21,22 @@ from sash.monoids.base import Array
 __all__ = ["Directory"]
 
 
+class _Slab:
+    """Many whole blocks that came as one bulk: cut into blocks one by one, when somebody asks for them."""
+
+    __slots__ = ("_block", "_columns", "_position", "_start")
+
+    def __init__(self, columns: Sequence[Array], start: int, block: int, position: int) -> None:
+        self._columns = columns
+        self._start = start
+        self._block = block
+        self._position = position
+
+    def cut(self, position: int) -> Block:
+        start = self._start + (position - self._position) * self._block
+        return Block([column[start : start + self._block] for column in self._columns], self._block)
+
+
 class Directory:
     """The sealed blocks head..tail with the times of their first and last entries."""
 
@@ -31,7 +47,7 @@ class Directory:
         self.tail = 0
         self._base = 0  # position of _blocks[0] and of row 0
         self._swept = 0  # positions below have been freed
-        self._blocks: list[Block | None] = []
+        self._blocks: list[Block | _Slab | None] = []
         self._first: Array = np.empty(4, np.int64)
         self._last: Array = np.empty(4, np.int64)
 
@@ -51,18 +67,26 @@ class Directory:
         self._last[row : row + k] = last
         self.tail += k
 
+    def extend_whole(self, columns: Sequence[Array], start: int, k: int, block: int) -> None:
+        """Add k blocks of `block` rows each, from row `start` of sorted columns on."""
+        row, stop = self._reserve(k), start + k * block
+        self._blocks.extend([_Slab(columns, start, block, self.tail)] * k)
+        self._first[row : row + k] = columns[0][start:stop:block]
+        self._last[row : row + k] = columns[0][start + block - 1 : stop : block]
+        self.tail += k
+
     def advance(self, head: int) -> None:
         """Drop the blocks before `head`."""
         assert self.head <= head <= self.tail
         self.head = head
 
-    def sweep(self, most: int) -> int:
-        """Free up to `most` dropped blocks; return how many are left to free."""
-        stop = min(self.head, self._swept + most)
-        for position in range(self._swept, stop):
-            self._blocks[position - self._base] = None
-        self._swept = stop
-        return self.head - stop
+    def sweep(self, most: int) -> bool:
+        """Free up to `most` dropped blocks; return whether there are more."""
+        start, stop = self._swept, min(self.head, self._swept + most)
+        if start < stop:
+            self._blocks[start - self._base : stop - self._base] = [None] * (stop - start)
+            self._swept = stop
+        return stop < self.head
 
     def truncate(self, position: int) -> None:
         """Forget the blocks from `position` on, to add others in their place."""
@@ -83,8 +107,11 @@ class Directory:
 
     def unsettled(self, position: int) -> Block:
         """The block at `position` as it is."""
-        block = self._blocks[position - self._base]
-        assert block is not None
+        row = position - self._base
+        block = self._blocks[row]
+        if type(block) is _Slab:
+            block = self._blocks[row] = block.cut(position)
+        assert type(block) is Block
         return block
 
     def first(self, position: int) -> int:

@@ -10,7 +10,6 @@ which is Two-Stacks Lite.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -111,7 +110,7 @@ class Tail(Block):
         self.refold()
 
     def fold(self, start: int) -> list[Partial]:
-        """Fold the rows from `start` on."""
+        """Fold the rows from `start` on; the list is the tail's own."""
         if self._running is None or self._start != start:
             self._running = list(self._layout.identities)
             self._start = self._folded = start
@@ -121,9 +120,6 @@ class Tail(Block):
                 self._running = layout.combine(self._running, layout.reduce(self.columns, self._folded, rows))
             else:
                 for row in range(self._folded, rows):
-                    self._running = layout.combine(self._running, layout.lift(self._row(row)))
+                    layout.extend(self._running, self.columns, row)
             self._folded = rows
         return self._running
-
-    def _row(self, row: int) -> list[Any]:
-        return [column.item(row) for column in self.columns]

@@ -76,7 +76,7 @@ class Forest:
         self._layout = layout
         self._directory = Directory()
         self._levels = Levels(layout.monoids)
-        self._middle = Middle(self._levels, layout.monoids)
+        self._middle = Middle(self._levels, layout)
         self._head = Head(layout)
         self._tail = Tail(layout)
         self._skip = 0  # evicted rows at the front of the first block
@@ -196,13 +196,8 @@ class Forest:
             directory.append(Block(columns, block), columns[0].item(0), columns[0].item(block - 1))
             self._levels.append(block, layout.reduce(columns, 0, block))
         else:
-            stop = start + k * block
-            directory.extend(
-                [Block([column[a : a + block] for column in rows], block) for a in range(start, stop, block)],
-                rows[0][start:stop:block],
-                rows[0][start + block - 1 : stop : block],
-            )
-            starts = np.arange(0, k * block, block)
+            directory.extend_whole(rows, start, k, block)
+            starts, stop = np.arange(0, k * block, block), start + k * block
             self._levels.extend(
                 np.full(k, block),
                 [
@@ -386,8 +381,12 @@ class Forest:
         self._len -= count
         skip = self._skip + count
         position = self._directory.head
-        if self._has_blocks() and skip >= self._directory.unsettled(position).rows:
-            position, skip = self._levels.seek_count(position, skip)
+        if self._has_blocks():
+            rows = self._levels.rows(position)
+            if skip == rows:
+                position, skip = position + 1, 0
+            elif skip > rows:
+                position, skip = self._levels.seek_count(position, skip)
         self._cut(position, skip)
         return count
 
@@ -434,7 +433,7 @@ class Forest:
 
     def sweep(self, blocks: int = 256) -> bool:
         """Free the memory of up to `blocks` evicted blocks; return whether there are more."""
-        return self._directory.sweep(blocks) > 0
+        return self._directory.sweep(blocks)
 
     # ---------------------------------------------------------------- reading
 

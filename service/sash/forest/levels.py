@@ -8,7 +8,7 @@
 Positions only grow; a node exists once its last block is sealed, and dies when `head` passes its first one.
 A level is a growing array per partial column; dead rows at its front go when it runs out of room.
 
-Append: amortised O(1) combines.  Fold of a range: O(log n).  Update of a block: O(log n).  Advance: O(1).
+Append: amortised O(1) combines, paid when nodes are next read.  Fold of a range: O(log n).  Update of a block: O(log n).  Advance: O(1).
 Space: 2 n partials for n blocks.
 Source: Villalba, Berral, Carrera, "Constant-Time Sliding Window Framework with Reduced Memory Footprint and
 Efficient Bulk Evictions", TPDS 2019.  Differs: (a) level 0 holds a block of entries, not one; (b) nodes are
@@ -30,6 +30,8 @@ from sash.monoids.base import Array
 __all__ = ["Levels"]
 
 _FIRST_ROWS = 4
+_ONE_BY_ONE = 3
+"""Up to so many new blocks are carried up one by one: a vectorised pass over all levels costs as much."""
 
 
 class _Level:
@@ -78,11 +80,12 @@ class Levels:
         monoids: one per slot. Every node also has its count of entries.
     """
 
-    __slots__ = ("_levels", "_monoids", "head", "tail")
+    __slots__ = ("_done", "_levels", "_monoids", "head", "tail")
 
     def __init__(self, monoids: Sequence[Monoid]) -> None:
         self._monoids = monoids
         self._levels = [_Level(monoids)]
+        self._done = 0  # pairs are complete for the blocks before; the rest is caught up when somebody reads nodes
         self.head = 0
         """Position of the oldest block."""
         self.tail = 0
@@ -91,21 +94,15 @@ class Levels:
     # ---------------------------------------------------------------- growing and shrinking
 
     def append(self, count: int, partials: Sequence[Partial]) -> None:
-        """Add one block's count and partials, and every pair that it completes."""
-        position = self.tail
+        """Add one block's count and partials."""
         level = self._levels[0]
         row = level.reserve(1, self.head)
         level.counts[row] = count
-        for monoid, columns, partial in zip(self._monoids, level.columns, partials, strict=True):
-            monoid.put(columns, row, partial)
-        self.tail = position + 1
-        i = 0
-        while position & 1:  # node `position` of level i completes the pair of its parent
-            position >>= 1
-            i += 1
-            parent = self._start(i, position)
-            if parent is not None:
-                self._combine_pair(self._levels[i - 1], parent, position)
+        slot = 0
+        for monoid in self._monoids:
+            monoid.put(level.columns[slot], row, partials[slot])
+            slot += 1
+        self.tail += 1
 
     def extend(self, counts: Array, columns: Sequence[Partials]) -> None:
         """Add k >= 1 blocks: int64 counts (k,) and, per slot, k partials."""
@@ -116,8 +113,7 @@ class Levels:
         for mine, theirs in zip(level.columns, columns, strict=True):
             for to, source in zip(mine, theirs, strict=True):
                 to[row : row + k] = source
-        first, self.tail = self.tail, self.tail + k
-        self._complete(first)
+        self.tail += k
 
     def advance(self, head: int) -> None:
         """Drop the blocks before `head`."""
@@ -128,14 +124,16 @@ class Levels:
         """Drop the blocks from `position` on, to add others in their place."""
         assert self.head <= position <= self.tail
         self.tail = position
+        self._done = min(self._done, position)
         for i, level in enumerate(self._levels):
-            end = position >> i
+            end = (position if i == 0 else self._done) >> i
             level.size = max(end - level.base, 0)
             if level.base > end:
                 level.base = end
 
     def update(self, position: int, count: int, partials: Sequence[Partial]) -> None:
         """Replace one block's count and partials, and its ancestors'."""
+        self._catch_up()
         level = self._levels[0]
         row = position - level.base
         level.counts[row] = count
@@ -157,6 +155,7 @@ class Levels:
             counts: int64 (k,), entries that are added to each.
             newcomers: per slot, k partials.
         """
+        self._catch_up()
         for i, level in enumerate(self._levels):
             if i:
                 parents = positions >> 1
@@ -183,6 +182,8 @@ class Levels:
 
     def cover(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The fewest nodes (level, index) that together are the blocks start..stop, oldest first."""
+        if stop > self._done:
+            self._catch_up()
         left, right, i = [], [], 0
         while start < stop:
             if start & 1:
@@ -201,7 +202,24 @@ class Levels:
         """The partials of node (i, index), one per slot."""
         level = self._levels[i]
         row = index - level.base
-        return [monoid.take(columns, row) for monoid, columns in zip(self._monoids, level.columns, strict=True)]
+        out, slot = [], 0
+        for monoid in self._monoids:
+            out.append(monoid.take(level.columns[slot], row))
+            slot += 1
+        return out
+
+    def leaves(self, start: int, stop: int) -> list[list[Partial]]:
+        """The partials of each block of start..stop, one per slot."""
+        if stop - start == 1:
+            return [self.node(0, start)]
+        _, columns = self.blocks(start, stop)
+        slots = [monoid.unpack(partials) for monoid, partials in zip(self._monoids, columns, strict=True)]
+        return [list(partials) for partials in zip(*slots, strict=True)] if slots else [[]] * (stop - start)
+
+    def rows(self, position: int) -> int:
+        """Entries in one block."""
+        level = self._levels[0]
+        return level.counts.item(position - level.base)  # type: ignore[no-any-return]
 
     def count(self, start: int, stop: int) -> int:
         """Entries in the blocks start..stop."""
@@ -236,6 +254,7 @@ class Levels:
                 behind the node, and the next question is about that. It must be monotone: what fits as a whole
                 fits in part.
         """
+        self._catch_up()
         position, i, climbing = start, 0, True
         while True:
             while climbing and position & ((2 << i) - 1) == 0 and self._complete_node(i + 1, position >> (i + 1)):
@@ -262,6 +281,25 @@ class Levels:
         return self.seek(start, fits), entries
 
     # ---------------------------------------------------------------- pairs
+
+    def _catch_up(self) -> None:
+        """Write the nodes that new blocks complete."""
+        first, self._done = self._done, self.tail
+        if self.tail - first > _ONE_BY_ONE:
+            self._complete(first)
+        else:
+            for position in range(first, self.tail):
+                self._carry(position)
+
+    def _carry(self, position: int) -> None:
+        """Write the nodes that block `position` completes."""
+        i = 0
+        while position & 1:  # node `position` of level i completes the pair of its parent
+            position >>= 1
+            i += 1
+            parent = self._start(i, position)
+            if parent is not None:
+                self._combine_pair(self._levels[i - 1], parent, position)
 
     def _complete_node(self, i: int, index: int) -> bool:
         return i < len(self._levels) and index << i >= self.head and (index + 1) << i <= self.tail
@@ -320,6 +358,7 @@ class Levels:
 
     def check_invariants(self, same: Callable[[Monoid, Partial, Partial], bool]) -> None:
         """Raise AssertionError naming the first invariant that does not hold; `same` compares two partials."""
+        self._catch_up()
         for i, level in enumerate(self._levels):
             if i and self.tail >> i == 0 and level.size == 0:
                 continue
