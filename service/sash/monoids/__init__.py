@@ -7,13 +7,57 @@ from importlib.metadata import entry_points
 
 from sash.monoids.base import FieldType, Monoid, Partial, Partials, Read, Values
 from sash.monoids.counting import Count, Sum
-
-__all__ = ["Count", "FieldType", "Monoid", "Partial", "Partials", "Read", "Sum", "Values", "catalogue"]
+from sash.monoids.extremes import ArgMax, ArgMin, Max, MaxCount, Min, MinCount, Range
+from sash.monoids.means import GeometricMean, Mean
+from sash.monoids.moments import (
+    Kurtosis,
+    RelativeVariation,
+    Skewness,
+    StdDev,
+    StdDevPopulation,
+    Variance,
+    VariancePopulation,
+)
+from sash.monoids.order import Collect, CollectDistinct, First, Last
 
 ENTRY_POINT = "sash.aggregates"
 """The entry point group under which packages add aggregates of their own: name -> a `Monoid` class."""
 
-BUILT_IN: tuple[type[Monoid], ...] = (Count, Sum)
+BUILT_IN: tuple[type[Monoid], ...] = (
+    Count,
+    Sum,
+    Mean,
+    GeometricMean,
+    Min,
+    Max,
+    MinCount,
+    MaxCount,
+    ArgMin,
+    ArgMax,
+    Range,
+    Variance,
+    VariancePopulation,
+    StdDev,
+    StdDevPopulation,
+    RelativeVariation,
+    Skewness,
+    Kurtosis,
+    First,
+    Last,
+    Collect,
+    CollectDistinct,
+)
+
+__all__ = [
+    "FieldType",
+    "Monoid",
+    "Partial",
+    "Partials",
+    "Read",
+    "Values",
+    "catalogue",
+    *(monoid.__name__ for monoid in BUILT_IN),
+]
 
 
 @cache

@@ -10,7 +10,27 @@
 
 An aggregate is *defined* by four scalar members: `identity`, `lift`, `combine`, `lower`. Everything else in
 `Monoid` is derived from them and may be overridden with a vectorised form; `monoids.laws` checks that an
-override equals what it overrides.
+override equals what it overrides. The smallest aggregate that is of use:
+
+>>> class AnyTrue(Monoid):
+...     function = "any_true"
+...     reads = (Read("field", ("bool",)),)
+...     commutative = True
+...     answer = bool
+...     identity = False
+...     dtypes = (np.dtype(np.bool_),)
+...
+...     def lift(self, value):
+...         return value
+...
+...     def combine(self, older, newer):
+...         return older or newer
+...
+...     def lower(self, partial):
+...         return partial
+>>> any_true = AnyTrue()
+>>> any_true.lower(any_true.reduce([np.array([False, True, False])]))
+True
 
 Shapes. A *value* is one scalar, or a tuple of scalars where the aggregate reads several columns (`reads`).
 *Values* are a tuple of one NumPy array per column read, all of one length n. A *partial* is an opaque Python
@@ -26,9 +46,11 @@ sliding-window aggregation", VLDB 2015; the column forms are ours.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -56,6 +78,9 @@ NUMPY_TYPES: dict[FieldType, np.dtype[Any]] = {
 }
 
 
+PYTHON_TYPES: dict[FieldType, type] = {"float64": float, "int64": int, "string": str, "bool": bool}
+
+
 @dataclass(frozen=True, slots=True)
 class Read:
     """One column that an aggregate reads.
@@ -74,6 +99,8 @@ class Read:
 
 
 TIME = Read("time", ("int64",))
+FEW = 16
+"""Up to so many partials are folded one by one: below, a vectorised halving costs more than it saves."""
 
 
 class Monoid(ABC):
@@ -89,12 +116,15 @@ class Monoid(ABC):
     function: ClassVar[str]
     """Name in specs and in the catalogue."""
     reads: ClassVar[tuple[Read, ...]] = (Read("field", NUMERIC),)
-    commutative: ClassVar[bool] = False
+    commutative: bool = False
     """combine(a, b) == combine(b, a)."""
-    invertible: ClassVar[bool] = False
+    invertible: bool = False
     """`uncombine` is there: only Subtract-on-Evict uses it, the engine never subtracts."""
-    exact: ClassVar[bool] = True
+    exact: bool = True
     """The answer does not depend on how combines are grouped (floats round, sketches approximate)."""
+    answer: type = float
+    """What `lower` returns: float, int, str, bool, list, dict or bytes (and None where there is no answer).
+    Lists and dicts hold the same. Some aggregates set it per instance, by the type of the field."""
 
     identity: Partial = None
     dtypes: tuple[np.dtype[Any], ...] = (np.dtype(object),)
@@ -103,8 +133,7 @@ class Monoid(ABC):
         if len(types) > len(self.reads):
             raise InvalidArgument(f"{self.function} reads {len(self.reads)} columns, not {len(types)}")
         given = list(types)
-        for read in self.reads[len(types) :]:
-            given.append("float64" if "float64" in read.accepts else read.accepts[0])
+        given += [preferred(read) for read in self.reads[len(types) :]]
         for read, kind in zip(self.reads, given, strict=True):
             if kind not in read.accepts:
                 raise InvalidArgument(
@@ -152,16 +181,26 @@ class Monoid(ABC):
             k partials.
         """
         bounds = [*starts.tolist(), len(values[0])]
-        return self.pack(
-            [self.reduce([column[a:b] for column in values]) for a, b in zip(bounds, bounds[1:], strict=False)]
-        )
+        return self.pack([self.reduce([column[a:b] for column in values]) for a, b in pairwise(bounds)])
 
     def lift_columns(self, values: Values) -> Partials:
-        """Lift each of n >= 1 rows."""
+        """Lift each of n >= 1 rows. The columns may be the very arrays of `values`: not to be written to."""
         return self.pack([self.lift(value) for value in rows(values)])
 
-    def scan_suffix(self, values: Values) -> list[Partial]:
-        """Return for each row i the fold of rows i, i + 1, …, n - 1."""
+    def scan_suffix(self, values: Values) -> Sequence[Partial]:
+        """Return for each of n >= 1 rows i the fold of rows i, i + 1, …, n - 1.
+
+        Where `combine_columns` is vectorised, by doubling: after pass j, row i folds the 2^j rows from i on.
+        """
+        if self._vectorised():
+            columns, step, n = self.lift_columns(values), 1, len(values[0])
+            while step < n:
+                longer = self.combine_columns(
+                    tuple(column[:-step] for column in columns), tuple(column[step:] for column in columns)
+                )
+                columns = tuple(np.concatenate((a, b[n - step :])) for a, b in zip(longer, columns, strict=True))
+                step *= 2
+            return self.unpack(columns)
         out: list[Partial] = []
         total = self.identity
         for partial in reversed(self.unpack(self.lift_columns(values))):
@@ -174,12 +213,17 @@ class Monoid(ABC):
 
     def combine_columns(self, older: Partials, newer: Partials) -> Partials:
         """Combine row by row; both sides have n >= 0 rows. Neither argument is changed."""
-        return self.pack(
-            [self.combine(a, b) for a, b in zip(self.unpack(older), self.unpack(newer), strict=True)]
-        )
+        return self.pack([self.combine(a, b) for a, b in zip(self.unpack(older), self.unpack(newer), strict=True)])
 
     def fold(self, partials: Partials) -> Partial:
-        """Fold n >= 0 partials in order."""
+        """Fold n >= 0 partials in order; where `combine_columns` is vectorised, pairwise while they are many."""
+        while len(partials[0]) > FEW and self._vectorised():
+            even = len(partials[0]) & ~1
+            pairs = self.combine_columns(
+                tuple(column[0:even:2] for column in partials), tuple(column[1:even:2] for column in partials)
+            )
+            odd = tuple(column[even:] for column in partials)
+            partials = tuple(np.concatenate(both) for both in zip(pairs, odd, strict=True))
         total = self.identity
         for partial in self.unpack(partials):
             total = self.combine(total, partial)
@@ -188,6 +232,10 @@ class Monoid(ABC):
     def lower_columns(self, partials: Partials) -> Array:
         """Lower row by row to an array of answers (n,), of whatever dtype fits."""
         return object_array([self.lower(partial) for partial in self.unpack(partials)])
+
+    def _vectorised(self) -> bool:
+        own = type(self).combine_columns is not Monoid.combine_columns
+        return own and not any(dtype.hasobject for dtype in self.dtypes)
 
     # ---------------------------------------------------------------- between partials and their columns
 
@@ -227,22 +275,47 @@ class Monoid(ABC):
     # ---------------------------------------------------------------- bytes
 
     def encode(self, partial: Partial) -> bytes:
-        """Write one partial (not `identity`) as bytes; little-endian columns where `dtypes` are fixed-width.
+        """Write one partial (not `identity`) as bytes.
 
-        Aggregates that keep Python objects override this and `decode`.
+        Fixed-width `dtypes` are written one after the other, little-endian; partials of Python numbers, strings
+        and lists or tuples of them as JSON (with NaN and Infinity). Other partials need an override.
         """
-        return b"".join(column.tobytes() for column in self.pack([partial]))
+        if any(dtype.hasobject for dtype in self.dtypes):
+            return json.dumps(partial, separators=(",", ":")).encode()
+        parts = (partial,) if len(self.dtypes) == 1 else partial
+        return b"".join(
+            np.array([part], dtype.newbyteorder("<")).tobytes() for part, dtype in zip(parts, self.dtypes, strict=True)
+        )
 
     def decode(self, data: bytes) -> Partial:
-        """The opposite of `encode`."""
-        columns, at = [], 0
-        for dtype in self.dtypes:
-            columns.append(np.frombuffer(data, dtype, 1, at))
-            at += dtype.itemsize
-        return self.unpack(tuple(columns))[0]
+        """The opposite of `encode`.
+
+        Raises:
+            InvalidArgument: `data` is not what `encode` writes.
+        """
+        try:
+            if any(dtype.hasobject for dtype in self.dtypes):
+                return tuples(json.loads(data))
+            dtype = np.dtype([(f"f{i}", part.newbyteorder("<")) for i, part in enumerate(self.dtypes)])
+            (row,) = np.frombuffer(data, dtype).tolist()
+        except ValueError as error:
+            raise InvalidArgument(f"not a partial of {self.function}: {error}") from None
+        return row[0] if len(self.dtypes) == 1 else row
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.types)})"
+
+
+def preferred(read: Read) -> FieldType:
+    """The type a column is taken to have where nobody says."""
+    if read.default == "time":
+        return "int64"
+    return "float64" if "float64" in read.accepts else read.accepts[0]
+
+
+def tuples(value: Any) -> Any:
+    """JSON arrays, however deep, as the tuples they were."""
+    return tuple(tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def rows(values: Values) -> list[Any]:

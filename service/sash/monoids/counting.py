@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sash.monoids.base import NUMERIC, TIME, Array, FieldType, Monoid, Partial, Partials, Read, Values
+from sash.monoids.numerics import integer_total, integer_totals, lengths, quiet, total, totals
 
 __all__ = ["Count", "Sum"]
 
 
 class Count(Monoid):
     """The number of entries.
+
+    Flags: commutative, invertible, exact.
 
     >>> from sash.monoids import Count
     >>> count = Count()
@@ -24,6 +28,7 @@ class Count(Monoid):
     reads = (TIME,)
     commutative = True
     invertible = True
+    answer = int
     identity = 0
     dtypes = (np.dtype(np.int64),)
 
@@ -43,12 +48,12 @@ class Count(Monoid):
         return len(values[0])
 
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
-        return (np.diff(starts, append=len(values[0])),)
+        return (lengths(starts, len(values[0])),)
 
     def lift_columns(self, values: Values) -> Partials:
         return (np.ones(len(values[0]), np.int64),)
 
-    def scan_suffix(self, values: Values) -> list[Partial]:
+    def scan_suffix(self, values: Values) -> Sequence[Partial]:
         return list(range(len(values[0]), 0, -1))
 
     def combine_columns(self, older: Partials, newer: Partials) -> Partials:
@@ -61,16 +66,13 @@ class Count(Monoid):
         return partials[0]
 
 
-LOW_BITS = 32
-LOW_MASK = (1 << LOW_BITS) - 1
-
-
 class Sum(Monoid):
     """The sum of a field.
 
     Over a float64 field the partial is one float64. Over an int64 field it is a Python integer, so that the
-    answer is exact and cannot overflow; columns are added in two halves of 32 bits, each of which an int64
-    holds for up to 2^31 rows.
+    answer is exact and cannot overflow; a block is summed in two halves of 32 bits.
+
+    Flags: commutative; over int64 also invertible and exact.
 
     >>> from sash.monoids import Sum
     >>> total = Sum("int64")
@@ -88,6 +90,7 @@ class Sum(Monoid):
         self.integers = self.types[0] == "int64"
         self.exact = self.integers
         self.invertible = self.integers
+        self.answer = int if self.integers else float
         self.dtypes = (np.dtype(object if self.integers else np.float64),)
 
     def lift(self, value: Any) -> Partial:
@@ -100,38 +103,34 @@ class Sum(Monoid):
         return int(partial) if self.integers else float(partial)
 
     def uncombine(self, total: Partial, older: Partial) -> Partial:
-        return total - older
+        return total - older if self.integers else super().uncombine(total, older)
 
     def reduce(self, values: Values) -> Partial:
-        (column,) = values
-        if self.integers:
-            return (int(np.add.reduce(column >> LOW_BITS)) << LOW_BITS) + int(np.add.reduce(column & LOW_MASK))
-        return float(np.add.reduce(column))
+        return integer_total(values[0]) if self.integers else total(values[0])
 
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
-        (column,) = values
-        if self.integers:
-            high = np.add.reduceat(column >> LOW_BITS, starts).astype(object)
-            return ((high << LOW_BITS) + np.add.reduceat(column & LOW_MASK, starts),)
-        return (np.add.reduceat(column, starts),)
+        return (integer_totals(values[0], starts) if self.integers else totals(values[0], starts),)
 
     def lift_columns(self, values: Values) -> Partials:
         return (values[0].astype(self.dtypes[0]),)
 
-    def scan_suffix(self, values: Values) -> list[Partial]:
+    @quiet
+    def scan_suffix(self, values: Values) -> Sequence[Partial]:
         column = values[0].astype(self.dtypes[0])
         return np.add.accumulate(column[::-1])[::-1].tolist()  # type: ignore[no-any-return]
 
+    @quiet
     def combine_columns(self, older: Partials, newer: Partials) -> Partials:
         return (older[0] + newer[0],)
 
     def fold(self, partials: Partials) -> Partial:
-        return np.add.reduce(partials[0])
+        return sum(partials[0].tolist()) if self.integers else total(partials[0])
 
     def lower_columns(self, partials: Partials) -> Array:
         return partials[0]
 
     def encode(self, partial: Partial) -> bytes:
+        """Over int64: two's complement, little-endian, as short as it can be."""
         if not self.integers:
             return super().encode(partial)
         number = int(partial)

@@ -1,0 +1,62 @@
+# Sash. `make` alone says what there is.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ROOMS := service clients tests bench loadtest
+
+# Spark: workers use the interpreter of this environment, and nothing listens beyond this machine.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
+export SPARK_LOCAL_IP := 127.0.0.1
+
+help: ## what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## install everything into .venv (and, where it may, Debian's Python venv and Java)
+
+$(STAMP): pyproject.toml constraints.txt deploy/setup.sh
+	PYTHON=$(PYTHON) VENV=$(VENV) deploy/setup.sh
+	@touch $@
+
+demo: setup ## real flights through Spark into windows, every answer compared with pandas (about two minutes)
+	$(BIN)/python -m sash_spark.demo
+
+run: setup ## serve on 127.0.0.1:7070 (gRPC) and :7071 (REST and the page)
+	$(BIN)/sash serve
+
+test: setup ## all tests: Spark in local mode and real servers included
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: setup ## format, lint, types, import contract, stub freshness
+	$(BIN)/ruff format --check $(ROOMS)
+	$(BIN)/ruff check $(ROOMS)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@rm -rf build/proto && mkdir -p build/proto && cp -r proto/sash_proto build/proto/
+	@$(MAKE) --no-print-directory proto PROTO=build/proto
+	diff -r -x __pycache__ proto/sash_proto build/proto/sash_proto && echo "stubs are fresh"
+
+format: setup ## put code into the house's format
+	$(BIN)/ruff format $(ROOMS)
+	$(BIN)/ruff check --fix $(ROOMS)
+
+bench: setup ## all benchmarks at real size, pinned to one core where they measure one
+	taskset -c 1 $(BIN)/python -m bench.engine
+	$(BIN)/python -m bench.edges
+
+load: setup ## a bounded load test with REST and gRPC users against a server of its own
+	$(BIN)/python -m loadtest
+
+PROTO := proto
+proto: setup ## make the stubs from windows.proto
+	cd $(PROTO) && $(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. \
+		--python_out=. --pyi_out=. --grpc_python_out=. sash_proto/v1/windows.proto
+
+clean: ## remove what was built and installed
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.PHONY: help setup demo run test check format bench load proto clean

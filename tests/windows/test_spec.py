@@ -1,0 +1,110 @@
+"""Specs: what is accepted, and that what is not says where and why."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
+from sash.windows.catalogue import Catalogue
+from sash.windows.spec import WindowSpec, parse_duration
+
+FULL = """
+name: departure_delay
+time_unit: us
+keyed: true
+fields: {delay: float64, carrier: string}
+aggregates:
+  flights:  {function: count}
+  mean:     {function: mean, field: delay}
+  worst:    {function: arg_max, field: delay, returns: carrier}
+slide: {max_age: 6h, max_count: 1000000}
+"""
+
+
+def test_yaml_and_the_document_are_the_same_spec():
+    spec = WindowSpec.from_yaml(FULL)
+    assert spec.max_age_ticks == 6 * 3600 * 10**6
+    assert WindowSpec.parse(spec.document()) == spec
+
+
+def test_a_window_without_fields_has_one():
+    spec = WindowSpec.parse({"name": "w", "aggregates": {"total": {"function": "sum"}}})
+    assert spec.fields == {"value": "float64"}
+    (monoid, columns) = spec.monoids()["total"]
+    assert (monoid.types, columns) == (("float64",), ("value",))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": "1st"}, "name"),
+        ({"name": "a b"}, "name"),
+        ({"name": "x" * 129}, "name"),
+        ({"name": 5}, "name"),
+        ({"time_unit": "minutes"}, "time_unit"),
+        ({"keyed": "yes"}, "keyed"),
+        ({"colour": 1}, "colour"),
+        ({"fields": {}}, "fields"),
+        ({"fields": {"x": "float"}}, "fields.x"),
+        ({"fields": {"time": "int64"}}, "fields.time"),
+        ({"fields": {"key": "int64"}}, "fields.key"),
+        ({"fields": {f"f{i}": "int64" for i in range(65)}}, "fields"),
+        ({"aggregates": {}}, "aggregates"),
+        ({"aggregates": {"a": {"function": "cuont"}}}, "aggregates.a.function"),
+        ({"aggregates": {"a": {}}}, "aggregates.a.function"),
+        ({"aggregates": {"a": {"function": "sum", "field": "z"}}}, "aggregates.a.field"),
+        ({"aggregates": {"a": {"function": "sum", "field": "s"}}, "fields": {"s": "string"}}, "aggregates.a.field"),
+        ({"aggregates": {"a": {"function": "sum"}}, "fields": {"x": "int64", "y": "int64"}}, "aggregates.a.field"),
+        ({"aggregates": {"a": {"function": "sum", "returns": "value"}}}, "aggregates.a.returns"),
+        ({"aggregates": {"a": {"function": "sum", "depth": 3}}}, "aggregates.a.depth"),
+        ({"aggregates": {"a-": {"function": "count"}, "b c": {"function": "count"}}}, "aggregates.b c"),
+        ({"slide": {"max_count": 0}}, "slide.max_count"),
+        ({"slide": {"max_count": 1.5}}, "slide.max_count"),
+        ({"slide": {"max_age": "6 hours"}}, "slide.max_age"),
+        ({"slide": {"max_age": 0}}, "slide.max_age"),
+        ({"slide": {"max_age": "5m"}, "time_unit": "none"}, "slide.max_age"),
+        ({"slide": {"max_age": "1us"}, "time_unit": "ms"}, "slide.max_age"),
+        ({"slide": {"size": 1}}, "slide.size"),
+        ({"order": {"late": "maybe"}}, "order.late"),
+    ],
+)
+def test_what_is_wrong_is_named(change, field):
+    good = {"name": "w", "aggregates": {"n": {"function": "count"}}}
+    with pytest.raises(InvalidArgument) as caught:
+        WindowSpec.parse(good | change)
+    assert caught.value.field == field
+    assert str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["- 1", "5", "name: [", "name: w: x", ""])
+def test_what_is_no_spec_is_refused(text):
+    with pytest.raises(InvalidArgument):
+        WindowSpec.from_yaml(text)
+
+
+@given(st.integers(1, 10**6), st.sampled_from([("us", 1), ("ms", 10**3), ("s", 10**6), ("m", 60 * 10**6)]))
+def test_durations_are_exact(number, unit):
+    suffix, ticks = unit
+    assert parse_duration(f"{number}{suffix}", "us", "d") == number * ticks
+    assert parse_duration(str(number), "us", "d") == number
+
+
+def test_durations_add_up():
+    assert parse_duration("1h30m", "s", "d") == 5400
+    assert parse_duration("1.5s", "ms", "d") == 1500
+    assert parse_duration("0.1ms", "us", "d") == 100
+
+
+def test_the_catalogue_creates_once():
+    catalogue = Catalogue(max_windows=1)
+    spec = WindowSpec.from_yaml(FULL)
+    window, created = catalogue.create(spec)
+    assert created
+    assert catalogue.create(WindowSpec.from_yaml(FULL)) == (window, False)
+    with pytest.raises(AlreadyExists):
+        catalogue.create(spec.model_copy(update={"keyed": False}))
+    with pytest.raises(ResourceExhausted):
+        catalogue.create(spec.model_copy(update={"name": "other"}))
+    assert catalogue.delete("departure_delay") is window
+    with pytest.raises(NotFound):
+        catalogue.find("departure_delay")
