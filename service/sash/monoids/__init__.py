@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from sash.monoids.base import FieldType, Monoid, Partial, Partials, Read, Values
+from sash.monoids.bloom import Bloom, BloomFilter
 from sash.monoids.counting import Count, Sum
 from sash.monoids.extremes import ArgMax, ArgMin, Max, MaxCount, Min, MinCount, Range
 from sash.monoids.means import GeometricMean, Mean
@@ -19,6 +20,50 @@ from sash.monoids.moments import (
     VariancePopulation,
 )
 from sash.monoids.order import Collect, CollectDistinct, First, Last
+from sash.monoids.shapes import M4, LongestIncreasingRun
+from sash.monoids.sketches import DistinctCount, FrequentItems, Quantile
+from sash.monoids.trends import Histogram, LinearSlope
+
+__all__ = [
+    "ArgMax",
+    "ArgMin",
+    "Bloom",
+    "BloomFilter",
+    "Collect",
+    "CollectDistinct",
+    "Count",
+    "DistinctCount",
+    "FieldType",
+    "First",
+    "FrequentItems",
+    "GeometricMean",
+    "Histogram",
+    "Kurtosis",
+    "Last",
+    "LinearSlope",
+    "LongestIncreasingRun",
+    "M4",
+    "Max",
+    "MaxCount",
+    "Mean",
+    "Min",
+    "MinCount",
+    "Monoid",
+    "Partial",
+    "Partials",
+    "Quantile",
+    "Range",
+    "Read",
+    "RelativeVariation",
+    "Skewness",
+    "StdDev",
+    "StdDevPopulation",
+    "Sum",
+    "Values",
+    "Variance",
+    "VariancePopulation",
+    "catalogue",
+]
 
 ENTRY_POINT = "sash.aggregates"
 """The entry point group under which packages add aggregates of their own: name -> a `Monoid` class."""
@@ -46,31 +91,48 @@ BUILT_IN: tuple[type[Monoid], ...] = (
     Last,
     Collect,
     CollectDistinct,
+    M4,
+    LongestIncreasingRun,
+    LinearSlope,
+    Histogram,
+    Bloom,
+    DistinctCount,
+    Quantile,
+    FrequentItems,
 )
-
-__all__ = [
-    "FieldType",
-    "Monoid",
-    "Partial",
-    "Partials",
-    "Read",
-    "Values",
-    "catalogue",
-    *(monoid.__name__ for monoid in BUILT_IN),
-]
 
 
 @cache
 def catalogue() -> dict[str, type[Monoid]]:
     """All aggregates by function name: the built-in ones, and those of installed packages.
 
+    A package adds its own by an entry point whose name is the class's `function`, in its pyproject.toml::
+
+        [project.entry-points."sash.aggregates"]
+        product = "sash_product:Product"
+
+    and tests them with `sash.monoids.laws`. Installed packages are looked up once in a process's life.
+
     Raises:
-        ValueError: an installed package claims a name that is taken, or gives something else than a `Monoid`.
+        ValueError: an installed package claims a name that is taken, or gives something that cannot be loaded, is
+            no `Monoid` or is called otherwise.
     """
     found = {monoid.function: monoid for monoid in BUILT_IN}
     for entry in entry_points(group=ENTRY_POINT):
-        monoid = entry.load()
-        if not (isinstance(monoid, type) and issubclass(monoid, Monoid)) or entry.name in found:
-            raise ValueError(f"entry point {entry.name!r} of {ENTRY_POINT} is no new Monoid: {entry.value}")
+        monoid = _load(entry)
+        if entry.name in found:
+            raise ValueError(f"entry point {entry.value!r}: an aggregate {entry.name!r} is there already")
         found[entry.name] = monoid
     return found
+
+
+def _load(entry: EntryPoint) -> type[Monoid]:
+    try:
+        monoid = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"entry point {entry.value!r} of {ENTRY_POINT} cannot be loaded: {error}") from error
+    if not (isinstance(monoid, type) and issubclass(monoid, Monoid)):
+        raise ValueError(f"entry point {entry.value!r} of {ENTRY_POINT} is no Monoid")
+    if monoid.function != entry.name:
+        raise ValueError(f"entry point {entry.value!r} is named {entry.name!r}, not {monoid.function!r}")
+    return monoid

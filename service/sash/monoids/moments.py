@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sash.monoids.base import NUMERIC, Array, Monoid, Partial, Partials, Read, Values, object_array
-from sash.monoids.numerics import powers, powers_of_segments, quiet
+from sash.monoids.numerics import in_chunks, powers, powers_of_segments, quiet
 
 __all__ = [
     "Kurtosis",
@@ -65,6 +65,7 @@ class _Moments(Monoid):
         column = values[0].astype(np.float64, copy=False)
         return powers(column, self.order) if len(column) else None
 
+    @in_chunks(65_536)
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         return powers_of_segments(values[0].astype(np.float64, copy=False), starts, self.order)
 
@@ -261,6 +262,10 @@ class Skewness(_Moments):
         mean = float(value)
         return 1, mean, mean - mean, mean - mean
 
+    @in_chunks(32_768)
+    def reduce_segments(self, values: Values, starts: Array) -> Partials:
+        return super().reduce_segments(values, starts)
+
     @quiet
     def combine_columns(self, older: Partials, newer: Partials) -> Partials:
         return _join3(older, newer)[0]  # type: ignore[no-any-return]
@@ -307,6 +312,10 @@ class Kurtosis(_Moments):
     def lift(self, value: Any) -> Partial:
         mean = float(value)
         return 1, mean, mean - mean, mean - mean, mean - mean
+
+    @in_chunks(32_768)
+    def reduce_segments(self, values: Values, starts: Array) -> Partials:
+        return super().reduce_segments(values, starts)
 
     @quiet
     def combine_columns(self, older: Partials, newer: Partials) -> Partials:

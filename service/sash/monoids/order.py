@@ -176,7 +176,8 @@ class CollectDistinct(Monoid):
 
     def reduce(self, values: Values) -> Partial:
         items = values[0].tolist()
-        return tuple(dict.fromkeys(map(_one_nan, items) if self.types[0] == "float64" else items))
+        has_nan = self.types[0] == "float64" and np.isnan(values[0]).any()
+        return tuple(dict.fromkeys(map(_one_nan, items) if has_nan else items))
 
     def lift_columns(self, values: Values) -> Partials:
         return (object_array([(_one_nan(value),) for value in values[0].tolist()]),)

@@ -1,0 +1,93 @@
+"""What only FlatFIT has: queries over parts of the window, which share what they fold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash.aggregators import FlatFIT
+from sash.aggregators.counting import Counting
+from sash.errors import InvalidArgument
+from sash.monoids import Collect, Sum
+from tests.support.histories import short_histories
+
+STEPS = st.one_of(
+    st.tuples(st.just("insert"), st.integers(1, 20)),
+    st.tuples(st.just("evict"), st.integers(1, 20)),
+    st.tuples(st.just("query_newest"), st.integers(0, 40)),
+)
+
+
+@given(history=st.lists(STEPS, max_size=60))
+def test_queries_of_parts_in_random_histories(history):
+    window, values = FlatFIT(Collect("int64")), []
+    inserted = 0
+    for operation, count in history:
+        if operation == "insert":
+            for _ in range(count):
+                inserted += 1
+                window.insert(inserted)
+                values.append(inserted)
+        elif operation == "evict":
+            for _ in range(min(count, len(values))):
+                window.evict()
+                values.pop(0)
+        else:
+            assert window.query_newest(count) == (values[-count:] if count else [])
+        window.check_invariants()
+        assert len(window) == len(values)
+    assert window.query() == values
+
+
+def test_every_short_history_of_parts():
+    """Inserts, evictions, and queries of the newest one, two and three: all words of six, from four entries on."""
+    for history in short_histories("ie123", 6):
+        window, values = FlatFIT(Collect("int64")), []
+        for step, operation in enumerate("iiii" + history):
+            if operation == "i":
+                window.insert(step)
+                values.append(step)
+            elif operation == "e":
+                if values:
+                    window.evict()
+                    values.pop(0)
+            else:
+                assert window.query_newest(int(operation)) == values[-int(operation) :]
+        window.check_invariants()
+        assert window.query() == values
+
+
+def test_a_negative_number_of_entries_is_refused():
+    with pytest.raises(InvalidArgument, match="newest -1") as error:
+        FlatFIT(Sum("int64")).query_newest(-1)
+    assert error.value.field == "count"
+
+
+@pytest.mark.parametrize("size", [2, 10, 500])
+def test_ranges_share_their_folds(size):
+    """Every length from 1 to n after one insert, longest first: one combine each, where folding anew takes n²/2."""
+    monoid = Counting(Sum("int64"))
+    window = FlatFIT(monoid)
+    for value in range(size):
+        window.insert(value)
+    window.query()
+    assert monoid.reset() == size - 1
+    for count in range(size, 0, -1):
+        window.query_newest(count)
+    assert monoid.reset() == 0
+    window.insert(size)
+    for count in range(size + 1, 0, -1):
+        assert window.query_newest(count) == sum(range(size + 1 - count, size + 1))
+    assert monoid.reset() == size
+
+
+def test_the_buffer_follows_the_size():
+    window = FlatFIT(Sum("int64"))
+    for size in range(1, 1000):
+        window.insert(1)
+        assert size <= window.capacity <= max(4, 2 * size)
+    for size in range(998, -1, -1):
+        window.evict()
+        assert window.capacity <= max(4, 4 * size)
+        assert window.query() == size

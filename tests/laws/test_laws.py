@@ -1,0 +1,125 @@
+"""Every aggregate obeys the laws, over ordinary values and over NaN, infinities and negative zero."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sash.monoids import BUILT_IN, laws
+from sash.monoids.base import Monoid
+from tests.support.aggregates import column, every_case, label, samples
+
+FEW = settings(max_examples=max(settings().max_examples // 6, 10))
+CASES = every_case()
+READ_FLOATS = [monoid for monoid in CASES if "float64" in monoid.types]
+TOLERANCES = {"skewness": 1e-7, "kurtosis": 1e-6, "linear_slope": 1e-7, "relative_variation": 1e-7}
+
+each = pytest.mark.parametrize("monoid", CASES, ids=label)
+
+
+@each
+@FEW
+@given(data=st.data())
+def test_laws(monoid, data):
+    laws.check(monoid, data.draw(samples(monoid)), tolerance=TOLERANCES.get(monoid.function))
+
+
+@pytest.mark.parametrize("monoid", READ_FLOATS, ids=label)
+@FEW
+@given(data=st.data())
+def test_laws_with_nan_and_infinities(monoid, data):
+    values = data.draw(samples(monoid, special=True))
+    laws.check(monoid, values, tolerance=TOLERANCES.get(monoid.function))
+
+
+LONG = ("segments", "reduction", "suffixes", "lifting", "lowering")
+
+
+@each
+def test_column_forms_of_many_rows(monoid):
+    """Longer than what is folded one by one, and than the stride of sketches' suffixes; equal and ragged segments."""
+    random = np.random.default_rng(7)
+    n = 96
+    columns = []
+    for read, kind in zip(monoid.reads, monoid.types, strict=True):
+        if read.option == "time":
+            columns.append(np.sort(random.integers(0, 60, n)))
+        elif kind == "float64":
+            columns.append(random.integers(1, 9, n) / 4)
+        elif kind == "string":
+            columns.append(column("string", [f"item {i}" for i in random.integers(0, 9, n)]))
+        else:
+            columns.append(random.integers(0, 2, n).astype(bool) if kind == "bool" else random.integers(1, 9, n))
+    tolerance = None if monoid.exact else 1e-7
+    laws.check(monoid, columns, laws=LONG, tolerance=tolerance)
+    for step in (1, 3, 32, 5, 7):
+        starts = np.arange(0, n, step)
+        found = monoid.unpack(monoid.reduce_segments(columns, starts))
+        for start, partial in zip(starts.tolist(), found, strict=True):
+            alone = monoid.reduce([c[start : start + step] for c in columns])
+            assert laws.close(monoid.lower(alone), monoid.lower(partial), tolerance or 0.0)
+
+
+@each
+def test_more_rows_than_a_dot_product_takes(monoid):
+    n = 5000
+    columns = [
+        column(kind, ["x", "y"] * (n // 2)) if kind == "string" else np.ones(n, laws_dtype(kind))
+        for kind in monoid.types
+    ]
+    halves = [monoid.reduce([c[:2500] for c in columns]), monoid.reduce([c[2500:] for c in columns])]
+    answer = monoid.lower(monoid.combine(*halves))
+    assert laws.close(answer, monoid.lower(monoid.reduce(columns)), 0.0 if monoid.exact else 1e-9)
+    (whole,) = monoid.unpack(monoid.reduce_segments(columns, np.zeros(1, np.int64)))
+    assert laws.close(answer, monoid.lower(whole), 0.0 if monoid.exact else 1e-9)
+
+
+def laws_dtype(kind):
+    return {"float64": np.float64, "int64": np.int64, "bool": np.bool_}[kind]
+
+
+@pytest.mark.parametrize("monoid", [m for m in CASES if not m.dtypes[0].hasobject], ids=label)
+def test_segments_of_a_large_bulk(monoid):
+    """Longer than what is reduced in one go: chunks must meet without a seam."""
+    n = 100_000
+    random = np.random.default_rng(5)
+    columns = [
+        column(kind, list("abcd") * (n // 4)) if kind == "string" else random.integers(0, 2, n).astype(laws_dtype(kind))
+        for kind in monoid.types
+    ]
+    for starts in (np.arange(0, n, 1000), np.unique(np.append(random.integers(0, n, 40), 0)), np.array([0, 99_990])):
+        found = monoid.reduce_segments(columns, starts)
+        assert tuple(part.dtype for part in found) == tuple(monoid.dtypes)
+        ends = np.append(starts[1:], n)
+        for i, partial in enumerate(monoid.unpack(found)):
+            alone = monoid.reduce([c[starts[i] : ends[i]] for c in columns])
+            assert laws.close(alone, partial, 0.0 if monoid.exact else 1e-6)
+
+
+@pytest.mark.parametrize("monoid", READ_FLOATS, ids=label)
+def test_extreme_floats_raise_no_warning(monoid):
+    """Warnings are errors here; overflow to inf is an answer."""
+    for items in ([1.7e308] * 8, [1.7e308, -1.7e308] * 4, [5e-324] * 8, [float("inf"), float("-inf"), 1.0] * 4):
+        columns = [
+            column(kind, items if kind == "float64" else [str(i) for i in range(len(items))])
+            if kind in ("float64", "string")
+            else np.arange(len(items)).astype(laws_dtype(kind))
+            for kind in monoid.types
+        ]
+        partial = monoid.reduce(columns)
+        monoid.lower(monoid.combine(partial, monoid.combine(monoid.lift(laws.rows(columns)[0]), partial)))
+        monoid.scan_suffix(columns)
+        partials = monoid.reduce_segments(columns, np.array([0, 1, 4]))
+        monoid.lower_columns(monoid.combine_columns(partials, partials))
+        monoid.fold(monoid.lift_columns(columns * 1))
+
+
+@pytest.mark.parametrize("cls", BUILT_IN, ids=lambda cls: cls.function)
+def test_documented(cls: type[Monoid]):
+    text = cls.__doc__ or ""
+    assert ">>> " in text, "a worked example"
+    assert "Flags:" in text, "its flags"
+    flags = text.split("Flags:")[1].split("\n\n")[0]
+    instances = [monoid for monoid in CASES if type(monoid) is cls]
+    for flag in ("commutative", "invertible", "exact"):
+        assert (flag in flags) == any(getattr(monoid, flag) for monoid in instances), flag

@@ -1,0 +1,78 @@
+"""Every aggregate in every shape it can be had in, and sample columns for it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from sash.monoids import BUILT_IN, Monoid
+from sash.monoids.base import NUMPY_TYPES, Values
+
+PARAMETERS: dict[str, list[dict[str, Any]]] = {
+    "histogram": [{"bounds": [-1, 0, 2.5, 40]}, {"bounds": [0]}],
+    "bloom": [{"capacity": 20, "error": 0.1}],
+    "distinct_count": [{}, {"lg_k": 4}],
+    "quantile": [{"q": 0.5}, {"q": [0, 0.25, 1.0], "k": 300}],
+    "frequent_items": [{"limit": 100}],
+}
+
+# Wide enough that rounding shows, so narrow that what is ill-conditioned (a skewness of nearly equal values, a
+# mean that cancels) does not drown the laws in it.
+QUARTERS = st.integers(-200, 200).map(lambda quarter: quarter / 4)
+SPECIAL = st.sampled_from([float("nan"), float("inf"), float("-inf"), -0.0, 0.0])
+POSITIVE = st.integers(1, 200).map(lambda quarter: quarter / 4)
+SMALL = st.integers(-100, 100)
+INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([-(2**63), 2**63 - 1]), st.integers(-3, 3))
+TEXT = st.one_of(st.sampled_from(["a", "b", "ab", ""]), st.text(st.characters(codec="utf-8"), max_size=40))
+
+ILL_CONDITIONED = {"relative_variation": POSITIVE, "geometric_mean": POSITIVE}
+
+
+def every_case() -> list[Monoid]:
+    """One instance of each built-in aggregate for all types it can read and the parameters above."""
+    return [
+        monoid(*types, **parameters)
+        for monoid in BUILT_IN
+        for types in itertools.product(*(read.accepts for read in monoid.reads))
+        for parameters in PARAMETERS.get(monoid.function, [{}])
+    ]
+
+
+def label(monoid: Monoid) -> str:
+    """A test id."""
+    return f"{monoid.function}-{'-'.join(monoid.types)}"
+
+
+def column(kind: str, items: list[Any]) -> np.ndarray:
+    """A column as a window keeps it."""
+    return np.fromiter(items, NUMPY_TYPES[kind], len(items))  # type: ignore[index]
+
+
+@st.composite
+def samples(draw: Any, monoid: Monoid, *, special: bool = False, max_size: int = 9) -> Values:
+    """Rows for an aggregate: times sorted (with ties), values from a small set, so that ties happen."""
+    n = draw(st.integers(0, max_size))
+    columns = []
+    for read, kind in zip(monoid.reads, monoid.types, strict=True):
+        if read.option == "time":
+            start = draw(st.sampled_from([0, -5, 2**60, -(2**63) + 1]))
+            steps = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+            items: list[Any] = [start + step for step in itertools.accumulate(steps)]
+        else:
+            items = draw(st.lists(_items(monoid, kind, special), min_size=n, max_size=n))
+        columns.append(column(kind, items))
+    return columns
+
+
+def _items(monoid: Monoid, kind: str, special: bool) -> st.SearchStrategy[Any]:
+    if kind == "float64":
+        usual = ILL_CONDITIONED.get(monoid.function, QUARTERS)
+        return st.one_of(usual, SPECIAL) if special else usual
+    if kind == "int64":
+        if monoid.function in ILL_CONDITIONED:
+            return st.integers(1, 100)
+        return INT64 if monoid.exact else SMALL
+    return TEXT if kind == "string" else st.booleans()

@@ -1,0 +1,163 @@
+"""A real service on free ports of 127.0.0.1: in this process, on a thread of its own, or as a process.
+
+service (fixture)          one per module, in process; its plane is at hand
+running_service(...)       the same as a context manager, with settings of your own
+service_process(...)       `sash serve` as a subprocess, for signals and what it prints
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import httpx
+import uvloop
+
+from sash.main import Service
+from sash.plane import Plane
+from sash.settings import Settings
+from sash_proto.v1 import windows_pb2_grpc as pb_grpc
+
+__all__ = ["Running", "running_service", "service_process"]
+
+WAIT_S = 20
+
+
+@dataclass
+class Running:
+    """A service that runs."""
+
+    grpc_port: int
+    rest_port: int
+    plane: Plane | None = None
+    """Only of one in this process; call it through `on_loop`."""
+    on_loop: Callable[[Callable[[], Any]], Any] = lambda call: call()
+    """Runs a function on the service's event loop and returns what it returns."""
+    stop: Callable[[], None] = lambda: None
+    """Has the service shut down, and waits for it."""
+    process: subprocess.Popen[str] | None = None
+    _closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @property
+    def grpc_target(self) -> str:
+        return f"127.0.0.1:{self.grpc_port}"
+
+    @property
+    def rest_url(self) -> str:
+        return f"http://127.0.0.1:{self.rest_port}"
+
+    def channel(self) -> grpc.Channel:
+        """A channel that is closed with the service."""
+        options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        return self._closing.enter_context(grpc.insecure_channel(self.grpc_target, options=options))
+
+    def stub(self) -> Any:
+        """The gRPC methods, on a channel of their own."""
+        return pb_grpc.WindowsStub(self.channel())
+
+    def http(self) -> httpx.Client:
+        """An HTTP client that is closed with the service."""
+        return self._closing.enter_context(httpx.Client(base_url=self.rest_url, timeout=WAIT_S, trust_env=False))
+
+
+@contextlib.contextmanager
+def running_service(**settings: Any) -> Iterator[Running]:
+    """Run a service in this process, on the event loop of a thread."""
+    given = Settings(**{"grpc_port": 0, "rest_port": 0, **settings})
+    started: list[tuple[Service, asyncio.AbstractEventLoop, asyncio.Event]] = []
+    failed: list[BaseException] = []
+    up = threading.Event()
+
+    async def live() -> None:
+        service, stop = Service(given), asyncio.Event()
+        await service.start()
+        started.append((service, asyncio.get_running_loop(), stop))
+        up.set()
+        await stop.wait()
+        await service.stop()
+
+    def body() -> None:
+        try:
+            uvloop.run(live())
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            up.set()
+
+    thread = threading.Thread(target=body, name="service")
+    thread.start()
+    assert up.wait(WAIT_S)
+    if failed:
+        thread.join()
+        raise failed.pop()
+    service, loop, asked_to_stop = started[0]
+
+    def on_loop(call: Callable[[], Any]) -> Any:
+        async def run() -> Any:
+            return call()
+
+        return asyncio.run_coroutine_threadsafe(run(), loop).result(WAIT_S)
+
+    def stop() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(asked_to_stop.set)
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+
+    running = Running(service.grpc_port, service.rest_port, service.plane, on_loop, stop)
+    try:
+        with running._closing:
+            yield running
+    finally:
+        stop()
+    if failed:
+        raise failed[0]
+
+
+@contextlib.contextmanager
+def service_process(*arguments: str, **environment: str) -> Iterator[Running]:
+    """Run `sash serve` as a process on free ports; it is told to stop at the end, if it still runs."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"gRPC on .*:(\d+), REST and page on http://.*:(\d+)/", line)
+        if found is None:
+            process.wait(WAIT_S)
+            assert process.stderr is not None
+            raise AssertionError(f"no service: {line!r}, {process.stderr.read()}")
+        running = Running(int(found[1]), int(found[2]), process=process)
+        with running._closing:
+            yield running
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=WAIT_S)
+
+
+def problem(response: httpx.Response) -> dict[str, Any]:
+    """The problem document of a response, checked for its form."""
+    assert response.headers["content-type"] == "application/problem+json", response.text
+    document: dict[str, Any] = json.loads(response.content)
+    assert set(document) <= {"type", "title", "status", "detail", "field", "limit"}
+    assert document["status"] == response.status_code
+    assert document["title"]
+    assert document["detail"]
+    return document
