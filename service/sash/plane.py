@@ -42,7 +42,7 @@ def _observed(
         finally:
             self._metrics.observe(name, self._catalogue.class_of(window), self._clock.monotonic_s() - start)
 
-    return cast(Callable[Concatenate[Plane, str, P], R], observed)
+    return cast("Callable[Concatenate[Plane, str, P], R]", observed)
 
 
 class Plane:

@@ -1,0 +1,48 @@
+"""Python client of Sash: sliding-window aggregates as a service.
+
+    from sash_client import Client
+
+    with Client("127.0.0.1:7070") as sash:
+        window = sash.window("departure_delay")
+        window.bulk_insert(times, {"delay": delays, "carrier": carriers}, keys=airports)
+        window.query(key="JFK", lookbacks=["1h", "6h"])
+
+Arrays go in (NumPy, pandas, Arrow), answers come out; errors are the classes of `sash_client.errors`.
+"""
+
+from sash_client.answers import Answer, Counts, WindowInfo, WriteResult
+from sash_client.client import Client
+from sash_client.errors import (
+    AlreadyExists,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    SashClientError,
+    Unauthenticated,
+    Unavailable,
+    Unsupported,
+)
+from sash_client.window import Window
+
+__all__ = [
+    "AlreadyExists",
+    "Answer",
+    "Client",
+    "Counts",
+    "DeadlineExceeded",
+    "FailedPrecondition",
+    "InvalidArgument",
+    "NotFound",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "SashClientError",
+    "Unauthenticated",
+    "Unavailable",
+    "Unsupported",
+    "Window",
+    "WindowInfo",
+    "WriteResult",
+]

@@ -1,0 +1,161 @@
+"""What can go wrong in a call, as one exception tree.
+
+An error carries what the service said in a form for people (`message`) and for programs (`code`, `field`,
+`limit`, `retry_after_s`). Arguments that cannot be sent at all raise `InvalidArgument` here, before any call.
+
+Source: google.rpc.Status and its standard details (BadRequest, ErrorInfo, RetryInfo), which travel in the
+trailing metadata of a failed gRPC call.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from sash_client.answers import WriteResult
+
+__all__ = [
+    "AlreadyExists",
+    "DeadlineExceeded",
+    "FailedPrecondition",
+    "InvalidArgument",
+    "NotFound",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "SashClientError",
+    "Unauthenticated",
+    "Unavailable",
+    "Unsupported",
+]
+
+_DETAILS_KEY = "grpc-status-details-bin"
+
+
+class SashClientError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        message: one sentence that names what is wrong.
+        code: name of the gRPC status, such as ``"NOT_FOUND"``; that of the class where omitted.
+        field: path of the offending field, such as ``"aggregates.p95.q"``.
+        limit: the bound that was passed, such as ``"64 MiB"``.
+        retry_after_s: seconds after which the same call may succeed.
+    """
+
+    status: ClassVar[str] = "UNKNOWN"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        field: str | None = None,
+        limit: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.status
+        self.field = field
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+        self.applied: WriteResult | None = None
+        """What the earlier messages of the same bulk have done; None where the call is not a bulk insert."""
+
+
+class InvalidArgument(SashClientError):
+    """The request is wrong whatever the state of the service."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class NotFound(SashClientError):
+    """No such window."""
+
+    status = "NOT_FOUND"
+
+
+class AlreadyExists(SashClientError):
+    """A window of that name exists with another spec."""
+
+    status = "ALREADY_EXISTS"
+
+
+class FailedPrecondition(SashClientError):
+    """The request is well formed, but the state of the window forbids it."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class ResourceExhausted(SashClientError):
+    """A limit on size, rate or stored state is used up; `limit` names it."""
+
+    status = "RESOURCE_EXHAUSTED"
+
+
+class Unsupported(SashClientError):
+    """The window or the service cannot do this, whatever its state."""
+
+    status = "UNIMPLEMENTED"
+
+
+class Unauthenticated(SashClientError):
+    """No valid credentials."""
+
+    status = "UNAUTHENTICATED"
+
+
+class PermissionDenied(SashClientError):
+    """Valid credentials without the scope that the call needs."""
+
+    status = "PERMISSION_DENIED"
+
+
+class Unavailable(SashClientError):
+    """The service cannot be reached, or cannot serve this now. A write may or may not have been applied."""
+
+    status = "UNAVAILABLE"
+
+
+class DeadlineExceeded(SashClientError):
+    """No reply within the client's `timeout_s`. A write may or may not have been applied."""
+
+    status = "DEADLINE_EXCEEDED"
+
+
+_BY_STATUS: dict[str, type[SashClientError]] = {cls.status: cls for cls in SashClientError.__subclasses__()}
+
+
+def from_rpc(error: grpc.RpcError) -> SashClientError:
+    """Return the exception for a failed call, with all that its status details say."""
+    code = error.code().name
+    cls = _BY_STATUS.get(code, SashClientError)
+    message, field, limit, retry_after_s = error.details() or code, None, None, None
+    for detail in _details(error):
+        bad_request, info, retry = (
+            error_details_pb2.BadRequest(),
+            error_details_pb2.ErrorInfo(),
+            error_details_pb2.RetryInfo(),
+        )
+        if detail.Unpack(bad_request) and bad_request.field_violations:
+            field = bad_request.field_violations[0].field or None
+        elif detail.Unpack(info):
+            field = field or info.metadata.get("field")
+            limit = info.metadata.get("limit")
+        elif detail.Unpack(retry):
+            retry_after_s = retry.retry_delay.ToTimedelta().total_seconds()
+    return cls(message, code=code, field=field, limit=limit, retry_after_s=retry_after_s)
+
+
+def _details(error: grpc.RpcError) -> list[Any]:
+    metadata: Any = error.trailing_metadata() or ()  # pairs, whatever its stub says
+    for key, value in metadata:
+        if key == _DETAILS_KEY:
+            try:
+                return list(status_pb2.Status.FromString(value).details)
+            except DecodeError:
+                return []  # a proxy's garbage must not hide the error itself
+    return []

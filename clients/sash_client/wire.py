@@ -1,0 +1,239 @@
+"""Between plain documents and the messages of `sash.v1`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import yaml
+
+from sash_client.answers import Answer, Counts, WindowInfo, WriteResult
+from sash_client.columns import Coded, Column
+from sash_client.errors import InvalidArgument
+from sash_client.times import Ticks
+from sash_proto.v1 import windows_pb2 as pb
+
+__all__ = [
+    "bulk_requests",
+    "from_answer",
+    "from_info",
+    "from_write",
+    "spec_document",
+    "to_spec",
+    "to_value",
+]
+
+_SPEC_KEYS = frozenset({"name", "time_unit", "keyed", "fields", "aggregates", "slide", "order"})
+
+
+def to_spec(spec: Mapping[str, Any] | str) -> pb.WindowSpec:
+    """Return the message for a spec.
+
+    Args:
+        spec: the document, or its YAML (or JSON) text.
+
+    Raises:
+        InvalidArgument: what the message cannot carry: no mapping, an unknown key, a value of a wrong type. The
+            service checks everything else.
+    """
+    if isinstance(spec, str):
+        try:
+            spec = yaml.safe_load(spec)
+        except yaml.YAMLError as error:
+            raise InvalidArgument(f"the spec is not YAML: {error}", field="spec") from None
+    document = _mapping(spec, "spec")
+    _known(document, _SPEC_KEYS, "")
+    message = pb.WindowSpec()
+    for name in ("name", "time_unit", "keyed"):
+        if name in document:
+            _assign(message, name, document[name], name)
+    for name, kind in _mapping(document.get("fields"), "fields").items():
+        if not isinstance(kind, str):
+            raise InvalidArgument(f"fields.{name}: a type is a name, not {kind!r}", field=f"fields.{name}")
+        message.fields[str(name)] = kind
+    for name, aggregate in _mapping(document.get("aggregates"), "aggregates").items():
+        _fill_aggregate(message.aggregates[str(name)], aggregate, f"aggregates.{name}")
+    for group, keys in (("slide", frozenset({"max_count", "max_age"})), ("order", frozenset({"late"}))):
+        policy = _mapping(document.get(group), group)
+        _known(policy, keys, f"{group}.")
+        for key, value in policy.items():
+            if key == "max_age" and isinstance(value, int) and not isinstance(value, bool):
+                value = str(value)
+            if value is not None:
+                _assign(getattr(message, group), key, value, f"{group}.{key}")
+    return message
+
+
+def spec_document(message: pb.WindowSpec) -> dict[str, Any]:
+    """Return a spec as a plain document; `to_spec` takes it back."""
+    document: dict[str, Any] = {
+        "name": message.name,
+        "time_unit": message.time_unit or "us",
+        "keyed": message.keyed,
+        "fields": dict(sorted(message.fields.items())),
+        "aggregates": {},
+    }
+    for name, aggregate in sorted(message.aggregates.items()):
+        entry = {key: getattr(aggregate, key) for key in ("function", "field", "returns") if getattr(aggregate, key)}
+        entry.update({key: from_value(value) for key, value in sorted(aggregate.parameters.items())})
+        document["aggregates"][name] = entry
+    slide: dict[str, Any] = {}
+    if message.slide.HasField("max_count"):
+        slide["max_count"] = message.slide.max_count
+    if message.slide.max_age:
+        slide["max_age"] = message.slide.max_age
+    document["slide"] = slide
+    document["order"] = {"late": message.order.late or "drop"}
+    return document
+
+
+def to_value(value: Any, path: str) -> pb.Value:
+    """Return the message for a scalar, a list or a mapping.
+
+    Raises:
+        InvalidArgument: a value of another type.
+    """
+    if value is None:
+        return pb.Value()
+    if isinstance(value, bool | np.bool_):
+        return pb.Value(bool=bool(value))
+    if isinstance(value, int | np.integer):
+        number = int(value)
+        if -(2**63) <= number < 2**63:
+            return pb.Value(int64=number)
+        width = number.bit_length() // 8 + 1
+        return pb.Value(integer=number.to_bytes(width, "little", signed=True))
+    if isinstance(value, float | np.floating):
+        return pb.Value(float64=float(value))
+    if isinstance(value, str):
+        return pb.Value(string=value)
+    if isinstance(value, bytes):
+        return pb.Value(blob=value)
+    if isinstance(value, Mapping):
+        entries = {str(key): to_value(item, f"{path}.{key}") for key, item in value.items()}
+        return pb.Value(map=pb.ValueMap(entries=entries))
+    if isinstance(value, list | tuple | np.ndarray):
+        return pb.Value(list=pb.ValueList(items=[to_value(item, path) for item in value]))
+    raise InvalidArgument(f"{path}: a {type(value).__name__} cannot be sent", field=path)
+
+
+def from_value(value: pb.Value) -> Any:
+    """Return the Python value of a message; None where nothing is set."""
+    kind = value.WhichOneof("kind")
+    if kind is None:
+        return None
+    if kind == "list":
+        return [from_value(item) for item in value.list.items]
+    if kind == "map":
+        return {key: from_value(item) for key, item in sorted(value.map.entries.items())}
+    if kind == "integer":
+        return int.from_bytes(value.integer, "little", signed=True)
+    return getattr(value, kind)
+
+
+def from_answer(message: pb.Answer) -> Answer:
+    """Return an answer."""
+    return Answer(
+        key=message.key if message.HasField("key") else None,
+        start=message.start if message.HasField("start") else None,
+        end=message.end if message.HasField("end") else None,
+        entries=message.entries,
+        aggregates={name: from_value(value) for name, value in sorted(message.aggregates.items())},
+        lookback=message.lookback or None,
+    )
+
+
+def from_write(message: pb.InsertResponse) -> WriteResult:
+    """Return what became of a write."""
+    return WriteResult(message.inserted, message.late, message.evicted)
+
+
+def from_info(message: pb.WindowInfo) -> WindowInfo:
+    """Return a window's description."""
+    return WindowInfo(
+        name=message.spec.name,
+        spec=spec_document(message.spec),
+        entries=message.entries,
+        keys=message.keys,
+        oldest=message.oldest if message.HasField("oldest") else None,
+        newest=message.newest if message.HasField("newest") else None,
+        counts=Counts(message.counts.inserted, message.counts.late, message.counts.evicted),
+    )
+
+
+def bulk_requests(
+    window: str,
+    times: Ticks,
+    columns: Mapping[str, Column],
+    keys: Coded | None,
+    *,
+    entries_max: int,
+    bytes_max: int,
+) -> Iterator[pb.BulkInsertRequest]:
+    """Yield one bulk as requests of at most `entries_max` entries and `bytes_max` bytes each, in order.
+
+    A single entry larger than `bytes_max` is sent as it is: the service's refusal names its limit.
+    """
+    # Later parts are taken from the end of a stack, so that halving an oversized part keeps the order.
+    stops = range(0, max(len(times), 1), entries_max)
+    parts = [(start, min(start + entries_max, len(times))) for start in reversed(stops)]
+    while parts:
+        start, stop = parts.pop()
+        request = pb.BulkInsertRequest(window=window, time=times[start:stop].tobytes())
+        for name, column in columns.items():
+            request.fields[name].CopyFrom(_column(column, start, stop))
+        if keys is not None:
+            request.key.CopyFrom(_strings(keys, start, stop))
+        if request.ByteSize() > bytes_max and stop - start > 1:
+            middle = (start + stop) // 2
+            parts += [(middle, stop), (start, middle)]
+        else:
+            yield request
+
+
+def _column(column: Column, start: int, stop: int) -> pb.Column:
+    if isinstance(column, Coded):
+        return pb.Column(string=_strings(column, start, stop))
+    data = column[start:stop].tobytes()
+    if column.dtype.kind == "f":
+        return pb.Column(float64=data)
+    return pb.Column(int64=data) if column.dtype.kind == "i" else pb.Column(bool=data)
+
+
+def _strings(column: Coded, start: int, stop: int) -> pb.Strings:
+    whole = start == 0 and stop == len(column)
+    part = column if whole else column.part(start, stop)
+    return pb.Strings(dictionary=part.dictionary, codes=part.codes.tobytes())
+
+
+def _fill_aggregate(message: pb.AggregateSpec, aggregate: Any, path: str) -> None:
+    for key, value in _mapping(aggregate, path).items():
+        if key in ("function", "field", "returns"):
+            if value is not None:
+                _assign(message, key, value, f"{path}.{key}")
+        else:
+            message.parameters[str(key)].CopyFrom(to_value(value, f"{path}.{key}"))
+
+
+def _mapping(value: Any, path: str) -> Mapping[Any, Any]:
+    if value is None and path != "spec":
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"{path} is a mapping, not {value!r:.80}", field=path)
+    return value
+
+
+def _known(document: Mapping[Any, Any], keys: frozenset[str], prefix: str) -> None:
+    for key in document:
+        if key not in keys:
+            raise InvalidArgument(
+                f"{prefix}{key}: no such key; known are {', '.join(sorted(keys))}", field=f"{prefix}{key}"
+            )
+
+
+def _assign(message: Any, name: str, value: Any, path: str) -> None:
+    try:
+        setattr(message, name, value)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{path}: {value!r:.80} is not what belongs here ({error})", field=path) from None

@@ -1,0 +1,278 @@
+"""The demo: a year of real flights through Spark into windows, every answer checked against the plain fold.
+
+    flights ──> feed ──> Spark ──> sash serve ──> gRPC ──┐
+       │                                      └─> REST ──┤ compare ──> table, or exit 1
+       └────────────> pandas (an independent fold) ──────┘
+
+Run it with ``python -m sash_spark.demo``; ``--keep`` leaves the service running, with its page. It starts its own
+service on free ports and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sash_client import Client, WindowInfo
+from sash_client.local import local_service
+from sash_spark.flights import load_flights, write_feed
+from sash_spark.pipeline import SPECS, run
+from sash_spark.session import local_session
+from sash_spark.sink import BatchReport
+
+__all__ = ["Row", "accounting", "differences", "expected_rows", "main"]
+
+LOOKBACKS: Mapping[str, tuple[str, ...]] = {
+    "departure_delay": ("1h", "6h"),
+    "departure_delay_month": ("1d", "7d"),
+}
+DEPARTURES = 336_776, 327_346
+"""Flights in the data set, and those of them that landed."""
+TOLERANCE = 1e-9
+"""Relative: two orders of adding up to 327,346 minutes differ by far less, a lost entry by far more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: an airport's departures of a lookback. `deviation` is None for fewer than two."""
+
+    airport: str
+    lookback: str
+    flights: int
+    mean: float
+    deviation: float | None
+    max: float
+    worst: str
+
+    @classmethod
+    def of(cls, airport: str, lookback: str, aggregates: Mapping[str, Any]) -> Row:
+        """Take a row from an answer's aggregates."""
+        return cls(airport, lookback, *(aggregates[name] for name in ("flights", "mean", "deviation", "max", "worst")))
+
+
+# ---------------------------------------------------------------- the plain fold
+
+
+def departures_of(flights: pd.DataFrame) -> pd.DataFrame:
+    """Return airport, carrier, departure (UTC) and delay of every flight that landed, in the order of landing."""
+    flown = flights[flights["air_time"].notna()].copy()
+    scheduled = pd.to_datetime(flown["time_hour"], utc=True) + pd.to_timedelta(flown["minute"], unit="min")
+    flown["departure"] = scheduled + pd.to_timedelta(flown["dep_delay"], unit="min")
+    flown["landed"] = flown["departure"] + pd.to_timedelta(flown["air_time"], unit="min")
+    flown = flown.rename(columns={"origin": "airport", "dep_delay": "delay"})
+    return flown.sort_values(["landed", "departure", "carrier", "flight"], kind="stable")
+
+
+def expected_rows(departures: pd.DataFrame, lookbacks: tuple[str, ...]) -> list[Row]:
+    """Fold the departures of each airport's last `lookbacks`: what a window must answer, computed without one."""
+    rows = []
+    for airport, group in departures.groupby("airport"):
+        newest = group["departure"].max()
+        for lookback in lookbacks:
+            recent = group[group["departure"] > newest - pd.Timedelta(lookback)]
+            in_time = recent.sort_values("departure", kind="stable")  # equal times keep the order of arrival
+            delay = in_time["delay"]
+            rows.append(
+                Row(
+                    airport=str(airport),
+                    lookback=lookback,
+                    flights=len(delay),
+                    mean=float(delay.mean()),
+                    deviation=float(delay.std(ddof=1)) if len(delay) > 1 else None,
+                    max=float(delay.max()),
+                    worst=str(in_time["carrier"].iloc[int(delay.to_numpy().argmax())]),
+                )
+            )
+    return rows
+
+
+def expected_present(departures: pd.DataFrame, max_age: str) -> int:
+    """Count the departures that a window with this `max_age` still has, over all airports."""
+    newest = departures.groupby("airport")["departure"].transform("max")
+    return int((departures["departure"] > newest - pd.Timedelta(max_age)).sum())
+
+
+# ---------------------------------------------------------------- comparing
+
+
+def differences(expected: list[Row], found: list[Row], edge: str) -> list[str]:
+    """Say what differs, number by number; nothing where all is equal.
+
+    Counts, maxima and names must be equal, means and deviations within `TOLERANCE`.
+    """
+    if len(expected) != len(found):
+        return [f"{edge}: {len(found)} rows where the fold has {len(expected)}"]
+    return [
+        f"{edge}: {theirs.airport} {theirs.lookback} {name}: {getattr(ours, name)!r}, not {getattr(theirs, name)!r}"
+        for theirs, ours in zip(expected, found, strict=True)
+        for name in Row.__slots__
+        if not _same(getattr(theirs, name), getattr(ours, name), exact=name not in ("mean", "deviation"))
+    ]
+
+
+def _same(expected: Any, found: Any, *, exact: bool) -> bool:
+    if exact or expected is None or found is None:
+        return bool(expected == found)
+    return math.isclose(expected, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+def accounting(arrived: int, present: int, report: BatchReport, info: WindowInfo) -> list[str]:
+    """Say what does not add up: each departure must be inserted or late, and be present or evicted.
+
+    Args:
+        arrived: departures in the data.
+        present: departures that must be in the window.
+        report: what the sink says.
+        info: what the service says.
+    """
+    counts = info.counts
+    equations = {
+        "rows pushed = departures": (report.arrived, arrived),
+        "inserted + late = departures": (counts.inserted + counts.late, arrived),
+        "inserted - evicted = present": (counts.inserted - counts.evicted, info.entries),
+        "present = departures of its max_age": (info.entries, present),
+        "inserted, as the sink counted": (report.inserted, counts.inserted),
+        "late, as the sink counted": (report.late, counts.late),
+        "evicted, as the sink counted": (report.evicted, counts.evicted),
+    }
+    return [
+        f"{info.name}: {name}: {left:,} and {right:,}" for name, (left, right) in equations.items() if left != right
+    ]
+
+
+# ---------------------------------------------------------------- the other edge
+
+
+# No proxy stands between a machine and itself, whatever the environment says of others.
+_open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+
+
+def rest_answers(address: str, window: str, key: str, lookbacks: tuple[str, ...]) -> list[Mapping[str, Any]]:
+    """Query a window over REST."""
+    query = urllib.parse.urlencode([("key", key), *(("lookback", lookback) for lookback in lookbacks)])
+    with _open(f"{address}/v1/windows/{window}/query?{query}", timeout=10) as response:
+        answers = json.load(response)["answers"]
+    return list(answers)
+
+
+# ---------------------------------------------------------------- the demo
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the demo; return 0 if every number is right, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m sash_spark.demo", description="Flights through Spark into Sash.")
+    parser.add_argument("--port", type=int, default=0, help="port of the page; a free one where omitted")
+    parser.add_argument("--keep", action="store_true", help="leave the service running until Ctrl-C")
+    parser.add_argument("--files", type=int, default=16, help="files in the feed, one micro-batch each (%(default)s)")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(format="  %(message)s")
+    logging.getLogger("sash_spark").setLevel(logging.INFO)
+    with tempfile.TemporaryDirectory(prefix="sash-demo-") as scratch_name:
+        scratch = Path(scratch_name)
+        with local_service(rest_port=options.port) as service:
+            say(f"sash serve: gRPC on {service.target}, REST and the page on {service.address}")
+            wrong = _flights_through(service.target, service.address, scratch, options.files)
+            for line in wrong:
+                say(f"WRONG  {line}")
+            if options.keep:
+                say(f"\nThe page: {service.address}/   (Ctrl-C stops the service)")
+                _until_interrupted()
+            else:
+                say("\nTo see the page with these windows: python -m sash_spark.demo --keep")
+    return 1 if wrong else 0
+
+
+def _flights_through(target: str, address: str, scratch: Path, files: int) -> list[str]:
+    flights = load_flights()
+    write_feed(flights, scratch / "feed", files=files)
+    departures = departures_of(flights)
+    if (len(flights), len(departures)) != DEPARTURES:
+        return [f"{len(flights):,} flights, {len(departures):,} landed, where the data set has {DEPARTURES}"]
+    say(f"{len(flights):,} flights in {files} files, in the order of landing; {len(departures):,} of them landed")
+
+    started_s = time.monotonic()
+    spark = local_session("sash demo", scratch)
+    say(f"Spark {spark.version} is up after {time.monotonic() - started_s:.1f} s")
+    started_s = time.monotonic()
+    try:
+        reports = run(spark, scratch / "feed", target, scratch / "checkpoint")
+    finally:
+        spark.stop()
+    pushed = sum(report.arrived for report in reports.values())
+    say(f"Spark pushed {pushed:,} rows into {len(reports)} windows in {time.monotonic() - started_s:.1f} s")
+    with Client(target) as client:
+        return [line for spec in SPECS for line in _checked(client, address, spec, departures, reports[spec["name"]])]
+
+
+def _checked(
+    client: Client, address: str, spec: Mapping[str, Any], departures: pd.DataFrame, report: BatchReport
+) -> list[str]:
+    """Print one window's accounts and answers, and return what is wrong with them."""
+    name, lookbacks, max_age = spec["name"], LOOKBACKS[spec["name"]], spec["slide"]["max_age"]
+    window, expected = client.window(name), expected_rows(departures, lookbacks)
+    info = window.describe()
+    wrong = accounting(len(departures), expected_present(departures, max_age), report, info)
+    airports = sorted({row.airport for row in expected})
+    found = [
+        Row.of(airport, str(answer.lookback), answer.aggregates)
+        for airport in airports
+        for answer in window.query(key=airport, lookbacks=lookbacks)
+    ]
+    over_rest = [
+        Row.of(airport, answer["lookback"], answer["aggregates"])
+        for airport in airports
+        for answer in rest_answers(address, name, airport, lookbacks)
+    ]
+    wrong += differences(expected, found, "gRPC") + differences(expected, over_rest, "REST")
+    say(f"\n{name}: the last {max_age}, per airport; delays in minutes")
+    say(table(found))
+    counts = info.counts
+    say(
+        f"{report.arrived:,} arrived = {counts.inserted:,} inserted + {counts.late:,} late;  "
+        f"{counts.inserted:,} inserted = {counts.evicted:,} evicted + {info.entries:,} present"
+    )
+    if counts.late:
+        say("(late: in the air for so long that the window had slid past their departure when they landed)")
+    if not wrong:
+        say(f"All {len(found) * 5} numbers, over gRPC and over REST, equal the fold that pandas computed.")
+    return wrong
+
+
+def table(rows: list[Row]) -> str:
+    """Lay rows out for a terminal."""
+    lines = [f"  {'airport':8}{'last':>5}{'flights':>9}{'mean':>9}{'std dev':>9}{'max':>7}  carrier"]
+    for row in rows:
+        deviation = "-" if row.deviation is None else f"{row.deviation:.2f}"
+        numbers = f"{row.flights:>9,}{row.mean:>9.2f}{deviation:>9}{row.max:>7.0f}"
+        lines.append(f"  {row.airport:8}{row.lookback:>5}{numbers}  {row.worst}")
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    """Print at once: the demo's reader watches."""
+    print(text, flush=True)
+
+
+def _until_interrupted() -> None:
+    try:
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        say("")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

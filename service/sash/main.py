@@ -1,0 +1,135 @@
+"""The composition root: the only place that picks a clock, a registry and settings, and wires the parts.
+
+Settings ─▶ Catalogue ─▶ Plane ─┬─▶ RpcServer    :7070
+               ▲                └─▶ RestServer   :7071  (and the page)
+            Metrics ◀── scrapes       one event loop (uvloop), one thread
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from typing import Annotated
+
+import typer
+import uvloop
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+
+from sash import cli, ui
+from sash.clock import Clock, SystemClock
+from sash.errors import InvalidArgument
+from sash.metrics import Metrics
+from sash.plane import Plane
+from sash.rest.app import create_app
+from sash.rest.server import RestServer
+from sash.rpc.server import RpcServer
+from sash.settings import Settings, load_settings
+from sash.windows.catalogue import Catalogue
+
+__all__ = ["Service", "app", "run", "serve"]
+
+_log = logging.getLogger("sash")
+
+
+class Service:
+    """One service: a plane and its two edges on the running event loop.
+
+    Args:
+        settings: addresses and limits.
+        clock: what latencies are measured with.
+
+    Create, start and stop it on one event loop.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self._settings = settings
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        metrics = Metrics(registry)
+        catalogue = Catalogue(max_windows=settings.max_windows)
+        metrics.watch(lambda: [window.info() for window in catalogue.all()])
+        self.plane = Plane(catalogue, metrics, clock or SystemClock())
+        self._ready = asyncio.Event()
+        rest = create_app(self.plane, settings, registry, metrics, ready=self._ready.is_set)
+        rest.routes.extend(ui.routes())
+        self._rpc = RpcServer(self.plane, settings, metrics)
+        self._rest = RestServer(rest, settings)
+
+    @property
+    def grpc_port(self) -> int:
+        """The port that gRPC listens on, once started."""
+        return self._rpc.port
+
+    @property
+    def rest_port(self) -> int:
+        """The port that REST listens on, once started."""
+        return self._rest.port
+
+    async def start(self) -> None:
+        """Listen on both edges, then report to be ready.
+
+        Raises:
+            InvalidArgument: an address cannot be listened on.
+        """
+        await self._rest.start()
+        try:
+            await self._rpc.start()
+        except BaseException:
+            await self._rest.stop(0)
+            raise
+        self._ready.set()
+
+    async def stop(self) -> None:
+        """Report not to be ready, let calls in progress finish, close both edges."""
+        self._ready.clear()
+        await self._rpc.not_ready()
+        await asyncio.sleep(self._settings.shutdown_delay_s)
+        grace_s = self._settings.shutdown_grace_s
+        await asyncio.gather(self._rpc.stop(grace_s), self._rest.stop(grace_s))
+
+
+async def _serve(settings: Settings) -> None:
+    asked_to_stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked_to_stop.set)
+    service = Service(settings)
+    await service.start()
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    # Scripts wait for this line and read the ports from it.
+    print(f"sash: gRPC on {host}:{service.grpc_port}, REST and page on http://{host}:{service.rest_port}/", flush=True)
+    await asked_to_stop.wait()
+    _log.info("shutting down")
+    await service.stop()
+    _log.info("stopped")
+
+
+app = cli.app
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [SASH_HOST, 127.0.0.1]")] = None,
+    grpc_port: Annotated[int | None, typer.Option(help="Port of gRPC. [SASH_GRPC_PORT, 7070]")] = None,
+    rest_port: Annotated[int | None, typer.Option(help="Port of REST. [SASH_REST_PORT, 7071]")] = None,
+    log_level: Annotated[str | None, typer.Option(help="Least severe messages to log. [SASH_LOG_LEVEL]")] = None,
+) -> None:
+    """Serve windows over gRPC and REST until told to stop (SIGINT, SIGTERM)."""
+    try:
+        settings = load_settings(host=host, grpc_port=grpc_port, rest_port=rest_port, log_level=log_level)
+        logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        uvloop.run(_serve(settings))
+    except InvalidArgument as error:
+        cli.fail(error.message)
+
+
+def run() -> None:
+    """The console script."""
+    cli.run()
+
+
+if __name__ == "__main__":
+    run()

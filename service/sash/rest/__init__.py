@@ -1,0 +1,1 @@
+"""The REST edge: `app` has the routes, `server` serves them."""

@@ -1,0 +1,306 @@
+"""The REST edge: the routes of one plane as a FastAPI app.
+
+    uvicorn ──▶ Gate (calls in progress) ──▶ FastAPI ──▶ Route ──▶ a method of Routes ──▶ Plane
+                                                          └─ an exception becomes a problem document
+
+FastAPI finds the route and keeps the documentation; it does not look at what comes in or goes out. Its
+validation would build a model per request, report its own error document, and read any body whole; `Route`
+calls the method straight away, which bodies and answers of a bulk pay nothing for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from fastapi_offline import FastAPIOffline
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sash.errors import InvalidArgument
+from sash.metrics import Metrics
+from sash.plane import Plane
+from sash.rest import arrow, columns, openapi
+from sash.rest.answers import answer_document, json_response, window_document, write_document
+from sash.rest.bodies import ARROW, JSON, YAML, media_type, parse_json, read_body
+from sash.rest.problems import of_error, of_status
+from sash.settings import Settings
+from sash.windows.spec import WindowSpec
+
+__all__ = ["create_app"]
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def create_app(
+    plane: Plane,
+    settings: Settings,
+    registry: CollectorRegistry,
+    metrics: Metrics,
+    ready: Callable[[], bool] = lambda: True,
+) -> FastAPI:
+    """Make the app.
+
+    Args:
+        plane: the operations, called on the event loop that serves the app, and on no other.
+        settings: limits.
+        registry: what ``/metrics`` shows.
+        metrics: counts the requests that end in an error.
+        ready: whether ``/readyz`` says that requests are welcome.
+    """
+    app = FastAPIOffline(
+        docs_url="/docs",
+        redoc_url=None,
+        title="Sash",
+        version="1",
+        description=openapi.DESCRIPTION,
+        redirect_slashes=False,
+    )
+
+    def endpoint_route(path: str, endpoint: Endpoint, **options: Any) -> APIRoute:
+        return _Route(path, endpoint, metrics=metrics, **options)
+
+    routes = _Routes(plane, settings, registry, ready)
+    for method, path, name in (
+        ("POST", "/v1/windows", "create_window"),
+        ("GET", "/v1/windows", "list_windows"),
+        ("GET", "/v1/windows/{name}", "get_window"),
+        ("DELETE", "/v1/windows/{name}", "delete_window"),
+        ("POST", "/v1/windows/{name}/insert", "insert"),
+        ("POST", "/v1/windows/{name}/bulk-insert", "bulk_insert"),
+        ("POST", "/v1/windows/{name}/bulk-evict", "bulk_evict"),
+        ("GET", "/v1/windows/{name}/query", "query"),
+        ("GET", "/v1/windows/{name}/range", "range_query"),
+        ("GET", "/metrics", "metrics"),
+        ("GET", "/healthz", "healthz"),
+        ("GET", "/readyz", "readyz"),
+    ):
+        documentation = openapi.describe(name)
+        app.router.routes.append(
+            endpoint_route(
+                path,
+                getattr(routes, name),
+                methods=[method],
+                name=name,
+                operation_id=name,
+                response_class=Response,
+                status_code=min(documentation["responses"]),
+                **documentation,
+            )
+        )
+    app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
+    app.add_exception_handler(HTTPException, _HttpErrors(metrics))
+    app.add_middleware(_Gate, calls_max=settings.max_concurrent_calls, metrics=metrics)
+    return app
+
+
+class _Routes:
+    """One method per route: it reads the request, calls the plane, writes the response."""
+
+    def __init__(
+        self, plane: Plane, settings: Settings, registry: CollectorRegistry, ready: Callable[[], bool]
+    ) -> None:
+        self._plane = plane
+        self._settings = settings
+        self._registry = registry
+        self._ready = ready
+
+    # ------------------------------------------------------------ windows
+
+    async def create_window(self, request: Request) -> Response:
+        kind = media_type(request, (JSON, YAML, "application/x-yaml", "text/yaml"))
+        body = await self._body(request)
+        if kind == JSON:
+            spec = WindowSpec.parse(parse_json(body))
+        else:
+            try:
+                spec = WindowSpec.from_yaml(body.decode())
+            except UnicodeDecodeError as error:
+                raise InvalidArgument(f"the body is not UTF-8: {error.reason}", field="body") from None
+        window, created = self._plane.create(spec)
+        return json_response(window_document(window), HTTPStatus.CREATED if created else HTTPStatus.OK)
+
+    async def list_windows(self, request: Request) -> Response:
+        return json_response({"windows": [window_document(window) for window in self._plane.list()]})
+
+    async def get_window(self, request: Request) -> Response:
+        return json_response(window_document(self._plane.describe(_name(request))))
+
+    async def delete_window(self, request: Request) -> Response:
+        return json_response({"entries": self._plane.delete(_name(request))})
+
+    # ------------------------------------------------------------ writes
+
+    async def insert(self, request: Request) -> Response:
+        media_type(request, (JSON,))
+        document = parse_json(await self._body(request))
+        time, fields, key = columns.entry_of(document, self._plane.spec(_name(request)))
+        return json_response(write_document(self._plane.insert(_name(request), time, fields, key)))
+
+    async def bulk_insert(self, request: Request) -> Response:
+        kind = media_type(request, (JSON, ARROW))
+        # Before the body: to find out after 64 MiB that there is no such window helps nobody.
+        spec = self._plane.spec(_name(request))
+        body = await self._body(request)
+        entries_max = self._settings.max_entries_per_write
+        if kind == ARROW:
+            batch = arrow.batch_of(body, spec, entries_max)
+        else:
+            batch = columns.batch_of(parse_json(body), spec, entries_max)
+        return json_response(write_document(self._plane.bulk_insert(_name(request), batch)))
+
+    async def bulk_evict(self, request: Request) -> Response:
+        media_type(request, (JSON,))
+        document = parse_json(await self._body(request))
+        for name in document:
+            if name not in ("time", "key"):
+                raise InvalidArgument(f"{name!r} is unknown; bulk-evict takes time and key", field=name)
+        if "time" not in document:
+            raise InvalidArgument("time is missing", field="time")
+        time = columns.integer(document["time"], "time")
+        key = columns.text(document["key"], "key") if "key" in document else None
+        return json_response({"evicted": self._plane.bulk_evict(_name(request), time, key)})
+
+    # ------------------------------------------------------------ reads
+
+    async def query(self, request: Request) -> Response:
+        given = _parameters(request, once=("key", "as_of"), repeatable=("lookback",))
+        as_of = _ticks(given, "as_of") if "as_of" in given else None
+        answers = self._plane.query(_name(request), _key(given), given.get("lookback", []), as_of)
+        return json_response({"answers": [answer_document(answer) for answer in answers]})
+
+    async def range_query(self, request: Request) -> Response:
+        given = _parameters(request, once=("key", "start", "end"), repeatable=())
+        start, end = _ticks(given, "start"), _ticks(given, "end")
+        return json_response(answer_document(self._plane.range_query(_name(request), start, end, _key(given))))
+
+    # ------------------------------------------------------------ service
+
+    async def metrics(self, request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(self._registry), headers={"content-type": content_type})
+
+    async def healthz(self, request: Request) -> Response:
+        return json_response({"status": "alive"})
+
+    async def readyz(self, request: Request) -> Response:
+        if self._ready():
+            return json_response({"status": "ready"})
+        return of_status(HTTPStatus.SERVICE_UNAVAILABLE, "starting or shutting down")
+
+    async def _body(self, request: Request) -> bytes:
+        return await read_body(request, self._settings.max_body_bytes)
+
+
+class _Route(APIRoute):
+    """A route that calls its endpoint with the request as it is, and maps what it raises."""
+
+    def __init__(self, path: str, endpoint: Endpoint, *, metrics: Metrics, **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            try:
+                response = await endpoint(Request(scope, receive))
+            except ClientDisconnect:
+                return
+            except Exception as error:
+                response = of_error(error, scope["method"], scope["path"])
+            if response.status_code >= HTTPStatus.BAD_REQUEST:
+                metrics.count_rejected("rest", str(int(response.status_code)))
+            await response(scope, receive, send)
+
+        self.app = app
+
+
+class _HttpErrors:
+    """Problem documents for what no route is asked about: unknown paths and methods."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    async def __call__(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        self._metrics.count_rejected("rest", str(error.status_code))
+        path = request.url.path[:200]
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            taken = ", ".join(_methods_of(request))
+            return of_status(error.status_code, f"{path} takes {taken}, not {request.method}", {"allow": taken})
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            return of_status(error.status_code, f"there is nothing at {path}; /docs shows what there is")
+        return of_status(error.status_code, error.detail, error.headers)
+
+
+class _Gate:
+    """Refuses requests beyond a number in progress, each of which may hold a body in memory."""
+
+    def __init__(self, app: ASGIApp, calls_max: int, metrics: Metrics) -> None:
+        self._app = app
+        self._calls_max = calls_max
+        self._metrics = metrics
+        self._calls = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if self._calls >= self._calls_max:
+            self._metrics.count_rejected("rest", str(int(HTTPStatus.SERVICE_UNAVAILABLE)))
+            refusal = of_status(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{self._calls} requests are in progress", {"retry-after": "1"}
+            )
+            await refusal(scope, receive, send)
+            return
+        self._calls += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._calls -= 1
+
+
+def _methods_of(request: Request) -> list[str]:
+    """All methods that the path takes; the router names those of the first route only."""
+    return sorted(
+        method
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    )
+
+
+def _name(request: Request) -> str:
+    return request.path_params["name"]  # type: ignore[no-any-return]
+
+
+def _parameters(request: Request, once: tuple[str, ...], repeatable: tuple[str, ...]) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in once and name not in repeatable:
+            raise InvalidArgument(
+                f"{name[:80]!r} is unknown; this path takes {', '.join((*once, *repeatable))}", field=name
+            )
+        if name in found and name in once:
+            raise InvalidArgument(f"{name} is given twice", field=name)
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _key(given: Mapping[str, list[str]]) -> str | None:
+    return given["key"][0] if "key" in given else None
+
+
+def _ticks(given: Mapping[str, list[str]], name: str) -> int:
+    if name not in given:
+        raise InvalidArgument(f"{name} is missing", field=name)
+    plain = given[name][0]
+    if not re.fullmatch(r"-?[0-9]{1,40}", plain):
+        raise InvalidArgument(f"{name} must be an integer, not {plain[:40]!r}", field=name)
+    return columns.integer(int(plain), name)

@@ -1,0 +1,320 @@
+"""What OpenAPI says of each route: the routes read raw bodies, so none of it can be derived from signatures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from sash.rest.bodies import ARROW, JSON, YAML
+from sash.rest.problems import MEDIA_TYPE
+from sash.windows.spec import WindowSpec
+
+__all__ = ["describe", "document"]
+
+DESCRIPTION = """Named sliding windows: push entries, ask for the aggregates of any trailing window at once.
+
+Time is an int64 in ticks of the window's unit. Ranges include both ends; a lookback `l` as of `t` covers
+`t - l < time <= t`. Where JSON has no number, answers (and float64 values in requests) have the strings
+`"NaN"`, `"Infinity"` and `"-Infinity"`. Every error is a problem document (RFC 9457) that names the field, and
+the limit where one was passed.
+"""
+
+SPEC_EXAMPLE: dict[str, Any] = {
+    "name": "departure_delay",
+    "time_unit": "us",
+    "keyed": True,
+    "fields": {"delay": "float64", "carrier": "string"},
+    "aggregates": {
+        "flights": {"function": "count"},
+        "mean": {"function": "mean", "field": "delay"},
+        "worst": {"function": "arg_max", "field": "delay", "returns": "carrier"},
+    },
+    "slide": {"max_age": "6h", "max_count": 1000000},
+}
+YAML_EXAMPLE = """name: latency
+aggregates:
+  requests: {function: count}
+  mean: {function: mean}
+slide: {max_age: 1d}
+"""
+ANSWER_EXAMPLE = {
+    "key": "JFK",
+    "lookback": "1h",
+    "start": 1357037940000001,
+    "end": 1357041540000000,
+    "entries": 2,
+    "aggregates": {"flights": 2, "mean": 12.5, "worst": "AA"},
+}
+
+_NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": "departure_delay"}
+_KEY = {
+    "name": "key",
+    "in": "query",
+    "description": "The key; required where the window is keyed.",
+    "schema": {"type": "string"},
+}
+_INT64 = {"type": "integer", "format": "int64"}
+_OPTIONAL_INT64 = {"type": ["integer", "null"], "format": "int64"}
+_VALUE = {"description": "A value of the field's type.", "type": ["number", "string", "boolean"]}
+_COUNTS = {
+    "type": "object",
+    "required": ["inserted", "late", "evicted"],
+    "properties": {"inserted": _INT64, "late": _INT64, "evicted": _INT64},
+}
+_COUNT_EXAMPLE = {"inserted": 3, "late": 0, "evicted": 0}
+
+SCHEMAS: dict[str, Any] = {
+    "Problem": {
+        "description": "An error, as RFC 9457 has it.",
+        "type": "object",
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": {"type": "string", "format": "uri"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            "field": {"type": "string", "description": "Path of the offending field."},
+            "limit": {"type": "string", "description": "The bound that was passed."},
+        },
+    },
+    "Window": {
+        "type": "object",
+        "required": ["spec", "entries", "keys", "oldest", "newest", "counts"],
+        "properties": {
+            "spec": {"$ref": "#/components/schemas/WindowSpec"},
+            "entries": _INT64,
+            "keys": _INT64,
+            "oldest": _OPTIONAL_INT64,
+            "newest": _OPTIONAL_INT64,
+            "counts": {"$ref": "#/components/schemas/Counts"},
+        },
+    },
+    "Windows": {
+        "type": "object",
+        "required": ["windows"],
+        "properties": {"windows": {"type": "array", "items": {"$ref": "#/components/schemas/Window"}}},
+    },
+    "Counts": {"description": "What became of entries.", **_COUNTS},
+    "Removed": {
+        "description": "How many entries were removed.",
+        "type": "object",
+        "properties": {"evicted": _INT64, "entries": _INT64},
+    },
+    "Entry": {
+        "description": "One entry. `value` is the only field of a window that has one; `fields` names every field.",
+        "type": "object",
+        "required": ["time"],
+        "properties": {
+            "time": _INT64,
+            "key": {"type": "string"},
+            "value": _VALUE,
+            "fields": {"type": "object", "additionalProperties": _VALUE},
+        },
+    },
+    "Columns": {
+        "description": "Entries as columns of one length: `time`, `key` where keyed, and each field by its name.",
+        "type": "object",
+        "required": ["time"],
+        "properties": {
+            "time": {"type": "array", "items": _INT64},
+            "key": {"type": "array", "items": {"type": "string"}},
+        },
+        "additionalProperties": {"type": "array", "items": _VALUE},
+    },
+    "Eviction": {
+        "type": "object",
+        "required": ["time"],
+        "properties": {"time": _INT64, "key": {"type": "string"}},
+    },
+    "Answer": {
+        "description": "The aggregates of the entries with start <= time <= end.",
+        "type": "object",
+        "required": ["key", "lookback", "start", "end", "entries", "aggregates"],
+        "properties": {
+            "key": {"type": ["string", "null"]},
+            "lookback": {"type": ["string", "null"]},
+            "start": _OPTIONAL_INT64,
+            "end": _OPTIONAL_INT64,
+            "entries": _INT64,
+            "aggregates": {"type": "object", "additionalProperties": True},
+        },
+    },
+    "Answers": {
+        "type": "object",
+        "required": ["answers"],
+        "properties": {"answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}},
+    },
+    "Status": {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}},
+}
+
+
+def describe(operation: str) -> dict[str, Any]:
+    """The keyword arguments of a route that document it."""
+    return dict(_OPERATIONS[operation])
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document of an app whose routes were made with `describe`."""
+    made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes, tags=_TAGS)
+    spec = WindowSpec.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas = {**SCHEMAS, **spec.pop("$defs", {}), "WindowSpec": spec}
+    made.setdefault("components", {})["schemas"] = dict(sorted(schemas.items()))
+    return made
+
+
+_TAGS = [
+    {"name": "windows", "description": "Create, show and delete windows."},
+    {"name": "writes", "description": "Put entries into a window, and remove the oldest."},
+    {"name": "reads", "description": "Ask for aggregates."},
+    {"name": "service", "description": "Health and metrics."},
+]
+
+
+def _ref(name: str, example: Any = None) -> dict[str, Any]:
+    content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
+    return content if example is None else {**content, "example": example}
+
+
+def _json(description: str, name: str, example: Any = None) -> dict[str, Any]:
+    return {"description": description, "content": {JSON: _ref(name, example)}}
+
+
+def _operation(
+    tag: str,
+    summary: str,
+    success: dict[int | str, dict[str, Any]],
+    problems: dict[int, str],
+    *,
+    parameters: list[dict[str, Any]] | None = None,
+    body: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    if body is not None:
+        problems = {
+            **problems,
+            413: "The body, or the number of entries in it, is too large",
+            415: "The Content-Type is not taken here",
+        }
+    responses = dict(success)
+    for status, description in sorted(problems.items()):
+        responses[status] = {"description": description, "content": {MEDIA_TYPE: _ref("Problem")}}
+    extra: dict[str, Any] = {}
+    if parameters:
+        extra["parameters"] = parameters
+    if body is not None:
+        extra["requestBody"] = {"required": True, "content": body}
+    return {"tags": [tag], "summary": summary, "responses": responses, "openapi_extra": extra}
+
+
+_INVALID = {400: "The request is wrong; `field` says where"}
+_UNKNOWN = {404: "There is no such window"}
+_WRITTEN = _json("What became of the entries", "Counts", _COUNT_EXAMPLE)
+_TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+
+_OPERATIONS: dict[str, dict[str, Any]] = {
+    "create_window": _operation(
+        "windows",
+        "Create a window",
+        {
+            201: _json("Created", "Window"),
+            200: _json("It exists already, with this very spec", "Window"),
+        },
+        {**_INVALID, 409: "It exists with another spec", 429: "There are as many windows as allowed"},
+        body={JSON: _ref("WindowSpec", SPEC_EXAMPLE), YAML: _ref("WindowSpec", YAML_EXAMPLE)},
+    ),
+    "list_windows": _operation("windows", "List all windows", {200: _json("All windows, by name", "Windows")}, {}),
+    "get_window": _operation(
+        "windows", "Show a window", {200: _json("The window", "Window")}, _UNKNOWN, parameters=[_NAME]
+    ),
+    "delete_window": _operation(
+        "windows",
+        "Delete a window",
+        {200: _json("Deleted; how many entries it had", "Removed", {"entries": 42})},
+        _UNKNOWN,
+        parameters=[_NAME],
+    ),
+    "insert": _operation(
+        "writes",
+        "Insert one entry",
+        {200: _WRITTEN},
+        {**_INVALID, **_UNKNOWN, 409: "The entry is late, and the window rejects late entries"},
+        parameters=[_NAME],
+        body={
+            JSON: {
+                **_ref("Entry"),
+                "examples": {
+                    "one field": {"value": {"time": 17, "value": 4}},
+                    "several fields, keyed": {
+                        "value": {"time": 1357041540000000, "key": "JFK", "fields": {"delay": 4.0, "carrier": "AA"}}
+                    },
+                },
+            }
+        },
+    ),
+    "bulk_insert": _operation(
+        "writes",
+        "Insert many entries, whole or not at all",
+        {200: _WRITTEN},
+        {**_INVALID, **_UNKNOWN, 409: "An entry is late, and the window rejects late entries"},
+        parameters=[_NAME],
+        body={
+            JSON: _ref("Columns", {"time": [17, 18, 19], "value": [4, 5.5, "NaN"]}),
+            ARROW: {"schema": {"type": "string", "format": "binary"}},
+        },
+    ),
+    "bulk_evict": _operation(
+        "writes",
+        "Remove every entry with time <= the given one, of one key or of all",
+        {200: _json("How many were removed", "Removed", {"evicted": 3})},
+        {**_INVALID, **_UNKNOWN},
+        parameters=[_NAME],
+        body={JSON: _ref("Eviction", {"time": 17})},
+    ),
+    "query": _operation(
+        "reads",
+        "The current answer, over everything or over one or more lookbacks",
+        {200: _json("One answer per lookback", "Answers", {"answers": [ANSWER_EXAMPLE]})},
+        {**_INVALID, **_UNKNOWN},
+        parameters=[
+            _NAME,
+            _KEY,
+            {
+                "name": "lookback",
+                "in": "query",
+                "description": "A duration (5m, 1h30m) or ticks; none: everything. Repeatable.",
+                "schema": {"type": "array", "items": {"type": "string"}},
+                "style": "form",
+                "explode": True,
+            },
+            {
+                "name": "as_of",
+                "in": "query",
+                "description": "End of the lookbacks; the time of the key's newest entry where missing.",
+                "schema": _INT64,
+            },
+        ],
+    ),
+    "range_query": _operation(
+        "reads",
+        "The answer over start <= time <= end",
+        {200: _json("The answer", "Answer", {**ANSWER_EXAMPLE, "lookback": None})},
+        {**_INVALID, **_UNKNOWN},
+        parameters=[
+            _NAME,
+            {"name": "start", "in": "query", "required": True, "schema": _INT64},
+            {"name": "end", "in": "query", "required": True, "schema": _INT64},
+            _KEY,
+        ],
+    ),
+    "metrics": _operation(
+        "service", "Metrics, as Prometheus reads them", {200: {"description": "All metrics", **_TEXT}}, {}
+    ),
+    "healthz": _operation("service", "Is the process alive?", {200: _json("It is", "Status")}, {}),
+    "readyz": _operation(
+        "service",
+        "Does it want to be sent requests?",
+        {200: _json("It does", "Status")},
+        {503: "It does not: it is starting or shutting down"},
+    ),
+}

@@ -1,0 +1,98 @@
+"""Errors as RFC 9457 problem documents: the one place where this edge maps them.
+
+{"type": "urn:sash:error:invalid-argument", "title": "Invalid argument", "status": 400,
+ "detail": "time[3] must be an integer, not a float", "field": "time[3]"}
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from math import ceil
+
+import orjson
+from starlette.responses import Response
+
+from sash import errors
+
+__all__ = ["MEDIA_TYPE", "STATUSES", "Problem", "UnsupportedMediaType", "of_error", "of_status"]
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class UnsupportedMediaType(errors.InvalidArgument):
+    """The body's Content-Type is none that the path takes. Only HTTP knows such a thing."""
+
+
+STATUSES: Mapping[type[errors.SashError], HTTPStatus] = {
+    errors.InvalidArgument: HTTPStatus.BAD_REQUEST,
+    errors.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    UnsupportedMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    errors.NotFound: HTTPStatus.NOT_FOUND,
+    errors.AlreadyExists: HTTPStatus.CONFLICT,
+    errors.FailedPrecondition: HTTPStatus.CONFLICT,
+    errors.Unsupported: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.ResourceExhausted: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.Unauthenticated: HTTPStatus.UNAUTHORIZED,
+    errors.PermissionDenied: HTTPStatus.FORBIDDEN,
+    errors.Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+# An error may quote what the caller sent, which may be megabytes.
+TEXT_CHARACTERS_MAX = 500
+
+_log = logging.getLogger(__name__)
+
+
+class Problem(Response):
+    """A problem document as a response; members that are None are left out."""
+
+    def __init__(
+        self,
+        kind: str,
+        title: str,
+        status: int,
+        detail: str,
+        *,
+        field: str | None = None,
+        limit: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        document: dict[str, object] = {"type": kind, "title": title, "status": int(status), "detail": _short(detail)}
+        if field is not None:
+            document["field"] = _short(field)
+        if limit is not None:
+            document["limit"] = _short(limit)
+        super().__init__(orjson.dumps(document), status, dict(headers or {}), MEDIA_TYPE)
+
+
+def of_error(error: Exception, method: str, path: str) -> Problem:
+    """Map an exception; what is not a `SashError` is logged in full and shown as 500 only."""
+    if not isinstance(error, errors.SashError):
+        _log.error("%s %s failed", method, path, exc_info=error)
+        return of_status(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed; its log says how")
+    kind = next(cls for cls in type(error).__mro__ if cls in STATUSES)
+    words = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.__name__).lower()
+    headers = {} if error.retry_after_s is None else {"retry-after": str(ceil(error.retry_after_s))}
+    return Problem(
+        f"urn:sash:error:{words.replace(' ', '-')}",
+        words.capitalize(),
+        STATUSES[kind],
+        error.message,
+        field=error.field,
+        limit=error.limit,
+        headers=headers,
+    )
+
+
+def of_status(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Problem:
+    """A problem that HTTP itself names: an unknown path, a method that a path does not have."""
+    return Problem("about:blank", HTTPStatus(status).phrase, status, detail, headers=headers)
+
+
+def _short(text: str) -> str:
+    # A lone surrogate, which a client can send escaped, has no UTF-8.
+    clean = text.encode("utf-8", "replace").decode()
+    return clean if len(clean) <= TEXT_CHARACTERS_MAX else clean[: TEXT_CHARACTERS_MAX - 1] + "…"

@@ -1,0 +1,89 @@
+"""Serves the REST app with uvicorn on a running event loop, beside whatever else runs there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from sash.errors import InvalidArgument
+from sash.settings import Settings
+
+__all__ = ["RestServer"]
+
+
+class RestServer:
+    """Serves an ASGI app over HTTP.
+
+    Args:
+        app: what to serve.
+        settings: host and port.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._settings = settings
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+        )
+        self._config = config
+        self._server = _Server(config)
+        self._task: asyncio.Task[None] | None = None
+        self.port = 0
+        """The port it listens on, once started."""
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            InvalidArgument: the address cannot be listened on.
+        """
+        host, port = self._settings.host, self._settings.rest_port
+        try:
+            listening = socket.create_server(
+                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
+            )
+        except OSError as error:
+            raise InvalidArgument(
+                f"cannot listen on {host}, port {port} for REST: {error.strerror}", field="rest_port"
+            ) from None
+        self.port = listening.getsockname()[1]
+        self._task = asyncio.create_task(self._server.serve(sockets=[listening]))
+        up = asyncio.create_task(self._server.up.wait())
+        await asyncio.wait([self._task, up], return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if self._task.done():
+            await self._task  # raises what went wrong
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new requests, let those in progress finish for `grace_s` seconds, close."""
+        if self._task is not None:
+            # uvicorn counts in whole seconds, and takes 0 for no limit.
+            self._config.timeout_graceful_shutdown = max(1, round(grace_s))
+            self._server.should_exit = True
+            await self._task
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, but signals are the caller's, and `up` is set when it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

@@ -1,0 +1,1 @@
+"""The gRPC edge: `operations` are the methods, `server` serves them."""

@@ -1,0 +1,84 @@
+"""Errors as gRPC statuses: the one place where this edge maps them.
+
+Every status carries google.rpc details: an ErrorInfo (reason, and the field and limit as metadata), a
+BadRequest where a field is to blame, a RetryInfo where trying again may help.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from sash import errors
+
+__all__ = ["CODES", "DOMAIN", "status_of"]
+
+DOMAIN = "sash"
+
+CODES: Mapping[type[errors.SashError], grpc.StatusCode] = {
+    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.Unsupported: grpc.StatusCode.UNIMPLEMENTED,
+    errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+}
+
+# A status travels as a header, percent-encoded, and again in the details; a peer refuses more than 8 KiB of
+# headers. An error may quote what the caller sent, which has no such bound.
+TEXT_CHARACTERS_MAX = 500
+
+_log = logging.getLogger(__name__)
+
+
+def status_of(error: Exception, method: str) -> grpc.Status:
+    """Map an exception; what is not a `SashError` is logged in full and shown as INTERNAL only.
+
+    Args:
+        error: what an operation raised.
+        method: its name, for the log.
+    """
+    if not isinstance(error, errors.SashError):
+        _log.error("%s failed", method, exc_info=error)
+        return _status(grpc.StatusCode.INTERNAL, "internal error", [])
+    kind = next(cls for cls in type(error).__mro__ if cls in CODES)
+    code = CODES[kind]
+    info = error_details_pb2.ErrorInfo(domain=DOMAIN, reason=re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).upper())
+    details: list[Message] = [info]
+    if error.field is not None:
+        info.metadata["field"] = _short(error.field)
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=_short(error.field), description=_short(error.message)
+        )
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if error.limit is not None:
+        info.metadata["limit"] = _short(error.limit)
+    if error.retry_after_s is not None:
+        delay = duration_pb2.Duration()
+        delay.FromNanoseconds(int(error.retry_after_s * 1e9))
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    return _status(code, _short(error.message), details)
+
+
+def _status(code: grpc.StatusCode, message: str, details: list[Message]) -> grpc.Status:
+    packed = []
+    for detail in details:
+        any_ = any_pb2.Any()
+        any_.Pack(detail)
+        packed.append(any_)
+    return rpc_status.to_status(status_pb2.Status(code=code.value[0], message=message, details=packed))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= TEXT_CHARACTERS_MAX else text[: TEXT_CHARACTERS_MAX - 1] + "…"

@@ -1,0 +1,158 @@
+"""Columns of every accepted kind become the field's type, and strings a dictionary with codes."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash_client import InvalidArgument
+from sash_client.columns import Coded, to_coded, to_column
+
+TEXTS = ["UA", "AA", "UA", "", "Zürich"]
+
+
+def decoded(column):
+    return [column.dictionary[code] for code in column.codes.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, 2], "float64"),
+        ([1.0, 2.0], "float64"),
+        (np.array([1, 2], dtype="f4"), "float64"),
+        (np.array([1, 2], dtype=">f8"), "float64"),
+        (np.array([[1, 9], [2, 9]], dtype="f8")[:, 0], "float64"),
+        (np.array([1, 2.0], dtype=object), "float64"),
+        (pd.Series([1.0, 2.0], dtype="Float64"), "float64"),
+        (pd.Series([1, 2], dtype="float32[pyarrow]"), "float64"),
+        (pa.array([1.0, 2.0]), "float64"),
+        (pa.chunked_array([[1], [2]]), "float64"),
+        (np.array([1, 2], dtype="u1"), "int64"),
+        (pd.Series([1, 2], dtype="Int16"), "int64"),
+        (np.array([1, 2], dtype=object), "int64"),
+        (pa.array([1, 2], pa.int8()), "int64"),
+    ],
+)
+def test_numbers_are_widened(values, kind):
+    column = to_column(values, kind, "delay")
+    assert column.dtype == np.dtype({"float64": "<f8", "int64": "<i8"}[kind])
+    assert column.flags.c_contiguous
+    assert column.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [True, False],
+        np.array([True, False]),
+        np.array([True, False], dtype=object),
+        pd.Series([True, False]),
+        pd.Series([True, False], dtype="boolean"),
+        pa.array([True, False]),
+    ],
+)
+def test_bools(values):
+    assert to_column(values, "bool", "on").tolist() == [True, False]
+
+
+def test_a_column_of_its_own_type_is_not_copied():
+    values = np.arange(4.0)
+    assert to_column(values, "float64", "delay") is values
+    assert np.shares_memory(to_column(pd.Series(values, copy=False), "float64", "delay"), values)
+
+
+def test_nan_and_infinities_are_values():
+    column = to_column([np.nan, np.inf, -np.inf, -0.0], "float64", "delay")
+    np.testing.assert_array_equal(column, [np.nan, np.inf, -np.inf, -0.0])
+    assert np.signbit(column[3])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        TEXTS,
+        tuple(TEXTS),
+        np.array(TEXTS),
+        np.array(TEXTS, dtype=object),
+        np.array(TEXTS, dtype=np.dtypes.StringDType()),
+        pd.Series(TEXTS),
+        pd.Series(TEXTS, dtype="string"),
+        pd.Series(TEXTS, dtype="category"),
+        pd.Categorical(TEXTS),
+        pd.CategoricalIndex(TEXTS),
+        pd.Series(TEXTS, dtype="string[pyarrow]"),
+        pa.array(TEXTS),
+        pa.array(TEXTS, pa.large_string()),
+        pa.array(TEXTS, pa.string_view()),
+        pa.array(TEXTS).dictionary_encode(),
+        pa.chunked_array([TEXTS[:2], TEXTS[2:]]),
+        pa.chunked_array([pa.array(TEXTS[:2]).dictionary_encode(), pa.array(TEXTS[2:]).dictionary_encode()]),
+    ],
+    ids=lambda values: f"{type(values).__name__}.{getattr(values, 'dtype', getattr(values, 'type', 'text'))}",
+)
+def test_every_kind_of_strings_is_coded(values):
+    coded = to_column(values, "string", "carrier")
+    assert coded.codes.dtype == np.dtype("<u4")
+    assert len(coded.dictionary) == len(set(coded.dictionary)) == 4
+    assert decoded(coded) == TEXTS
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=40), st.data())
+def test_a_part_holds_its_rows_and_no_more_strings_than_it_needs(texts, data):
+    start = data.draw(st.integers(0, len(texts)))
+    stop = data.draw(st.integers(start, len(texts)))
+    part = to_coded(texts, "key").part(start, stop)
+    assert decoded(part) == texts[start:stop]
+    assert set(part.dictionary) == set(texts[start:stop])
+
+
+def test_a_categorical_with_unused_categories_travels_whole():
+    coded = to_coded(pd.Categorical(["b"], categories=["a", "b", "c"]), "key")
+    assert coded == Coded(["a", "b", "c"], coded.codes)
+    assert decoded(coded.part(0, 1)) == ["b"]
+    assert coded.part(0, 1).dictionary == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "says"),
+    [
+        ([1.5], "int64", "is a int64 field"),
+        (np.array([1.0]), "int64", "is a int64 field"),
+        ([2**63], "int64", "out of range"),
+        ([True], "int64", "is a int64 field"),
+        ([True], "float64", "is a float64 field"),
+        ([1, 0], "bool", "is a bool field"),
+        (["1"], "float64", "is a float64 field"),
+        (np.array(["2013"], dtype="M8[Y]"), "int64", "is a int64 field"),
+        ([[1.0]], "float64", "one-dimensional"),
+        ([1.0, None], "float64", "missing"),
+        (pd.Series([1.0, None], dtype="Float64"), "float64", "missing"),
+        (pd.Series([1, None], dtype="Int64"), "int64", "missing"),
+        (pa.array([1.0, None]), "float64", "missing"),
+        ([1.0, "x"], "float64", "float64"),
+        (np.array([1.0, "x"], dtype=object), "float64", "one type"),
+        (["a", None], "string", "missing"),
+        (pd.Series(["a", None]), "string", "missing"),
+        (pd.Series(["a", None], dtype="category"), "string", "missing"),
+        (pa.array(["a", None]), "string", "missing"),
+        (pa.array(["a", None]).dictionary_encode(), "string", "missing"),
+        (["a", 1], "string", "not all strings"),
+        ([1, 2], "string", "not all strings"),
+        (pa.array([1, 2]), "string", "not all strings"),
+        (pa.array([b"a"]), "string", "not all strings"),
+        (pd.Series([1, 2], dtype="category"), "string", "not all strings"),
+        (["\ud800"], "string", "not all strings"),
+    ],
+)
+def test_what_does_not_fit_the_field_is_refused(values, kind, says):
+    with pytest.raises(InvalidArgument, match=says) as caught:
+        to_column(values, kind, "delay")
+    assert caught.value.field == "delay"
+
+
+@pytest.mark.parametrize("kind", ["float64", "int64", "bool", "string"])
+def test_no_values_are_an_empty_column(kind):
+    assert len(to_column([], kind, "delay")) == 0

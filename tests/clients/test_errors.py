@@ -1,0 +1,170 @@
+"""Failures become exceptions with all that the service says; only what is safe is tried again."""
+
+import socket
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2
+
+import sash_client
+from sash_client import Client, DeadlineExceeded, InvalidArgument, SashClientError, Unavailable, WriteResult
+from sash_proto.v1 import windows_pb2 as pb
+from tests.support.recorder import recording, status
+
+UNAVAILABLE = status(grpc.StatusCode.UNAVAILABLE, "starting")
+
+
+@pytest.fixture
+def service():
+    with recording() as (recorder, target), Client(target, timeout_s=10) as client:
+        yield recorder, client
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, sash_client.InvalidArgument),
+        (grpc.StatusCode.NOT_FOUND, sash_client.NotFound),
+        (grpc.StatusCode.ALREADY_EXISTS, sash_client.AlreadyExists),
+        (grpc.StatusCode.FAILED_PRECONDITION, sash_client.FailedPrecondition),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, sash_client.ResourceExhausted),
+        (grpc.StatusCode.UNIMPLEMENTED, sash_client.Unsupported),
+        (grpc.StatusCode.UNAUTHENTICATED, sash_client.Unauthenticated),
+        (grpc.StatusCode.PERMISSION_DENIED, sash_client.PermissionDenied),
+        (grpc.StatusCode.UNAVAILABLE, sash_client.Unavailable),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, sash_client.DeadlineExceeded),
+        (grpc.StatusCode.INTERNAL, sash_client.SashClientError),
+    ],
+)
+def test_every_status_has_its_exception(service, code, kind):
+    recorder, client = service
+    recorder.failures.append(status(code, "so it is"))
+    with pytest.raises(SashClientError) as caught:
+        client.window("w").insert(1, 1.0)
+    error = caught.value
+    assert type(error) is kind
+    assert (error.code, error.message, str(error)) == (code.name, "so it is", "so it is")
+    assert (error.field, error.limit, error.retry_after_s) == (None, None, None)
+
+
+def test_details_are_decoded(service):
+    recorder, client = service
+    violation = error_details_pb2.BadRequest.FieldViolation(field="aggregates.p95.q", description="…")
+    recorder.failures.append(
+        status(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "q must be below 1",
+            error_details_pb2.ErrorInfo(reason="INVALID_ARGUMENT", metadata={"limit": "0 to 1"}),
+            error_details_pb2.BadRequest(field_violations=[violation]),
+            error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=1, nanos=500_000_000)),
+        )
+    )
+    with pytest.raises(InvalidArgument, match="q must be below 1") as caught:
+        client.window("w").query()
+    assert caught.value.field == "aggregates.p95.q"
+    assert caught.value.limit == "0 to 1"
+    assert caught.value.retry_after_s == 1.5
+
+
+def test_reads_are_tried_again(service):
+    recorder, client = service
+    recorder.failures += [UNAVAILABLE, UNAVAILABLE]
+    assert client.window("w").query()[0].entries == 1
+    assert len(recorder.of(pb.QueryRequest)) == 3
+
+
+def test_reads_give_up(service):
+    recorder, client = service
+    recorder.failures += [UNAVAILABLE] * 10
+    with pytest.raises(Unavailable, match="starting"):
+        client.list_windows()
+    assert len(recorder.requests) == 4
+
+
+def test_a_write_that_was_seen_is_not_sent_again(service):
+    recorder, client = service
+    recorder.failures.append(UNAVAILABLE)
+    with pytest.raises(Unavailable):
+        client.window("w").insert(1, 1.0)
+    assert len(recorder.of(pb.InsertRequest)) == 1
+
+
+def test_a_failed_bulk_says_what_was_applied(service):
+    recorder, _ = service
+    with Client(_.target, bulk_entries_max=10) as client:
+        window = client.window("w")
+        assert window.bulk_insert(np.arange(35), np.zeros(35)) == WriteResult(inserted=35)
+        recorder.failures += [None, None, status(grpc.StatusCode.NOT_FOUND, "gone")]
+        with pytest.raises(sash_client.NotFound) as caught:
+            window.bulk_insert(np.arange(35), np.zeros(35))
+    assert caught.value.applied == WriteResult(inserted=20)
+    assert [len(request.time) // 8 for request in recorder.of(pb.BulkInsertRequest)] == [10, 10, 10, 5, 10, 10, 10]
+
+
+def test_nobody_there():
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # bound, not listening: refuses
+        with Client(f"127.0.0.1:{deaf.getsockname()[1]}", timeout_s=5) as client:
+            with pytest.raises(Unavailable):
+                client.window("w").insert(1, 1.0)
+            with pytest.raises(Unavailable, match=r"no service at .* within 0\.2 s"):
+                client.wait_until_ready(0.2)
+
+
+def test_nobody_answers():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as mute,
+        Client(f"127.0.0.1:{mute.getsockname()[1]}", timeout_s=0.3) as client,
+        pytest.raises(DeadlineExceeded),
+    ):
+        client.window("w").insert(1, 1.0)
+
+
+def test_a_closed_client_says_so(service):
+    _, client = service
+    client.close()
+    client.close()
+    with pytest.raises(Unavailable, match="closed"):
+        client.list_windows()
+
+
+def test_what_cannot_be_sent_is_refused_before_any_call(service):
+    recorder, client = service
+    window = client.window("w")
+    for call, field in [
+        (lambda: window.insert(1), "value"),
+        (lambda: window.insert(1, 2.0, fields={"value": 2.0}), "value"),
+        (lambda: window.insert(1, "2"), "value"),
+        (lambda: window.insert(2**63, 1.0), "time"),
+        (lambda: window.insert(1, 1.0, key=5), "key"),
+        (lambda: window.insert(1, fields={"value": object()}), "value"),
+        (lambda: window.query(lookbacks="5m"), "lookbacks"),
+        (lambda: window.query(lookbacks=[0.5]), "lookbacks"),
+        (lambda: window.range_query(1.5, 2), "start"),
+        (lambda: window.bulk_evict("now"), "time"),
+        (lambda: window.bulk_insert([1, 2], [1.0]), "value"),
+        (lambda: window.bulk_insert([1, 2], [1.0, 2.0], keys=["a"]), "key"),
+        (lambda: window.bulk_insert([1], {"delay": [1.0]}), "delay"),
+        (lambda: window.bulk_insert([1], {}), "value"),
+    ]:
+        with pytest.raises(InvalidArgument) as caught:
+            call()
+        assert caught.value.field == field
+    assert {type(request) for request in recorder.requests} <= {pb.GetWindowRequest}
+    for wrong in ({"timeout_s": 0}, {"bulk_entries_max": 0}, {"bulk_bytes_max": 0}):
+        with pytest.raises(InvalidArgument):
+            Client("127.0.0.1:1", **wrong)
+
+
+def test_the_spec_is_fetched_once_and_only_when_it_is_needed(service):
+    recorder, client = service
+    window = client.window("w")
+    window.insert(1, 1.0)
+    window.query(as_of=5)
+    assert recorder.of(pb.GetWindowRequest) == []
+    window.bulk_insert([1], [1.0])
+    window.insert(np.datetime64(2, "us"), 1.0)
+    window.bulk_insert([1], {"value": [1.0]})
+    assert len(recorder.of(pb.GetWindowRequest)) == 1

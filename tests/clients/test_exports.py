@@ -1,0 +1,71 @@
+"""The public surface, pinned: a change here is a change for every user."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sash_client
+import sash_spark
+
+
+def test_the_client_exports():
+    assert sash_client.__all__ == [
+        "AlreadyExists",
+        "Answer",
+        "Client",
+        "Counts",
+        "DeadlineExceeded",
+        "FailedPrecondition",
+        "InvalidArgument",
+        "NotFound",
+        "PermissionDenied",
+        "ResourceExhausted",
+        "SashClientError",
+        "Unauthenticated",
+        "Unavailable",
+        "Unsupported",
+        "Window",
+        "WindowInfo",
+        "WriteResult",
+    ]
+    assert all(hasattr(sash_client, name) for name in sash_client.__all__)
+
+
+def test_spark_exports():
+    assert sash_spark.__all__ == ["BatchReport", "SashSink", "sash_sink"]
+
+
+@pytest.mark.parametrize(
+    ("cls", "methods"),
+    [
+        (
+            sash_client.Client,
+            ["close", "create_window", "delete_window", "list_windows", "wait_until_ready", "window"],
+        ),
+        (
+            sash_client.Window,
+            ["bulk_evict", "bulk_insert", "describe", "insert", "name", "query", "range_query", "spec"],
+        ),
+    ],
+)
+def test_methods(cls, methods):
+    assert [name for name in dir(cls) if not name.startswith("_")] == methods
+    assert all(inspect.getdoc(getattr(cls, name)) for name in methods)
+
+
+def test_the_clients_do_not_import_the_service():
+    for package in (sash_client, sash_spark):
+        for path in Path(package.__file__).parent.glob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [node.module] if isinstance(node, ast.ImportFrom) else []
+                names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                assert "sash" not in [str(name).partition(".")[0] for name in names], path
+
+
+def test_pandas_is_optional():
+    code = "import sys, sash_client; assert not {'pandas', 'pyspark', 'sash'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

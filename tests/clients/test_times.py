@@ -1,0 +1,155 @@
+"""Times of every accepted kind become the same ticks, without a copy where none is needed."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash_client import InvalidArgument
+from sash_client.times import to_lookback, to_tick, to_ticks
+
+INSTANT = np.datetime64("2013-01-01T10:15", "m")
+AWARE = datetime(2013, 1, 1, 10, 15, tzinfo=UTC)
+MICROSECONDS = 1_357_035_300_000_000
+NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        np.array([MICROSECONDS]),
+        np.array([MICROSECONDS], dtype=">i8"),
+        np.array([MICROSECONDS], dtype="u8"),
+        [MICROSECONDS],
+        np.array([INSTANT]),
+        np.array([INSTANT], dtype="datetime64[s]"),
+        np.array([INSTANT], dtype=">M8[ns]"),
+        pd.Series([INSTANT]),
+        pd.Series([INSTANT], index=[7]),
+        pd.Series([INSTANT]).dt.tz_localize("UTC"),
+        pd.Series([INSTANT]).dt.tz_localize("UTC").dt.tz_convert("America/New_York"),
+        pd.DatetimeIndex([INSTANT]),
+        pd.DatetimeIndex([INSTANT], tz="UTC").tz_convert("Asia/Kolkata"),
+        pd.Series([MICROSECONDS], dtype="Int64"),
+        pd.Series([INSTANT]).astype("timestamp[us][pyarrow]"),
+        pd.Series([MICROSECONDS], dtype="int64[pyarrow]"),
+        pa.array([AWARE], pa.timestamp("us")),
+        pa.array([AWARE], pa.timestamp("s", tz="America/New_York")),
+        pa.chunked_array([pa.array([AWARE], pa.timestamp("ns")), pa.array([], pa.timestamp("ns"))]),
+        pa.array([MICROSECONDS]),
+        [datetime(2013, 1, 1, 10, 15, tzinfo=UTC)],
+        [datetime(2013, 1, 1, 5, 15, tzinfo=timezone(timedelta(hours=-5)))],
+    ],
+    ids=lambda times: f"{type(times).__module__}.{getattr(times, 'dtype', getattr(times, 'type', 'list'))}",
+)
+def test_every_kind_of_time_becomes_the_same_ticks(times):
+    ticks = to_ticks(times, "us")
+    assert ticks.dtype == np.dtype("<i8")
+    assert ticks.tolist() == [MICROSECONDS]
+
+
+@pytest.mark.parametrize(
+    ("time", "unit", "tick"),
+    [
+        (17, "none", 17),
+        (np.int32(-17), "s", -17),
+        (INSTANT, "s", MICROSECONDS // 10**6),
+        (np.datetime64("2013-01", "M"), "s", 1_356_998_400),
+        (np.datetime64(3, "7s"), "s", 21),
+        (pd.Timestamp("1970-01-01T00:00:00.000000007"), "ns", 7),
+        (pd.Timestamp("1970-01-01T01:00", tz="Europe/Paris"), "s", 0),
+        (datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), "us", -1),
+    ],
+)
+def test_one_time(time, unit, tick):
+    assert to_tick(time, unit) == tick
+
+
+def test_int64_and_instants_of_the_unit_are_not_copied():
+    ticks = np.arange(5)
+    instants = ticks.view("datetime64[us]")
+    for times, memory in (
+        (ticks, ticks),
+        (instants, instants),
+        (pd.Series(instants), pd.Series(instants).to_numpy()),
+        (pa.array(instants), pa.array(instants)),
+    ):
+        result = to_ticks(times, "us")
+        assert result.tolist() == [0, 1, 2, 3, 4]
+        if not isinstance(memory, pa.Array):
+            assert np.shares_memory(result, times if isinstance(times, np.ndarray) else times.to_numpy())
+        else:
+            assert result.ctypes.data == times.buffers()[1].address
+
+
+@given(
+    ticks=st.lists(st.integers(-(2**63) + 1, 2**63 - 1), max_size=5),
+    found=st.sampled_from(list(NANOSECONDS)),
+    wanted=st.sampled_from(list(NANOSECONDS)),
+)
+def test_a_change_of_unit_is_exact_or_an_error(ticks, found, wanted):
+    times = np.array(ticks, dtype="int64").view(f"datetime64[{found}]")
+    exact = [(tick * NANOSECONDS[found], NANOSECONDS[wanted]) for tick in ticks]
+    if any(a % b or not -(2**63) <= a // b < 2**63 for a, b in exact):
+        with pytest.raises(InvalidArgument):
+            to_ticks(times, wanted)
+    else:
+        assert to_ticks(times, wanted).tolist() == [a // b for a, b in exact]
+
+
+@pytest.mark.parametrize(
+    ("times", "unit", "says"),
+    [
+        ([1.5], "us", "integer ticks or instants"),
+        (np.array([1.0]), "us", "integer ticks or instants"),
+        (["2013-01-01"], "us", "integer ticks or instants"),
+        ([True], "us", "integer ticks or instants"),
+        (np.array([True]), "us", "integer ticks or instants"),
+        (np.array([[1]]), "us", "one-dimensional"),
+        (17, "us", "one-dimensional"),
+        ([2**63], "us", "out of range"),
+        (np.array([2**63], dtype="u8"), "us", "out of range"),
+        (np.array(["NaT"], dtype="datetime64[us]"), "us", "missing"),
+        (pd.Series([INSTANT, None]), "us", "missing"),
+        (pd.Series([INSTANT, None]).dt.tz_localize("UTC"), "us", "missing"),
+        (pd.Series([1, None], dtype="Int64"), "us", "missing"),
+        (pa.array([1, None]), "us", "missing"),
+        ([datetime(2013, 1, 1, tzinfo=UTC), None], "us", "missing"),
+        ([datetime(2013, 1, 1)], "us", "no time zone"),
+        (np.array([INSTANT]), "none", "logical ticks"),
+        (np.array([1], dtype="datetime64[ms]"), "s", "not a whole number of ticks"),
+        (np.array([1], dtype="datetime64[ps]"), "ns", "finer"),
+        (np.array(["9999-01-01"], dtype="datetime64[D]"), "ns", "out of range"),
+    ],
+)
+def test_what_is_no_time_is_refused(times, unit, says):
+    with pytest.raises(InvalidArgument, match=says) as caught:
+        to_ticks(times, unit)
+    assert caught.value.field == "time"
+    assert caught.value.code == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize(
+    "time", [2**63, -(2**63) - 1, True, 1.0, "1", None, datetime(2013, 1, 1), np.datetime64("NaT")]
+)
+def test_what_is_not_one_time_is_refused(time):
+    with pytest.raises(InvalidArgument):
+        to_tick(time, "us", "as_of")
+
+
+def test_no_times_are_no_ticks():
+    for empty in ([], np.array([], dtype="i8"), pd.Series([], dtype="datetime64[ns]"), pa.array([], pa.int64())):
+        assert to_ticks(empty, "us").tolist() == []
+
+
+def test_lookbacks():
+    assert to_lookback("5m") == "5m"
+    assert to_lookback(90) == to_lookback(np.int64(90)) == "90"
+    assert to_lookback(timedelta(minutes=5)) == "300000000us"
+    for wrong in (True, 1.5, None):
+        with pytest.raises(InvalidArgument):
+            to_lookback(wrong)

@@ -1,0 +1,208 @@
+"""The client against a real service: arrays go in, answers come out, and they are the fold."""
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sash_client
+from sash_client import Client, InvalidArgument, NotFound, WriteResult
+from sash_client.local import local_service
+from tests.support.servers import running_service
+
+SPEC = """
+name: departure_delay
+keyed: true
+fields: {delay: float64, carrier: string}
+aggregates:
+  flights: {function: count}
+  mean:    {function: mean, field: delay}
+  worst:   {function: arg_max, field: delay, returns: carrier}
+  delays:  {function: collect, field: delay}
+slide: {max_age: 6h}
+"""
+MINUTE = 60 * 10**6
+
+
+@pytest.fixture(scope="module")
+def service():
+    with running_service() as running:
+        yield running
+
+
+@pytest.fixture
+def client(service):
+    with Client(service.grpc_target) as client:
+        yield client
+        for window in client.list_windows():
+            client.delete_window(window.name)
+
+
+def test_the_life_of_a_window(client):
+    window = client.create_window(SPEC)
+    assert client.create_window(window.spec).name == "departure_delay"  # the same again: nothing happens
+    with pytest.raises(sash_client.AlreadyExists):
+        client.create_window(SPEC.replace("6h", "7h"))
+
+    times = np.array([0, 10, 20, 30]) * MINUTE
+    written = window.bulk_insert(
+        times.astype("datetime64[us]"),
+        {"delay": [5, -2, 30, 30], "carrier": pd.Categorical(["UA", "AA", "B6", "DL"])},
+        keys=["JFK", "JFK", "EWR", "JFK"],
+    )
+    assert written == WriteResult(inserted=4)
+    assert window.insert(25 * MINUTE, fields={"delay": 30.0, "carrier": "HA"}, key="JFK") == WriteResult(inserted=1)
+
+    hour, ten = window.query(key="JFK", lookbacks=["1h", timedelta(minutes=10)])
+    assert (hour.key, hour.lookback, hour.entries) == ("JFK", "1h", 4)
+    assert (hour.end, hour.aggregates["delays"]) == (30 * MINUTE, [5, -2, 30, 30])
+    assert hour.aggregates["worst"] == "HA"  # the first in time of the two
+    assert hour.aggregates["mean"] == 63 / 4
+    assert ten.aggregates["delays"] == [30, 30]
+    assert (ten.start, ten.end) == (20 * MINUTE + 1, 30 * MINUTE)
+    (earlier,) = window.query(key="JFK", lookbacks=[MINUTE], as_of=datetime(1970, 1, 1, 0, 10, tzinfo=UTC))
+    assert earlier.aggregates["delays"] == [-2]
+    (everything,) = window.query(key="EWR")
+    assert (everything.entries, everything.lookback) == (1, None)
+    ranged = window.range_query(np.datetime64(10, "m"), 25 * MINUTE, key="JFK")
+    assert ranged.aggregates["delays"] == [-2, 30]
+
+    late = window.bulk_insert([8 * 60 * MINUTE, 0], {"delay": [1.0, 2.0], "carrier": ["UA", "UA"]}, keys="JFK")
+    assert late.inserted + late.late == 2
+    info = window.describe()
+    assert (info.name, info.keys, info.newest) == ("departure_delay", 2, 8 * 60 * MINUTE)
+    assert info.entries == info.counts.inserted - info.counts.evicted == 2
+    assert info.counts.inserted + info.counts.late == 7
+    assert [found.name for found in client.list_windows()] == ["departure_delay"]
+
+    assert window.bulk_evict(20 * MINUTE, key="EWR") == 1
+    (nothing,) = window.query(key="EWR")
+    assert (nothing.entries, nothing.start, nothing.end) == (0, None, None)
+    assert nothing.aggregates == {"flights": 0, "mean": None, "worst": None, "delays": []}
+    assert client.delete_window("departure_delay") == 1
+    with pytest.raises(NotFound):
+        window.describe()
+
+
+def test_a_window_with_one_field_takes_bare_values(client):
+    window = client.create_window(
+        {"name": "w", "time_unit": "none", "aggregates": {"sum": {"function": "sum"}, "all": {"function": "collect"}}}
+    )
+    assert window.insert(1, 2.5).inserted == 1
+    assert window.insert(2, fields={"value": 1}).inserted == 1
+    assert window.bulk_insert(pa.array([3, 4]), pa.array([math.inf, math.nan])).inserted == 2
+    (answer,) = window.query(lookbacks=[2])
+    assert math.isnan(answer.aggregates["sum"])
+    assert answer.aggregates["all"][0] == math.inf
+    assert math.isnan(answer.aggregates["all"][1])
+    assert window.range_query(0, 2).aggregates == {"sum": 3.5, "all": [2.5, 1.0]}
+    assert window.bulk_insert([], []) == WriteResult()
+    with pytest.raises(InvalidArgument, match="logical ticks"):
+        window.insert(np.datetime64(0, "s"), 1.0)
+
+
+def test_every_type_of_field_comes_back(client):
+    fields = {"f": "float64", "i": "int64", "s": "string", "b": "bool"}
+    last = {name: {"function": "collect", "field": name} for name in fields}
+    window = client.create_window({"name": "w", "fields": fields, "aggregates": last})
+    big = 2**53 + 1
+    columns = {"f": [0.1, -0.0], "i": [big, -(2**63)], "s": ["Zürich", ""], "b": [True, False]}
+    window.bulk_insert([1, 2], columns)
+    window.insert(3, fields={"f": 1, "i": big, "s": "x", "b": False})
+    aggregates = window.query()[0].aggregates
+    assert aggregates == {
+        "f": [0.1, -0.0, 1.0],
+        "i": [big, -(2**63), big],
+        "s": ["Zürich", "", "x"],
+        "b": [True, False, False],
+    }
+
+
+def test_a_bulk_in_parts_is_the_bulk(client, service):
+    window = client.create_window(SPEC.replace("6h", "1000d"))
+    n = 5000
+    random = np.random.default_rng(7)
+    times, delays = random.permutation(n), np.round(random.normal(10, 30, n), 1)
+    keys = np.array([f"airport {i}" for i in range(40)])[random.integers(0, 40, n)]
+    with Client(service.grpc_target, bulk_entries_max=700, bulk_bytes_max=10_000) as small:
+        written = small.window(window.name).bulk_insert(times, {"delay": delays, "carrier": keys}, keys=keys)
+    assert written == WriteResult(inserted=n)
+    for key in ("airport 0", "airport 39"):
+        mine = np.flatnonzero(keys == key)
+        expected = delays[mine[np.argsort(times[mine])]].tolist()
+        assert window.query(key=key)[0].aggregates["delays"] == expected
+
+
+def test_errors_name_the_field_and_the_limit(client):
+    window = client.create_window(SPEC)
+    entry = {"delay": 1.0, "carrier": "UA"}
+    for call, kind, field in [
+        (lambda: client.window("nope").query(), NotFound, "window"),
+        (lambda: client.create_window(SPEC.replace("mean,", "men,")), InvalidArgument, "aggregates.mean.function"),
+        (
+            lambda: client.create_window({"name": "a b", "aggregates": {"n": {"function": "count"}}}),
+            InvalidArgument,
+            "name",
+        ),
+        (lambda: window.insert(1, fields=entry), InvalidArgument, "key"),
+        (lambda: window.insert(1, fields=entry, key="k" * 600), InvalidArgument, "key"),
+        (lambda: window.query(key="JFK", lookbacks=["5 parsecs"]), InvalidArgument, "lookback"),
+        (lambda: window.bulk_insert([1], {"delay": [1.0], "carrier": ["UA"]}), InvalidArgument, "key"),
+    ]:
+        with pytest.raises(kind) as caught:
+            call()
+        assert caught.value.field == field
+        assert caught.value.message
+    with pytest.raises(InvalidArgument) as caught:
+        window.insert(1, fields=entry, key="k" * 600)
+    assert caught.value.limit == "1 to 512 bytes of UTF-8"
+    assert window.describe().counts.inserted == 0
+
+
+@given(
+    entries=st.lists(st.tuples(st.integers(-50, 50), st.integers(-9, 9), st.sampled_from("ab")), max_size=30),
+    cut=st.integers(0, 30),
+    lookback=st.integers(1, 120),
+)
+def test_answers_are_the_fold(service, entries, cut, lookback):
+    spec = {
+        "name": "fold",
+        "time_unit": "none",
+        "keyed": True,
+        "fields": {"v": "int64"},
+        "aggregates": {"all": {"function": "collect", "field": "v"}, "sum": {"function": "sum", "field": "v"}},
+    }
+    with Client(service.grpc_target) as client:
+        window = client.create_window(spec)
+        for part in (entries[:cut], entries[cut:]):
+            columns = [list(column) for column in zip(*part, strict=True)] or [[], [], []]
+            assert window.bulk_insert(columns[0], columns[1], keys=columns[2]).inserted == len(part)
+        for key in "ab":
+            mine = sorted(((t, v) for t, v, k in entries if k == key), key=lambda entry: entry[0])
+            (answer,) = window.query(key=key, lookbacks=[lookback])
+            newest = mine[-1][0] if mine else 0
+            expected = [v for t, v in mine if t > newest - lookback]
+            assert answer.aggregates == {"all": expected, "sum": sum(expected)}
+        client.delete_window("fold")
+
+
+def test_a_local_service_lives_as_long_as_its_block():
+    with local_service() as service, Client(service.target) as client:
+        client.wait_until_ready()
+        assert client.list_windows() == []
+    with Client(service.target, timeout_s=2) as client, pytest.raises(sash_client.Unavailable):
+        client.wait_until_ready(0.1)
+
+
+def test_a_local_service_that_cannot_start_says_why():
+    with (
+        local_service() as service,
+        pytest.raises(RuntimeError, match="cannot listen"),
+        local_service(grpc_port=int(service.target.rpartition(":")[2])),
+    ):
+        pass

@@ -1,0 +1,151 @@
+"""Documents become messages and come back; bulks are split under the limits, in order, with nothing lost."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash_client import InvalidArgument
+from sash_client.columns import to_coded, to_column
+from sash_client.wire import bulk_requests, from_answer, from_value, spec_document, to_spec, to_value
+from sash_proto.v1 import windows_pb2 as pb
+
+SPEC = """
+name: departure_delay
+time_unit: us
+keyed: true
+fields: {delay: float64, carrier: string}
+aggregates:
+  flights:  {function: count}
+  p95:      {function: quantile, field: delay, q: 0.95}
+  bins:     {function: histogram, field: delay, bounds: [0, 15.5, 60]}
+  worst:    {function: arg_max, field: delay, returns: carrier}
+slide: {max_age: 6h, max_count: 1000000}
+order: {late: reject}
+"""
+
+
+def test_a_spec_comes_back_as_it_was():
+    document = spec_document(to_spec(SPEC))
+    assert document == {
+        "name": "departure_delay",
+        "time_unit": "us",
+        "keyed": True,
+        "fields": {"delay": "float64", "carrier": "string"},
+        "aggregates": {
+            "flights": {"function": "count"},
+            "p95": {"function": "quantile", "field": "delay", "q": 0.95},
+            "bins": {"function": "histogram", "field": "delay", "bounds": [0, 15.5, 60]},
+            "worst": {"function": "arg_max", "field": "delay", "returns": "carrier"},
+        },
+        "slide": {"max_age": "6h", "max_count": 1_000_000},
+        "order": {"late": "reject"},
+    }
+    assert spec_document(to_spec(document)) == document
+
+
+def test_what_a_spec_does_not_say_is_not_sent():
+    message = to_spec({"name": "w", "aggregates": {"n": {"function": "count"}}, "slide": {"max_age": 90}})
+    assert message == pb.WindowSpec(
+        name="w", aggregates={"n": pb.AggregateSpec(function="count")}, slide=pb.SlidePolicy(max_age="90")
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ("a: [", "spec"),
+        ("just text", "spec"),
+        (None, "spec"),
+        ({"name": 5}, "name"),
+        ({"name": "w", "keyed": "yes"}, "keyed"),
+        ({"name": "w", "time": "us"}, "time"),
+        ({"name": "w", "fields": ["delay"]}, "fields"),
+        ({"name": "w", "fields": {"delay": 8}}, "fields.delay"),
+        ({"name": "w", "aggregates": {"n": "count"}}, "aggregates.n"),
+        ({"name": "w", "aggregates": {"n": {"function": 1}}}, "aggregates.n.function"),
+        ({"name": "w", "aggregates": {"n": {"function": "f", "q": object()}}}, "aggregates.n.q"),
+        ({"name": "w", "slide": {"max_count": "many"}}, "slide.max_count"),
+        ({"name": "w", "slide": {"max_count": 2**63}}, "slide.max_count"),
+        ({"name": "w", "slide": {"max_size": 1}}, "slide.max_size"),
+        ({"name": "w", "slide": "6h"}, "slide"),
+        ({"name": "w", "order": {"late": True}}, "order.late"),
+    ],
+)
+def test_a_spec_that_no_message_can_carry_is_refused(spec, field):
+    with pytest.raises(InvalidArgument) as caught:
+        to_spec(spec)
+    assert caught.value.field == field
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**200), 2**200)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"]))
+    | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(values)
+def test_values_come_back_with_their_types(value):
+    found = from_value(pb.Value.FromString(to_value(value, "v").SerializeToString()))
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_nan_and_none_are_different_answers():
+    message = pb.Answer(aggregates={"mean": pb.Value(float64=np.nan), "max": pb.Value()}, entries=2, start=0, end=0)
+    answer = from_answer(message)
+    assert np.isnan(answer.aggregates["mean"])
+    assert answer.aggregates["max"] is None
+    assert (answer.start, answer.end, answer.key, answer.lookback) == (0, 0, None, None)
+
+
+def joined(requests):
+    """The rows of requests, decoded one by one."""
+    rows = []
+    for request in requests:
+        times = np.frombuffer(request.time, "<i8")
+        delays = np.frombuffer(request.fields["delay"].float64, "<f8")
+        strings = request.fields["carrier"].string
+        carriers = [strings.dictionary[code] for code in np.frombuffer(strings.codes, "<u4")]
+        keys = [request.key.dictionary[code] for code in np.frombuffer(request.key.codes, "<u4")]
+        rows += zip(times.tolist(), delays.tolist(), carriers, keys, strict=True)
+    return rows
+
+
+@given(
+    n=st.integers(0, 300),
+    entries_max=st.integers(1, 400),
+    bytes_max=st.integers(1, 4000),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_bulk_is_split_under_both_limits(n, entries_max, bytes_max, seed):
+    random = np.random.default_rng(seed)
+    times = random.integers(-100, 100, n)
+    delays = random.normal(size=n)
+    carriers = [f"{'long ' * 5}carrier {i}" for i in random.integers(0, 200, n)]
+    keys = [f"key {i}" for i in random.integers(0, 3, n)]
+    columns = {"delay": to_column(delays, "float64", "delay"), "carrier": to_coded(carriers, "carrier")}
+    limits = {"entries_max": entries_max, "bytes_max": bytes_max}
+    requests = list(bulk_requests("w", times, columns, to_coded(keys, "key"), **limits))
+    assert joined(requests) == list(zip(times.tolist(), delays.tolist(), carriers, keys, strict=True))
+    for request in requests:
+        entries = len(request.time) // 8
+        assert entries <= entries_max
+        assert request.ByteSize() <= bytes_max or entries <= 1
+        assert request.HasField("key")
+    assert len(requests) >= 1
+
+
+def test_a_bulk_within_the_limits_is_one_request():
+    times = np.arange(1000)
+    requests = bulk_requests("w", times, {"on": times % 2 == 0, "n": times}, None, entries_max=1000, bytes_max=2**20)
+    (request,) = requests
+    assert request.fields["on"].bool == bytes([1, 0] * 500)
+    assert request.fields["n"].int64 == request.time == times.tobytes()
+    assert not request.HasField("key")

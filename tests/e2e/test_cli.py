@@ -1,0 +1,183 @@
+"""The command line against a service in a process of its own."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from sash.main import run
+from sash_client import Client
+from tests.support.servers import WAIT_S, service_process
+
+SPEC = """name: demo
+time_unit: s
+keyed: true
+aggregates:
+  n: {function: count}
+  mean: {function: mean}
+"""
+
+
+@pytest.fixture(scope="module")
+def service():
+    with service_process() as running:
+        yield running
+
+
+@pytest.fixture
+def sash(capsys, monkeypatch):
+    """Runs a command in this process, as the console script does; returns its exit status, output and errors."""
+
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
+
+    def run_it(*arguments, service=None, text=None, expect=0):
+        monkeypatch.setattr(sys, "argv", ["sash", *arguments])
+        if service is not None:
+            monkeypatch.setenv("SASH_TARGET", service.grpc_target)
+        if text is not None:
+            monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        with pytest.raises(SystemExit) as ended:
+            run()
+        done = capsys.readouterr()
+        assert (ended.value.code or 0) == expect, done.err
+        return done
+
+    return run_it
+
+
+@pytest.fixture
+def demo(service, tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text(SPEC)
+    with Client(service.grpc_target) as client:
+        client.create_window(SPEC)
+    columns = {"time": [0, 50, 100], "key": ["JFK", "JFK", "LGA"], "value": [1, 4, 9]}
+    httpx.post(f"{service.rest_url}/v1/windows/demo/bulk-insert", json=columns, trust_env=False).raise_for_status()
+    yield path
+    httpx.delete(f"{service.rest_url}/v1/windows/demo", trust_env=False)
+
+
+def test_create_list_query_delete(sash, service, demo):
+    for source, text in ((str(demo), None), ("-", SPEC)):  # it is there already: no error
+        assert "demo" in sash("create", source, service=service, text=text).out
+    header, line = sash("list", service=service).out.splitlines()
+    assert header.split()[:3] == ["window", "entries", "keys"]
+    assert line.split() == ["demo", "3", "2", "3", "0", "0", "-", "100"]
+    asked = ("query", "demo", "--key", "JFK", "--lookback", "10s", "-l", "1m")
+    table = sash(*asked, service=service).out.splitlines()
+    assert [line.split() for line in table] == [
+        ["lookback", "entries", "mean", "n"],
+        ["10s", "1", "4", "1"],
+        ["1m", "2", "2.5", "2"],
+    ]
+    first, second = map(json.loads, sash(*asked, "--json", service=service).out.splitlines())
+    assert (first["lookback"], first["aggregates"]) == ("10s", {"mean": 4.0, "n": 1})
+    assert second["entries"] == 2
+    assert json.loads(sash("list", "--json", service=service).out)["entries"] == 3
+    assert "3 entries" in sash("delete", "demo", service=service).out
+    assert "no window" in sash("delete", "demo", service=service, expect=1).err
+
+
+def test_refusals_are_one_line(sash, service, demo, tmp_path):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("name: bad name\naggregates: {n: {function: count}}\n")
+    for arguments, words in (
+        (("create", str(bad)), "name"),
+        (("create", str(tmp_path / "nowhere.yaml")), "cannot read"),
+        (("query", "nope"), "no window"),
+        (("query", "demo"), "key"),
+        (("query", "demo", "-k", "JFK", "-l", "soon"), "lookback"),
+    ):
+        done = sash(*arguments, service=service, expect=1)
+        assert done.out == ""
+        assert done.err.startswith("sash: ")
+        assert words in done.err
+        assert done.err.count("\n") == 1
+
+
+def test_no_service(sash):
+    assert sash("list", "--target", "127.0.0.1:1", expect=1).err.startswith("sash: ")
+
+
+def test_watch_shows_changes_only(sash, service, demo):
+    command = [sys.executable, "-m", "sash.main", "watch", "demo", "-k", "JFK", "--every", "0.05", "--json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "SASH_TARGET": service.grpc_target}
+    ) as watching:
+        assert json.loads(watching.stdout.readline())["entries"] == 2
+        entry = {"time": 60, "key": "JFK", "fields": {"value": 7}}
+        httpx.post(f"{service.rest_url}/v1/windows/demo/insert", json=entry, trust_env=False).raise_for_status()
+        assert json.loads(watching.stdout.readline())["entries"] == 3
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(WAIT_S) == 130
+    looks = sash("watch", "demo", "-k", "JFK", "--every", "0.05", "--times", "5", "--json", service=service)
+    assert len(looks.out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_it_gracefully(number):
+    """A request in progress is answered after the signal; then the process ends with status 0."""
+    import socket
+
+    with service_process() as running:
+        http = running.http()
+        http.post("/v1/windows", json={"name": "w", "aggregates": {"n": {"function": "count"}}}).raise_for_status()
+        with socket.create_connection(("127.0.0.1", running.rest_port)) as holder:
+            head = b"POST /v1/windows/w/insert HTTP/1.1\r\nhost: x\r\ncontent-length: 23\r\n\r\n"
+            holder.sendall(head + b'{"time": 1,')
+            assert http.get("/healthz").status_code == 200
+            running.process.send_signal(number)
+            refused = False
+            while not refused:
+                try:
+                    httpx.get(f"{running.rest_url}/healthz", trust_env=False)
+                except httpx.TransportError:
+                    refused = True
+            assert running.process.poll() is None
+            holder.sendall(b' "value": 2}')
+            assert b"200 OK" in holder.recv(65536)
+        assert running.process.wait(WAIT_S) == 0
+        assert "Traceback" not in running.process.stderr.read()
+
+
+def test_settings_come_from_the_environment():
+    with service_process(SASH_MAX_BODY_BYTES="2048") as running:
+        response = running.http().post("/v1/windows", content=b" " * 4096)
+        assert (response.status_code, response.json()["limit"]) == (413, "2048 bytes")
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"SASH_GRPC_PORT": "70000"}, "SASH_GRPC_PORT"),
+        ({"SASH_MAX_BODY_BYTES": "lots"}, "SASH_MAX_BODY_BYTES"),
+        ({"SASH_LOG_LEVEL": "loud"}, "SASH_LOG_LEVEL"),
+        ({"SASH_HOST": "256.0.0.1"}, "cannot listen on 256.0.0.1"),
+    ],
+)
+def test_bad_settings_are_one_line(sash, monkeypatch, environment, words):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    done = sash("serve", "--rest-port", "0", expect=1)
+    assert words in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_taken_port_is_one_line(sash, service):
+    for option, port in (("--grpc-port", service.grpc_port), ("--rest-port", service.rest_port)):
+        done = sash("serve", "--grpc-port", "0", "--rest-port", "0", option, str(port), expect=1)
+        assert re.search(rf"cannot listen on 127\.0\.0\.1, port {port}", done.err)
+
+
+def test_the_benchmark_runs_at_smoke_size():
+    done = subprocess.run(
+        [sys.executable, "bench/edges.py", "--smoke"], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.count("\n") == 15
+    assert re.search(r"digest [0-9a-f]{16}", done.stdout)

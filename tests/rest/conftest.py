@@ -1,0 +1,45 @@
+"""One service for each module, and an HTTP client of it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.servers import Running, running_service
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Running]:
+    with running_service(max_body_bytes=1 << 20, max_entries_per_write=20_000, max_windows=50) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(service: Running) -> httpx.Client:
+    return service.http()
+
+
+@pytest.fixture
+def window(http: httpx.Client) -> Iterator[str]:
+    """A window of one float64 with count, sum and collect, gone after the test."""
+    yield from made(http, name="plain", time_unit="s", fields={"value": "float64"})
+
+
+@pytest.fixture
+def typed(http: httpx.Client) -> Iterator[str]:
+    """A keyed window with a field of every type."""
+    fields = {"f": "float64", "i": "int64", "s": "string", "b": "bool"}
+    aggregates: dict[str, Any] = {"n": {"function": "count"}}
+    aggregates |= {name: {"function": "collect", "field": name} for name in fields}
+    yield from made(http, name="typed", time_unit="ms", keyed=True, fields=fields, aggregates=aggregates)
+
+
+def made(http: httpx.Client, **spec: Any) -> Iterator[str]:
+    spec.setdefault(
+        "aggregates",
+        {"n": {"function": "count"}, "total": {"function": "sum"}, "all": {"function": "collect"}},
+    )
+    assert http.post("/v1/windows", json=spec).status_code == 201
+    yield spec["name"]
+    http.delete(f"/v1/windows/{spec['name']}")

@@ -1,0 +1,153 @@
+"""Health, metrics, documentation and the page."""
+
+import re
+
+import pytest
+from fastapi.openapi.models import OpenAPI
+from prometheus_client.parser import text_string_to_metric_families
+
+ROUTES = {
+    ("post", "/v1/windows"),
+    ("get", "/v1/windows"),
+    ("get", "/v1/windows/{name}"),
+    ("delete", "/v1/windows/{name}"),
+    ("post", "/v1/windows/{name}/insert"),
+    ("post", "/v1/windows/{name}/bulk-insert"),
+    ("post", "/v1/windows/{name}/bulk-evict"),
+    ("get", "/v1/windows/{name}/query"),
+    ("get", "/v1/windows/{name}/range"),
+    ("get", "/metrics"),
+    ("get", "/healthz"),
+    ("get", "/readyz"),
+}
+
+
+@pytest.fixture(scope="module")
+def openapi(http):
+    return http.get("/openapi.json").json()
+
+
+def operations(document):
+    return {(method, path): operation for path, item in document["paths"].items() for method, operation in item.items()}
+
+
+def references(item):
+    if isinstance(item, dict):
+        if isinstance(item.get("$ref"), str):
+            yield item["$ref"]
+        for value in item.values():
+            yield from references(value)
+    elif isinstance(item, list):
+        for value in item:
+            yield from references(value)
+
+
+def test_every_route_is_documented(openapi):
+    assert set(operations(openapi)) == ROUTES
+
+
+def test_the_document_is_valid_openapi(openapi):
+    OpenAPI.model_validate(openapi)
+    assert openapi["openapi"].startswith("3.1")
+    found = operations(openapi)
+    ids = [operation["operationId"] for operation in found.values()]
+    assert len(set(ids)) == len(ids)
+    for (_, path), operation in found.items():
+        declared = {each["name"] for each in operation.get("parameters", []) if each["in"] == "path"}
+        assert declared == set(re.findall(r"{(\w+)}", path))
+        assert any(status.startswith("2") for status in operation["responses"])
+        assert "422" not in operation["responses"]
+    for reference in references(openapi):
+        assert reference.removeprefix("#/components/schemas/") in openapi["components"]["schemas"]
+
+
+def test_errors_are_documented_as_problems(openapi):
+    for operation in operations(openapi).values():
+        for status, response in operation["responses"].items():
+            if int(status) >= 400:
+                assert list(response["content"]) == ["application/problem+json"]
+
+
+def test_the_examples_are_taken(http, openapi):
+    """What the documentation shows as a request is one that the service takes."""
+    found = operations(openapi)
+    spec = found["post", "/v1/windows"]["requestBody"]["content"]
+    assert http.post("/v1/windows", json=spec["application/json"]["example"]).status_code == 201
+    yaml = {"content-type": "application/yaml"}
+    created = http.post("/v1/windows", content=spec["application/yaml"]["example"], headers=yaml)
+    assert created.status_code == 201
+    plain, keyed = "/v1/windows/latency", "/v1/windows/departure_delay"
+    entry = found["post", "/v1/windows/{name}/insert"]["requestBody"]["content"]["application/json"]["examples"]
+    assert http.post(f"{plain}/insert", json=entry["one field"]["value"]).status_code == 200
+    assert http.post(f"{keyed}/insert", json=entry["several fields, keyed"]["value"]).status_code == 200
+    columns = found["post", "/v1/windows/{name}/bulk-insert"]["requestBody"]["content"]["application/json"]
+    assert http.post(f"{plain}/bulk-insert", json=columns["example"]).json()["inserted"] == 3
+    eviction = found["post", "/v1/windows/{name}/bulk-evict"]["requestBody"]["content"]["application/json"]
+    assert http.post(f"{plain}/bulk-evict", json=eviction["example"]).json() == {"evicted": 2}
+    for path in (plain, keyed):
+        http.delete(path)
+
+
+def test_the_documentation_page_loads_nothing_from_elsewhere(http):
+    page = http.get("/docs")
+    assert page.status_code == 200
+    assert not re.search(r"""(?:src|href)=["'](?:https?:)?//""", page.text)
+    for path in re.findall(r"""(?:src|href)=["'](/[^"']+)""", page.text):
+        assert http.get(path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type"), [("/", "text/html"), ("/ui/page.css", "text/css"), ("/ui/page.js", "text/javascript")]
+)
+def test_the_page(http, path, media_type):
+    response = http.get(path)
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith(media_type)
+    assert "default-src 'self'" in response.headers["content-security-policy"]
+    assert "innerHTML" not in response.text
+    assert not re.search(r"https?://", response.text)
+
+
+def samples(http):
+    response = http.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+    }
+
+
+def test_metrics_count_what_happened(http, window):
+    before = samples(http)
+    path = f"/v1/windows/{window}"
+    http.post(f"{path}/bulk-insert", json={"time": [1, 2, 3], "value": [1, 2, 3]})
+    http.post(f"{path}/bulk-evict", json={"time": 1})
+    http.get(f"{path}/query?lookback=nope")
+    after = samples(http)
+
+    def grown(name, **labels):
+        key = (name, tuple(sorted(labels.items())))
+        return after[key] - before.get(key, 0)
+
+    assert grown("sash_operation_seconds_count", operation="bulk_insert", window_class="plain") == 1
+    assert grown("sash_operation_seconds_bucket", operation="bulk_insert", window_class="plain", le="+Inf") == 1
+    assert grown("sash_operation_seconds_sum", operation="bulk_insert", window_class="plain") > 0
+    assert grown("sash_operation_errors_total", operation="query", kind="InvalidArgument") == 1
+    assert grown("sash_requests_rejected_total", edge="rest", code="400") == 1
+    for outcome, expected in (("inserted", 3), ("evicted", 1), ("late", 0)):
+        assert after["sash_entries_total", (("outcome", outcome), ("window", window))] == expected
+    assert after["sash_window_entries", (("window", window),)] == 2
+    assert after["sash_window_keys", (("window", window),)] == 1
+    assert after["sash_windows", ()] == 1
+
+
+def test_metrics_speak_openmetrics_to_whoever_asks(http):
+    response = http.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+    assert response.headers["content-type"].startswith("application/openmetrics-text")
+    assert response.text.endswith("# EOF\n")
+
+
+def test_health(http):
+    assert http.get("/healthz").json() == {"status": "alive"}
+    assert http.get("/readyz").json() == {"status": "ready"}

@@ -1,0 +1,138 @@
+"""Health, reflection, shutting down."""
+
+import threading
+
+import grpc
+import httpx
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from sash.errors import InvalidArgument
+from sash_proto.v1 import windows_pb2 as pb
+from tests.rpc.test_operations import bulk
+from tests.support.servers import running_service
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+@pytest.mark.parametrize("name", ["", "sash.v1.Windows"])
+def test_health(service, name):
+    health = health_pb2_grpc.HealthStub(service.channel())
+    assert health.Check(health_pb2.HealthCheckRequest(service=name)).status == SERVING
+
+
+def test_health_of_what_is_not_here(service):
+    health = health_pb2_grpc.HealthStub(service.channel())
+    with pytest.raises(grpc.RpcError) as caught:
+        health.Check(health_pb2.HealthCheckRequest(service="nope"))
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_reflection_shows_every_method(service):
+    database = ProtoReflectionDescriptorDatabase(service.channel())
+    assert set(database.get_services()) >= {"sash.v1.Windows", "grpc.health.v1.Health"}
+    found = DescriptorPool(database).FindServiceByName("sash.v1.Windows")
+    assert {method.name for method in found.methods} == {
+        method.name for method in pb.DESCRIPTOR.services_by_name["Windows"].methods
+    }
+
+
+def test_rejected_calls_are_counted(service, stub):
+    http = service.http()
+
+    def count():
+        lines = http.get("/metrics").text.splitlines()
+        found = [
+            line for line in lines if line.startswith('sash_requests_rejected_total{code="NOT_FOUND",edge="grpc"}')
+        ]
+        return float(found[0].split()[-1]) if found else 0.0
+
+    before = count()
+    with pytest.raises(grpc.RpcError):
+        stub.GetWindow(pb.GetWindowRequest(name="nope"))
+    assert count() == before + 1
+
+
+def test_it_says_goodbye_before_it_goes():
+    """During the delay both edges report not to be ready and still serve; afterwards nobody listens."""
+    with running_service(shutdown_delay_s=1.0) as service:
+        goodbye(service)
+
+
+def goodbye(service):
+    http, stub = service.http(), service.stub()
+    health = health_pb2_grpc.HealthStub(service.channel())
+    assert http.get("/readyz").status_code == 200
+    stopping = threading.Thread(target=service.stop)
+    stopping.start()
+    while http.get("/readyz").status_code == 200:
+        pass
+    assert http.get("/healthz").status_code == 200
+    while health.Check(health_pb2.HealthCheckRequest()).status == SERVING:
+        pass
+    assert health.Check(health_pb2.HealthCheckRequest()).status == NOT_SERVING
+    spec = pb.WindowSpec(name="last", aggregates={"n": pb.AggregateSpec(function="count")})
+    assert stub.CreateWindow(pb.CreateWindowRequest(spec=spec)).created
+    stopping.join()
+    with pytest.raises(httpx.TransportError):
+        http.get("/healthz")
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.ListWindows(pb.ListWindowsRequest())
+    assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_call_in_progress_is_finished():
+    """A request whose body is half sent when the service is told to stop gets its answer."""
+    import socket
+
+    with running_service() as service:
+        http = service.http()
+        http.post("/v1/windows", json={"name": "w", "aggregates": {"n": {"function": "count"}}})
+        holder = socket.create_connection(("127.0.0.1", service.rest_port))
+        head = b"POST /v1/windows/w/insert HTTP/1.1\r\nhost: x\r\ncontent-length: 23\r\n\r\n"
+        holder.sendall(head + b'{"time": 1,')
+        stopping = threading.Thread(target=service.stop)
+        stopping.start()
+        refused = False
+        while not refused:
+            try:
+                httpx.get(f"{service.rest_url}/healthz", trust_env=False)
+            except httpx.TransportError:
+                refused = True
+        holder.sendall(b' "value": 2}')
+        assert b"200 OK" in holder.recv(65536)
+        holder.close()
+        stopping.join()
+
+
+def test_a_port_that_is_taken_is_refused(service):
+    for taken in ({"grpc_port": service.grpc_port}, {"rest_port": service.rest_port}):
+        with pytest.raises(InvalidArgument) as caught, running_service(**taken):
+            pass
+        assert caught.value.field == next(iter(taken))
+
+
+def test_many_clients_at_once(service, stub, window):
+    """Calls of many threads through both edges: every entry arrives once."""
+    http_window = f"{service.rest_url}/v1/windows/{window}/insert"
+
+    def over_grpc(worker):
+        own = service.stub()
+        for i in range(50):
+            own.Insert(pb.InsertRequest(window=window, time=i, value=worker))
+            own.BulkInsert(bulk(window, [i, i], [worker, worker]))
+
+    def over_rest(worker):
+        with httpx.Client(trust_env=False) as own:
+            for i in range(50):
+                own.post(http_window, json={"time": i, "value": worker}).raise_for_status()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3) for work in (over_grpc, over_rest)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert stub.GetWindow(pb.GetWindowRequest(name=window)).entries == 3 * 50 * 4

@@ -1,0 +1,33 @@
+"""One local Spark and one real service for all tests of this directory that ask for them."""
+
+import pytest
+
+from sash_client import Client
+from sash_client.local import local_service
+from sash_spark.session import local_session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    session = local_session("sash tests", tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def service():
+    with local_service() as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def target(service):
+    return service.target
+
+
+@pytest.fixture
+def client(target):
+    with Client(target) as client:
+        yield client
+        for window in client.list_windows():
+            client.delete_window(window.name)
