@@ -11,13 +11,15 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
+import numpy as np
 import typer
 
-from sash_client import Answer, Client, SashClientError
+from sash_client import ALL_KEYS, Answer, Client, SashClientError, Series
 
 __all__ = ["app", "fail", "run"]
 
@@ -65,10 +67,11 @@ def list_windows(target: Target = LOCAL, as_json: Json = False) -> None:
         for window in windows:
             typer.echo(_json(asdict(window)))
         return
-    header = ("window", "entries", "keys", "inserted", "late", "evicted", "oldest", "newest")
+    header = ("window", "entries", "keys", "inserted", "late", "evicted", "duplicates", "oldest", "newest")
     rows = [
-        (w.name, w.entries, w.keys, w.counts.inserted, w.counts.late, w.counts.evicted, w.oldest, w.newest)
+        (w.name, w.entries, w.keys, c.inserted, c.late, c.evicted, c.duplicates, w.oldest, w.newest)
         for w in windows
+        for c in [w.counts]
     ]
     typer.echo(_table(header, rows))
 
@@ -76,15 +79,65 @@ def list_windows(target: Target = LOCAL, as_json: Json = False) -> None:
 @app.command()
 def query(
     name: Name,
-    key: Key = None,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", "-k", help="The key, where the window is keyed; repeatable.")
+    ] = None,
+    all_keys: Annotated[bool, typer.Option("--all-keys", help="Every key there is.")] = False,
+    combine: Annotated[bool, typer.Option("--combine", help="One answer over the entries of all the keys.")] = False,
     lookback: Lookbacks = None,
     as_of: Annotated[int | None, typer.Option(help="End of the lookbacks, ticks. [the key's newest entry]")] = None,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Show the aggregates of one or more lookbacks."""
+    if all_keys and key:
+        fail("give either --key or --all-keys")
+    several = all_keys or combine or len(key or []) > 1
+    keys = ALL_KEYS if all_keys else key
+    one = key[0] if key and not several else None
     with Client(target) as sash:
-        _show(sash.window(name).query(key=key, lookbacks=lookback or [], as_of=as_of), as_json)
+        answers = sash.window(name).query(
+            key=one, keys=keys if several else None, lookbacks=lookback or [], as_of=as_of, combine=combine
+        )
+    _show(answers, as_json, by_key=several and not combine)
+
+
+@app.command()
+def series(
+    name: Name,
+    start: Annotated[str, typer.Option(metavar="TIME", help="Where the first bucket starts: ticks, or ISO 8601.")],
+    end: Annotated[str, typer.Option(metavar="TIME", help="What all buckets start before.")],
+    step: Annotated[str, typer.Option(metavar="DURATION", help="From one bucket's start to the next.")],
+    width: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a bucket is. [step]")] = None,
+    key: Key = None,
+    target: Target = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show the aggregates of many buckets, one a line."""
+    with Client(target) as sash:
+        found = sash.window(name).series(_time(start), _time(end), step=step, width=width, key=key)
+    columns = [values.tolist() for values in found.aggregates.values()]
+    if as_json:
+        for tick, entries, *values in zip(found.times.tolist(), found.entries.tolist(), *columns, strict=True):
+            aggregates = dict(zip(found.aggregates, values, strict=True))
+            typer.echo(_json({"time": tick, "entries": entries, "aggregates": aggregates}))
+        return
+    rows = zip(_instants(found), found.entries.tolist(), *columns, strict=True)
+    typer.echo(_table(("time", "entries", *found.aggregates), rows))
+
+
+@app.command()
+def keys(
+    name: Name,
+    prefix: Annotated[str, typer.Option(help="Only keys that start so.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="As many at most.")] = 1000,
+    target: Target = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """List the keys of a window, in the order of their first entries."""
+    with Client(target) as sash:
+        for key in sash.window(name).keys(prefix, limit=limit):
+            typer.echo(_json(key) if as_json else _cell(key))
 
 
 @app.command()
@@ -138,15 +191,37 @@ def fail(message: str) -> NoReturn:
     sys.exit(1)
 
 
-def _show(answers: Sequence[Answer], as_json: bool) -> None:
+def _time(text: str) -> int | datetime:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        fail(f"{text!r} is no time: write ticks, or ISO 8601 (2013-01-01T06:00Z)")
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _instants(series: Series) -> list[str]:
+    if series.time_unit == "none":
+        return [str(tick) for tick in series.times.tolist()]
+    return [str(text) for text in np.datetime_as_string(series.datetimes(), timezone="UTC")]
+
+
+def _show(answers: Sequence[Answer], as_json: bool, by_key: bool = False) -> None:
     if as_json:
         for answer in answers:
             typer.echo(_json(asdict(answer)))
         return
     aggregates = list(answers[0].aggregates) if answers else []
-    header = ("lookback", "entries", *aggregates)
+    header = (*(["key"] if by_key else []), "lookback", "entries", *aggregates)
     rows = [
-        (answer.lookback or "all", answer.entries, *(answer.aggregates[name] for name in aggregates))
+        (
+            *([answer.key] if by_key else []),
+            *(answer.lookback or "all", answer.entries),
+            *(answer.aggregates[name] for name in aggregates),
+        )
         for answer in answers
     ]
     typer.echo(_table(header, rows))

@@ -5,7 +5,7 @@
     sash_requests_rejected_total{edge, code}               requests an edge answered with an error
     sash_windows                                           windows there are
     sash_window_entries{window}  sash_window_keys{window}  what is in each window now
-    sash_entries_total{window, outcome}                    what became of entries: inserted, late, evicted
+    sash_entries_total{window, outcome}                    what became of entries: inserted, late, evicted, duplicates
 
 The last group is read from the catalogue when somebody scrapes, so writing pays nothing for it.
 
@@ -37,6 +37,8 @@ BUCKETS_S: tuple[float, ...] = (
     *(1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
 
+OUTCOMES = ("inserted", "late", "evicted", "duplicates")
+
 # No window can be called this: a name starts with a letter or '_'.
 OTHERS = "(others)"
 
@@ -53,6 +55,8 @@ class _Counts(Protocol):
     def late(self) -> int: ...
     @property
     def evicted(self) -> int: ...
+    @property
+    def duplicates(self) -> int: ...
 
 
 class WatchedWindow(Protocol):
@@ -151,18 +155,16 @@ class _Windows(Collector):
             count += 1
             name = window.spec.name if count <= self._labelled_max else OTHERS
             counts = window.counts
-            found = (window.entries, window.keys, counts.inserted, counts.late, counts.evicted)
-            rows[name] = [a + b for a, b in zip(rows.get(name, [0] * 5), found, strict=True)]
+            found = [window.entries, window.keys, *(getattr(counts, outcome) for outcome in OUTCOMES)]
+            rows[name] = [a + b for a, b in zip(rows.get(name, [0] * len(found)), found, strict=True)]
         yield GaugeMetricFamily("sash_windows", "Windows there are.", value=count)
         entries = GaugeMetricFamily("sash_window_entries", "Entries in a window now.", labels=["window"])
         keys = GaugeMetricFamily("sash_window_keys", "Keys in a window now.", labels=["window"])
-        total = CounterMetricFamily(
-            "sash_entries", "What became of a window's entries.", labels=["window", "outcome"]
-        )
+        total = CounterMetricFamily("sash_entries", "What became of a window's entries.", labels=["window", "outcome"])
         for name, row in rows.items():
             entries.add_metric([name], row[0])
             keys.add_metric([name], row[1])
-            for outcome, amount in zip(("inserted", "late", "evicted"), row[2:], strict=True):
+            for outcome, amount in zip(OUTCOMES, row[2:], strict=True):
                 total.add_metric([name, outcome], amount)
         yield entries
         yield keys

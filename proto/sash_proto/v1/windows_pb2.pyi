@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WindowSpec(_message.Message):
-    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order")
+    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,8 @@ class WindowSpec(_message.Message):
     AGGREGATES_FIELD_NUMBER: _ClassVar[int]
     SLIDE_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
+    IDLE_EXPIRY_FIELD_NUMBER: _ClassVar[int]
+    ALGORITHM_FIELD_NUMBER: _ClassVar[int]
     name: str
     time_unit: str
     keyed: bool
@@ -36,7 +38,9 @@ class WindowSpec(_message.Message):
     aggregates: _containers.MessageMap[str, AggregateSpec]
     slide: SlidePolicy
     order: OrderPolicy
-    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: _Optional[bool] = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ...) -> None: ...
+    idle_expiry: str
+    algorithm: str
+    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: _Optional[bool] = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ...) -> None: ...
 
 class AggregateSpec(_message.Message):
     __slots__ = ("function", "field", "returns", "parameters")
@@ -58,18 +62,26 @@ class AggregateSpec(_message.Message):
     def __init__(self, function: _Optional[str] = ..., field: _Optional[str] = ..., returns: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ...) -> None: ...
 
 class SlidePolicy(_message.Message):
-    __slots__ = ("max_count", "max_age")
+    __slots__ = ("max_count", "max_age", "clock", "when")
     MAX_COUNT_FIELD_NUMBER: _ClassVar[int]
     MAX_AGE_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    WHEN_FIELD_NUMBER: _ClassVar[int]
     max_count: int
     max_age: str
-    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ...) -> None: ...
+    clock: str
+    when: str
+    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ...) -> None: ...
 
 class OrderPolicy(_message.Message):
-    __slots__ = ("late",)
+    __slots__ = ("late", "out_of_order", "equal_times")
     LATE_FIELD_NUMBER: _ClassVar[int]
+    OUT_OF_ORDER_FIELD_NUMBER: _ClassVar[int]
+    EQUAL_TIMES_FIELD_NUMBER: _ClassVar[int]
     late: str
-    def __init__(self, late: _Optional[str] = ...) -> None: ...
+    out_of_order: str
+    equal_times: str
+    def __init__(self, late: _Optional[str] = ..., out_of_order: _Optional[str] = ..., equal_times: _Optional[str] = ...) -> None: ...
 
 class Value(_message.Message):
     __slots__ = ("float64", "int64", "string", "bool", "list", "map", "integer", "blob")
@@ -147,14 +159,16 @@ class WindowInfo(_message.Message):
     def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ...) -> None: ...
 
 class Counts(_message.Message):
-    __slots__ = ("inserted", "late", "evicted")
+    __slots__ = ("inserted", "late", "evicted", "duplicates")
     INSERTED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     EVICTED_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATES_FIELD_NUMBER: _ClassVar[int]
     inserted: int
     late: int
     evicted: int
-    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ...) -> None: ...
+    duplicates: int
+    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ...) -> None: ...
 
 class CreateWindowRequest(_message.Message):
     __slots__ = ("spec",)
@@ -199,7 +213,7 @@ class DeleteWindowResponse(_message.Message):
     def __init__(self, entries: _Optional[int] = ...) -> None: ...
 
 class InsertRequest(_message.Message):
-    __slots__ = ("window", "key", "time", "value", "fields")
+    __slots__ = ("window", "key", "time", "value", "fields", "answer", "lookbacks")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -212,12 +226,16 @@ class InsertRequest(_message.Message):
     TIME_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    LOOKBACKS_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     time: int
     value: float
     fields: _containers.MessageMap[str, Value]
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ...) -> None: ...
+    answer: bool
+    lookbacks: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., answer: _Optional[bool] = ..., lookbacks: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BulkInsertRequest(_message.Message):
     __slots__ = ("window", "time", "fields", "key")
@@ -239,14 +257,18 @@ class BulkInsertRequest(_message.Message):
     def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., fields: _Optional[_Mapping[str, Column]] = ..., key: _Optional[_Union[Strings, _Mapping]] = ...) -> None: ...
 
 class InsertResponse(_message.Message):
-    __slots__ = ("inserted", "late", "evicted")
+    __slots__ = ("inserted", "late", "evicted", "duplicates", "answers")
     INSERTED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     EVICTED_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATES_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     inserted: int
     late: int
     evicted: int
-    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ...) -> None: ...
+    duplicates: int
+    answers: _containers.RepeatedCompositeFieldContainer[Answer]
+    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ...) -> None: ...
 
 class BulkEvictRequest(_message.Message):
     __slots__ = ("window", "time", "key")
@@ -265,16 +287,22 @@ class BulkEvictResponse(_message.Message):
     def __init__(self, evicted: _Optional[int] = ...) -> None: ...
 
 class QueryRequest(_message.Message):
-    __slots__ = ("window", "key", "lookbacks", "as_of")
+    __slots__ = ("window", "key", "lookbacks", "as_of", "keys", "all_keys", "combine")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     LOOKBACKS_FIELD_NUMBER: _ClassVar[int]
     AS_OF_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    ALL_KEYS_FIELD_NUMBER: _ClassVar[int]
+    COMBINE_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     lookbacks: _containers.RepeatedScalarFieldContainer[str]
     as_of: int
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ...) -> None: ...
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    all_keys: bool
+    combine: bool
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: _Optional[bool] = ..., combine: _Optional[bool] = ...) -> None: ...
 
 class QueryResponse(_message.Message):
     __slots__ = ("answers",)
@@ -283,16 +311,104 @@ class QueryResponse(_message.Message):
     def __init__(self, answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ...) -> None: ...
 
 class RangeQueryRequest(_message.Message):
-    __slots__ = ("window", "key", "start", "end")
+    __slots__ = ("window", "key", "start", "end", "keys", "all_keys")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    ALL_KEYS_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     start: int
     end: int
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    all_keys: bool
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: _Optional[bool] = ...) -> None: ...
+
+class SeriesRequest(_message.Message):
+    __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    ALL_KEYS_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    key: str
+    start: int
+    end: int
+    step: str
+    width: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    all_keys: bool
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: _Optional[bool] = ...) -> None: ...
+
+class SeriesResponse(_message.Message):
+    __slots__ = ("key", "time", "entries", "aggregates", "width")
+    class AggregatesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: SeriesColumn
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SeriesColumn, _Mapping]] = ...) -> None: ...
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATES_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    time: bytes
+    entries: bytes
+    aggregates: _containers.MessageMap[str, SeriesColumn]
+    width: int
+    def __init__(self, key: _Optional[str] = ..., time: _Optional[bytes] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ..., width: _Optional[int] = ...) -> None: ...
+
+class SeriesColumn(_message.Message):
+    __slots__ = ("float64", "int64", "values", "valid")
+    FLOAT64_FIELD_NUMBER: _ClassVar[int]
+    INT64_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    VALID_FIELD_NUMBER: _ClassVar[int]
+    float64: bytes
+    int64: bytes
+    values: ValueList
+    valid: bytes
+    def __init__(self, float64: _Optional[bytes] = ..., int64: _Optional[bytes] = ..., values: _Optional[_Union[ValueList, _Mapping]] = ..., valid: _Optional[bytes] = ...) -> None: ...
+
+class AddAggregatesRequest(_message.Message):
+    __slots__ = ("window", "aggregates")
+    class AggregatesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: AggregateSpec
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[AggregateSpec, _Mapping]] = ...) -> None: ...
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATES_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    aggregates: _containers.MessageMap[str, AggregateSpec]
+    def __init__(self, window: _Optional[str] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ...) -> None: ...
+
+class ListKeysRequest(_message.Message):
+    __slots__ = ("window", "prefix", "limit")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    prefix: str
+    limit: int
+    def __init__(self, window: _Optional[str] = ..., prefix: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListKeysResponse(_message.Message):
+    __slots__ = ("keys",)
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Answer(_message.Message):
     __slots__ = ("key", "start", "end", "entries", "aggregates", "lookback")

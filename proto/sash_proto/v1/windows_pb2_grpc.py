@@ -79,6 +79,21 @@ class WindowsStub:
                 request_serializer=sash__proto_dot_v1_dot_windows__pb2.RangeQueryRequest.SerializeToString,
                 response_deserializer=sash__proto_dot_v1_dot_windows__pb2.Answer.FromString,
                 _registered_method=True)
+        self.Series = channel.unary_unary(
+                '/sash.v1.Windows/Series',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.SeriesRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.SeriesResponse.FromString,
+                _registered_method=True)
+        self.AddAggregates = channel.unary_unary(
+                '/sash.v1.Windows/AddAggregates',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.AddAggregatesRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.WindowInfo.FromString,
+                _registered_method=True)
+        self.ListKeys = channel.unary_unary(
+                '/sash.v1.Windows/ListKeys',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.ListKeysRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.ListKeysResponse.FromString,
+                _registered_method=True)
 
 
 class WindowsServicer:
@@ -144,6 +159,27 @@ class WindowsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Series(self, request, context):
+        """Answers over many buckets at once, which may overlap: the points of a chart.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddAggregates(self, request, context):
+        """Adds aggregates to a window and computes them from the entries it has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListKeys(self, request, context):
+        """The keys of a window, in the order of their first entries.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WindowsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -191,6 +227,21 @@ def add_WindowsServicer_to_server(servicer, server):
                     servicer.RangeQuery,
                     request_deserializer=sash__proto_dot_v1_dot_windows__pb2.RangeQueryRequest.FromString,
                     response_serializer=sash__proto_dot_v1_dot_windows__pb2.Answer.SerializeToString,
+            ),
+            'Series': grpc.unary_unary_rpc_method_handler(
+                    servicer.Series,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.SeriesRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.SeriesResponse.SerializeToString,
+            ),
+            'AddAggregates': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddAggregates,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.AddAggregatesRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.WindowInfo.SerializeToString,
+            ),
+            'ListKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListKeys,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.ListKeysRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.ListKeysResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -436,6 +487,87 @@ class Windows:
             '/sash.v1.Windows/RangeQuery',
             sash__proto_dot_v1_dot_windows__pb2.RangeQueryRequest.SerializeToString,
             sash__proto_dot_v1_dot_windows__pb2.Answer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Series(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sash.v1.Windows/Series',
+            sash__proto_dot_v1_dot_windows__pb2.SeriesRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.SeriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddAggregates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sash.v1.Windows/AddAggregates',
+            sash__proto_dot_v1_dot_windows__pb2.AddAggregatesRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.WindowInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sash.v1.Windows/ListKeys',
+            sash__proto_dot_v1_dot_windows__pb2.ListKeysRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.ListKeysResponse.FromString,
             options,
             channel_credentials,
             insecure,

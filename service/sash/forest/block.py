@@ -19,6 +19,9 @@ from sash.monoids.base import Array
 
 __all__ = ["Block", "merge"]
 
+_PENDING = 64
+"""So many notes at most: each costs some hundred bytes and keeps the arrays that its rows came in."""
+
 
 class Block:
     """Entries as columns; `columns[i][:rows]` are valid.
@@ -37,10 +40,13 @@ class Block:
 
     def defer(self, columns: Sequence[Array], start: int, stop: int) -> None:
         """Note rows start..stop of `columns`, sorted by time, as belonging here."""
-        if self.pending is None:
+        pending = self.pending
+        if pending is None:
             self.pending = [(columns, start, stop)]
-        else:
-            self.pending.append((columns, start, stop))
+            return
+        pending.append((columns, start, stop))
+        if len(pending) > _PENDING:
+            self.settle()
 
     def settle(self) -> None:
         """Sort pending rows in."""

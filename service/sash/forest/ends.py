@@ -1,10 +1,11 @@
 """The two ends of a forest: the block that is being evicted, and the block that is being filled.
 
     head block   [ x  x  x | 3  4  5 ]       x: evicted.  Suffix scan: 3∘4∘5, 4∘5, 5: the paper's stack
-    tail block   [ 7  8  9 .  .  .  . ]      running fold 7∘8, caught up with 9 when asked
+    tail block   [ 7  8  9 .  .  .  . ]      running fold older∘7∘8, caught up with 9 when asked
 
-A window smaller than a block has both ends in one: then the head folds up to a split, the tail from there on,
-which is Two-Stacks Lite.
+The tail's running fold starts from the fold of all sealed blocks behind the head, so that a query joins two folds
+and no more. A window smaller than a block has both ends in one: then the head folds up to a split, the tail from
+there on, which is Two-Stacks Lite.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ _SCALAR_ROWS = 6
 
 
 class Head:
-    """Folds of the newer part of one block, while its older part is evicted bit by bit."""
+    """Folds of the newer part of one block, while its older part is evicted bit by bit.
 
-    __slots__ = ("_cached", "_cached_at", "_layout", "_scan_from", "_scans")
+    `rows` is how many rows the block has, where somebody has noted it, else 0.
+    """
+
+    __slots__ = ("_layout", "_scan", "_scan_from", "_single", "_single_at", "rows")
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -36,34 +40,32 @@ class Head:
 
     def reset(self) -> None:
         """Another block, or the block has changed."""
-        self._scans: list[list[Partial]] | None = None
+        self.rows = 0
+        self._scan: list[tuple[Partial, ...]] | None = None
         self._scan_from = 0
-        self._cached: list[Partial] | None = None
-        self._cached_at = -1
+        self._single: Sequence[Partial] = ()
+        self._single_at = -1
 
-    def fold(self, columns: Sequence[Array], start: int, stop: int) -> list[Partial]:
+    def known(self, start: int) -> Sequence[Partial] | None:
+        """The fold of the rows from `start` on, where it is known already."""
+        if self._scan is not None:
+            return self._scan[start - self._scan_from]
+        return self._single if self._single_at == start else None
+
+    def fold(self, columns: Sequence[Array], start: int, stop: int) -> Sequence[Partial]:
         """Fold rows start..stop; `stop` is the same and `start` never goes back between resets."""
-        if self._scans is not None:
-            at = start - self._scan_from
-            return [scan[at] for scan in self._scans]
-        if self._cached is not None and self._cached_at == start:
-            return self._cached
-        if self._cached is None:
+        if self._single_at < 0:
             # Bulk evictions land once in a block and move on: one reduction is cheaper than a scan.
-            self._cached, self._cached_at = self._layout.reduce(columns, start, stop), start
-            return self._cached
-        layout = self._layout
-        self._scan_from = start
-        self._scans = [
-            monoid.scan_suffix(layout.values(slot, columns, start, stop)) for slot, monoid in enumerate(layout.monoids)
-        ]
-        return [scan[0] for scan in self._scans]
+            self._single, self._single_at = self._layout.reduce_rows(columns, start, stop), start
+            return self._single
+        self._scan, self._scan_from = self._layout.scan_suffix(columns, start, stop), start
+        return self._scan[0]
 
 
 class Tail(Block):
     """The open block, with a fold of its rows that is caught up when somebody asks."""
 
-    __slots__ = ("_folded", "_layout", "_running", "_start")
+    __slots__ = ("_folded", "_layout", "_older", "_running", "_start")
 
     def __init__(self, layout: Layout) -> None:
         rows = min(_FIRST_ROWS, layout.block)  # a window of few entries stays small
@@ -74,8 +76,14 @@ class Tail(Block):
     def refold(self) -> None:
         """The rows have changed other than by growing."""
         self._running: list[Partial] | None = None
+        self._older: Sequence[Partial] | None = None
         self._start = 0
         self._folded = 0
+
+    def relayout(self, layout: Layout) -> None:
+        """Fold other aggregates from now on."""
+        self._layout = layout
+        self.refold()
 
     def clear(self) -> None:
         """Start a new block; the old arrays are somebody else's now."""
@@ -93,12 +101,14 @@ class Tail(Block):
 
     def extend(self, columns: Sequence[Array], start: int, stop: int) -> None:
         """Copy rows start..stop of `columns` in behind the last row."""
-        rows = self.rows + stop - start
+        before = self.rows
+        rows = self.rows = before + stop - start
         if rows > len(self.columns[0]):
+            self.rows = before
             self.grow(rows)
-        for mine, theirs in zip(self.columns, columns, strict=True):
-            mine[self.rows : rows] = theirs[start:stop]
-        self.rows = rows
+            self.rows = rows
+        for i, column in enumerate(columns):
+            self.columns[i][before:rows] = column[start:stop]
 
     def discard(self, skip: int) -> None:
         """Remove the first `skip` rows."""
@@ -109,17 +119,21 @@ class Tail(Block):
         self.rows -= skip
         self.refold()
 
-    def fold(self, start: int) -> list[Partial]:
-        """Fold the rows from `start` on; the list is the tail's own."""
-        if self._running is None or self._start != start:
-            self._running = list(self._layout.identities)
+    def fold(self, start: int, older: Sequence[Partial] | None) -> list[Partial]:
+        """Fold `older` (a fold of all before; None: of nothing) and the rows from `start` on.
+
+        The list is the tail's own and changes with it. `older` is told from another by identity.
+        """
+        layout, rows, running = self._layout, self.rows, self._running
+        if running is None or older is not self._older or start != self._start:
+            running = self._running = list(layout.identities if older is None else older)
+            self._older = older
             self._start = self._folded = start
-        rows, layout = self.rows, self._layout
-        if self._folded < rows:
-            if rows - self._folded > _SCALAR_ROWS:
-                self._running = layout.combine(self._running, layout.reduce(self.columns, self._folded, rows))
-            else:
-                for row in range(self._folded, rows):
-                    layout.extend(self._running, self.columns, row)
+        folded = self._folded
+        if folded < rows:
             self._folded = rows
-        return self._running
+            if rows - folded > _SCALAR_ROWS:
+                running = self._running = layout.combine(running, layout.reduce_rows(self.columns, folded, rows))
+            else:
+                layout.extend(running, self.columns, folded, rows)
+        return running

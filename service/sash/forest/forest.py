@@ -19,7 +19,6 @@ them, never writes to them, and nobody else may.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,19 +26,19 @@ import numpy as np
 
 from sash.forest.block import Block, merge
 from sash.forest.directory import Directory
+from sash.forest.disorder import Splicer
 from sash.forest.ends import Head, Tail
 from sash.forest.layout import Layout
 from sash.forest.levels import Levels
 from sash.forest.middle import Middle
-from sash.forest.segments import lengths_of_segments, starts_of_runs
-from sash.monoids import Monoid, Partial, Partials
+from sash.forest.prefix import Prefix
+from sash.forest.series import Rows, fold_buckets
+from sash.monoids import Monoid, Partial
 from sash.monoids.base import Array
 
 __all__ = ["Forest"]
 
 _BEFORE_ALL = -(2**63)
-_SWEEP = 4
-"""Dropped blocks freed per sealed block: more than are made, so that what is dropped goes."""
 
 
 class Forest:
@@ -67,23 +66,26 @@ class Forest:
         "_middle",
         "_newest",
         "_skip",
+        "_splicer",
         "_split",
         "_tail",
-        "_totals",
     )
 
     def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._directory = Directory()
-        self._levels = Levels(layout.monoids)
-        self._middle = Middle(self._levels, layout)
-        self._head = Head(layout)
+        self._directory = Directory(layout.monoids)
+        self._levels = Levels(self._directory, layout.monoids)
         self._tail = Tail(layout)
+        self._use(layout)
         self._skip = 0  # evicted rows at the front of the first block
         self._split = 0  # where the tail holds the head: rows before belong to the head's fold
         self._len = 0
         self._newest = _BEFORE_ALL
-        self._totals: list[Partial] | None = None
+
+    def _use(self, layout: Layout) -> None:
+        self._layout = layout
+        self._middle = Middle(self._directory, self._levels, layout)
+        self._splicer = Splicer(self._directory, self._levels, layout)
+        self._head = Head(layout)
         self._answers: list[Any] | None = None
 
     def __len__(self) -> int:
@@ -94,8 +96,8 @@ class Forest:
         """Time of the oldest entry, in ticks; None where empty."""
         if not self._len:
             return None
-        columns, row = self._front()
-        return columns[0].item(row)  # type: ignore[no-any-return]
+        columns = self._columns(self._directory.head)
+        return columns[0].item(self._skip)  # type: ignore[no-any-return]
 
     @property
     def newest(self) -> int | None:
@@ -106,58 +108,71 @@ class Forest:
 
     def insert(self, time: int, values: Sequence[Any]) -> None:
         """Insert one entry: `values` has one scalar per field. Entries of equal time keep arrival order."""
-        self._answers = self._totals = None
+        self._answers = None
         if time < self._newest:
             self._insert_between(time, values)
             return
         tail = self._tail
         row = tail.rows
-        if row == len(tail.columns[0]):
-            row = self._make_room()
         columns = tail.columns
+        if row == len(columns[0]):
+            row = self._make_room()
         columns[0][row] = time
         for i, value in enumerate(values, 1):
             columns[i][row] = value
-        tail.rows = row + 1
+        tail.rows = row = row + 1
         self._newest = time
         self._len += 1
-        if tail.rows == self._layout.block:
-            self._seal()
+        if row == self._layout.block:
+            self._seal_full()
 
     def bulk_insert(self, times: Array, columns: Sequence[Array]) -> None:
         """Insert m >= 0 entries: int64 (m,) times in any order, and per field an array (m,) of its dtype."""
         m = len(times)
         if not m:
             return
-        self._answers = self._totals = None
+        self._answers = None
         rows = [times, *columns]
         if np.count_nonzero(times[1:] < times[:-1]):
             order = np.argsort(times, kind="stable")
             rows = [column[order] for column in rows]
-        newest = rows[0].item(m - 1)
-        if rows[0].item(0) >= self._newest:
-            self._append(rows, 0, m)
+            times = rows[0]
+        if times.item(0) >= self._newest:
+            self._append(rows, m)
+            self._newest = times.item(m - 1)
         else:
             self._insert_sorted_between(rows, m)
+            self._newest = max(self._newest, times.item(m - 1))
         self._len += m
-        self._newest = max(self._newest, newest)
 
-    def _append(self, rows: Sequence[Array], start: int, stop: int) -> None:
-        """Add rows that are sorted and belong behind all others."""
-        block, tail = self._layout.block, self._tail
-        while tail.rows:  # mostly once: sealing may only make room
-            take = min(block - tail.rows, stop - start)
+    def _append(self, rows: list[Array], m: int) -> None:
+        """Add m >= 1 rows that are sorted and belong behind all others."""
+        block, tail, start = self._layout.block, self._tail, 0
+        if 2 * m >= block:
+            # They become blocks of their own, without copying; the tail is sealed as short as it is.
+            if tail.rows:
+                self._seal()
+            if m > block:
+                whole = self._adopt_whole(rows, m)
+                rows, m = [column[whole:] for column in rows], m - whole
+            if 2 * m >= block:
+                self._directory.append(Block(rows, m), self._layout.reduce(rows))
+                return
+        while tail.rows + m - start >= block:
+            take = block - tail.rows
             tail.extend(rows, start, start + take)
             start += take
-            if tail.rows < block:
-                return
-            self._seal()
-        whole = (stop - start) // block
-        if whole:
-            self._seal_whole(rows, start, whole)
-            start += whole * block
-        if start < stop:
-            self._tail.extend(rows, start, stop)
+            self._seal_full()
+        if start < m:
+            tail.extend(rows, start, m)
+
+    def _adopt_whole(self, rows: Sequence[Array], m: int) -> int:
+        """Make whole blocks of the first rows; return how many rows went."""
+        block = self._layout.block
+        stop = m - m % block
+        partials = self._layout.reduce_segments([column[:stop] for column in rows], np.arange(0, stop, block))
+        self._directory.extend_whole(rows, stop // block, block, partials)
+        return stop
 
     def _make_room(self) -> int:
         """Make room for a row in the tail; return the row."""
@@ -168,44 +183,25 @@ class Forest:
             tail.grow(tail.rows + 1)
         return tail.rows
 
+    def _seal_full(self) -> None:
+        """Seal a full tail; where most of it is evicted, the window is smaller than a block: only make room."""
+        if self._skip * 2 > self._tail.rows and not self._has_blocks():
+            self._discard_head_of_tail()
+        else:
+            self._seal()
+
     def _seal(self) -> None:
         """Make the tail a sealed block, without rows that are evicted already."""
         tail = self._tail
-        if self._skip and not self._has_blocks():
-            if self._skip * 2 > tail.rows:  # a window smaller than a block: make room instead
-                self._discard_head_of_tail()
-                return
-            partials = self._layout.reduce(tail.columns, self._skip, tail.rows)
-            columns = [column[self._skip : tail.rows] for column in tail.columns]
+        skip = 0 if self._has_blocks() else self._skip
+        columns, rows = tail.columns, tail.rows
+        if skip or rows < len(columns[0]):
+            columns = [column[skip:rows] for column in columns]
+        if skip:
             self._skip = self._split = 0
             self._head.reset()
-        else:
-            partials, columns = tail.fold(0), tail.columns
-        rows = len(columns[0])
-        self._directory.append(Block(columns, rows), columns[0].item(0), columns[0].item(rows - 1))
-        self._levels.append(rows, partials)
+        self._directory.append(Block(columns, rows - skip), self._layout.reduce(columns))
         tail.clear()
-        self._directory.sweep(_SWEEP)
-
-    def _seal_whole(self, rows: Sequence[Array], start: int, k: int) -> None:
-        """Make k whole blocks of rows without copying them."""
-        layout, directory = self._layout, self._directory
-        block = layout.block
-        if k == 1:
-            columns = [column[start : start + block] for column in rows]
-            directory.append(Block(columns, block), columns[0].item(0), columns[0].item(block - 1))
-            self._levels.append(block, layout.reduce(columns, 0, block))
-        else:
-            directory.extend_whole(rows, start, k, block)
-            starts, stop = np.arange(0, k * block, block), start + k * block
-            self._levels.extend(
-                np.full(k, block),
-                [
-                    monoid.reduce_segments(layout.values(slot, rows, start, stop), starts)
-                    for slot, monoid in enumerate(layout.monoids)
-                ],
-            )
-        directory.sweep(_SWEEP * k)
 
     def _discard_head_of_tail(self) -> None:
         self._tail.discard(self._skip)
@@ -223,7 +219,7 @@ class Forest:
         self._insert_sorted_between(row, 1)
         self._len += 1
 
-    def _insert_sorted_between(self, rows: Sequence[Array], m: int) -> None:
+    def _insert_sorted_between(self, rows: list[Array], m: int) -> None:
         """Insert m sorted rows, the first of which is older than the newest entry."""
         tail, times = self._tail, rows[0]
         if not self._has_blocks():
@@ -233,161 +229,89 @@ class Forest:
         else:
             cut = int(times.searchsorted(self._newest, "left"))
         if cut:
-            self._splice_sealed([column[:cut] for column in rows])
+            self._splice_sealed(rows if cut == m else [column[:cut] for column in rows])
         if cut == m:
             return
         newer = [column[cut:] for column in rows]
-        if not tail.rows:
-            self._append(newer, 0, m - cut)
-            return
+        if tail.rows:
+            self._splice_tail(newer, m - cut)
+        else:
+            self._append(newer, m - cut)
+
+    def _splice_sealed(self, rows: Sequence[Array]) -> None:
+        touched = self._splicer.insert(rows, self._skip)
+        self._middle.touch(touched.first)
+        if touched.first == self._directory.head:
+            self._head.reset()
+        if touched.cut == self._directory.head:
+            self._skip = 0
+
+    def _splice_tail(self, newer: list[Array], m: int) -> None:
+        tail = self._tail
         skip = 0 if self._has_blocks() else self._skip
-        if tail.rows + m - cut < self._layout.block:
+        if tail.rows + m < self._layout.block:
             if skip:
                 self._split = self._skip  # the head's fold would miss the newcomers
                 self._head.reset()
-            if m - cut + tail.rows > len(tail.columns[0]):
-                tail.grow(m - cut + tail.rows)
+            if m + tail.rows > len(tail.columns[0]):
+                tail.grow(m + tail.rows)
             tail.splice(newer, skip)
             tail.refold()
-        else:
-            merged = merge([column[skip:] for column in tail.columns], 0, tail.rows - skip, newer)
-            if skip:
-                self._skip = self._split = 0
-                self._head.reset()
-            tail.clear()
-            self._append(merged, 0, len(merged[0]))
-
-    def _splice_sealed(self, rows: Sequence[Array]) -> None:
-        """Insert sorted rows into the sealed blocks that own their times."""
-        directory, layout = self._directory, self._layout
-        times = rows[0]
-        owners = directory.owners(times)
-        starts = starts_of_runs(owners)
-        positions = owners[starts]
-        bounds = [*starts.tolist(), len(times)]
-        self._middle.invalidate(int(positions[0]), int(positions[-1]))
-        if positions[0] == directory.head:
-            self._head.reset()
-        if layout.commutative and len(positions) > 1:
-            self._defer(rows, starts, positions, bounds)
-        else:
-            for position, a, b in zip(positions.tolist(), bounds, bounds[1:], strict=False):
-                self._splice_block(position, [column[a:b] for column in rows])
-        self._split_overfull(positions)
-
-    def _splice_block(self, position: int, newcomers: list[Array]) -> None:
-        directory, layout = self._directory, self._layout
-        block = directory.block(position)
-        block.splice(newcomers, self._skip if position == directory.head else 0)
-        times = block.columns[0]
-        directory.widen(position, times.item(0), times.item(block.rows - 1))
-        self._levels.update(position, block.rows, layout.reduce(block.columns, 0, block.rows))
-
-    def _defer(self, rows: Sequence[Array], starts: Array, positions: Array, bounds: list[int]) -> None:
-        """Combine newcomers into partials now, and into columns when somebody reads inside their block."""
-        directory, layout = self._directory, self._layout
-        for position, a, b in zip(positions.tolist(), bounds, bounds[1:], strict=False):
-            directory.unsettled(position).defer(rows, a, b)
-        if self._skip and positions[0] == directory.head:
-            # The newcomers belong behind rows that are evicted, whatever their times.
-            block = directory.unsettled(directory.head)
-            (columns, a, b), block.pending = block.pending[-1], block.pending[:-1] or None  # type: ignore[index]
-            directory.block(directory.head).splice([column[a:b] for column in columns], self._skip)
-        ends = np.append(starts[1:], len(rows[0])) - 1
-        directory.widen(positions, rows[0][starts], rows[0][ends])
-        self._levels.update_many(
-            positions,
-            lengths_of_segments(starts, len(rows[0])),
-            [
-                monoid.reduce_segments(layout.values(slot, rows, 0, len(rows[0])), starts)
-                for slot, monoid in enumerate(layout.monoids)
-            ],
-        )
-
-    def _split_overfull(self, positions: Array) -> None:
-        """Cut blocks that outgrew twice the block size into even pieces and rebuild the levels behind the first."""
-        block, directory, levels = self._layout.block, self._directory, self._levels
-        tail = levels.tail
-        counts, _ = levels.blocks(directory.head, tail)
-        overfull = positions[counts[positions - directory.head] > 2 * block].tolist()
-        if not overfull:
             return
-        at = first = overfull[0]
-        if first == directory.head and self._skip:
-            self._trim_head()
-        new_blocks: list[Block] = []
-        new_counts: list[Array] = []
-        new_partials: list[list[Partials]] = []
-        new_spans: list[tuple[Array, Array]] = []
-        for position in [*overfull, tail]:
-            if at < position:
-                new_blocks.extend(directory.unsettled(p) for p in range(at, position))
-                new_spans.append(directory.spans(at, position))
-                kept, partials = levels.blocks(at, position)
-                new_counts.append(kept.copy())
-                new_partials.append([tuple(column.copy() for column in columns) for columns in partials])
-            if position < tail:
-                pieces = self._pieces(directory.block(position))
-                new_blocks.extend(pieces)
-                new_spans.append(
-                    (
-                        np.array([piece.columns[0][0] for piece in pieces]),
-                        np.array([piece.columns[0][-1] for piece in pieces]),
-                    )
-                )
-                new_counts.append(np.array([piece.rows for piece in pieces]))
-                partials_of = [self._layout.reduce(piece.columns, 0, piece.rows) for piece in pieces]
-                new_partials.append(
-                    [
-                        m.pack([partials[slot] for partials in partials_of])
-                        for slot, m in enumerate(self._layout.monoids)
-                    ]
-                )
-            at = position + 1
-        directory.truncate(first)
-        directory.extend(new_blocks, *(np.concatenate(times) for times in zip(*new_spans, strict=True)))
-        levels.truncate(first)
-        levels.extend(
-            np.concatenate(new_counts),
-            [
-                tuple(np.concatenate(columns) for columns in zip(*(chunk[slot] for chunk in new_partials), strict=True))
-                for slot in range(len(self._layout.monoids))
-            ],
-        )
-        self._middle.reset()
+        merged = merge([column[skip:] for column in tail.columns], 0, tail.rows - skip, newer)
+        if skip:
+            self._skip = self._split = 0
+            self._head.reset()
+        tail.clear()
+        self._append(merged, len(merged[0]))
 
-    def _trim_head(self) -> None:
-        """Remove the evicted rows from the head block."""
-        block = self._directory.block(self._directory.head)
-        block.columns = [column[self._skip : block.rows] for column in block.columns]
-        block.rows -= self._skip
-        self._skip = 0
-        self._head.reset()
+    def replace(self, times: Array, columns: Sequence[Array]) -> None:
+        """Give entries other values: int64 (m,) distinct times that there are, and per field an array (m,).
 
-    def _pieces(self, block: Block) -> list[Block]:
-        """Cut a block into even pieces of about the block size."""
-        k = -(-block.rows // self._layout.block)
-        cuts = [block.rows * i // k for i in range(k + 1)]
-        return [Block([column[a:b] for column in block.columns], b - a) for a, b in itertools.pairwise(cuts)]
+        Of several entries with one time it is the first that is changed.
+        """
+        self._answers = None
+        places = [self._locate(time, "left") for time in times.tolist()]
+        for position in sorted({position for position, _ in places}):
+            mine = [i for i, (at, _) in enumerate(places) if at == position]
+            rows = [places[i][1] for i in mine]
+            sealed = position < self._directory.tail
+            block = self._directory.block(position) if sealed else self._tail
+            for number, values in enumerate(columns, 1):
+                column = block.columns[number].copy() if sealed else block.columns[number]  # it may be somebody else's
+                column[rows] = values[mine]
+                block.columns[number] = column
+            if sealed:
+                partials = self._layout.reduce_rows(block.columns, 0, block.rows)
+                self._directory.put(position - self._directory.base, block.rows, partials)
+                self._levels.refresh(np.array([position]))
+                self._middle.touch(position)
+            else:
+                self._tail.refold()
+            if position == self._directory.head:
+                self._head.reset()
+                self._split = 0 if sealed else self._skip
 
     # ---------------------------------------------------------------- evicting
 
     def evict(self, count: int = 1) -> int:
         """Evict the `count` >= 0 oldest entries, or as many as there are; return how many."""
+        skip = self._skip + count
+        if skip < self._head.rows:
+            self._skip = skip
+            self._len -= count
+            self._answers = None
+            return count
         if count >= self._len:
             return self._clear()
-        if count <= 0:
-            return 0
-        self._len -= count
-        skip = self._skip + count
         position = self._directory.head
         if self._has_blocks():
-            rows = self._levels.rows(position)
-            if skip == rows:
-                position, skip = position + 1, 0
-            elif skip > rows:
-                position, skip = self._levels.seek_count(position, skip)
-        self._cut(position, skip)
+            rows = self._directory.count(position)
+            if skip >= rows:
+                position, skip = position + 1, skip - rows
+                if position < self._directory.tail and skip >= self._directory.count(position):
+                    position, skip = self._levels.seek_count(position, skip)
+        self._cut(position, skip, count)
         return count
 
     def bulk_evict(self, time: int) -> int:
@@ -397,34 +321,62 @@ class Forest:
         if time >= self._newest:
             return self._clear()
         position, row = self._locate(time, "right")
-        directory = self._directory
-        if position == directory.head:
-            count = row - self._skip
-        else:
-            count = self._levels.count(directory.head, position) - self._skip + row
-        self._cut(position, row)
-        self._len -= count
+        count = self._count(position, row)
+        self._cut(position, row, count)
         return count
 
-    def _cut(self, position: int, row: int) -> None:
-        """Make row `row` of the block at `position` the oldest; `position` is the tail's where it is its end."""
-        self._answers = self._totals = None
-        directory = self._directory
+    def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> int:
+        """Evict the longest run of oldest entries for which `holds`; return how many.
+
+        Args:
+            holds: asked with a number n >= 1 and the partials, one per slot, over the n oldest entries. It must be
+                monotone: where it holds for some n, it holds for every smaller one. It is asked O(log n) times,
+                and once where the answer is that nothing goes.
+        """
+        if not self._len:
+            return 0
+        directory, layout = self._directory, self._layout
+        prefix, position = Prefix(layout, holds), directory.head
+        if self._has_blocks():
+            block = directory.block(position)
+            row = prefix.take_rows(block.columns, self._skip, block.rows)
+            if row == block.rows:
+                position, row = self._levels.seek(position + 1, self._taker(prefix)), 0
+                if position < directory.tail:
+                    block = directory.block(position)
+                    row = prefix.take_rows(block.columns, 0, block.rows)
+        else:
+            row = self._skip
+        if position == directory.tail:
+            row = prefix.take_rows(self._tail.columns, row, self._tail.rows)
+        if prefix.entries == self._len:
+            return self._clear()
+        if prefix.entries:
+            self._cut(position, row, prefix.entries)
+        return prefix.entries
+
+    def _taker(self, prefix: Prefix) -> Callable[[int, int], bool]:
+        levels = self._levels
+        return lambda i, index: prefix.take(levels.entries(i, index), levels.node(i, index))
+
+    def _cut(self, position: int, row: int, count: int) -> None:
+        """Evict the `count` entries before row `row` of the block at `position` (not the end of that block)."""
+        self._answers = None
+        directory, head = self._directory, self._head
         if position != directory.head:
-            self._head.reset()
+            head.reset()
             self._split = 0
             directory.advance(position)
-            self._levels.advance(position)
-            directory.sweep(_SWEEP)
+        if row and position < directory.tail:
+            head.rows = directory.count(position)
         self._skip = row
+        self._len -= count
 
     def _clear(self) -> int:
         count = self._len
-        self._answers = self._totals = None
+        self._answers = None
         self._directory.advance(self._directory.tail)
-        self._levels.advance(self._levels.tail)
-        self._directory.sweep(_SWEEP)
-        self._middle.reset()
+        self._middle.forget()
         self._head.reset()
         self._tail.clear()
         self._skip = self._split = self._len = 0
@@ -439,15 +391,38 @@ class Forest:
 
     def query(self) -> list[Any]:
         """The answers over all entries, in the order of the layout's names."""
-        if self._answers is None:
-            self._answers = self._layout.lower(self._len, self.totals())
-        return self._answers
+        answers = self._answers
+        if answers is None:
+            answers = self._answers = self._layout.lower(self._len, self.totals())
+        return answers
 
     def totals(self) -> list[Partial]:
         """The partials over all entries, one per slot."""
-        if self._totals is None:
-            self._totals = self._fold_all()
-        return self._totals
+        directory, tail, skip = self._directory, self._tail, self._skip
+        position = directory.head
+        if position == directory.tail:
+            return self._totals_of_tail()
+        if not skip:
+            whole: list[Partial] = self._middle.fold(position)  # type: ignore[assignment]
+            return (tail.fold(0, whole) if tail.rows else whole)[:]
+        rest = tail.fold(0, self._middle.fold(position + 1))
+        front = self._head.known(skip)
+        if front is None:
+            block = directory.block(position)
+            front = self._head.fold(block.columns, skip, block.rows)
+        return self._layout.combine(front, rest)
+
+    def _totals_of_tail(self) -> list[Partial]:
+        tail, skip = self._tail, self._skip
+        if not skip:
+            return tail.fold(0, None)[:]
+        if skip >= self._split:
+            self._split = tail.rows
+            self._head.reset()
+        front = self._head.known(skip)
+        if front is None:
+            front = self._head.fold(tail.columns, skip, self._split)
+        return self._layout.combine(front, tail.fold(self._split, None))
 
     def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
         """The number of entries with start <= time <= end, and the answers over them."""
@@ -463,72 +438,95 @@ class Forest:
             return self._len, self.totals()
         a, first_row = self._locate(start, "left")
         b, stop_row = self._locate(end, "right")
-        if a == b:
-            return stop_row - first_row, layout.reduce(self._columns(a), first_row, stop_row)
-        entries, parts = 0, []
-        if first_row:
-            block = self._directory.block(a)
-            entries += block.rows - first_row
-            parts.append(layout.reduce(block.columns, first_row, block.rows))
-            a += 1
-        if a < b:
-            entries += self._levels.count(a, b)
-            parts.append(self._levels.fold(a, b))
-        if stop_row:
-            entries += stop_row
-            whole_tail = b == self._directory.tail and stop_row == self._tail.rows
-            parts.append(self._tail.fold(0) if whole_tail else layout.reduce(self._columns(b), 0, stop_row))
-        total = parts[0]
-        for part in parts[1:]:
-            total = layout.combine(total, part)
-        return entries, total
+        return self._fold_rows(a, first_row, b, stop_row)
+
+    def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
+        """Answer over many time ranges at once, which may overlap: a chart's points.
+
+        Args:
+            starts: int64 (k,), the first time of each range.
+            stops: int64 (k,), the time behind the last one: start <= time < stop.
+
+        Returns:
+            the number of entries in each range, int64 (k,), and per name of the layout an array (k,) of answers;
+            it is of dtype object where the answers are, or where a range has no answer (None).
+
+        Costs O(k log n + entries in narrow ranges); all entries of a range wider than some blocks are not read.
+        """
+        rows = Rows(self._directory, self._tail, self._skip)
+        return fold_buckets(self._layout, rows, self._fold_rows, starts, stops)
 
     def columns(self) -> list[Array]:
         """All entries as columns (copies): times, then one array per field."""
-        directory = self._directory
-        pieces = [directory.block(p) for p in range(directory.head, directory.tail)]
-        chunks = [[column[: block.rows] for column in block.columns] for block in [*pieces, self._tail]]
-        return [np.concatenate(column)[self._skip :] for column in zip(*chunks, strict=True)]
+        rows = Rows(self._directory, self._tail, self._skip)
+        return rows.columns([(self._skip, rows.total)], range(len(self._layout.dtypes)))
 
-    def _fold_all(self) -> list[Partial]:
-        combine, tail = self._layout.combine, self._tail
-        if not self._has_blocks():
-            if not self._skip:
-                return tail.fold(0)
-            if self._skip >= self._split:
-                self._split = tail.rows
-                self._head.reset()
-            front = self._head.fold(tail.columns, self._skip, self._split)
-            return combine(front, tail.fold(self._split)) if self._split < tail.rows else front
+    # ---------------------------------------------------------------- other aggregates
+
+    def relayout(self, layout: Layout) -> None:
+        """Change the aggregates: those that are new are computed from the stored entries.
+
+        Args:
+            layout: the same columns and block size, other aggregates.
+        """
+        assert (layout.dtypes, layout.block) == (self._layout.dtypes, self._layout.block), "the same columns and block"
         directory = self._directory
-        if self._skip:
-            block = directory.block(directory.head)
-            total = self._head.fold(block.columns, self._skip, block.rows)
-            middle = self._middle.fold(directory.head + 1)
-            if middle is not None:
-                total = combine(total, middle)
-        else:
-            total = self._middle.fold(directory.head)  # type: ignore[assignment]
-        return combine(total, tail.fold(0)) if tail.rows else total
+        _, kept = directory.slices(directory.head, directory.tail)
+        known = dict(zip(self._layout.keys, kept, strict=True))
+        partials = []
+        for monoid, key, reads in zip(layout.monoids, layout.keys, layout.reads, strict=True):
+            if key not in known:
+                blocks = [directory.block(position) for position in range(directory.head, directory.tail)]
+                folds = [monoid.reduce([block.columns[i][: block.rows] for i in reads]) for block in blocks]
+                known[key] = monoid.pack(folds)
+            partials.append(known[key])
+        directory.relevel(layout.monoids, partials)
+        self._levels.relevel(layout.monoids)
+        self._tail.relayout(layout)
+        self._use(layout)
+        self._split = 0
+
+    # ---------------------------------------------------------------- places: a block's position and a row in it
 
     def _locate(self, time: int, side: str) -> tuple[int, int]:
-        """The place of the first entry with a time >= `time` ("left") or > `time` ("right"): block and row.
+        """The place of the first entry with a time >= `time` ("left") or > `time` ("right").
 
         The end is row `rows` of the tail, at position `tail`.
         """
         directory = self._directory
         position = directory.ending(time, side)
-        columns = self._columns(position)
-        rows = self._tail.rows if position == directory.tail else directory.unsettled(position).rows
+        block = self._tail if position == directory.tail else directory.block(position)
         skip = self._skip if position == directory.head else 0
-        return position, skip + int(columns[0][skip:rows].searchsorted(time, side))  # type: ignore[call-overload]
+        return position, skip + int(block.columns[0][skip : block.rows].searchsorted(time, side))  # type: ignore[call-overload]
+
+    def _count(self, position: int, row: int) -> int:
+        """Entries before a place."""
+        head = self._directory.head
+        return row - self._skip + (self._levels.count(head, position) if position > head else 0)
+
+    def _fold_rows(self, a: int, first_row: int, b: int, stop_row: int) -> tuple[int, list[Partial]]:
+        """Count and fold from place (a, first_row) up to place (b, stop_row), which is not before it."""
+        layout, entries = self._layout, stop_row - first_row
+        if a == b:
+            return entries, layout.reduce_rows(self._columns(a), first_row, stop_row)
+        total: list[Partial] | None = None
+        if first_row:
+            block = self._directory.block(a)
+            total = layout.reduce_rows(block.columns, first_row, block.rows)
+            entries += block.rows
+            a += 1
+        if a < b:
+            count, part = self._levels.fold(a, b)
+            total = part if total is None else layout.combine(total, part)
+            entries += count
+        if stop_row:
+            part = layout.reduce_rows(self._columns(b), 0, stop_row)
+            total = part if total is None else layout.combine(total, part)
+        return entries, total  # type: ignore[return-value]  # some part was there: a < b
 
     def _columns(self, position: int) -> list[Array]:
         directory = self._directory
         return self._tail.columns if position == directory.tail else directory.block(position).columns
-
-    def _front(self) -> tuple[list[Array], int]:
-        return self._columns(self._directory.head), self._skip
 
     def _has_blocks(self) -> bool:
         return self._directory.head < self._directory.tail
@@ -542,34 +540,33 @@ class Forest:
             same: compares two partials; equality where None.
         """
         same = same or (lambda monoid, a, b: bool(a == b))
-        directory, levels, tail, layout = self._directory, self._levels, self._tail, self._layout
-        assert (directory.head, directory.tail) == (levels.head, levels.tail), "directory and levels agree"
+        directory, tail, layout = self._directory, self._tail, self._layout
         directory.check_invariants(self._skip)
-        levels.check_invariants(same)
+        self._levels.check_invariants(same)
         entries = tail.rows - self._skip
-        counts, partials = levels.blocks(directory.head, directory.tail)
-        for i, position in enumerate(range(directory.head, directory.tail)):
+        for position in range(directory.head, directory.tail):
+            count, partials = directory.count(position), directory.node(position)
             block = directory.unsettled(position)
             rows = block.rows + sum(b - a for _, a, b in block.pending or [])
-            assert counts[i] == rows, f"block {position} has {rows} rows, level 0 says {counts[i]}"
+            assert count == rows, f"block {position} has {rows} rows, the directory says {count}"
             assert rows <= 2 * layout.block, f"block {position} outgrew its bound: {rows}"
             entries += rows
             whole = directory.block(position)
-            for slot, monoid in enumerate(layout.monoids):
-                found = monoid.take(partials[slot], i)
-                expected = monoid.reduce(layout.values(slot, whole.columns, 0, whole.rows))
-                assert same(monoid, found, expected), f"{monoid!r} of block {position}: {found}, not {expected}"
+            expected = layout.reduce_rows(whole.columns, 0, whole.rows)
+            for monoid, found, fold in zip(layout.monoids, partials, expected, strict=True):
+                assert same(monoid, found, fold), f"{monoid!r} of block {position}: {found}, not {fold}"
         assert entries == self._len, f"{entries} entries counted, len says {self._len}"
         assert tail.rows < layout.block or not tail.rows, f"the tail has {tail.rows} rows and is not sealed"
-        times = self.columns()[0]
+        columns = self.columns()
+        times = columns[0]
         assert (times[1:] >= times[:-1]).all(), "entries are sorted by time"
         if self._len:
             assert times[-1] == self._newest, f"newest is {times[-1]}, not {self._newest}"
-            front_rows = tail.rows if not self._has_blocks() else directory.unsettled(directory.head).rows
+            front_rows = directory.unsettled(directory.head).rows if self._has_blocks() else tail.rows
             assert 0 <= self._skip < front_rows, f"skip {self._skip} lies in the first block"
+            assert self._head.rows in (0, front_rows), f"the head knows {self._head.rows} rows of {front_rows}"
         else:
             assert self._newest == _BEFORE_ALL, "an empty forest has no newest entry"
-        for monoid, found, reads in zip(layout.monoids, self.totals(), layout.reads, strict=True):
-            columns = self.columns()
-            expected = monoid.reduce([columns[i] for i in reads]) if self._len else monoid.identity
-            assert same(monoid, found, expected), f"{monoid!r} over all: {found}, not {expected}"
+        expected = layout.reduce_rows(columns, 0, self._len)
+        for monoid, found, fold in zip(layout.monoids, self.totals(), expected, strict=True):
+            assert same(monoid, found, fold), f"{monoid!r} over all: {found}, not {fold}"

@@ -11,7 +11,7 @@
 
 When the head runs out of near blocks, the next few are scanned and the node they lie in is replaced by its rest,
 which each node pays once. When the head passes the split, everything becomes stack again. Appended blocks only
-touch `back`.
+touch `back`, and so do out-of-order writes behind the split; those before it move it to where they are.
 
 Fold: amortised O(1) combines per block that came or went, worst O(log n).  Space: O(log n).
 Source: Villalba, Berral, Carrera, TPDS 2019, sections 4.2 and 4.3.  Differs: (a) caught up when asked, not when
@@ -20,12 +20,14 @@ written; (b) the lowest levels of the stack are one scan, since one loop is chea
 
 from __future__ import annotations
 
+from sash.forest.directory import Directory
 from sash.forest.layout import Layout
 from sash.forest.levels import Levels
 from sash.monoids import Partial
 
 __all__ = ["Middle"]
 
+_NEVER = 2**63
 _NEAR = 32
 """Blocks scanned at a time: at 32 a scan's fixed cost is well under a microsecond a block."""
 
@@ -34,6 +36,7 @@ class Middle:
     """The fold of the blocks from some first one to the newest.
 
     Args:
+        directory: the blocks.
         levels: where the nodes are.
         layout: what they hold.
     """
@@ -41,6 +44,8 @@ class Middle:
     __slots__ = (
         "_back",
         "_back_end",
+        "_calm",
+        "_directory",
         "_layout",
         "_levels",
         "_near",
@@ -48,17 +53,20 @@ class Middle:
         "_split",
         "_stack",
         "_total",
-        "_total_of",
+        "_total_first",
+        "_total_tail",
     )
 
-    def __init__(self, levels: Levels, layout: Layout) -> None:
+    def __init__(self, directory: Directory, levels: Levels, layout: Layout) -> None:
+        self._directory = directory
         self._levels = levels
         self._layout = layout
         self._stack: list[tuple[int, list[Partial]]] = []
-        self.reset()
+        self._calm = _NEVER  # nothing before was touched since the split was chosen
+        self.forget()
 
-    def reset(self) -> None:
-        """Forget everything: positions have shifted."""
+    def forget(self) -> None:
+        """Compute everything anew when asked."""
         self._stack.clear()
         self._near: list[list[Partial]] = []
         self._near_start = 0
@@ -66,37 +74,45 @@ class Middle:
         self._back_end = -1
         self._back: list[Partial] | None = None
         self._total: list[Partial] | None = None
-        self._total_of = (-1, -1)
+        self._total_first = self._total_tail = -1
 
-    def invalidate(self, first: int, last: int) -> None:
-        """Some blocks of first..last, both included, have changed in place."""
-        self._total = None
-        if last >= self._split:
-            self._back, self._back_end = None, self._split
+    def touch(self, first: int) -> None:
+        """Blocks from `first` on have changed or moved."""
+        self._total_tail = -1
+        self._calm = min(self._calm, first)
         if first < self._split:
-            self._near = []
-            while self._stack and self._stack[-1][0] <= last:
-                self._stack.pop()
+            self.forget()
+        else:
+            self._back, self._back_end = None, self._split
 
     def fold(self, first: int) -> list[Partial] | None:
-        """Fold the blocks first..tail; None where there are none. `first` never goes back between resets."""
-        tail = self._levels.tail
-        if self._total is not None and self._total_of == (first, tail):
+        """Fold the blocks first..tail; None where there are none. `first` never goes back until it is told to forget.
+
+        The same list as long as nothing changes.
+        """
+        tail = self._directory.tail
+        if self._total_tail == tail and self._total_first == first:
             return self._total
         at = first - self._near_start
         front = self._near[at] if 0 <= at < len(self._near) else self._refill(first)
         if self._back_end < tail:
-            self._catch_up(tail)
+            one = self._back_end + 1 == tail  # the usual case, and a microsecond cheaper
+            newer = self._directory.node(tail - 1) if one else self._levels.fold(self._back_end, tail)[1]
+            self._back = newer if self._back is None else self._layout.combine(self._back, newer)
+            self._back_end = tail
         back = self._back
         total = front if back is None else back if front is None else self._layout.combine(front, back)
-        self._total, self._total_of = total, (first, tail)
+        self._total, self._total_first, self._total_tail = total, first, tail
         return total
 
     def _refill(self, first: int) -> list[Partial] | None:
         """Scan the next blocks from `first` on; the fold of [first..split), None where that is empty."""
         stack, levels, combine = self._stack, self._levels, self._layout.combine
         if first > self._split:
-            self._split = self._back_end = levels.tail
+            # Out-of-order writes tend to come back to where they were: what they touch stays behind the split.
+            tail = self._directory.tail
+            self._split = self._back_end = self._calm if first < self._calm < tail else tail
+            self._calm = _NEVER
             self._back = None
             stack.clear()
         while stack and stack[-1][0] <= first:
@@ -115,12 +131,3 @@ class Middle:
         near.reverse()
         self._near, self._near_start = near, first
         return near[0] if near else None
-
-    def _catch_up(self, tail: int) -> None:
-        if self._back_end + 1 == tail:
-            nodes = self._levels.leaves(self._back_end, tail)
-        else:
-            nodes = [self._levels.node(i, index) for i, index in self._levels.cover(self._back_end, tail)]
-        for node in nodes:
-            self._back = node if self._back is None else self._layout.combine(self._back, node)
-        self._back_end = tail

@@ -1,7 +1,8 @@
 """The plane's values as JSON.
 
 Numbers are written as proto3's JSON mapping does where JSON has none: NaN and the infinities as "NaN",
-"Infinity" and "-Infinity". Bytes are base64. An integer of any size is a JSON integer.
+"Infinity" and "-Infinity". Bytes are base64. An integer of any size is a JSON integer. A column of numbers is written
+from its array, without a Python object per number, unless it holds one of those.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import numpy as np
 import orjson
 from starlette.responses import Response
 
-from sash.windows.answers import Answer, WindowInfo, WriteResult
+from sash.monoids.base import Array
+from sash.windows.answers import Answer, Series, WindowInfo, WriteResult
 
-__all__ = ["answer_document", "json_response", "window_document", "write_document"]
+__all__ = ["answer_document", "json_response", "plain", "series_document", "window_document", "write_document"]
 
 
 def json_response(document: Any, status: int = 200) -> Response:
-    """A JSON response of plain values."""
-    return Response(orjson.dumps(document), status, media_type="application/json")
+    """A JSON response of plain values, and arrays of finite numbers or bools."""
+    content = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(content, status, media_type="application/json")
 
 
 def answer_document(answer: Answer) -> dict[str, Any]:
@@ -33,7 +36,21 @@ def answer_document(answer: Answer) -> dict[str, Any]:
         "start": answer.start,
         "end": answer.end,
         "entries": answer.entries,
-        "aggregates": {name: _plain(value) for name, value in answer.aggregates.items()},
+        "aggregates": {name: plain(value) for name, value in answer.aggregates.items()},
+    }
+
+
+def series_document(series: Series, start: int, end: int, step: int) -> dict[str, Any]:
+    """A series as JSON values, column by column; `start`, `end` and `step` are ticks, as they were asked for."""
+    return {
+        "key": series.key,
+        "start": start,
+        "end": end,
+        "step": step,
+        "width": series.width,
+        "time": np.ascontiguousarray(series.times),
+        "entries": np.ascontiguousarray(series.entries),
+        "aggregates": {name: _column(answers) for name, answers in series.aggregates.items()},
     }
 
 
@@ -49,27 +66,51 @@ def window_document(window: WindowInfo) -> dict[str, Any]:
             "inserted": window.counts.inserted,
             "late": window.counts.late,
             "evicted": window.counts.evicted,
+            "duplicates": window.counts.duplicates,
         },
     }
 
 
-def write_document(result: WriteResult) -> dict[str, Any]:
-    """What became of a write's entries."""
-    return {"inserted": result.inserted, "late": result.late, "evicted": result.evicted}
+def write_document(result: WriteResult, answered: bool = False) -> dict[str, Any]:
+    """What became of a write's entries; and the answers, where they were asked for."""
+    document: dict[str, Any] = {
+        "inserted": result.inserted,
+        "late": result.late,
+        "evicted": result.evicted,
+        "duplicates": result.duplicates,
+    }
+    if answered:
+        document["answers"] = [answer_document(answer) for answer in result.answers]
+    return document
 
 
-def _plain(value: Any) -> Any:
+def _column(answers: Array) -> Any:
+    if answers.dtype.kind in "biu":
+        return np.ascontiguousarray(answers)
+    if answers.dtype.kind == "f":
+        finite = np.isfinite(answers)
+        if finite.all():
+            return np.ascontiguousarray(answers)
+        values = answers.tolist()
+        for i in np.flatnonzero(~finite).tolist():
+            values[i] = plain(values[i])
+        return values
+    return [plain(value) for value in answers.tolist()]
+
+
+def plain(value: Any) -> Any:
+    """An answer as JSON values."""
     if isinstance(value, float):
         return value if isfinite(value) else "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, int) and not isinstance(value, bool):
         # The writer stops at 64 bits, which the sum of an int64 field does not.
         return value if -(2**63) <= value < 2**64 else orjson.Fragment(str(value))
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return plain(value.item())
     return value

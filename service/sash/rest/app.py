@@ -11,7 +11,7 @@ calls the method straight away, which bodies and answers of a bulk pay nothing f
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -30,11 +30,12 @@ from sash.errors import InvalidArgument
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest import arrow, columns, openapi
-from sash.rest.answers import answer_document, json_response, window_document, write_document
-from sash.rest.bodies import ARROW, JSON, YAML, media_type, parse_json, read_body
+from sash.rest.answers import answer_document, json_response, series_document, window_document, write_document
+from sash.rest.bodies import ARROW, JSON, YAML, media_type, parse_json, prefers, read_body
 from sash.rest.problems import of_error, of_status
 from sash.settings import Settings
-from sash.windows.spec import WindowSpec
+from sash.windows.spec import WindowSpec, parse_duration
+from sash.windows.window import ALL_KEYS, AllKeys
 
 __all__ = ["create_app"]
 
@@ -80,6 +81,9 @@ def create_app(
         ("POST", "/v1/windows/{name}/bulk-evict", "bulk_evict"),
         ("GET", "/v1/windows/{name}/query", "query"),
         ("GET", "/v1/windows/{name}/range", "range_query"),
+        ("GET", "/v1/windows/{name}/series", "series"),
+        ("GET", "/v1/windows/{name}/keys", "keys"),
+        ("POST", "/v1/windows/{name}/aggregates", "add_aggregates"),
         ("GET", "/metrics", "metrics"),
         ("GET", "/healthz", "healthz"),
         ("GET", "/readyz", "readyz"),
@@ -138,13 +142,21 @@ class _Routes:
     async def delete_window(self, request: Request) -> Response:
         return json_response({"entries": self._plane.delete(_name(request))})
 
+    async def add_aggregates(self, request: Request) -> Response:
+        media_type(request, (JSON,))
+        aggregates = parse_json(await self._body(request))
+        return json_response(window_document(self._plane.add_aggregates(_name(request), aggregates)))
+
     # ------------------------------------------------------------ writes
 
     async def insert(self, request: Request) -> Response:
         media_type(request, (JSON,))
         document = parse_json(await self._body(request))
-        time, fields, key = columns.entry_of(document, self._plane.spec(_name(request)))
-        return json_response(write_document(self._plane.insert(_name(request), time, fields, key)))
+        spec = self._plane.spec(_name(request))
+        answer, lookbacks = columns.taken_question(document, spec)
+        time, fields, key = columns.entry_of(document, spec)
+        result = self._plane.insert(_name(request), time, fields, key, answer, lookbacks)
+        return json_response(write_document(result, answer))
 
     async def bulk_insert(self, request: Request) -> Response:
         kind = media_type(request, (JSON, ARROW))
@@ -173,15 +185,36 @@ class _Routes:
     # ------------------------------------------------------------ reads
 
     async def query(self, request: Request) -> Response:
-        given = _parameters(request, once=("key", "as_of"), repeatable=("lookback",))
+        given = _parameters(request, once=("all_keys", "combine", "as_of"), repeatable=("key", "lookback"))
         as_of = _ticks(given, "as_of") if "as_of" in given else None
-        answers = self._plane.query(_name(request), _key(given), given.get("lookback", []), as_of)
+        combine = _flag(given, "combine")
+        # Whoever combines a list of keys may have a list of one.
+        key, keys = (None, given["key"]) if combine and "key" in given and "all_keys" not in given else _keys(given)
+        answers = self._plane.query(_name(request), key, given.get("lookback", []), as_of, keys, combine)
         return json_response({"answers": [answer_document(answer) for answer in answers]})
 
     async def range_query(self, request: Request) -> Response:
-        given = _parameters(request, once=("key", "start", "end"), repeatable=())
+        given = _parameters(request, once=("start", "end", "all_keys"), repeatable=("key",))
         start, end = _ticks(given, "start"), _ticks(given, "end")
-        return json_response(answer_document(self._plane.range_query(_name(request), start, end, _key(given))))
+        answer = self._plane.range_query(_name(request), start, end, *_keys(given))
+        return json_response(answer_document(answer))
+
+    async def series(self, request: Request) -> Response:
+        given = _parameters(request, once=("start", "end", "step", "width", "all_keys"), repeatable=("key",))
+        start, end = _ticks(given, "start"), _ticks(given, "end")
+        step = _text(given, "step")
+        width = given["width"][0] if "width" in given else None
+        series = self._plane.series(_name(request), start, end, step, width, *_keys(given))
+        if prefers(request, ARROW):
+            return Response(arrow.stream_of(series), media_type=ARROW)
+        ticks = parse_duration(step, self._plane.spec(_name(request)).time_unit, "step")
+        return json_response(series_document(series, start, end, ticks))
+
+    async def keys(self, request: Request) -> Response:
+        given = _parameters(request, once=("prefix", "limit"), repeatable=())
+        limit = {"limit": _ticks(given, "limit")} if "limit" in given else {}
+        prefix = given["prefix"][0] if "prefix" in given else ""
+        return json_response({"keys": self._plane.keys(_name(request), prefix, **limit)})
 
     # ------------------------------------------------------------ service
 
@@ -293,14 +326,31 @@ def _parameters(request: Request, once: tuple[str, ...], repeatable: tuple[str, 
     return found
 
 
-def _key(given: Mapping[str, list[str]]) -> str | None:
-    return given["key"][0] if "key" in given else None
+def _keys(given: Mapping[str, list[str]]) -> tuple[str | None, Sequence[str] | AllKeys]:
+    """The one key, and the several keys, that are asked for: at most one of the two is there."""
+    keys = given.get("key", [])
+    if _flag(given, "all_keys"):
+        if keys:
+            raise InvalidArgument("give either key or all_keys", field="all_keys")
+        return None, ALL_KEYS
+    return (keys[0] if keys else None, ()) if len(keys) < 2 else (None, keys)
+
+
+def _flag(given: Mapping[str, list[str]], name: str) -> bool:
+    plain = given[name][0] if name in given else "false"
+    if plain not in ("true", "false"):
+        raise InvalidArgument(f"{name} must be true or false, not {plain[:40]!r}", field=name)
+    return plain == "true"
+
+
+def _text(given: Mapping[str, list[str]], name: str) -> str:
+    if name not in given:
+        raise InvalidArgument(f"{name} is missing", field=name)
+    return given[name][0]
 
 
 def _ticks(given: Mapping[str, list[str]], name: str) -> int:
-    if name not in given:
-        raise InvalidArgument(f"{name} is missing", field=name)
-    plain = given[name][0]
+    plain = _text(given, name)
     if not re.fullmatch(r"-?[0-9]{1,40}", plain):
         raise InvalidArgument(f"{name} must be an integer, not {plain[:40]!r}", field=name)
     return columns.integer(int(plain), name)

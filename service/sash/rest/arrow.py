@@ -1,4 +1,4 @@
-"""Arrow IPC streams to the plane's columns.
+"""Arrow IPC streams to the plane's columns, and a series as such a stream.
 
 Numbers are not copied on the way in where a stream has one batch. Integers and floats of other widths, and
 timestamps, are converted where nothing is lost, and refused otherwise.
@@ -13,12 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sash.errors import InvalidArgument, TooLarge
-from sash.monoids.base import FieldType
+from sash.errors import InvalidArgument, TooLarge, Unsupported
+from sash.monoids.base import Array, FieldType
+from sash.windows.answers import Series
 from sash.windows.batch import Batch, Coded
 from sash.windows.spec import WindowSpec
 
-__all__ = ["batch_of"]
+__all__ = ["batch_of", "stream_of"]
 
 _TYPES = {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 
@@ -51,6 +52,36 @@ def batch_of(body: bytes, spec: WindowSpec, entries_max: int) -> Batch:
         columns[name] = _column(table[name], spec.fields[name], name)
     keys = _strings(table["key"], "key") if "key" in names else None
     return Batch(_times(table["time"], spec), columns, keys)
+
+
+def stream_of(series: Series) -> bytes:
+    """A series as a stream of one batch: ``time``, ``entries``, and ``aggregates.NAME`` for each aggregate.
+
+    Where there is no answer is a null.
+
+    Raises:
+        Unsupported: answers of an aggregate have no common type in Arrow, as integers of more than 64 bits.
+    """
+    columns = {"time": pa.array(series.times), "entries": pa.array(series.entries)}
+    columns |= {f"aggregates.{name}": _answers(answers, name) for name, answers in series.aggregates.items()}
+    metadata = {"width": str(series.width)} | ({} if series.key is None else {"key": series.key})
+    table = pa.table(columns).replace_schema_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _answers(answers: Array, name: str) -> Any:
+    if answers.dtype.kind != "O":
+        return pa.array(answers)
+    try:
+        return pa.array(answers.tolist())
+    except (pa.ArrowException, OverflowError) as error:
+        raise Unsupported(
+            f"aggregate {name!r} has answers that are no Arrow column ({error}); ask for JSON",
+            field=f"aggregates.{name}",
+        ) from None
 
 
 def _table(body: bytes, entries_max: int) -> Any:

@@ -12,15 +12,17 @@ from starlette.requests import Request
 from sash.errors import InvalidArgument, TooLarge
 from sash.rest.problems import UnsupportedMediaType
 
-__all__ = ["ARROW", "JSON", "YAML", "media_type", "parse_json", "read_body"]
+__all__ = ["ARROW", "JSON", "YAML", "media_type", "parse_json", "prefers", "read_body"]
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 YAML = "application/yaml"
+# What curl -d and the like say of any body when told nothing.
+FORM = "application/x-www-form-urlencoded"
 
 
 def media_type(request: Request, accepted: Sequence[str]) -> str:
-    """The body's media type; without a Content-Type it is taken for the first of `accepted`.
+    """The body's media type; without a Content-Type, or with a form's, it is taken for the first of `accepted`.
 
     Raises:
         UnsupportedMediaType: it is none of `accepted`, or the body is compressed.
@@ -30,15 +32,20 @@ def media_type(request: Request, accepted: Sequence[str]) -> str:
         raise UnsupportedMediaType(
             f"Content-Encoding {encoding[:80]!r} is not taken; send the body as it is", field="Content-Encoding"
         )
-    header = request.headers.get("content-type")
-    if header is None:
+    found = request.headers.get("content-type", FORM).partition(";")[0].strip().lower()
+    if found == FORM:
         return accepted[0]
-    found = header.partition(";")[0].strip().lower()
     if found not in accepted:
         raise UnsupportedMediaType(
             f"Content-Type {found[:80]!r} is not taken here; send {' or '.join(accepted)}", field="Content-Type"
         )
     return found
+
+
+def prefers(request: Request, kind: str) -> bool:
+    """Whether the Accept header names a media type, and JSON not before it."""
+    named = [item.partition(";")[0].strip().lower() for item in request.headers.get("accept", "").split(",")]
+    return kind in named and JSON not in named[: named.index(kind)]
 
 
 async def read_body(request: Request, bytes_max: int) -> bytes:

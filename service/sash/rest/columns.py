@@ -17,9 +17,10 @@ from sash.monoids.base import FieldType
 from sash.windows.batch import Batch, Coded
 from sash.windows.spec import WindowSpec
 
-__all__ = ["batch_of", "entry_of", "integer", "text"]
+__all__ = ["batch_of", "entry_of", "integer", "taken_question", "text"]
 
 TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
+QUESTION = ("answer", "lookbacks")
 INT64_RANGE = "-2^63 to 2^63 - 1"
 # As proto3's JSON mapping writes them.
 SPECIALS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -32,7 +33,7 @@ Array = npt.NDArray[Any]
 
 
 def entry_of(document: Mapping[str, Any], spec: WindowSpec) -> tuple[int, dict[str, Any], str | None]:
-    """Time, fields and key of one entry.
+    """Time, fields and key of one entry; the document has nothing else.
 
     Raises:
         InvalidArgument: names the member that is missing, unknown or of the wrong type.
@@ -44,6 +45,26 @@ def entry_of(document: Mapping[str, Any], spec: WindowSpec) -> tuple[int, dict[s
         for name, value in _named(document, spec).items()
     }
     return time, fields, key
+
+
+def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, list[str | int]]:
+    """Take ``"answer"`` and ``"lookbacks"`` out of an entry's document: whether to answer, and over what.
+
+    Where a field is called so, it is the field that stands beside time and key; with ``"fields"`` both have a place.
+
+    Raises:
+        InvalidArgument: one of them is of the wrong type.
+    """
+    nested = "fields" in document and "fields" not in spec.fields
+    taken = {name: document.pop(name) for name in QUESTION if name in document and (nested or name not in spec.fields)}
+    answer = _bool(taken.get("answer", False), "answer")
+    lookbacks = _list(taken.get("lookbacks", []), "lookbacks")
+    for i, lookback in enumerate(lookbacks):
+        if type(lookback) is not str and type(lookback) is not int:
+            raise InvalidArgument(
+                f"lookbacks[{i}] must be a duration or ticks, not {_kind(lookback)}", field=f"lookbacks[{i}]"
+            )
+    return answer, lookbacks
 
 
 def integer(value: Any, path: str) -> int:

@@ -47,23 +47,42 @@ ANSWER_EXAMPLE = {
     "entries": 2,
     "aggregates": {"flights": 2, "mean": 12.5, "worst": "AA"},
 }
+SERIES_EXAMPLE = {
+    "key": "JFK",
+    "start": 1357040000000000,
+    "end": 1357041800000000,
+    "step": 900000000,
+    "width": 3600000000,
+    "time": [1357040000000000, 1357040900000000],
+    "entries": [2, 0],
+    "aggregates": {"flights": [2, 0], "mean": [12.5, None], "worst": ["AA", None]},
+}
+AGGREGATES_EXAMPLE = {
+    "p95": {"function": "quantile", "field": "delay", "q": 0.95},
+    "longest": {"function": "max", "field": "delay"},
+}
 
 _NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": "departure_delay"}
 _KEY = {
     "name": "key",
     "in": "query",
-    "description": "The key; required where the window is keyed.",
-    "schema": {"type": "string"},
+    "description": "The key; where the window is keyed, this or `all_keys` is required. Several may be given.",
+    "schema": {"type": "array", "items": {"type": "string"}},
+    "style": "form",
+    "explode": True,
+    "example": ["JFK"],
+}
+_ALL_KEYS = {
+    "name": "all_keys",
+    "in": "query",
+    "description": "Every key there is, instead of `key`.",
+    "schema": {"type": "boolean", "default": False},
 }
 _INT64 = {"type": "integer", "format": "int64"}
 _OPTIONAL_INT64 = {"type": ["integer", "null"], "format": "int64"}
 _VALUE = {"description": "A value of the field's type.", "type": ["number", "string", "boolean"]}
-_COUNTS = {
-    "type": "object",
-    "required": ["inserted", "late", "evicted"],
-    "properties": {"inserted": _INT64, "late": _INT64, "evicted": _INT64},
-}
-_COUNT_EXAMPLE = {"inserted": 3, "late": 0, "evicted": 0}
+_COUNTS = {"inserted": _INT64, "late": _INT64, "evicted": _INT64, "duplicates": _INT64}
+_COUNT_EXAMPLE = {"inserted": 3, "late": 0, "evicted": 0, "duplicates": 0}
 
 SCHEMAS: dict[str, Any] = {
     "Problem": {
@@ -96,7 +115,19 @@ SCHEMAS: dict[str, Any] = {
         "required": ["windows"],
         "properties": {"windows": {"type": "array", "items": {"$ref": "#/components/schemas/Window"}}},
     },
-    "Counts": {"description": "What became of entries.", **_COUNTS},
+    "Counts": {
+        "description": "What became of entries. `duplicates` are of a time that was there, where a window keeps one: "
+        "they were not kept, or took the other's place.",
+        "type": "object",
+        "required": list(_COUNTS),
+        "properties": _COUNTS,
+    },
+    "Written": {
+        "description": "What became of a write's entries; `answers` where they were asked for.",
+        "type": "object",
+        "required": list(_COUNTS),
+        "properties": {**_COUNTS, "answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}},
+    },
     "Removed": {
         "description": "How many entries were removed.",
         "type": "object",
@@ -111,6 +142,12 @@ SCHEMAS: dict[str, Any] = {
             "key": {"type": "string"},
             "value": _VALUE,
             "fields": {"type": "object", "additionalProperties": _VALUE},
+            "answer": {"type": "boolean", "default": False, "description": "Answer as a query does, afterwards."},
+            "lookbacks": {
+                "type": "array",
+                "items": {"type": ["string", "integer"]},
+                "description": "With `answer`: the lookbacks of that query.",
+            },
         },
     },
     "Columns": {
@@ -145,6 +182,29 @@ SCHEMAS: dict[str, Any] = {
         "type": "object",
         "required": ["answers"],
         "properties": {"answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}},
+    },
+    "Series": {
+        "description": "Answers over buckets: the i-th has the entries with time[i] <= t < time[i] + width. `step` and "
+        "`width` are ticks. Every list has one item per bucket, null where there is no answer.",
+        "type": "object",
+        "required": ["key", "start", "end", "step", "width", "time", "entries", "aggregates"],
+        "properties": {
+            "key": {"type": ["string", "null"]},
+            **dict.fromkeys(("start", "end", "step", "width"), _INT64),
+            "time": {"type": "array", "items": _INT64},
+            "entries": {"type": "array", "items": _INT64},
+            "aggregates": {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
+        },
+    },
+    "Keys": {
+        "type": "object",
+        "required": ["keys"],
+        "properties": {"keys": {"type": "array", "items": {"type": "string"}}},
+    },
+    "Aggregates": {
+        "description": "Aggregates by name, as in a spec.",
+        "type": "object",
+        "additionalProperties": {"$ref": "#/components/schemas/AggregateSpec"},
     },
     "Status": {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}},
 }
@@ -209,7 +269,11 @@ def _operation(
 
 _INVALID = {400: "The request is wrong; `field` says where"}
 _UNKNOWN = {404: "There is no such window"}
+_TOGETHER = {422: "An aggregate depends on the order of entries, so it has no answer over several keys together"}
+_CONFLICT = {409: "The window's order policy rejects it: late, out of order, or of a time that is there"}
 _WRITTEN = _json("What became of the entries", "Counts", _COUNT_EXAMPLE)
+_START = {"name": "start", "in": "query", "required": True, "schema": _INT64, "example": 1357040000000000}
+_END = {"name": "end", "in": "query", "required": True, "schema": _INT64, "example": 1357041800000000}
 _TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
 _OPERATIONS: dict[str, dict[str, Any]] = {
@@ -236,9 +300,15 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
     ),
     "insert": _operation(
         "writes",
-        "Insert one entry",
-        {200: _WRITTEN},
-        {**_INVALID, **_UNKNOWN, 409: "The entry is late, and the window rejects late entries"},
+        "Insert one entry, and answer where asked to",
+        {
+            200: _json(
+                "What became of the entry",
+                "Written",
+                {"inserted": 1, "late": 0, "evicted": 0, "duplicates": 0, "answers": [ANSWER_EXAMPLE]},
+            )
+        },
+        {**_INVALID, **_UNKNOWN, **_CONFLICT},
         parameters=[_NAME],
         body={
             JSON: {
@@ -248,6 +318,9 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
                     "several fields, keyed": {
                         "value": {"time": 1357041540000000, "key": "JFK", "fields": {"delay": 4.0, "carrier": "AA"}}
                     },
+                    "with the answer after it": {
+                        "value": {"time": 18, "value": 5, "answer": True, "lookbacks": ["5m", "1h"]}
+                    },
                 },
             }
         },
@@ -256,7 +329,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
         "writes",
         "Insert many entries, whole or not at all",
         {200: _WRITTEN},
-        {**_INVALID, **_UNKNOWN, 409: "An entry is late, and the window rejects late entries"},
+        {**_INVALID, **_UNKNOWN, **_CONFLICT},
         parameters=[_NAME],
         body={
             JSON: _ref("Columns", {"time": [17, 18, 19], "value": [4, 5.5, "NaN"]}),
@@ -274,11 +347,18 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
     "query": _operation(
         "reads",
         "The current answer, over everything or over one or more lookbacks",
-        {200: _json("One answer per lookback", "Answers", {"answers": [ANSWER_EXAMPLE]})},
-        {**_INVALID, **_UNKNOWN},
+        {200: _json("One answer per key and lookback", "Answers", {"answers": [ANSWER_EXAMPLE]})},
+        {**_INVALID, **_UNKNOWN, **_TOGETHER},
         parameters=[
             _NAME,
             _KEY,
+            _ALL_KEYS,
+            {
+                "name": "combine",
+                "in": "query",
+                "description": "One answer over the entries of all the keys, instead of one for each.",
+                "schema": {"type": "boolean", "default": False},
+            },
             {
                 "name": "lookback",
                 "in": "query",
@@ -286,26 +366,89 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
                 "schema": {"type": "array", "items": {"type": "string"}},
                 "style": "form",
                 "explode": True,
+                "example": ["1h"],
             },
             {
                 "name": "as_of",
                 "in": "query",
-                "description": "End of the lookbacks; the time of the key's newest entry where missing.",
+                "description": "End of the lookbacks; where missing, the time of the key's newest entry, or wall time "
+                "if that is the window's clock.",
                 "schema": _INT64,
             },
         ],
     ),
     "range_query": _operation(
         "reads",
-        "The answer over start <= time <= end",
+        "The answer over start <= time <= end, of one key or over the entries of several",
         {200: _json("The answer", "Answer", {**ANSWER_EXAMPLE, "lookback": None})},
+        {**_INVALID, **_UNKNOWN, **_TOGETHER},
+        parameters=[_NAME, _START, _END, _KEY, _ALL_KEYS],
+    ),
+    "series": _operation(
+        "reads",
+        "Answers over many buckets at once, which may overlap: the points of a chart",
+        {
+            200: {
+                "description": "The answers, column by column. As Arrow: columns time, entries and aggregates.NAME.",
+                "content": {
+                    JSON: _ref("Series", SERIES_EXAMPLE),
+                    ARROW: {"schema": {"type": "string", "format": "binary"}},
+                },
+            }
+        },
+        {**_INVALID, **_UNKNOWN, **_TOGETHER},
+        parameters=[
+            _NAME,
+            {**_START, "description": "Where the first bucket starts."},
+            {**_END, "description": "Every bucket starts before it."},
+            {
+                "name": "step",
+                "in": "query",
+                "required": True,
+                "description": "From one bucket's start to the next: a duration (1s, 15m) or ticks.",
+                "schema": {"type": "string"},
+                "example": "15m",
+            },
+            {
+                "name": "width",
+                "in": "query",
+                "description": "How long a bucket is; `step` where missing. Larger than `step`: they overlap.",
+                "schema": {"type": "string"},
+                "example": "1h",
+            },
+            _KEY,
+            _ALL_KEYS,
+        ],
+    ),
+    "keys": _operation(
+        "reads",
+        "The keys of a window, in the order of their first entries",
+        {200: _json("Some of the keys", "Keys", {"keys": ["JFK", "JAX"]})},
         {**_INVALID, **_UNKNOWN},
         parameters=[
             _NAME,
-            {"name": "start", "in": "query", "required": True, "schema": _INT64},
-            {"name": "end", "in": "query", "required": True, "schema": _INT64},
-            _KEY,
+            {
+                "name": "prefix",
+                "in": "query",
+                "description": "Only keys that start so.",
+                "schema": {"type": "string"},
+                "example": "J",
+            },
+            {
+                "name": "limit",
+                "in": "query",
+                "description": "As many at most.",
+                "schema": {**_INT64, "default": 1000, "minimum": 1},
+            },
         ],
+    ),
+    "add_aggregates": _operation(
+        "windows",
+        "Add aggregates, computed from the entries that are there",
+        {200: _json("The window as it is now", "Window")},
+        {**_INVALID, **_UNKNOWN, 409: "There is an aggregate of that name with another definition"},
+        parameters=[_NAME],
+        body={JSON: _ref("Aggregates", AGGREGATES_EXAMPLE)},
     ),
     "metrics": _operation(
         "service", "Metrics, as Prometheus reads them", {200: {"description": "All metrics", **_TEXT}}, {}

@@ -6,9 +6,9 @@ one kind of server.
 
 from __future__ import annotations
 
+from sash.errors import InvalidArgument
 from sash.plane import Plane
 from sash.rpc import translate
-from sash.windows.answers import WriteResult
 from sash.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 
@@ -51,10 +51,13 @@ class Operations:
         name = request.window
         fields = translate.entry_of(request, self._plane.spec(name))
         key = request.key if request.HasField("key") else None
-        return _written(self._plane.insert(name, translate.required(request, "time"), fields, key))
+        time = translate.required(request, "time")
+        lookbacks = list(request.lookbacks)
+        return translate.written(self._plane.insert(name, time, fields, key, request.answer, lookbacks))
 
     def BulkInsert(self, request: pb.BulkInsertRequest) -> pb.InsertResponse:
-        return _written(self._plane.bulk_insert(request.window, translate.batch_of(request, self._entries_max)))
+        batch = translate.batch_of(request, self._entries_max)
+        return translate.written(self._plane.bulk_insert(request.window, batch))
 
     def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
         key = request.key if request.HasField("key") else None
@@ -63,19 +66,36 @@ class Operations:
 
     def Query(self, request: pb.QueryRequest) -> pb.QueryResponse:
         response = pb.QueryResponse()
-        key = request.key if request.HasField("key") else None
+        key, keys = translate.keys_of(request)
         as_of = request.as_of if request.HasField("as_of") else None
-        for answer in self._plane.query(request.window, key, list(request.lookbacks), as_of):
+        lookbacks = list(request.lookbacks)
+        for answer in self._plane.query(request.window, key, lookbacks, as_of, keys, request.combine):
             translate.fill_answer(response.answers.add(), answer)
         return response
 
     def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
         response = pb.Answer()
-        key = request.key if request.HasField("key") else None
+        key, keys = translate.keys_of(request)
         start, end = translate.required(request, "start"), translate.required(request, "end")
-        translate.fill_answer(response, self._plane.range_query(request.window, start, end, key))
+        translate.fill_answer(response, self._plane.range_query(request.window, start, end, key, keys))
         return response
 
+    def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:
+        response = pb.SeriesResponse()
+        key, keys = translate.keys_of(request)
+        start, end = translate.required(request, "start"), translate.required(request, "end")
+        if not request.step:
+            raise InvalidArgument("step is missing", field="step")
+        series = self._plane.series(request.window, start, end, request.step, request.width or None, key, keys)
+        translate.fill_series(response, series)
+        return response
 
-def _written(result: WriteResult) -> pb.InsertResponse:
-    return pb.InsertResponse(inserted=result.inserted, late=result.late, evicted=result.evicted)
+    def AddAggregates(self, request: pb.AddAggregatesRequest) -> pb.WindowInfo:
+        response = pb.WindowInfo()
+        window = self._plane.add_aggregates(request.window, translate.aggregates_of(request.aggregates))
+        translate.fill_window(response, window)
+        return response
+
+    def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
+        limit = {"limit": request.limit} if request.HasField("limit") else {}
+        return pb.ListKeysResponse(keys=self._plane.keys(request.window, request.prefix, **limit))

@@ -7,19 +7,32 @@ messages to assign them (filling the one that the map makes is a third faster).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sash.errors import InvalidArgument, TooLarge
-from sash.windows.answers import Answer, WindowInfo
+from sash.monoids.base import Array
+from sash.windows.answers import Answer, Series, WindowInfo, WriteResult
 from sash.windows.batch import Batch, Coded
 from sash.windows.spec import WindowSpec
+from sash.windows.window import ALL_KEYS, AllKeys
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["batch_of", "document_of", "entry_of", "fill_answer", "fill_window", "required"]
+__all__ = [
+    "aggregates_of",
+    "batch_of",
+    "document_of",
+    "entry_of",
+    "fill_answer",
+    "fill_series",
+    "fill_window",
+    "keys_of",
+    "required",
+    "written",
+]
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _INT64 = np.dtype("<i8")
@@ -35,6 +48,21 @@ def required(request: Any, field: str) -> int:
     if not request.HasField(field):
         raise InvalidArgument(f"{field} is missing", field=field)
     return getattr(request, field)  # type: ignore[no-any-return]
+
+
+def keys_of(request: Any) -> tuple[str | None, Sequence[str] | AllKeys]:
+    """The one key, and the several keys, that a request asks for: at most one of the two is there.
+
+    Raises:
+        InvalidArgument: more than one of `key`, `keys` and `all_keys` is set.
+    """
+    key = request.key if request.HasField("key") else None
+    if not request.keys and not request.all_keys:
+        return key, ()
+    if key is not None or (request.keys and request.all_keys):
+        field = "keys" if request.keys else "all_keys"
+        raise InvalidArgument("give one of key, keys and all_keys", field=field)
+    return None, list(request.keys) or ALL_KEYS
 
 
 def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
@@ -79,18 +107,24 @@ def document_of(message: pb.WindowSpec) -> dict[str, Any]:
         document["time_unit"] = message.time_unit
     if message.fields:
         document["fields"] = dict(message.fields)
-    document["aggregates"] = {
-        name: _aggregate(aggregate, f"aggregates.{name}") for name, aggregate in message.aggregates.items()
-    }
+    document["aggregates"] = aggregates_of(message.aggregates)
     if message.HasField("slide"):
-        slide = document["slide"] = {}
+        slide = document["slide"] = _texts(message.slide, ("max_age", "clock", "when"))
         if message.slide.HasField("max_count"):
             slide["max_count"] = message.slide.max_count
-        if message.slide.max_age:
-            slide["max_age"] = message.slide.max_age
-    if message.order.late:
-        document["order"] = {"late": message.order.late}
-    return document
+    if message.HasField("order"):
+        document["order"] = _texts(message.order, ("late", "out_of_order", "equal_times"))
+    return document | _texts(message, ("idle_expiry", "algorithm"))
+
+
+def aggregates_of(messages: Mapping[str, pb.AggregateSpec]) -> dict[str, Any]:
+    """Aggregates by name, as in the document that `WindowSpec.parse` validates."""
+    return {name: _aggregate(message, f"aggregates.{name}") for name, message in messages.items()}
+
+
+def _texts(message: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Those of the string fields that are set."""
+    return {name: text for name in names if (text := getattr(message, name))}
 
 
 def _aggregate(message: pb.AggregateSpec, path: str) -> dict[str, Any]:
@@ -182,6 +216,55 @@ def fill_answer(message: pb.Answer, answer: Answer) -> None:
         _fill(aggregates[name], value)
 
 
+def written(result: WriteResult) -> pb.InsertResponse:
+    """What became of a write, as a message."""
+    message = pb.InsertResponse(
+        inserted=result.inserted, late=result.late, evicted=result.evicted, duplicates=result.duplicates
+    )
+    for answer in result.answers:
+        fill_answer(message.answers.add(), answer)
+    return message
+
+
+def fill_series(message: pb.SeriesResponse, series: Series) -> None:
+    """Write a series into an empty message."""
+    if series.key is not None:
+        message.key = series.key
+    message.time, message.entries = _bytes(series.times, _INT64), _bytes(series.entries, _INT64)
+    message.width = series.width
+    for name, answers in series.aggregates.items():
+        _fill_column(message.aggregates[name], answers)
+
+
+def _fill_column(message: pb.SeriesColumn, answers: Array) -> None:
+    if answers.dtype.kind == "f":
+        message.float64 = _bytes(answers, _FLOAT64)
+        return
+    if answers.dtype.kind == "i":
+        message.int64 = _bytes(answers, _INT64)
+        return
+    values = answers.tolist()
+    # Of objects, those that are numbers of one kind, or missing, still travel as bytes.
+    kinds = set(map(type, values)) - {type(None)}
+    if kinds == {float} or (kinds == {int} and all(v is None or INT64_MIN <= v <= INT64_MAX for v in values)):
+        numbers = [0 if value is None else value for value in values]
+        if kinds == {float}:
+            message.float64 = np.array(numbers, _FLOAT64).tobytes()
+        else:
+            message.int64 = np.array(numbers, _INT64).tobytes()
+        if None in values:
+            message.valid = bytes(value is not None for value in values)
+        return
+    message.values.SetInParent()
+    items = message.values.items
+    for value in values:
+        _fill(items.add(), value)
+
+
+def _bytes(array: Array, dtype: np.dtype[Any]) -> bytes:
+    return array.astype(dtype, copy=False).tobytes()
+
+
 def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:
     """Write what there is to know of a window into an empty message."""
     _fill_spec(message.spec, window.spec)
@@ -192,6 +275,7 @@ def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:
         message.newest = window.newest
     counts = window.counts
     message.counts.inserted, message.counts.late, message.counts.evicted = counts.inserted, counts.late, counts.evicted
+    message.counts.duplicates = counts.duplicates
 
 
 def _fill_spec(message: pb.WindowSpec, spec: WindowSpec) -> None:
@@ -204,11 +288,14 @@ def _fill_spec(message: pb.WindowSpec, spec: WindowSpec) -> None:
         target.returns = aggregate.returns or ""
         for parameter, value in aggregate.parameters.items():
             _fill(target.parameters[parameter], value)
-    if spec.slide.max_count is not None:
-        message.slide.max_count = spec.slide.max_count
-    if spec.slide.max_age is not None:
-        message.slide.max_age = spec.slide.max_age
-    message.order.late = spec.order.late
+    slide, order = spec.slide, spec.order
+    if slide.max_count is not None:
+        message.slide.max_count = slide.max_count
+    message.slide.max_age, message.slide.when = slide.max_age or "", slide.when or ""
+    message.slide.clock = slide.clock
+    message.order.late, message.order.out_of_order = order.late, order.out_of_order
+    message.order.equal_times = order.equal_times
+    message.idle_expiry, message.algorithm = spec.idle_expiry or "", spec.algorithm or ""
 
 
 def _fill(message: pb.Value, value: Any) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from sash.monoids.base import Array
 from sash.windows.spec import WindowSpec
 
-__all__ = ["Answer", "Counts", "WindowInfo", "WriteResult"]
+__all__ = ["Answer", "Counts", "Series", "WindowInfo", "WriteResult"]
 
 
 @dataclass(slots=True)
@@ -15,8 +19,8 @@ class Answer:
     """The aggregates of the entries with `start <= time <= end`.
 
     `start` and `end` are None only where the answer is over everything and there is nothing. `lookback` is the
-    lookback as it was asked for, None for a range or for everything. An aggregate over no entries is None
-    (count and sum: 0).
+    lookback as it was asked for, None for a range or for everything. `key` is None where the window has no keys, or
+    the answer is over several. An aggregate over no entries is what its `lower(identity)` says: mostly None.
     """
 
     key: str | None
@@ -29,11 +33,32 @@ class Answer:
 
 @dataclass(slots=True)
 class WriteResult:
-    """What became of a write's entries: `inserted + late` is how many it carried."""
+    """What became of a write's entries: `inserted + late + duplicates` is how many it carried.
+
+    `duplicates` are entries of a time that was there already, where the window keeps one: they were not kept, or took
+    the other's place. `answers` are there where an insert asked for them.
+    """
 
     inserted: int = 0
     late: int = 0
     evicted: int = 0
+    duplicates: int = 0
+    answers: list[Answer] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Series:
+    """Answers over n buckets: bucket i has the entries with `times[i] <= time < times[i] + width`.
+
+    `times` and `entries` are int64 (n,); `aggregates` has an array (n,) each, of dtype object where answers are no
+    numbers or are missing (None).
+    """
+
+    key: str | None
+    times: npt.NDArray[np.int64]
+    width: int
+    entries: npt.NDArray[np.int64]
+    aggregates: dict[str, Array]
 
 
 @dataclass(slots=True)
@@ -43,11 +68,16 @@ class Counts:
     inserted: int = 0
     late: int = 0
     evicted: int = 0
+    duplicates: int = 0
 
 
 @dataclass(slots=True)
 class WindowInfo:
-    """A window as `describe` and `list` show it; `oldest` and `newest` are times, None where it is empty."""
+    """A window as `describe` and `list` show it.
+
+    `newest` is the newest time ever inserted; `oldest` the time of the oldest entry, None where the window is empty, or
+    is keyed and every key has its own.
+    """
 
     spec: WindowSpec
     entries: int

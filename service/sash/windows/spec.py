@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from sash.errors import InvalidArgument
 from sash.monoids import catalogue
 from sash.monoids.base import FieldType, Monoid
+from sash.windows.predicate import Predicate
 
 __all__ = ["AggregateSpec", "OrderPolicy", "SlidePolicy", "TimeUnit", "WindowSpec", "parse_duration"]
 
@@ -25,7 +26,7 @@ TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d|w)")
-_NANOSECONDS = {
+NANOSECONDS = {
     "ns": 1,
     "us": 10**3,
     "ms": 10**6,
@@ -35,6 +36,7 @@ _NANOSECONDS = {
     "d": 86400 * 10**9,
     "w": 7 * 86400 * 10**9,
 }
+NANOSECONDS_PER_TICK: dict[str, int] = {unit: NANOSECONDS[unit] for unit in ("ns", "us", "ms", "s")}
 
 
 def parse_duration(text: str | int, unit: TimeUnit, field: str) -> int:
@@ -60,10 +62,10 @@ def parse_duration(text: str | int, unit: TimeUnit, field: str) -> int:
             )
         if unit == "none":
             raise InvalidArgument(f"{field} {plain!r} has a unit, but the window counts logical ticks", field=field)
-        nanoseconds, per_tick = 0, _NANOSECONDS[unit]
+        nanoseconds, per_tick = 0, NANOSECONDS[unit]
         for number, suffix in parts:
             whole, _, fraction = number.partition(".")
-            scale = _NANOSECONDS[suffix]
+            scale = NANOSECONDS[suffix]
             scaled = int(fraction or "0") * scale
             if scaled % 10 ** len(fraction):
                 raise InvalidArgument(f"{field} {plain!r} is not a whole number of nanoseconds", field=field)
@@ -76,6 +78,12 @@ def parse_duration(text: str | int, unit: TimeUnit, field: str) -> int:
     return ticks
 
 
+def check_time(time: int, field: str) -> None:
+    """Raise `InvalidArgument` for a time that is not strictly between -2^63 and 2^63 - 1."""
+    if not TICK_MIN < time < TICK_MAX:
+        raise InvalidArgument(f"{field} {time} is out of range", field=field, limit="-2^63 < time < 2^63 - 1")
+
+
 class _Document(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -85,21 +93,36 @@ def _ticks_or_text(value: Any) -> Any:
 
 
 class SlidePolicy(_Document):
-    """Which oldest entries leave, after each write: any of the conditions that are set."""
+    """Which oldest entries leave a key, after each write: any of the conditions that are set."""
 
     max_count: int | None = Field(None, ge=1, le=2**62, description="Keep the newest `max_count` entries of a key.")
     max_age: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
-        None,
-        description="Keep entries with time > newest - max_age, of a key: a duration such as 6h, or ticks.",
+        None, description="Keep entries with time > now - max_age: a duration such as 6h, or ticks."
+    )
+    clock: Literal["event", "wall"] = Field(
+        "event",
+        description="What now is for max_age and lookbacks: the time of a key's newest entry, or wall time since the "
+        "Unix epoch, with which answers change while nothing is written.",
+    )
+    when: str | None = Field(
+        None, description="A CEL condition over `total` and `old`: the longest prefix for which it holds leaves."
     )
 
 
 class OrderPolicy(_Document):
-    """What becomes of entries that do not come in order of time."""
+    """What becomes of entries that do not come in order of time, or come twice."""
 
+    out_of_order: Literal["allow", "reject"] = Field(
+        "allow",
+        description="Entries older than the key's newest are taken, or the whole write that has one is rejected.",
+    )
     late: Literal["drop", "reject"] = Field(
-        "drop",
-        description="Late entries are dropped and counted, or the whole write that has one is rejected.",
+        "drop", description="Late entries are dropped and counted, or the whole write that has one is rejected."
+    )
+    equal_times: Literal["keep", "first", "last", "reject"] = Field(
+        "keep",
+        description="Of a key's entries with one time all are kept, in order of arrival, or the first, or the last; "
+        "or the whole write that brings a second one is rejected.",
     )
 
 
@@ -128,6 +151,12 @@ class WindowSpec(_Document):
     aggregates: dict[str, AggregateSpec] = Field(min_length=1, max_length=MAX_AGGREGATES)
     slide: SlidePolicy = SlidePolicy()
     order: OrderPolicy = OrderPolicy()
+    idle_expiry: str | None = Field(
+        None, description="A key that was not written for so long (wall time) is forgotten: a duration such as 30d."
+    )
+    algorithm: str | None = Field(
+        None, description="An algorithm of the library by name; the columnar engine where nothing is said."
+    )
 
     @classmethod
     def parse(cls, document: object) -> WindowSpec:
@@ -166,6 +195,12 @@ class WindowSpec(_Document):
         """`slide.max_age` in ticks."""
         age = self.slide.max_age
         return None if age is None else parse_duration(age, self.time_unit, "slide.max_age")
+
+    @property
+    def idle_expiry_ns(self) -> int | None:
+        """`idle_expiry` in nanoseconds."""
+        idle = self.idle_expiry
+        return None if idle is None else parse_duration(idle, "ns", "idle_expiry")
 
     def monoids(self) -> dict[str, tuple[Monoid, tuple[str, ...]]]:
         """Build each aggregate: name -> (monoid, the columns it reads: field names, or "time").
@@ -231,8 +266,12 @@ class WindowSpec(_Document):
                 raise InvalidArgument(
                     f"{reserved!r} is every entry's own; name the field otherwise", field=f"fields.{reserved}"
                 )
-            _ = self.max_age_ticks
-            self.monoids()
+            _ = self.max_age_ticks, self.idle_expiry_ns
+            monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
+            if self.slide.clock == "wall" and self.time_unit == "none":
+                raise InvalidArgument("slide.clock: logical time has no wall clock", field="slide.clock")
+            if self.slide.when is not None:
+                Predicate(self.slide.when, monoids)
         except InvalidArgument as error:
             raise _Refused(error) from error
         return self

@@ -1,0 +1,418 @@
+"""What the engine costs: every line of its speed table, through the Python methods of `Forest`, on one core.
+
+    round      evict m oldest, insert m newest, query: the window keeps its n entries
+    timed      ------------------------------------- the three calls, together
+
+The arrays of a round are made just before it, outside the clock: they stand for what a request's decoder has just
+written. Values are a function of time, so that the expected answer can be folded with plain NumPy over the times
+that must be left, without asking the forest; a wrong answer ends the run. The printed digest is of all final
+answers and depends on the sizes only: two versions that agree on it computed the same.
+
+Figures are medians. Does not show: other machines, more than one key, tiers, the wire, a busy neighbour on the
+same core (medians move by half then).
+
+Run ``python -m bench.engine`` (about four minutes, 1 GB), or with ``--smoke`` (seconds, figures meaningless);
+``--only SUBSTRING`` runs some of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import hashlib
+import math
+import os
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sash.forest import Forest, Layout
+from sash.monoids import (
+    ArgMax,
+    First,
+    Last,
+    Max,
+    Mean,
+    Min,
+    Monoid,
+    Range,
+    StdDev,
+    StdDevPopulation,
+    Sum,
+    Variance,
+)
+
+Array = npt.NDArray[Any]
+clock = time.perf_counter
+
+CPP = {  # DESIGN §3, ns per entry: AMTA, bulk FiBA of arity 8, DABA Lite (IBM/sliding-window-aggregators, -O3)
+    1: (26.0, 38.0, 8.6),
+    64: (25.0, 30.0, 10.0),
+    1024: (8.1, 18.0, 12.0),
+    65536: (5.2, 16.0, 12.0),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    entries: int
+    rounds_of: dict[int, int]
+    flat_exponents: tuple[int, ...]
+    flat_rounds: int
+    repeats: int
+    series_entries: int
+    series_steps: int
+    far: int
+    spread: int
+
+
+REAL = Size(
+    entries=2**22,
+    rounds_of={1: 60_000, 64: 20_000, 1000: 4_000, 1024: 4_000, 65536: 200},
+    flat_exponents=(10, 12, 14, 16, 18, 20, 22, 24),
+    flat_rounds=20_000,
+    repeats=200,
+    series_entries=100_000,
+    series_steps=3601,
+    far=65_536,
+    spread=2**20,
+)
+SMOKE = Size(
+    entries=2**15,
+    rounds_of={1: 2048, 64: 100, 1000: 20, 1024: 20, 65536: 2},
+    flat_exponents=(10, 12, 14),
+    flat_rounds=2048,
+    repeats=5,
+    series_entries=5_000,
+    series_steps=301,
+    far=4_096,
+    spread=2**14,
+)
+
+ONE: dict[str, Callable[[], Monoid]] = {"sum": Sum, "max": Max, "stddev": StdDev}
+TEN: list[Callable[[], Monoid]] = [
+    *(Sum, Max, Min, Mean, StdDev, Variance, StdDevPopulation, Range, First, Last),
+]
+FOLDS: dict[str, Callable[[Array], float]] = {
+    "sum": lambda values: float(np.sum(values)),
+    "max": lambda values: float(np.max(values)),
+    "stddev": lambda values: float(np.std(values, ddof=1)),
+}
+
+
+def value_of(times: Array) -> Array:
+    """The value of the entry at each time: as good as random, and the same in every run."""
+    return ((times * 2_654_435_761) % 1_000_003).astype(np.float64) / 1e4 - 50.0
+
+
+@dataclass
+class Report:
+    """The table, row by row, and the digest of what was answered."""
+
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, what: str, seconds: float, goal_us: float | None, per: int = 0) -> None:
+        """Add one duration; `per` entries, where the goal was set per entry."""
+        us = seconds * 1e6
+        each = f"{us * 1e3 / per:.2f}" if per else ""
+        cpp = "/".join(f"{figure:g}" for figure in CPP.get(per, ())) if what.startswith("round") else ""
+        goal = "" if goal_us is None else f"{goal_us:g}"
+        met = "" if goal_us is None else "yes" if us <= goal_us else f"{us / goal_us:.2f} x"
+        self.row(what, f"{us:.2f} µs", each, goal and f"{goal} µs", met, cpp)
+
+    def row(self, *cells: str) -> None:
+        self.rows.append(cells)
+        print("  " + "  ".join(cell for cell in cells if cell), file=sys.stderr)
+
+    def expect(self, name: str, found: float, values: Array) -> None:
+        """Compare an answer with the plain fold, and put it into the digest."""
+        expected = FOLDS[name](values)
+        if not math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-6):
+            raise SystemExit(f"{name} is {found}, the plain fold says {expected}")
+        self.digest.update(f"{name} {expected:.9e}\n".encode())
+
+    def table(self) -> str:
+        head = ("what", "median", "ns per entry", "goal", "reached", "C++ AMTA/FiBA/DABA Lite, ns per entry")
+        lines = [head, tuple("---" for _ in head), *self.rows]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def forest_of(*names: str) -> Forest:
+    return Forest(Layout({"value": "float64"}, {name: (ONE[name](), ["value"]) for name in names}))
+
+
+def filled(forest: Forest, times: Array) -> Forest:
+    """Insert one bulk and read once, as a window that has been running for a while."""
+    forest.bulk_insert(times, [value_of(times)])
+    forest.query()
+    return forest
+
+
+def timed(call: Callable[..., Any], *arguments: Any) -> float:
+    start = clock()
+    call(*arguments)
+    return clock() - start
+
+
+def repeat(call: Callable[[], Any], times: int) -> None:
+    for _ in range(times):
+        call()
+
+
+# -------------------------------------------------------------------- the lines of the table
+
+
+def rounds(report: Report, size: Size) -> None:
+    goals = {
+        (1, "sum"): 3.0,
+        (1024, "sum"): 6 * 1.024,
+        (1024, "max"): 10 * 1.024,
+        (1024, "stddev"): 10 * 1.024,
+        (65536, "sum"): 2 * 65.536,
+        (65536, "max"): 5 * 65.536,
+        (65536, "stddev"): 5 * 65.536,
+    }
+    for name in ONE:
+        for m, count in size.rounds_of.items():
+            n = max(size.entries, 2 * m)
+            forest = filled(forest_of(name), np.arange(n))
+            seconds, newest = _single_rounds(forest, n, count) if m == 1 else _bulk_rounds(forest, n, m, count)
+            report.expect(name, forest.query()[0], value_of(np.arange(newest - n, newest)))
+            report.add(f"round, m = {m:,}, {name}", seconds, goals.get((m, name)), m)
+
+
+def _single_rounds(forest: Forest, newest: int, count: int) -> tuple[float, int]:
+    """The median over stretches of a block: single rounds are too short for the clock."""
+    found, stretch = [], 1024
+    evict, insert, query = forest.evict, forest.insert, forest.query
+    for _ in range(max(count // stretch, 1)):
+        values = value_of(np.arange(newest, newest + stretch)).tolist()
+        start = clock()
+        for value in values:
+            evict()
+            insert(newest, (value,))
+            query()
+            newest += 1
+        found.append((clock() - start) / stretch)
+    return statistics.median(found), newest
+
+
+def _bulk_rounds(forest: Forest, newest: int, m: int, count: int) -> tuple[float, int]:
+    found = []
+    for _ in range(count):
+        times = np.arange(newest, newest + m)
+        columns = [value_of(times)]
+        newest += m
+        start = clock()
+        forest.evict(m)
+        forest.bulk_insert(times, columns)
+        forest.query()
+        found.append(clock() - start)
+    return statistics.median(found), newest
+
+
+def cached(report: Report, size: Size) -> None:
+    one = filled(forest_of("sum"), np.arange(size.entries))
+    ten = Forest(Layout({"value": "float64"}, {f"a{i}": (monoid(), ["value"]) for i, monoid in enumerate(TEN)}))
+    filled(ten, np.arange(size.entries))
+    for what, forest, goal in (("1 aggregate", one, 1.0), ("10 aggregates", ten, 5.0)):
+        runs = [timed(repeat, forest.query, 1000) for _ in range(size.repeats)]
+        report.add(f"cached query, {what}", statistics.median(runs) / 1000, goal)
+    report.expect("sum", ten.query()[0], value_of(np.arange(size.entries)))
+    after = []
+    for i in range(size.repeats * 10):
+        ten.insert(size.entries + i, (0.5,))
+        after.append(timed(ten.query))
+    report.add("query after an insert, 10 aggregates", statistics.median(after), None)
+
+
+def evictions(report: Report, size: Size) -> None:
+    n = size.entries
+    ways: list[tuple[str, Callable[[Forest], int], float | None]] = [
+        ("by count", lambda forest: forest.evict(n - 1), 50.0),
+        ("by time", lambda forest: forest.bulk_evict(n - 2), 50.0),
+        ("by predicate", lambda forest: forest.evict_while(lambda entries, _: entries < n), None),
+    ]
+    for what, evict, goal in ways:
+        found = []
+        for _ in range(max(size.repeats // 20, 3)):
+            forest = filled(forest_of("sum"), np.arange(n))
+            found.append(timed(evict, forest))
+            report.expect("sum", forest.query()[0], value_of(np.array([n - 1])))
+        report.add(f"bulk evict of {n - 1:,} entries, {what}", statistics.median(found), goal)
+
+
+def ranges(report: Report, size: Size) -> None:
+    random, n = np.random.default_rng(7), size.entries
+    for name in ONE:
+        forest, found = filled(forest_of(name), np.arange(n)), []
+        for _ in range(size.repeats * 10):
+            a, b = sorted(random.integers(0, n, 2).tolist())
+            found.append(timed(forest.range_query, a, b))
+        a, b = n // 3, n // 2
+        report.expect(name, forest.range_query(a, b)[1][0], value_of(np.arange(a, b + 1)))
+        report.add(f"range query, random, n = {n:,}, {name}", statistics.median(found), 25.0)
+
+
+def contiguous(report: Report, size: Size) -> None:
+    """old entries … | newcomers, bulk by bulk → | the newest `far` entries, from before the first round on"""
+    m, count = 1024, size.repeats
+    for name in ONE:
+        n, far = size.entries, size.far
+        first = np.arange(n - far)
+        last = np.arange(n - far + count * m, n + count * m)
+        forest = filled(forest_of(name), np.concatenate((first, last)))
+        inserts, whole = [], []
+        for i in range(count):
+            times = np.arange(n - far + i * m, n - far + (i + 1) * m)
+            columns = [value_of(times)]
+            start = clock()
+            forest.evict(m)
+            before = clock()
+            forest.bulk_insert(times, columns)
+            after = clock()
+            forest.query()
+            inserts.append(after - before)
+            whole.append(clock() - start)
+        report.expect(name, forest.query()[0], value_of(np.arange(count * m, n + count * m)))
+        report.add(f"out-of-order bulk, m = 1,024 contiguous at d = {far:,}, {name}", statistics.median(inserts), 60.0)
+        report.add(f"… mean, with evict and query, {name}", statistics.fmean(whole), None)
+
+
+def scattered(report: Report, size: Size) -> None:
+    """Newcomers between the newest `spread` entries; every third round also reads inside, which settles blocks."""
+    random, m, n = np.random.default_rng(11), 1024, size.entries
+    for name in ONE:
+        forest, found = filled(forest_of(name), np.arange(n) * 1000), []
+        everything = [np.arange(n) * 1000]
+        for _ in range(size.repeats):
+            times = np.sort(random.integers((n - size.spread) * 1000, n * 1000, m))
+            columns = [value_of(times)]
+            everything.append(times)
+            start = clock()
+            forest.bulk_insert(times, columns)
+            forest.query()
+            found.append(clock() - start)
+        report.expect(name, forest.query()[0], value_of(np.concatenate(everything)))
+        what = f"out-of-order bulk, m = 1,024 over the newest {size.spread:,}, then a query, {name}"
+        report.add(what, statistics.median(found), 1000.0)
+    forest = Forest(Layout({"value": "float64"}, {"sum": (Sum(), ["value"]), "who": (ArgMax(), ["value", "time"])}))
+    filled(forest, np.arange(n) * 1000)
+    found = []
+    for _ in range(max(size.repeats // 10, 3)):
+        times = np.sort(random.integers((n - size.spread) * 1000, n * 1000, m))
+        columns = [value_of(times)]
+        start = clock()
+        forest.bulk_insert(times, columns)
+        forest.query()
+        found.append(clock() - start)
+    report.add("… spliced: with an aggregate that does not commute", statistics.median(found), None)
+
+
+def series(report: Report, size: Size) -> None:
+    random, n, second = np.random.default_rng(13), size.series_entries, 1_000_000
+    span = (size.series_steps + 600) * second
+    times = np.sort(random.integers(0, span, n))
+    starts = np.arange(size.series_steps) * second
+    stops = starts + 600 * second
+    for name in ONE:
+        forest = filled(forest_of(name), times)
+        found = [timed(forest.series, starts, stops) for _ in range(max(size.repeats // 4, 3))]
+        _, (answers,) = forest.series(starts, stops)
+        for i in range(0, len(starts), 97):
+            a, b = np.searchsorted(times, [starts[i], stops[i]])
+            report.expect(name, float(answers[i]), value_of(times[a:b]))
+        what = f"series, {n:,} entries, {size.series_steps:,} steps of 1 s, width 10 min, {name}"
+        report.add(what, statistics.median(found), 4000.0)
+
+
+def memory(report: Report, size: Size) -> None:
+    n = size.entries
+    for what, m in (("bulks of 1,024", 1024), ("bulks of 100", 100)):
+        gc.collect()
+        tracemalloc.start()
+        forest = forest_of("sum")
+        for start in range(0, n, m):
+            times = np.arange(start, min(start + m, n))
+            forest.bulk_insert(times, [value_of(times)])
+        forest.query()
+        forest.range_query(5, n - 5)
+        times = None  # type: ignore[assignment]
+        each = tracemalloc.get_traced_memory()[0] / n
+        tracemalloc.stop()
+        report.expect("sum", forest.query()[0], value_of(np.arange(n)))
+        reached = "yes" if each <= 18 else f"{each / 18:.2f} x"
+        report.row(f"memory per entry, n = {n:,}, {what}", f"{each:.2f} B", "", "18 B", reached, "80/40/17.5 B")
+
+
+def flat(report: Report, size: Size) -> None:
+    """Stretches over the window sizes in turns, so that what else the machine does falls on all."""
+    for m in (1, 256):
+        forests = {e: filled(forest_of("sum"), np.arange(2**e)) for e in size.flat_exponents}
+        newest = {e: 2**e for e in forests}
+        found: dict[int, list[float]] = {e: [] for e in forests}
+        for _ in range(max(size.flat_rounds // (2048 if m == 1 else 512), 1)):
+            for e, forest in forests.items():
+                run = _single_rounds(forest, newest[e], 2048) if m == 1 else _bulk_rounds(forest, newest[e], m, 32)
+                found[e].append(run[0])
+                newest[e] = run[1]
+        for e, forest in forests.items():
+            report.expect("sum", forest.query()[0], value_of(np.arange(newest[e] - 2**e, newest[e])))
+        medians = {e: statistics.median(times) for e, times in found.items()}
+        figures = ", ".join(f"2^{e}: {seconds * 1e6:.2f}" for e, seconds in medians.items())
+        ratio = max(medians.values()) / min(medians.values())
+        reached = "yes" if ratio <= 1.3 else "no"
+        report.row(f"rounds against n, m = {m}, sum: µs at {figures}", f"{ratio:.2f} x", "", "1.3 x", reached, "")
+
+
+CASES = (rounds, cached, evictions, ranges, contiguous, scattered, series, memory, flat)
+
+
+@contextlib.contextmanager
+def pinned() -> Iterator[None]:
+    """On one core, where the system can do that."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def run(size: Size, only: str = "") -> Report:
+    """Measure; raise SystemExit where an answer is wrong."""
+    report = Report()
+    with pinned():
+        for case in CASES:
+            if only in case.__name__:
+                print(case.__name__, file=sys.stderr)
+                case(report, size)
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="small sizes: does it run and answer right?")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    arguments = parser.parse_args()
+    report = run(SMOKE if arguments.smoke else REAL, arguments.only)
+    print(report.table())
+    print(f"\ndigest {report.digest.hexdigest()[:16]}")
+
+
+if __name__ == "__main__":
+    main()

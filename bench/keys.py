@@ -1,0 +1,210 @@
+"""What keys cost: bytes per key, and entries a second in bulks over random keys.
+
+    a million keys of 10 entries (time and one float64, one sum), in bulks of 16,384 entries to random keys
+    └ filling: keys begin, and move through pages of 4, 8 and 16 rows
+    └ filled:  more of the same into 20,000 keys, under each slide policy, in order of time and not
+
+Each case runs in a fresh process. Bytes are resident memory, before and after, garbage collected, so they include
+names, dictionary and whatever the allocator keeps; `peak` is the most there ever was. A rate is entries over the
+processor time of `Window.bulk_insert`, which waits for nothing; making the batches is the producer's and the edge's
+work, and is not in it. For comparison, the same keys with a forest each, fewer of them.
+
+The digest is of answers of keys picked at random: it depends on size and case only, and must be the same for pages and
+for forests.
+
+Does not show: the edge, strings as fields, or more than one aggregate (small keys keep no partials, so more of them
+change queries only).
+
+Run ``python -m bench.keys`` (about two minutes), or with ``--smoke`` (seconds, figures meaningless).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from sash.windows.batch import Batch, Coded
+from sash.windows.pages import PAGES
+from sash.windows.spec import WindowSpec
+from sash.windows.window import Window
+
+ENTRIES = 10  # per key, while filling
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    keys: int
+    fewer_keys: int
+    bulk: int
+    rounds: int
+    singles: int
+
+
+SMOKE = Size(keys=2_000, fewer_keys=200, bulk=512, rounds=3, singles=50)
+REAL = Size(keys=1_000_000, fewer_keys=20_000, bulk=16_384, rounds=30, singles=5_000)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One window and how it is written to."""
+
+    name: str
+    keys: int
+    pages: tuple[int, int] | None = PAGES
+    slide: dict[str, int] = field(default_factory=dict)
+    disorder: int = 0  # times are up to so many bulks behind
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one case cost."""
+
+    bytes_per_key: float
+    peak_per_key: float
+    filling_per_s: float
+    slowest_ms: float
+    filled_per_s: float
+    insert_us: float
+    query_us: float
+    digest: str
+
+
+def cases(size: Size) -> list[Case]:
+    """The cases of a run."""
+    fewer = size.fewer_keys
+    return [
+        Case("pages", size.keys),
+        Case("pages", fewer),
+        Case("forests", fewer, None),
+        Case("pages, max_count 10", fewer, slide={"max_count": 10}),
+        Case("forests, max_count 10", fewer, None, {"max_count": 10}),
+        Case("pages, max_age of 10 entries", fewer, slide={"max_age": 10 * fewer}),
+        Case("forests, max_age of 10 entries", fewer, None, {"max_age": 10 * fewer}),
+        Case("pages, out of order", fewer, disorder=10),
+        Case("forests, out of order", fewer, None, disorder=10),
+    ]
+
+
+def batches(rng: np.random.Generator, numbers: np.ndarray, first: int, bulk: int, disorder: int) -> Iterator[Batch]:
+    """Cut entries for the keys `numbers` into batches, with names of their own as an edge would decode them."""
+    for start in range(0, len(numbers), bulk):
+        some, codes = np.unique(numbers[start : start + bulk], return_inverse=True)
+        times = np.arange(first + start, first + start + len(codes))
+        if disorder:
+            times -= rng.integers(0, disorder * bulk, len(times))
+        names = [f"sensor-{number:08d}" for number in some.tolist()]
+        yield Batch(times, {"value": rng.normal(size=len(codes))}, Coded(names, codes))
+
+
+def insert_all(window: Window, some: Iterator[Batch]) -> list[float]:
+    """Seconds of each batch."""
+    return [timed(lambda batch=batch: window.bulk_insert(batch)) for batch in some]
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Processor seconds of one call."""
+    started = time.process_time()
+    call()
+    return time.process_time() - started
+
+
+def resident() -> int:
+    """Resident memory of this process in bytes."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def run(case: Case, size: Size) -> Figures:
+    """Measure one case; meant for a process of its own."""
+    rng = np.random.default_rng(1)
+    spec = {
+        "name": "keys",
+        "keyed": True,
+        "time_unit": "none",
+        "aggregates": {"sum": {"function": "sum"}},
+        "slide": case.slide,
+    }
+    window = Window(WindowSpec.parse(spec), pages=case.pages)
+    numbers = rng.permutation(np.repeat(np.arange(case.keys, dtype=np.int32), ENTRIES))
+    before, before_peak = resident(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    filling = insert_all(window, batches(rng, numbers, 0, size.bulk, case.disorder))
+    held = resident() - before
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before_peak
+    now = len(numbers)
+    more = rng.integers(0, case.keys, size.rounds * size.bulk)
+    filled = insert_all(window, batches(rng, more, now, size.bulk, case.disorder))
+    now += len(more)
+    window_digest = digest(window, rng, case.keys)
+    picked = [f"sensor-{number:08d}" for number in rng.integers(0, case.keys, size.singles).tolist()]
+    fields = {"value": 1.0}
+    queries = [timed(lambda key=key: window.query(key, [], None)) for key in picked]
+    inserts = [timed(lambda i=i, key=key: window.insert(now + i, fields, key)) for i, key in enumerate(picked)]
+    return Figures(
+        held / case.keys,
+        peak / case.keys,
+        len(numbers) / sum(filling),
+        max(filling) * 1e3,
+        size.bulk / statistics.median(filled),
+        statistics.median(inserts) * 1e6,
+        statistics.median(queries) * 1e6,
+        window_digest,
+    )
+
+
+def digest(window: Window, rng: np.random.Generator, keys: int) -> str:
+    """A hash of the answers of a thousand keys, floats to nine digits."""
+    state = hashlib.sha256()
+    for number in rng.integers(0, keys, 1000).tolist():
+        (answer,) = window.query(f"sensor-{number:08d}", [], None)
+        state.update(f"{answer.entries} {answer.start} {answer.end} ".encode())
+        state.update(f"{answer.aggregates['sum']:.9f}".encode())
+    return state.hexdigest()[:12]
+
+
+def main() -> None:
+    """Run all cases and print a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes, figures meaningless")
+    size = SMOKE if parser.parse_args().smoke else REAL
+    print(
+        row("case", "keys", "bytes per key", "peak", "filling", "slowest bulk", "filled", "insert", "query", "digest")
+    )
+    print(row(*["---"] * 10))
+    for case in cases(size):
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            found = process.submit(run, case, size).result()
+        figures = [
+            case.name,
+            f"{case.keys:,}",
+            f"{found.bytes_per_key:,.0f}",
+            f"{found.peak_per_key:,.0f}",
+            f"{found.filling_per_s:,.0f}/s",
+            f"{found.slowest_ms:.0f} ms",
+            f"{found.filled_per_s:,.0f}/s",
+            f"{found.insert_us:.1f} µs",
+            f"{found.query_us:.1f} µs",
+            found.digest,
+        ]
+        print(row(*figures), flush=True)
+
+
+def row(*cells: str) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""One level of a forest: its nodes in a row, as growing columns.
+
+    node        base       …       tail
+    row          0    1    2    3       .    .        room for two more
+    counts     | 8  | 8  | 7  | 8  |    |    |
+    columns    | p  | p  | p  | p  |    |    |        per slot one array per element of the monoid's `dtypes`
+
+Nodes are addressed by position, which only grows; dead ones at the front go when a level runs out of room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sash.monoids import Monoid, Partial, Partials
+from sash.monoids.base import Array
+
+__all__ = ["Level", "moved"]
+
+_FIRST_ROWS = 4
+
+
+class Level:
+    """Nodes base..tail, each with its count of entries and its partials.
+
+    Args:
+        monoids: one per slot.
+        base: position of the first node.
+    """
+
+    __slots__ = ("_monoids", "base", "columns", "counts", "tail")
+
+    def __init__(self, monoids: Sequence[Monoid], base: int = 0) -> None:
+        self._monoids = monoids
+        self.base = base
+        self.tail = base
+        self.counts: Array = np.empty(0, np.int64)
+        self.columns: list[Partials] = [tuple(np.empty(0, dtype) for dtype in m.dtypes) for m in monoids]
+
+    def reserve(self, k: int, live: int) -> int:
+        """Make room for k more nodes and count them in; return the row of the first.
+
+        Args:
+            live: the oldest node that is still of use; older ones may go.
+        """
+        row = self.tail - self.base
+        if row + k > len(self.counts):
+            row = self.make_room(k, live)
+        self.tail += k
+        return row
+
+    def make_room(self, k: int, live: int) -> int:
+        """Move the nodes to longer columns, with room for k more, without those before `live`; return `tail`'s row."""
+        dead = min(max(live, self.base), self.tail) - self.base
+        rows = self.tail - self.base - dead
+        self._move(dead, rows, max(_FIRST_ROWS, 2 * rows, rows + k))
+        self.base += dead
+        return rows
+
+    def _move(self, dead: int, rows: int, capacity: int) -> None:
+        self.counts = moved(self.counts, dead, rows, capacity)
+        self.columns = [tuple([moved(part, dead, rows, capacity) for part in parts]) for parts in self.columns]
+
+    def restart(self, position: int) -> None:
+        """Forget all nodes; the next one is at `position`."""
+        self.base = self.tail = position
+
+    def truncate(self, position: int) -> None:
+        """Forget the nodes from `position` on."""
+        self.tail = max(position, self.base)
+
+    def count(self, position: int) -> int:
+        """Entries under one node."""
+        return self.counts.item(position - self.base)  # type: ignore[no-any-return]
+
+    def total(self, start: int, stop: int) -> int:
+        """Entries under the nodes start..stop."""
+        return int(np.add.reduce(self.counts[start - self.base : stop - self.base]))
+
+    def node(self, position: int) -> list[Partial]:
+        """The partials of one node, one per slot."""
+        row = position - self.base
+        out = []
+        for slot, monoid in enumerate(self._monoids):
+            out.append(monoid.take(self.columns[slot], row))
+        return out
+
+    def fold(self, start: int, stop: int) -> list[Partial]:
+        """Fold the nodes start..stop, one partial per slot."""
+        if stop - start == 1:
+            return self.node(start)
+        a, b = start - self.base, stop - self.base
+        out = []
+        for slot, monoid in enumerate(self._monoids):
+            out.append(monoid.fold(tuple([part[a:b] for part in self.columns[slot]])))
+        return out
+
+    def put(self, row: int, count: int, partials: Sequence[Partial]) -> None:
+        """Write one node."""
+        self.counts[row] = count
+        for slot, monoid in enumerate(self._monoids):
+            monoid.put(self.columns[slot], row, partials[slot])
+
+    def put_many(self, rows: Array | slice, counts: Array, columns: Sequence[Partials]) -> None:
+        """Write k nodes: int64 counts (k,) and, per slot, k partials."""
+        self.counts[rows] = counts
+        for mine, theirs in zip(self.columns, columns, strict=True):
+            for to, source in zip(mine, theirs, strict=True):
+                to[rows] = source
+
+    def slices(self, start: int, stop: int) -> tuple[Array, list[Partials]]:
+        """Counts and partials of the nodes start..stop, as views."""
+        a, b = start - self.base, stop - self.base
+        return self.counts[a:b], [tuple([part[a:b] for part in parts]) for parts in self.columns]
+
+
+def moved(column: Array, dead: int, rows: int, capacity: int) -> Array:
+    """A longer copy of a column, without its first `dead` rows."""
+    out = np.empty(capacity, column.dtype)
+    out[:rows] = column[dead : dead + rows]
+    return out

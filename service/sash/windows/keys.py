@@ -1,0 +1,417 @@
+"""Keys: the entries of each key of one window, small keys together, large ones on their own.
+
+    "JFK" ─▶ 0 ─▶ forest              names ─▶ numbers, dense; by number: now, late_through, own
+    "LGA" ─▶ 1 ─▶ page of 16          own[i]: key i has a forest, else its entries (if any) are in pages
+    "EWR" ─▶ 2 ─▶ page of 4
+
+A key begins in the pages (pages.py), and gets a forest of its own (forest/) with the first entry that no page has
+room for; it keeps it. So a million keys of ten entries need a few hundred bytes each, and a bulk over many of them is
+a few vectorised passes; a key of any size beyond has what a forest gives: answers that cost the same whatever
+its size.
+
+Example: pages of at most 64 rows. 70 entries to key 1: a forest. 60 entries to key 2: a page of 64. Five more to
+key 2: its 60 entries move to a forest, the five follow, and its page is free.
+
+Insert of m entries for k small keys: O(m) in vectorised passes; a key with a forest costs a few µs more.
+Query: O(entries) of a small key, which are at most 64; else as a forest's.  Space: see pages.py and forest.py.
+
+What slides, and what is late, is the window's to say: `now` and `late_through` are kept here because they are kept
+per key, and are the caller's to write but for `now`, which follows the newest entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from sash.forest import Forest, Layout
+from sash.monoids import Partial, Partials
+from sash.monoids.base import Array
+from sash.windows.by_algorithm import Store
+from sash.windows.pages import PAGES, Numbers, Pages, grown
+
+__all__ = ["NEVER", "Keys"]
+
+NEVER = -(2**63)
+"""No entry has this time: nothing is late, nothing is newest."""
+
+
+class Keys:
+    """The keys of one window, by number, and their entries.
+
+    Args:
+        layout: columns, aggregates and block size.
+        pages: rows of the smallest and of the largest page, powers of two; None gives every key a forest.
+        make: makes a forest, or what has its methods.
+
+    Attributes:
+        now: int64, by number: the newest time ever inserted, `NEVER` before.
+        late_through: int64, by number: entries of this time and older come too late; `NEVER` at first.
+        touched: int64, by number: when a key was last written, as the window says; 0 before.
+        now_of, late_through_of: the same memory for access to one: Python integers, in half the time.
+        find: name -> the number of a key, None where there is no such key.
+
+    Methods named `…_each` take k distinct numbers, int64 (k,), and are vectorised over those of small keys.
+
+    >>> from sash.forest import Layout
+    >>> from sash.monoids import Sum
+    >>> keys = Keys(Layout({"value": "float64"}, {"sum": (Sum(), ["value"])}))
+    >>> [jfk] = keys.create(["JFK"]).tolist()
+    >>> keys.insert(jfk, 5, (20.0,))
+    >>> keys.insert(jfk, 3, (1.0,))
+    >>> keys.find("JFK") == jfk, keys.query(jfk), keys.range_query(jfk, 4, 9), keys.span(jfk)
+    (True, (2, [21.0]), (1, [20.0]), (3, 5))
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        pages: tuple[int, int] | None = PAGES,
+        make: Callable[[Layout], Store] = Forest,
+    ) -> None:
+        self._make = make
+        self.touched: Numbers = np.empty(0, np.int64)
+        self.now: Numbers = np.empty(0, np.int64)
+        self.late_through: Numbers = np.empty(0, np.int64)
+        self._own = np.empty(0, np.bool_)
+        self._layout = layout
+        self.now_of, self.late_through_of = self.now.data, self.late_through.data
+        self._numbers: dict[str, int] = {}
+        self.find: Callable[[str], int | None] = self._numbers.get
+        self._names: list[str | None] = []
+        self._unused: list[int] = []
+        self._forests: dict[int, Store] = {}
+        self._pages = Pages(layout, *(pages or PAGES))
+        self._small = self._pages.largest if pages else 0
+        """A key with more entries than this has a forest."""
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    # ---------------------------------------------------------------- which keys there are
+
+    def find_each(self, names: Sequence[str]) -> Numbers:
+        """The numbers of keys, int64 (k,); -1 where there is no such key."""
+        return np.fromiter(map(self._numbers.get, names, repeat(-1)), np.int64, len(names))
+
+    def name(self, number: int) -> str:
+        """The name of a key."""
+        name = self._names[number]
+        assert name is not None, f"there is no key {number}"
+        return name
+
+    def names(self) -> list[str]:
+        """The names of all keys, in the order in which they were created."""
+        return list(self._numbers)
+
+    def numbers(self) -> Numbers:
+        """The numbers of all keys, int64, in the order in which they were created."""
+        return np.fromiter(self._numbers.values(), np.int64, len(self._numbers))
+
+    def create(self, names: Sequence[str]) -> Numbers:
+        """Create keys, none of which exists; return their numbers, int64 (k,). They have no entries yet."""
+        again = min(len(self._unused), len(names))
+        first, last = len(self._names), len(self._names) + len(names) - again
+        numbers = [*(self._unused.pop() for _ in range(again)), *range(first, last)]
+        self._reach(last)
+        for number, name in zip(numbers, names, strict=True):
+            self._numbers[name] = number
+            self._names[number] = name
+        return np.array(numbers, np.int64)
+
+    def forget(self, numbers: Numbers) -> int:
+        """Remove keys with all they have; return how many entries that were. Later keys may get their numbers."""
+        entries = int(self.entries_each(numbers).sum())
+        self._pages.clear(numbers)
+        self.now[numbers] = self.late_through[numbers] = NEVER
+        self._own[numbers] = False
+        for number in numbers.tolist():
+            del self._numbers[self.name(number)]
+            self._names[number] = None
+            self._forests.pop(number, None)
+            self._unused.append(number)
+        return entries
+
+    def forest(self, number: int) -> Store:
+        """A key's forest; a key without is given one. Entries may leave it, but enter it by `insert` only."""
+        forest = self._forests.get(number)
+        if forest is None:
+            forest = self._forests[number] = self._make(self._layout)
+            self._own[number] = True
+            if self._pages.entries(number):
+                times, *columns = self._pages.columns(number)
+                forest.bulk_insert(times, columns)
+                self._pages.clear(np.array([number]))
+        return forest
+
+    def forests(self) -> Iterable[Store]:
+        """The forests of all keys that have one."""
+        return self._forests.values()
+
+    def _reach(self, n: int) -> None:
+        self._names.extend(repeat(None, n - len(self._names)))
+        if n > len(self.now):
+            self.now = grown(self.now, n, NEVER)
+            self.late_through = grown(self.late_through, n, NEVER)
+            self.touched = grown(self.touched, n, 0)
+            self._own = grown(self._own, n, False)
+            self._pages.reach(len(self.now))
+            self.now_of, self.late_through_of = self.now.data, self.late_through.data
+
+    # ---------------------------------------------------------------- inserting
+
+    def insert(self, number: int, time: int, values: Sequence[Any]) -> None:
+        """Insert one entry: `values` has one scalar per field."""
+        forest = self._forests.get(number)
+        if forest is not None:
+            forest.insert(time, values)
+        elif self._pages.entries(number) < self._small:
+            self._pages.insert(number, time, values)
+        else:
+            self.forest(number).insert(time, values)
+        if time > self.now_of[number]:
+            self.now_of[number] = time
+
+    def bulk_insert(self, number: int, times: Array, columns: Sequence[Array]) -> None:
+        """Insert m >= 1 entries of one key, in any order: int64 (m,) times, and per field an array (m,).
+
+        The arrays are handed over, as in `Forest.bulk_insert`.
+        """
+        if self._pages.entries(number) + len(times) > self._small:
+            self.forest(number)
+        forest = self._forests.get(number)
+        if forest is None:
+            order = np.argsort(times, kind="stable")
+            rows = [column[order] for column in (times, *columns)]
+            self._pages.bulk_insert(np.array([number]), np.array([len(times)]), rows)
+        else:
+            forest.bulk_insert(times, columns)
+        self.now_of[number] = max(self.now_of[number], int(times.max()))
+
+    def bulk_insert_each(self, numbers: Numbers, lengths: Numbers, rows: Sequence[Array]) -> None:
+        """Insert entries of k >= 1 keys.
+
+        Args:
+            numbers: int64 (k,).
+            lengths: int64 (k,), each >= 1: how many entries each key is sent.
+            rows: times, then a column per field, (lengths.sum(),) each: the entries of the first key sorted by
+                (time, arrival), then those of the second, and so on. Handed over.
+        """
+        newest = rows[0][np.cumsum(lengths) - 1]
+        self.now[numbers] = np.maximum(self.now[numbers], newest)
+        own = self._own[numbers] | (self._pages.entries_each(numbers) + lengths > self._small)
+        if not own.any():
+            self._pages.bulk_insert(numbers, lengths, rows)
+            return
+        ends = np.cumsum(lengths)
+        for number, a, b in zip(numbers[own].tolist(), (ends - lengths)[own].tolist(), ends[own].tolist(), strict=True):
+            times, *columns = (column[a:b] for column in rows)
+            self.forest(number).bulk_insert(times, columns)
+        if not own.all():
+            small = ~own
+            kept = np.repeat(small, lengths)
+            self._pages.bulk_insert(numbers[small], lengths[small], [column[kept] for column in rows])
+
+    def replace(self, number: int, times: Array, columns: Sequence[Array]) -> None:
+        """Give entries of a key other values: int64 (m,) distinct times that it has, and per field an array (m,)."""
+        self.forest(number).replace(times, columns)
+
+    # ---------------------------------------------------------------- evicting
+
+    def bulk_evict(self, number: int, time: int) -> int:
+        """Evict a key's entries with a time <= `time`; return how many."""
+        forest = self._forests.get(number)
+        return self._pages.bulk_evict(number, time) if forest is None else forest.bulk_evict(time)
+
+    def bulk_evict_each(self, numbers: Numbers, times: Numbers) -> Numbers:
+        """Evict the entries of k keys with a time <= the key's of `times`; return how many of each, int64 (k,)."""
+        evicted = self._pages.bulk_evict_each(numbers, times)
+        for i, forest in self._with_forests(numbers):
+            evicted[i] = forest.bulk_evict(times.item(i))
+        return evicted
+
+    def evict(self, number: int, count: int) -> int:
+        """Evict a key's oldest `count` >= 1 entries, of which it has as many.
+
+        Returns:
+            the time of the newest entry that left.
+        """
+        forest = self._forests.get(number)
+        return self._pages.evict(number, count) if forest is None else _evict(forest, count)
+
+    def evict_each(self, numbers: Numbers, counts: Numbers) -> Numbers:
+        """Evict the oldest `counts` >= 1 entries of k keys; return the time of each key's newest that left."""
+        last = np.empty(len(numbers), np.int64)
+        for i, forest in self._with_forests(numbers):
+            last[i] = _evict(forest, counts.item(i))
+        small = ~self._own[numbers]
+        last[small] = self._pages.evict_each(numbers[small], counts[small])
+        return last
+
+    def sweep(self) -> None:
+        """Give memory of evicted blocks back, some at a time."""
+        for forest in self._forests.values():
+            forest.sweep()
+
+    # ---------------------------------------------------------------- reading
+
+    def entries(self, number: int) -> int:
+        """How many entries a key has."""
+        forest = self._forests.get(number)
+        return self._pages.entries(number) if forest is None else len(forest)
+
+    def entries_each(self, numbers: Numbers) -> Numbers:
+        """How many entries k keys have, int64 (k,)."""
+        entries = self._pages.entries_each(numbers)
+        for i, forest in self._with_forests(numbers):
+            entries[i] = len(forest)
+        return entries
+
+    def query(self, number: int) -> tuple[int, list[Any]]:
+        """How many entries a key has, and the answers over them, in the order of the layout's names."""
+        forest = self._forests.get(number)
+        if forest is not None:
+            return len(forest), forest.query()
+        entries = self._pages.entries(number)
+        return entries, self._layout.lower(entries, self._pages.totals(number))
+
+    def span(self, number: int) -> tuple[int | None, int | None]:
+        """Times of a key's oldest and newest entry, in ticks; None where it has none."""
+        forest = self._forests.get(number)
+        if forest is not None:
+            return forest.oldest, forest.newest
+        return self._pages.oldest(number), self._pages.newest(number)
+
+    def range_query(self, number: int, start: int, end: int) -> tuple[int, list[Any]]:
+        """The number of a key's entries with start <= time <= end, and the answers over them."""
+        entries, partials = self.range_totals(number, start, end)
+        return entries, self._layout.lower(entries, partials)
+
+    def totals(self, number: int) -> list[Partial]:
+        """The partials over all entries of a key, one per slot."""
+        forest = self._forests.get(number)
+        return self._pages.totals(number) if forest is None else forest.totals()
+
+    def range_totals(self, number: int, start: int, end: int) -> tuple[int, list[Partial]]:
+        """The number of a key's entries with start <= time <= end, and their partials."""
+        forest = self._forests.get(number)
+        if forest is None:
+            return self._pages.range_totals(number, start, end)
+        return forest.range_totals(start, end)
+
+    def totals_each(self, numbers: Numbers) -> tuple[Numbers, list[Partials]]:
+        """The totals of k keys as columns.
+
+        Returns:
+            how many entries each has, int64 (k,); and per slot the partials of those that have any, in the order of
+            `numbers`.
+        """
+        return self._gathered(numbers, self._pages.totals_each, lambda forest: (len(forest), forest.totals()))
+
+    def range_totals_each(self, numbers: Numbers, start: int, end: int) -> tuple[Numbers, list[Partials]]:
+        """As `totals_each`, over entries with start <= time <= end only."""
+        return self._gathered(
+            numbers,
+            lambda small: self._pages.range_totals_each(small, start, end),
+            lambda forest: forest.range_totals(start, end),
+        )
+
+    def series(self, numbers: Numbers, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
+        """Answer over many time ranges at once, over the entries of k keys together; see `Forest.series`.
+
+        Entries of several keys, and of a small one, are put into a forest for the purpose, those in range only.
+        """
+        if len(numbers) == 1 and (own := self._forests.get(numbers.item())) is not None:
+            return own.series(starts, stops)
+        forest = Forest(self._layout)
+        first, behind = int(starts.min(initial=NEVER + 1)), int(stops.max(initial=NEVER + 1))
+        for number in numbers.tolist():
+            times, *columns = self.columns(number)
+            a, b = times.searchsorted((first, behind), "left").tolist()
+            forest.bulk_insert(times[a:b], [column[a:b] for column in columns])
+        return forest.series(starts, stops)
+
+    def relayout(self, layout: Layout) -> None:
+        """Change the aggregates: the same columns and block size, other aggregates."""
+        for forest in self._forests.values():
+            forest.relayout(layout)
+        self._pages.relayout(layout)
+        self._layout = layout
+
+    def columns(self, number: int) -> list[Array]:
+        """A key's entries as columns (copies): times, then one array per field."""
+        forest = self._forests.get(number)
+        return self._pages.columns(number) if forest is None else forest.columns()
+
+    def _gathered(
+        self,
+        numbers: Numbers,
+        of_pages: Callable[[Numbers], tuple[Numbers, list[Partials]]],
+        of_forest: Callable[[Store], tuple[int, list[Partial]]],
+    ) -> tuple[Numbers, list[Partials]]:
+        """Ask the pages once and each forest, and put the partials in the order of `numbers`."""
+        entries, columns = of_pages(numbers)  # a key with a forest has nothing there
+        places, partials = np.flatnonzero(entries), []
+        large = []
+        for i, forest in self._with_forests(numbers):
+            entries[i], totals = of_forest(forest)
+            if entries[i]:
+                large.append(i)
+                partials.append(totals)
+        if not large:
+            return entries, columns
+        order = np.argsort(np.concatenate((places, large)))
+        return entries, [
+            tuple(
+                np.concatenate(both)[order]
+                for both in zip(column, monoid.pack([totals[slot] for totals in partials]), strict=True)
+            )
+            for slot, (monoid, column) in enumerate(zip(self._layout.monoids, columns, strict=True))
+        ]
+
+    def _with_forests(self, numbers: Numbers) -> list[tuple[int, Store]]:
+        """The places in `numbers` of keys that have a forest, and it."""
+        if not self._forests:
+            return []
+        places = np.flatnonzero(self._own[numbers])
+        found = map(self._forests.__getitem__, numbers[places].tolist())
+        return list(zip(places.tolist(), found, strict=True))
+
+    # ---------------------------------------------------------------- invariants
+
+    def check_invariants(self, same: Callable[..., bool] | None = None) -> None:
+        """Raise AssertionError naming the first invariant that does not hold.
+
+        Args:
+            same: compares two partials, for `Forest.check_invariants`; equality where None.
+        """
+        self._pages.check_invariants()
+        named = {number: name for number, name in enumerate(self._names) if name is not None}
+        assert {name: number for number, name in named.items()} == self._numbers, "names and numbers are a bijection"
+        assert sorted([*named, *self._unused]) == list(range(len(self._names))), "a number is named, or unused, once"
+        assert np.flatnonzero(self._own).tolist() == sorted(self._forests), "`own` says which keys have a forest"
+        for number in range(len(self.now)):
+            entries, now = self._pages.entries(number), self.now.item(number)
+            if number not in named:
+                assert not entries, f"key {number} does not exist, and has entries"
+                assert number not in self._forests, f"key {number} does not exist, and has a forest"
+                assert now == self.late_through.item(number) == NEVER, f"key {number} does not exist, and has a past"
+            elif number in self._forests:
+                assert not entries, f"key {number} has a forest and {entries} entries in the pages"
+                self._forests[number].check_invariants(same)
+            assert entries <= self._small, f"key {number} has outgrown the pages with {entries} entries"
+            _, newest = self.span(number)
+            assert newest is None or newest <= now, f"key {number} has an entry at {newest}, newer than its now {now}"
+
+
+def _evict(forest: Store, count: int) -> int:
+    """Evict the oldest `count` >= 1 entries; return the time of the last that left."""
+    if count > 1:
+        forest.evict(count - 1)
+    last = forest.oldest
+    assert last is not None, "the forest has as many entries"
+    forest.evict()
+    return last

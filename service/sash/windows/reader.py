@@ -1,0 +1,234 @@
+"""The reading side of a window: lookbacks, ranges and series, of one key, of several, or over several together.
+
+    as_of - lookback < time <= as_of        a lookback
+    start <= time <= end                    a range
+    t <= time < t + width                   a bucket of a series, t = start, start + step, …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sash.errors import InvalidArgument, Unsupported
+from sash.forest import Layout
+from sash.monoids import Partial, Partials
+from sash.windows.answers import Answer, Series
+from sash.windows.batch import check_key
+from sash.windows.by_algorithm import check_ranges
+from sash.windows.keys import Keys
+from sash.windows.slide import Slide
+from sash.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
+
+__all__ = ["ALL_KEYS", "MAX_BUCKETS", "MAX_LOOKBACKS", "AllKeys", "Reader"]
+
+MAX_LOOKBACKS = 64
+MAX_BUCKETS = 1_000_000
+
+Numbers = npt.NDArray[np.int64]
+Span = tuple[str, int]
+
+
+class AllKeys(Enum):
+    """Stands for every key there is."""
+
+    ALL_KEYS = "all_keys"
+
+
+ALL_KEYS: Final = AllKeys.ALL_KEYS
+KeyList = Sequence[str] | Literal[AllKeys.ALL_KEYS]
+
+
+class Reader:
+    """Answers questions about one window's keys.
+
+    Args:
+        spec, layout: what they hold.
+        keys: the entries.
+        slide: tells now where that is wall time, by which entries also leave while nothing is written.
+    """
+
+    def __init__(self, spec: WindowSpec, layout: Layout, keys: Keys, slide: Slide) -> None:
+        self._spec = spec
+        self._layout = layout
+        self._keys = keys
+        self._slide = slide
+
+    def query(
+        self, key: str | None, lookbacks: Sequence[str | int], as_of: int | None, keys: KeyList, combine: bool
+    ) -> list[Answer]:
+        """See `Plane.query`."""
+        spans = self.spans(lookbacks)
+        if as_of is not None:
+            check_time(as_of, "as_of")
+            check_ranges(self._spec.algorithm)
+        if not keys:
+            if combine:
+                raise InvalidArgument("combine is for several keys: name them, or all of them", field="combine")
+            return self._answers(self.checked_key(key), key, spans, as_of)
+        names = self._several(key, keys)
+        if combine:
+            return self._combined(names, spans, as_of)
+        return [answer for name in names for answer in self._answers(name, name, spans, as_of)]
+
+    def range_query(self, start: int, end: int, key: str | None, keys: KeyList) -> Answer:
+        """See `Plane.range_query`."""
+        check_time(start, "start")
+        check_time(end, "end")
+        if start > end:
+            raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
+        check_ranges(self._spec.algorithm)
+        if keys:
+            return self._together(self._found(self._several(key, keys)), start, end)
+        number = self._keys.find(self.checked_key(key))
+        return self._range(number, key, start, end)
+
+    def series(
+        self, start: int, end: int, step: str | int, width: str | int | None, key: str | None, keys: KeyList
+    ) -> Series:
+        """See `Plane.series`."""
+        check_time(start, "start")
+        check_time(end, "end")
+        if start >= end:
+            raise InvalidArgument(f"start {start} is not before end {end}", field="start", limit=str(end - 1))
+        check_ranges(self._spec.algorithm)
+        unit = self._spec.time_unit
+        every = parse_duration(step, unit, "step")
+        wide = every if width is None else parse_duration(width, unit, "width")
+        n = -((start - end) // every)
+        if n > MAX_BUCKETS:
+            raise InvalidArgument(f"{n} buckets in one series", field="step", limit=f"{MAX_BUCKETS} buckets")
+        # The last bucket starts before `end`, so only where it stops can be out of range.
+        starts = np.array([start], np.int64) + np.arange(n) * (every if n > 1 else 0)
+        stops = np.minimum(starts, TICK_MAX - wide) + wide
+        if keys:
+            numbers = self._found(self._several(key, keys))
+            self._check_commutative()
+        else:
+            number = self._keys.find(self.checked_key(key))
+            numbers = self._slid(np.array([] if number is None else [number], np.int64))
+        entries, answers = self._keys.series(numbers, starts, stops)
+        return Series(key, starts, wide, entries, dict(zip(self._layout.names, answers, strict=True)))
+
+    # ---------------------------------------------------------------- which keys
+
+    def checked_key(self, key: str | None) -> str:
+        """The name of the one key that is meant."""
+        if not self._spec.keyed:
+            if key is not None:
+                raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="key")
+            return ""
+        if key is None:
+            raise InvalidArgument(f"window {self._spec.name!r} is keyed: say which key", field="key")
+        check_key(key)
+        return key
+
+    def spans(self, lookbacks: Sequence[str | int]) -> list[Span]:
+        """Lookbacks as they were asked for, and in ticks."""
+        if len(lookbacks) > MAX_LOOKBACKS:
+            raise InvalidArgument(
+                f"{len(lookbacks)} lookbacks in one query", field="lookbacks", limit=f"{MAX_LOOKBACKS}"
+            )
+        if lookbacks:
+            check_ranges(self._spec.algorithm)
+        return [(str(text), parse_duration(text, self._spec.time_unit, "lookback")) for text in lookbacks]
+
+    def _several(self, key: str | None, keys: KeyList) -> list[str]:
+        if key is not None:
+            raise InvalidArgument("give either one key or several", field="key")
+        if not self._spec.keyed:
+            raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="keys")
+        if isinstance(keys, AllKeys):
+            return self._keys.names()
+        for name in keys:
+            check_key(name)
+        return list(dict.fromkeys(keys))
+
+    def _found(self, names: Sequence[str]) -> Numbers:
+        numbers = self._keys.find_each(names)
+        return self._slid(numbers[numbers >= 0])
+
+    def _slid(self, numbers: Numbers) -> Numbers:
+        if self._slide.wall:
+            self._slide.after_each(numbers, self._layout)
+        return numbers
+
+    # ---------------------------------------------------------------- answers
+
+    def _answers(self, name: str, key: str | None, spans: Iterable[Span], as_of: int | None) -> list[Answer]:
+        """The answers of one key: one for each lookback, or one over everything (up to `as_of`)."""
+        keys = self._keys
+        number = keys.find(name)
+        if number is not None and self._slide.wall:
+            self._slide.after(number, self._layout)
+        now = as_of
+        if now is None and (spans or number is not None):
+            now = self._slide.now() if self._slide.wall else None if number is None else keys.now_of[number]
+        if spans:
+            if now is None:  # a key that was never written has no now
+                return [self._nothing(key, None, None, text) for text, _ in spans]
+            return [self._range(number, key, max(now - span + 1, TICK_MIN), now, text) for text, span in spans]
+        if number is None:
+            return [self._nothing(key, None, as_of)]
+        if as_of is not None:
+            answer = self._range(number, key, TICK_MIN, as_of)
+            answer.start = keys.span(number)[0] if answer.entries else None
+            return [answer]
+        entries, answers = keys.query(number)
+        return [Answer(key, *keys.span(number), entries, self._named(answers))]
+
+    def _combined(self, names: Sequence[str], spans: Sequence[Span], as_of: int | None) -> list[Answer]:
+        numbers = self._found(names)
+        now = as_of
+        if now is None and self._slide.wall:
+            now = self._slide.now()
+        if now is None and len(numbers):
+            now = int(self._keys.now[numbers].max())
+        if spans:
+            if now is None:
+                return [self._nothing(None, None, None, text) for text, _ in spans]
+            return [self._together(numbers, max(now - span + 1, TICK_MIN), now, text) for text, span in spans]
+        answer = self._together(numbers, TICK_MIN, TICK_MAX - 1 if as_of is None else as_of)
+        bounds = [self._keys.span(number)[0] for number in numbers.tolist()] if answer.entries else []
+        answer.start = min((time for time in bounds if time is not None), default=None)
+        answer.end = as_of if as_of is not None else now if answer.entries else None
+        return [answer]
+
+    def _range(self, number: int | None, key: str | None, start: int, end: int, lookback: str | None = None) -> Answer:
+        if number is None:
+            return self._nothing(key, start, end, lookback)
+        if self._slide.wall:
+            self._slide.after(number, self._layout)
+        entries, answers = self._keys.range_query(number, start, end)
+        return Answer(key, start, end, entries, self._named(answers), lookback)
+
+    def _together(self, numbers: Numbers, start: int, end: int, lookback: str | None = None) -> Answer:
+        """The answer over the entries of many keys."""
+        self._check_commutative()
+        entries, columns = self._keys.range_totals_each(numbers, start, end)
+        count = int(entries.sum())
+        answers = self._layout.lower(count, self._fold(columns) if count else self._layout.identities)
+        return Answer(None, start, end, count, self._named(answers), lookback)
+
+    def _fold(self, columns: Sequence[Partials]) -> list[Partial]:
+        return [monoid.fold(column) for monoid, column in zip(self._layout.monoids, columns, strict=True)]
+
+    def _check_commutative(self) -> None:
+        for monoid in self._layout.monoids:
+            if not monoid.commutative:
+                raise Unsupported(
+                    f"{monoid.function} depends on the order of entries, and keys have none between them: "
+                    f"window {self._spec.name!r} cannot answer over several keys together",
+                    field="keys",
+                )
+
+    def _nothing(self, key: str | None, start: int | None, end: int | None, lookback: str | None = None) -> Answer:
+        answers = self._layout.lower(0, self._layout.identities)
+        return Answer(key, start, end, 0, self._named(answers), lookback)
+
+    def _named(self, answers: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self._layout.names, answers, strict=True))

@@ -1,0 +1,130 @@
+"""The slide policy at work: which entries leave after a write, and with wall time by themselves.
+
+    max_age     time <= now - max_age leaves       now: a key's newest entry, or the wall clock
+    max_count   all but the newest max_count leave
+    when        the longest prefix for which the predicate holds leaves
+
+Each moves `late_through` of the key: what is older than what has left comes too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sash.clock import Clock
+from sash.forest import Layout
+from sash.monoids import Partial
+from sash.windows.answers import Counts
+from sash.windows.keys import NEVER, Keys
+from sash.windows.predicate import Predicate
+from sash.windows.spec import NANOSECONDS_PER_TICK, WindowSpec
+
+__all__ = ["Slide"]
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Slide:
+    """The slide policy of one window.
+
+    Args:
+        spec: what the policy is.
+        keys: whose entries it evicts.
+        clock: tells wall time, where the policy is on it.
+        counts: where evicted entries are counted.
+    """
+
+    def __init__(self, spec: WindowSpec, keys: Keys, clock: Clock, counts: Counts) -> None:
+        self._keys = keys
+        self._counts = counts
+        self._clock = clock
+        self._max_age = spec.max_age_ticks
+        self._max_count = spec.slide.max_count
+        self._tick_ns = NANOSECONDS_PER_TICK.get(spec.time_unit, 1)
+        self._predicate: Predicate | None = None
+        self.wall = spec.slide.clock == "wall"
+        """Whether now is wall time."""
+        self.use(spec)
+
+    def use(self, spec: WindowSpec) -> None:
+        """Read the predicate anew: the aggregates it may name have changed."""
+        if spec.slide.when is not None:
+            aggregates = {name: monoid for name, (monoid, _) in spec.monoids().items()}
+            self._predicate = Predicate(spec.slide.when, aggregates)
+
+    def now(self) -> int:
+        """Wall time in ticks."""
+        return self._clock.now_ns() // self._tick_ns
+
+    def late_through(self) -> int:
+        """Entries of this time and older are late for every key, by wall time; else `NEVER`."""
+        return max(self.now() - self._max_age, NEVER) if self.wall and self._max_age is not None else NEVER
+
+    def after(self, number: int, layout: Layout) -> int:
+        """Evict what the policy says of one key; return how many entries."""
+        keys, evicted = self._keys, 0
+        if self._max_age is not None:
+            now = self.now() if self.wall else keys.now_of[number]
+            through = now - self._max_age
+            if through > keys.late_through_of[number]:
+                keys.late_through_of[number] = through
+                evicted = keys.bulk_evict(number, through)
+        if self._max_count is not None:
+            surplus = keys.entries(number) - self._max_count
+            if surplus > 0:
+                # Older than the newest one that leaves is late from now on; of the same time is not.
+                late_through = keys.evict(number, surplus) - 1
+                keys.late_through_of[number] = max(keys.late_through_of[number], late_through)
+                evicted += surplus
+        if self._predicate is not None:
+            evicted += self._evict_while(number, layout, self._predicate)
+        self._counts.evicted += evicted
+        return evicted
+
+    def after_each(self, numbers: Numbers, layout: Layout) -> int:
+        """As `after`, of many keys."""
+        keys, evicted = self._keys, 0
+        if self._max_age is not None:
+            now, late_through = keys.now[numbers], keys.late_through[numbers]
+            if self.wall:
+                now = np.full(len(numbers), self.now())
+            # Where the first is false, now - max_age is before all time, and would be wrapped around.
+            sliding = (now > NEVER + self._max_age) & (now - self._max_age > late_through)
+            if sliding.any():
+                some = numbers[sliding]
+                keys.late_through[some] = now[sliding] - self._max_age
+                evicted = int(keys.bulk_evict_each(some, keys.late_through[some]).sum())
+        if self._max_count is not None:
+            surplus = keys.entries_each(numbers) - self._max_count
+            over = surplus > 0
+            if over.any():
+                some = numbers[over]
+                last = keys.evict_each(some, surplus[over])
+                keys.late_through[some] = np.maximum(keys.late_through[some], last - 1)
+                evicted += int(surplus[over].sum())
+        if self._predicate is not None:
+            evicted += sum(self._evict_while(number, layout, self._predicate) for number in numbers.tolist())
+        self._counts.evicted += evicted
+        return evicted
+
+    def _evict_while(self, number: int, layout: Layout, predicate: Predicate) -> int:
+        forest = self._keys.forest(number)
+        entries = len(forest)
+        if not entries:
+            return 0
+        total = dict(zip(layout.names, forest.query(), strict=True), entries=entries)
+
+        def holds(count: int, partials: Sequence[Partial]) -> bool:
+            old = dict(zip(layout.names, layout.lower(count, partials), strict=True), entries=count)
+            return predicate.holds(total, old)
+
+        evicted = forest.evict_while(holds)
+        oldest = forest.oldest
+        if evicted:
+            # The time of the last that left is not known here; the oldest that stays is at least as new.
+            through = self._keys.now_of[number] if oldest is None else oldest - 1
+            self._keys.late_through_of[number] = max(self._keys.late_through_of[number], through)
+        return evicted

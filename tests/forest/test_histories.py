@@ -1,0 +1,107 @@
+"""Random and exhaustive histories against a sorted list, at block sizes around every edge."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.forest_model import LAYOUTS, Lockstep, histories
+
+BLOCKS = (1, 2, 3, 8, 1024)
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+@pytest.mark.parametrize("block", BLOCKS)
+@given(steps=histories())
+def test_any_history_answers_as_the_fold_does(kind, block, steps):
+    Lockstep(LAYOUTS[kind](block)).run(steps)
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+@given(steps=histories(span=60), seed=st.integers(0, 3))
+def test_nothing_depends_on_when_it_is_asked_for(kind, steps, seed):
+    """Folds are caught up when read: reading seldom must not change what is read."""
+    lockstep = Lockstep(LAYOUTS[kind](4))
+    lockstep.run(steps, check_every=7 + seed)
+    lockstep.check()
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+@given(steps=histories(span=40, bulk=50))
+def test_the_block_size_changes_no_answer(kind, steps):
+    forests = [Lockstep(LAYOUTS[kind](block)) for block in (1, 3, 8, 1024)]
+    for step in steps:
+        for lockstep in forests:
+            getattr(lockstep, step[0])(*step[1:])
+        answers = [lockstep.forest.query() for lockstep in forests]
+        assert all(answer == answers[0] for answer in answers)
+
+
+SHORT = [
+    ("insert", 1),
+    ("insert", -1),
+    ("bulk", [-1, 1, 1]),
+    ("bulk", [1, 0, 0, 1]),
+    ("evict", 1),
+    ("evict", 2),
+    ("bulk_evict", -1),
+]
+
+
+@pytest.mark.parametrize(("kind", "block"), [("ordered", 1), ("ordered", 2), ("commuting", 2)])
+def test_all_short_histories(kind, block):
+    for steps in itertools.product(SHORT, repeat=4):
+        lockstep = Lockstep(LAYOUTS[kind](block))
+        lockstep.run([*steps, ("range", -1, 1), ("series", -2, 3, 1, 2)], check_every=3)
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+@pytest.mark.parametrize("size", [1023, 1024, 1025, 2047, 2048, 2049, 5000])
+def test_around_the_real_block_size(kind, size):
+    """In order, behind, spread out, and evicted to the middle of a block."""
+    lockstep = Lockstep(LAYOUTS[kind](1024))
+    lockstep.run(
+        [
+            ("bulk", [1] * size),
+            ("insert", -5),
+            ("evict", size // 2),
+            ("bulk", [-size // 3] + [1] * 700),
+            ("range", -size // 2, size // 3),
+            ("series", -size // 2, 50, 7, 300),
+            ("bulk", [-size] + [size // 100] * 99),
+            ("bulk_evict", -size // 4),
+            ("insert", 1),
+            ("evict", 1),
+        ]
+    )
+
+
+def test_equal_times_keep_arrival_order():
+    lockstep = Lockstep(LAYOUTS["ordered"](4))
+    lockstep.run([("bulk", [0] * 30), ("insert", 0), ("bulk", [0] * 30), ("evict", 7), ("insert", 0), ("range", 0, 0)])
+    assert lockstep.forest.query()[0] == list(range(7, 62))
+
+
+def test_one_block_that_keeps_receiving_is_cut():
+    lockstep = Lockstep(LAYOUTS["ordered"](8))
+    lockstep.run([("bulk", [1] * 80), ("evict", 3)])
+    for _ in range(60):
+        lockstep.run([("insert", -60)])
+    lockstep.run([("bulk", [-78] + [0] * 50), ("range", -70, 20)])
+
+
+def test_late_bulks_over_many_blocks():
+    """blocks  [..][..][..][..][..][..][..]   |  |   |  |   |: one bulk over all of them, again and again"""
+    for kind in LAYOUTS:
+        lockstep = Lockstep(LAYOUTS[kind](8))
+        lockstep.run([("bulk", [1] * 400), ("evict", 11)])
+        for k in range(12):
+            lockstep.run([("bulk", [-399 + k] + [3] * 130), ("range", -300, 200), ("evict", 5)])
+
+
+def test_levels_survive_a_jump_over_all_they_hold():
+    """Evicting more than is paired leaves levels without live nodes; what comes next starts behind a gap."""
+    lockstep = Lockstep(LAYOUTS["ordered"](1))
+    for n in (1, 5, 8, 13, 40):
+        lockstep.run([("bulk", [1] * n), ("range", -n, n - 1), ("evict", n - 1), ("bulk", [1] * n), ("range", -n, n)])

@@ -1,0 +1,433 @@
+"""Every algorithm of the library as the store of a key: what it answers is the fold, what it cannot do it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash.aggregators import ALGORITHMS, Capability, LogMTA
+from sash.errors import FailedPrecondition, InvalidArgument, Unsupported
+from sash.forest import Forest, Layout
+from sash.monoids import ArgMax, Collect, Count, Max, Monoid, Sum
+from sash.windows.by_algorithm import ByAlgorithm, check_algorithm, check_ranges
+from sash.windows.keys import Keys
+from sash.windows.batch import Batch, Coded
+from sash.windows.spec import WindowSpec
+from sash.windows.window import Window
+from tests.support.forest_model import histories
+from tests.support.model import Slow
+
+NAMES = sorted(ALGORITHMS)
+INVERTING = {name for name in NAMES if ALGORITHMS[name].inverts}
+ANY_ORDER = {name for name in NAMES if Capability.INSERT_ANYWHERE in ALGORITHMS[name].capabilities}
+WITH_RANGES = {name for name in NAMES if Capability.RANGE_QUERY in ALGORITHMS[name].capabilities}
+
+FIELDS = {"value": "int64", "tag": "string"}
+INVERTIBLE = {"sum": (Sum("int64"), ["value"]), "entries": (Count(), ["time"]), "again": (Sum("int64"), ["value"])}
+ALL = INVERTIBLE | {
+    "all": (Collect("int64"), ["value"]),
+    "max": (Max("int64"), ["value"]),
+    "max_tag": (ArgMax("int64", "string"), ["value", "tag"]),
+}
+
+
+def layout_for(name):
+    return Layout(FIELDS, INVERTIBLE if name in INVERTING else ALL)
+
+
+def fold(layout, values):
+    """The answers over the values, by what the words mean."""
+    found = {
+        "sum": sum(values),
+        "again": sum(values),
+        "entries": len(values),
+        "all": values,
+        "max": max(values, default=None),
+        "max_tag": f"t{max(values)}" if values else None,
+    }
+    return [found[name] for name in layout.names]
+
+
+class Pair:
+    """A `ByAlgorithm` beside a sorted list; steps are those of `tests.support.forest_model`.
+
+    Values differ, and neither rise nor fall with their arrival, so that a wrong order or a lost entry shows.
+    """
+
+    def __init__(self, name):
+        self.name = name
+        self.layout = layout_for(name)
+        self.window = ByAlgorithm(self.layout, name)
+        self.entries = []  # (time, value), sorted by time, then arrival
+        self.arrivals = 0
+        self.now = 0
+
+    def run(self, steps):
+        for step in steps:
+            getattr(self, step[0])(*step[1:])
+            self.check()
+
+    def check(self):
+        window, entries = self.window, self.entries
+        assert len(window) == len(entries)
+        assert window.oldest == (entries[0][0] if entries else None)
+        assert window.newest == (entries[-1][0] if entries else None)
+        assert window.query() == fold(self.layout, [value for _, value in entries])
+        window.check_invariants()
+
+    def insert(self, after):
+        time, values = self.now + after, self._values(1)
+        if self._refused([time], lambda: self.window.insert(time, (values[0], f"t{values[0]}"))):
+            return
+        self.window.insert(time, (values[0], f"t{values[0]}"))
+        self._arrive([time], values)
+
+    def bulk(self, steps):
+        times = (self.now + np.cumsum(np.array(steps, np.int64))).astype(np.int64)
+        values = self._values(len(times))
+        columns = [np.array(values, np.int64), np.array([f"t{value}" for value in values], object)]
+        for column in (times, *columns):
+            column.flags.writeable = False
+        if self._refused(times.tolist(), lambda: self.window.bulk_insert(times, columns)):
+            with pytest.raises(FailedPrecondition, match="in order"):
+                self.window.accepts(times)
+            return
+        self.window.accepts(times)
+        self.window.bulk_insert(times, columns)
+        self._arrive(times.tolist(), values)
+
+    def evict(self, count):
+        assert self.window.evict(count) == min(count, len(self.entries))
+        del self.entries[:count]
+
+    def bulk_evict(self, after):
+        kept = [entry for entry in self.entries if entry[0] > self.now + after]
+        assert self.window.bulk_evict(self.now + after) == len(self.entries) - len(kept)
+        self.entries = kept
+
+    def evict_while(self, most):
+        slot = self.layout.answers[self.layout.names.index("sum")]
+        before = list(self.entries)
+
+        def holds(entries, partials):
+            assert len(partials) == len(self.layout.monoids)
+            assert partials[slot] == sum(value for _, value in before[:entries])
+            return partials[slot] <= most
+
+        if self.name not in WITH_RANGES:
+            with pytest.raises(Unsupported, match="whole window only"):
+                self.window.evict_while(holds)
+            return
+        total = count = 0
+        for _, value in before:
+            total += value
+            if total > most:
+                break
+            count += 1
+        assert self.window.evict_while(holds) == count
+        del self.entries[:count]
+
+    def range(self, after, width):
+        start, end = self.now + after, self.now + after + width
+        if self.name not in WITH_RANGES:
+            with pytest.raises(Unsupported, match=r"whole window only.*amta.*recalc") as refused:
+                self.window.range_query(start, end)
+            assert refused.value.field == "algorithm"
+            return
+        inside = [value for time, value in self.entries if start <= time <= end]
+        assert self.window.range_query(start, end) == (len(inside), fold(self.layout, inside))
+
+    def series(self, after, count, step, width):
+        starts = self.now + after + step * np.arange(count)
+        if self.name not in WITH_RANGES:
+            with pytest.raises(Unsupported, match="whole window only"):
+                self.window.series(starts, starts + width)
+            return
+        entries, answers = self.window.series(starts, starts + width)
+        assert entries.dtype == np.int64
+        inside = [[v for time, v in self.entries if start <= time < start + width] for start in starts.tolist()]
+        assert entries.tolist() == [len(values) for values in inside]
+        rows = list(zip(*(column.tolist() for column in answers), strict=True))
+        assert rows == [tuple(fold(self.layout, values)) for values in inside]
+
+    def _values(self, count):
+        return [(self.arrivals + i) * 61 % 101 for i in range(count)]
+
+    def _refused(self, times, write):
+        """Whether the write comes too early for the algorithm; then it is seen to be refused."""
+        if self.name in ANY_ORDER or not times or not self.entries or min(times) >= self.entries[-1][0]:
+            return False
+        with pytest.raises(
+            FailedPrecondition, match=f"time {min(times)} .*{self.entries[-1][0]}.*{self.name}"
+        ) as early:
+            write()
+        assert (early.value.field, early.value.limit) == ("time", str(self.entries[-1][0]))
+        return True
+
+    def _arrive(self, times, values):
+        self.entries += zip(times, values, strict=True)
+        self.entries.sort(key=lambda entry: entry[0])
+        self.arrivals += len(times)
+        self.now = max([self.now, *times])
+
+
+FORWARD = st.lists(
+    st.one_of(
+        st.tuples(st.just("insert"), st.sampled_from([0, 0, 1, 2])),
+        st.tuples(st.just("bulk"), st.lists(st.sampled_from([0, 0, 1, 3]), max_size=20)),
+        st.tuples(st.just("bulk"), st.sampled_from([[4, -3, 0, 2], [0, 5, -5, 1], [1, 1, -2]])),  # unsorted
+        st.tuples(st.just("evict"), st.sampled_from([0, 1, 1, 2, 5, 20])),
+        st.tuples(st.just("bulk_evict"), st.integers(-12, 1)),
+        st.tuples(st.just("evict_while"), st.integers(-1, 300)),
+    ),
+    max_size=25,
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(history=histories(span=12, bulk=15, length=15))
+def test_any_history_is_answered_with_the_fold_or_refused_whole(name, history):
+    Pair(name).run(history)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(history=FORWARD)
+def test_histories_in_order_are_answered_with_the_fold(name, history):
+    Pair(name).run(history)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_entries_of_equal_time_stay_apart(name):
+    """Five entries at one time: they are counted, kept in the order of arrival, and evicted one by one."""
+    pair = Pair(name)
+    pair.run([("bulk", [7, 0, 0]), ("insert", 0), ("insert", 0), ("evict", 2), ("evict", 1), ("bulk_evict", -1)])
+    assert len(pair.window) == 2
+    assert pair.window.bulk_evict(7) == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unsorted_bulk_may_follow_the_newest_entry(name):
+    window = ByAlgorithm(layout_for(name), name)
+    window.insert(5, (1, "a"))
+    window.bulk_insert(np.array([9, 5, 7]), [np.array([10, 20, 30]), np.array(["b", "c", "d"], object)])
+    assert (window.oldest, window.newest, len(window), window.query()[0]) == (5, 9, 4, 61)
+    assert window.evict(2) == 2
+    assert window.query()[0] == 40, "what came at 5 has left, the first arrival and the second"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_emptied_window_begins_anew(name):
+    """Nothing is before the newest entry of no entries."""
+    pair = Pair(name)
+    pair.run([("insert", 100), ("bulk_evict", 0), ("insert", -90), ("insert", -80), ("evict", 5), ("bulk", [-100, 1])])
+    assert len(pair.window) == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_ends_of_time(name):
+    """The least and greatest times that a window takes, and a range and an eviction up to each."""
+    least, most = -(2**63) + 1, 2**63 - 2
+    pair = Pair(name)
+    pair.now = least
+    pair.run([("insert", 0), ("insert", most - least)])
+    assert (pair.window.oldest, pair.window.newest) == (least, most)
+    if name in WITH_RANGES:
+        assert pair.window.range_query(least, least)[0] == 1
+        assert pair.window.range_query(-(2**63), 2**63 - 1)[0] == 2
+    assert pair.window.bulk_evict(most - 1) == 1
+    assert pair.window.bulk_evict(most) == 1
+    pair.entries.clear()
+    pair.check()
+
+
+class Fussy(Monoid):
+    """A sum that cannot lift a negative value."""
+
+    function = "fussy"
+    invertible = True
+    identity = 0
+
+    def lift(self, value):
+        if value < 0:
+            raise ValueError("negative")
+        return value
+
+    def combine(self, older, newer):
+        return older + newer
+
+    def uncombine(self, total, older):
+        return total - older
+
+    def lower(self, partial):
+        return partial
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bulk_that_cannot_be_lifted_changes_nothing(name):
+    window = ByAlgorithm(Layout({"value": "int64"}, {"sum": (Fussy("int64"), ["value"])}), name)
+    window.insert(1, (5,))
+    for write in (
+        lambda: window.bulk_insert(np.array([2, 3, 4]), [np.array([1, 1, -1])]),
+        lambda: window.insert(2, (-1,)),
+    ):
+        with pytest.raises(ValueError, match="negative"):
+            write()
+        window.check_invariants()
+        assert (len(window), window.newest, window.query()) == (1, 1, [5])
+    window.insert(2, (6,))
+    assert window.query() == [11]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_needs_the_values_is_refused(name):
+    window = ByAlgorithm(layout_for(name), name)
+    window.insert(1, (5, "a"))
+    again = np.array([1]), [np.array([6]), np.array(["b"], object)]
+    for call in (window.columns, lambda: window.relayout(layout_for(name)), lambda: window.replace(*again)):
+        with pytest.raises(Unsupported, match=f"{name} keeps partials and no values"):
+            call()
+    assert not window.sweep()
+    assert window.query()[0] == 5
+
+
+@pytest.mark.parametrize("name", sorted(WITH_RANGES))
+def test_it_answers_as_a_forest_does(name):
+    """The same calls, the same results: types, empty ranges and missing answers included."""
+    layout = Layout(FIELDS, ALL)
+    forest, window = Forest(layout), ByAlgorithm(layout, name)
+    for store in (forest, window):
+        store.bulk_insert(np.array([1, 2, 2, 9]), [np.array([4, 8, 1, 6]), np.array(list("abcd"), object)])
+    assert window.totals() == forest.totals()
+    assert window.range_totals(2, 5) == forest.range_totals(2, 5)
+    assert window.range_totals(5, 2) == forest.range_totals(5, 2)
+    for starts in ([0, 2], [2, 4], [4, 5]):
+        starts = np.array(starts, np.int64)
+        entries, answers = window.series(starts, starts + 2)
+        expected_entries, expected = forest.series(starts, starts + 2)
+        assert entries.tolist() == expected_entries.tolist()
+        assert [(a.dtype, a.tolist()) for a in answers] == [(a.dtype, a.tolist()) for a in expected]
+    entries, answers = window.series(starts[:0], starts[:0])
+    assert [len(column) for column in (entries, *answers)] == [0] * (1 + len(layout.names))
+
+
+@pytest.mark.parametrize("name", sorted(name for name in WITH_RANGES if issubclass(ALGORITHMS[name], LogMTA)))
+def test_tree_aggregators_ask_a_predicate_few_times(name):
+    window, asked = ByAlgorithm(layout_for(name), name), []
+    window.bulk_insert(np.arange(1000), [np.ones(1000, np.int64), np.full(1000, "", object)])
+    assert window.evict_while(lambda entries, _: asked.append(entries) or entries <= 700) == 700
+    assert len(asked) <= 2 * 10 + 1
+    assert window.evict(299) == 299
+    assert (window.oldest, len(window)) == (999, 1)
+
+
+# ---------------------------------------------------------------- what can be known when a window is created
+
+
+def spec(algorithm, **more):
+    document = {"name": "w", "aggregates": {"n": {"function": "count"}, "last": {"function": "sum"}}}
+    return WindowSpec.parse(document | {"fields": {"value": "int64"}, "algorithm": algorithm} | more)
+
+
+@pytest.mark.parametrize("name", [None, *NAMES])
+def test_every_algorithm_can_be_named(name):
+    check_algorithm(spec(name, slide={"max_count": 10, "max_age": "1m"}))
+
+
+REFUSED = [
+    (spec("amtä"), "algorithm", "unknown algorithm 'amtä'; known are amta"),
+    (
+        spec("subtract_on_evict", aggregates={"n": {"function": "count"}, "highest": {"function": "max"}}),
+        "algorithm",
+        r"aggregate 'highest', Max\(int64\), has no exact inverse",
+    ),
+    (spec("daba", slide={"when": "old.n > 3"}), "slide.when", r"daba answers for its whole.*amta.*recalc"),
+    (spec("fiba", order={"equal_times": "last"}), "order.equal_times", "equal times are kept"),
+]
+
+
+@pytest.mark.parametrize(("refused", "field", "why"), REFUSED, ids=lambda part: part if isinstance(part, str) else "")
+def test_what_an_algorithm_cannot_do_is_refused_beforehand(refused, field, why):
+    with pytest.raises(InvalidArgument, match=why) as error:
+        check_algorithm(refused)
+    assert error.value.field == field
+
+
+@pytest.mark.parametrize("name", sorted(WITH_RANGES))
+def test_a_predicate_is_taken_where_it_can_be_asked(name):
+    check_algorithm(spec(name, slide={"when": "old.n > 3"}))
+
+
+@pytest.mark.parametrize("name", [None, *NAMES])
+def test_ranges_can_be_refused_before_anything_is_written(name):
+    if name is None or name in WITH_RANGES:
+        check_ranges(name)
+    else:
+        with pytest.raises(Unsupported, match=f"{name} answers for its whole window only"):
+            check_ranges(name)
+
+
+def test_an_algorithm_that_subtracts_is_not_made_for_a_maximum():
+    with pytest.raises(Unsupported, match="no exact inverse"):
+        ByAlgorithm(Layout(FIELDS, ALL), "subtract_on_evict")
+
+
+# ---------------------------------------------------------------- in the place of forests
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_keys_hold_it_in_the_place_of_forests(name):
+    layout = layout_for(name)
+    keys = Keys(layout, None, make=lambda layout: ByAlgorithm(layout, name))
+    numbers = keys.create(["a", "b"])
+    rows = [np.array([1, 2, 2, 5, 6]), np.arange(5), np.array(list("vwxyz"), object)]
+    keys.bulk_insert_each(numbers, np.array([3, 2]), rows)
+    keys.insert(0, 9, (40, "t40"))
+    keys.check_invariants()
+    assert [keys.totals(number)[0] for number in (0, 1)] == [43, 7]
+    assert keys.evict_each(numbers, np.array([2, 1])).tolist() == [2, 5]
+    assert keys.bulk_evict_each(numbers, np.array([2, 0])).tolist() == [1, 0]
+    entries, totals = keys.totals_each(numbers)
+    assert entries.tolist() == [1, 1]
+    assert totals[0][0].tolist() == [40, 4]
+    if name in WITH_RANGES:
+        assert keys.range_query(0, 9, 9)[0] == 1
+    keys.check_invariants()
+
+
+WRITES = st.lists(st.lists(st.sampled_from([0, 0, 1, 2, 5]), min_size=1, max_size=6), max_size=15)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(writes=WRITES)
+def test_a_window_of_any_algorithm_is_slid_and_answers_with_the_fold(name, writes):
+    window = Window(spec(name, time_unit="none", slide={"max_age": 12, "max_count": 8}))
+    slow, now, value = Slow(max_age=12, max_count=8), 0, 0
+    for write in writes:
+        batch = []
+        for step in write:
+            now, value = now + step, value + 1
+            batch.append((now, value * 61 % 101))
+        times, values = (np.array(column) for column in zip(*batch, strict=True))
+        if len(batch) == 1:
+            result = window.insert(batch[0][0], {"value": batch[0][1]}, None)
+        else:
+            result = window.bulk_insert(Batch(times, {"value": values}))
+        assert (result.inserted, result.late, result.evicted) == slow.write(batch)
+        [answer] = window.query(None, [], None)
+        kept = [kept for _, kept in slow.entries]
+        assert (answer.entries, answer.aggregates["last"]) == (len(kept), sum(kept))
+        window.check_invariants()
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - ANY_ORDER))
+def test_an_early_entry_refuses_the_whole_write(name):
+    window = Window(spec(name, keyed=True, time_unit="none"))
+    window.insert(5, {"value": 1}, "a")
+    early = Batch(np.array([6, 4]), {"value": np.array([1, 1])}, Coded.of(["b", "a"]))
+    for write in (lambda: window.bulk_insert(early), lambda: window.insert(4, {"value": 1}, "a")):
+        with pytest.raises(FailedPrecondition, match="in order") as error:
+            write()
+        assert error.value.field == "time"
+    assert (window.info().entries, window.info().keys) == (1, 1)

@@ -1,0 +1,462 @@
+"""Keys and pages: keys that grow from page to page into forests answer as the slow model, whatever happens to them."""
+
+from collections import defaultdict
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash.errors import FailedPrecondition, ResourceExhausted
+from sash.forest import Layout
+from sash.monoids import catalogue
+from sash.windows.batch import Batch, Coded
+from sash.windows.keys import NEVER, Keys
+from sash.windows.pages import Pages, ragged
+from sash.windows.spec import WindowSpec
+from sash.windows.window import Window
+from tests.support.model import slow_window
+
+KEYS = list("abcdefgh")
+SIZES = [(1, 1), (1, 4), (2, 8), (4, 64), None]
+
+names = st.sampled_from(KEYS)
+times = st.integers(0, 30)
+entries = st.tuples(names, times)
+writes = st.one_of(
+    st.tuples(st.just("insert"), entries),
+    st.tuples(st.just("bulk"), st.lists(entries, min_size=1, max_size=40)),
+)
+steps = st.one_of(
+    writes,
+    writes,
+    st.tuples(st.just("evict"), st.tuples(st.sampled_from([*KEYS, None]), times)),
+    st.tuples(st.just("range"), st.tuples(names, times, times)),
+)
+
+
+def window(pages, **parts):
+    spec = {
+        "name": "w",
+        "keyed": True,
+        "time_unit": "none",
+        "fields": {"value": "int64", "word": "string"},
+        "aggregates": {
+            "n": {"function": "count"},
+            "all": {"function": "collect", "field": "value"},
+            "words": {"function": "collect", "field": "word"},
+            "max": {"function": "max", "field": "value"},
+        },
+    }
+    max_keys = parts.pop("max_keys", 100)
+    return Window(WindowSpec.parse(spec | parts), max_keys=max_keys, block=4, pages=pages)
+
+
+def word(value):
+    return f"word {value}"
+
+
+def batch(pairs, first_value):
+    values = range(first_value, first_value + len(pairs))
+    columns = {"value": np.array(values, np.int64), "word": Coded.of([word(value) for value in values])}
+    return Batch(np.array([time for _, time in pairs], np.int64), columns, Coded.of([key for key, _ in pairs]))
+
+
+def expect(answer, values):
+    assert answer.entries == answer.aggregates["n"] == len(values)
+    assert answer.aggregates["all"] == values
+    assert answer.aggregates["words"] == [word(value) for value in values]
+    assert answer.aggregates["max"] == (max(values) if values else None)
+
+
+def counts(result):
+    return [result.inserted, result.late, result.evicted]
+
+
+# ---------------------------------------------------------------- windows
+
+
+@given(
+    st.lists(steps, max_size=20),
+    st.sampled_from([None, 3, 12]),
+    st.sampled_from([None, 1, 5]),
+    st.sampled_from(SIZES),
+)
+def test_any_history_equals_the_fold(history, max_age, max_count, sizes):
+    slide = {name: limit for name, limit in (("max_age", max_age), ("max_count", max_count)) if limit}
+    w, slow, value = window(sizes, slide=slide), slow_window(max_age, max_count), 0
+    for step, what in history:
+        if step == "insert":
+            key, time = what
+            result = w.insert(time, {"value": value, "word": word(value)}, key)
+            assert counts(result) == list(slow[key].write([(time, value)]))
+            value += 1
+        elif step == "bulk":
+            expected = np.zeros(3, int)
+            for key in dict.fromkeys(key for key, _ in what):
+                expected += slow[key].write([(time, value + i) for i, (k, time) in enumerate(what) if k == key])
+            assert counts(w.bulk_insert(batch(what, value))) == expected.tolist()
+            value += len(what)
+        elif step == "evict":
+            key, time = what
+            gone = sum(slow[k].evict(time) for k in ([key] if key else list(slow)))
+            assert w.bulk_evict(time, key) == gone
+        else:
+            key, start, end = what
+            if start <= end:
+                expect(w.range_query(start, end, key), slow[key].between(start, end))
+        w.check_invariants()
+        for key in KEYS:
+            (answer,) = w.query(key, [], None)
+            expect(answer, slow[key].between(0, 99))
+            if slow[key].entries:
+                assert (answer.start, answer.end) == (slow[key].entries[0][0], slow[key].entries[-1][0])
+            for answer, width in zip(w.query(key, [1, 8], None), (1, 8), strict=True):
+                expect(answer, slow[key].between(slow[key].newest - width + 1, slow[key].newest))
+
+
+@given(st.lists(writes, max_size=12), st.sampled_from([{}, {"max_age": 6}, {"max_count": 3}]))
+def test_all_page_sizes_and_forests_give_the_same_answers(history, slide):
+    windows = [window(sizes, slide=slide) for sizes in SIZES]
+    value = 0
+    for step, what in history:
+        if step == "insert":
+            key, time = what
+            fields = {"value": value, "word": word(value)}
+            results = [counts(w.insert(time, fields, key)) for w in windows]
+            value += 1
+        else:
+            results = [counts(w.bulk_insert(batch(what, value))) for w in windows]
+            value += len(what)
+        assert results == results[:1] * len(windows)
+    for key in KEYS:
+        answers = [w.query(key, ["4"], None) + w.query(key, [], None) for w in windows]
+        assert answers == answers[:1] * len(windows)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_a_key_grows_through_all_pages_into_a_forest_in_order_and_not(sizes):
+    w, slow = window(sizes), slow_window()
+    for value in range(70):
+        for key, time in (("a", value), ("b", -value), ("c", value // 3), ("d", value * 37 % 41)):
+            slow[key].write([(time, value)])
+            w.insert(time, {"value": value, "word": word(value)}, key)
+        w.check_invariants()
+    for key in "abcd":
+        expect(w.query(key, [], None)[0], slow[key].between(-99, 99))
+        expect(w.range_query(-20, 11, key), slow[key].between(-20, 11))
+
+
+def test_equal_times_keep_arrival_order_within_and_across_bulks():
+    # key a at time 5: 0 (first bulk), then 1 and 3 of the second, which also brings 2 before them
+    w = window((2, 4))
+    w.bulk_insert(batch([("a", 5)], 0))
+    w.bulk_insert(batch([("a", 5), ("a", 3), ("a", 5)], 1))
+    w.insert(5, {"value": 4, "word": word(4)}, "a")
+    assert w.query("a", [], None)[0].aggregates["all"] == [2, 0, 1, 3, 4]
+
+
+@pytest.mark.parametrize("sizes", [(1, 2), None])
+def test_a_bulk_over_more_keys_than_a_byte_counts(sizes):
+    w = window(sizes, max_keys=10_000)
+    for keys in (255, 256, 257, 700):
+        pairs = [(f"key {i * 13 % keys}", i) for i in range(3 * keys)]
+        assert w.bulk_insert(batch(pairs, 0)).inserted == 3 * keys
+    assert w.info().keys == 700
+    assert sum(w.query(f"key {i}", [], None)[0].entries for i in range(700)) == w.info().entries
+    expect(w.query("key 600", [], None)[0], [i for i in range(2100) if i * 13 % 700 == 600])
+    w.check_invariants()
+
+
+def test_late_entries_of_some_keys_are_left_out_of_a_bulk_and_others_stay():
+    # max_age 10     a at 100: late through 90     b at 20: late through 10
+    w = window((2, 4), slide={"max_age": 10})
+    w.bulk_insert(batch([("a", 100), ("b", 20)], 0))
+    result = w.bulk_insert(batch([("a", 90), ("b", 15), ("a", 91), ("b", 10), ("c", 1), ("a", 5)], 2))
+    assert counts(result) == [3, 3, 0]
+    found = {key: w.query(key, [], None)[0].aggregates["all"] for key in "abc"}
+    assert found == {"a": [4, 0], "b": [3, 1], "c": [6]}
+    assert counts(w.bulk_insert(batch([("a", 90), ("b", 10)], 8))) == [0, 2, 0]
+
+
+def test_a_refused_bulk_creates_no_key():
+    w = window((2, 4), slide={"max_age": 10}, order={"late": "reject"}, max_keys=2)
+    w.bulk_insert(batch([("a", 100)], 0))
+    with pytest.raises(FailedPrecondition, match="1 of this write"):
+        w.bulk_insert(batch([("new", 1), ("a", 90), ("a", 101)], 1))
+    with pytest.raises(ResourceExhausted, match="brings 2 more"):
+        w.bulk_insert(batch([("x", 1), ("a", 101), ("y", 1)], 1))
+    assert (w.info().keys, w.info().entries, counts(w.counts)) == (1, 1, [1, 0, 0])
+    w.check_invariants()
+
+
+def test_extreme_times_and_ages_do_not_wrap_around():
+    first, last = -(2**63) + 1, 2**63 - 2
+    w = window((1, 4), slide={"max_age": 2**63 - 1})
+    assert counts(w.bulk_insert(batch([("a", first), ("b", first), ("a", -1)], 0))) == [3, 0, 0]
+    assert counts(w.bulk_insert(batch([("b", last), ("a", 0)], 3))) == [2, 0, 2]
+    found = {key: w.query(key, [], None)[0].aggregates["all"] for key in "ab"}
+    assert found == {"a": [2, 4], "b": [3]}
+    assert w.bulk_insert(batch([("b", -1), ("a", first)], 5)).late == 2
+    w.check_invariants()
+
+
+# ---------------------------------------------------------------- keys
+
+
+def layout(kind="int64"):
+    make = catalogue()
+    chosen = ["collect", "sum"] if kind == "int64" else ["collect"]
+    return Layout({"value": kind}, {name: (make[name](kind), ["value"]) for name in chosen}, block=4)
+
+
+def keys_with(sizes, counts):
+    """Keys with so many entries each: key i has times 0, 1, … and values 100 i, 100 i + 1, …"""
+    keys = Keys(layout(), sizes)
+    numbers = keys.create([f"key {i}" for i in range(len(counts))])
+    for number, count in zip(numbers.tolist(), counts, strict=True):
+        for time in range(count):
+            keys.insert(number, time, (100 * number + time,))
+    return keys, numbers
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_totals_of_many_keys_are_the_totals_of_each(sizes):
+    keys, numbers = keys_with(sizes, [0, 3, 70, 1, 0, 9, 5])
+    some = numbers[[5, 2, 0, 6, 1]]
+    for (counts, columns), each in (
+        (keys.totals_each(some), [(keys.entries(n), keys.totals(n)) for n in some.tolist()]),
+        (keys.range_totals_each(some, 2, 4), [keys.range_totals(n, 2, 4) for n in some.tolist()]),
+        (keys.range_totals_each(some, 90, 99), [keys.range_totals(n, 90, 99) for n in some.tolist()]),
+    ):
+        assert counts.tolist() == [count for count, _ in each]
+        found = zip(*(m.unpack(c) for m, c in zip(layout().monoids, columns, strict=True)), strict=True)
+        assert list(found) == [tuple(partials) for count, partials in each if count]
+    empty, _ = keys.totals_each(numbers[:0])
+    assert empty.tolist() == []
+
+
+def test_a_key_is_given_a_forest_at_once_where_one_is_asked_for():
+    keys, (number, other) = keys_with((4, 8), [3, 2])
+    keys.evict(number, 1)
+    forest = keys.forest(number)
+    assert forest is keys.forest(number)
+    assert (len(forest), forest.oldest, keys.columns(number)[1].tolist()) == (2, 1, [1, 2])
+    keys.insert(number, 9, (7,))
+    assert keys.query(number) == (3, [[1, 2, 7], 10])
+    assert list(keys.forests()) == [forest]
+    assert keys.query(other) == (2, [[100, 101], 201])
+    keys.check_invariants()
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_a_forgotten_key_leaves_nothing_and_its_number_is_used_again(sizes):
+    keys, numbers = keys_with(sizes, [2, 5, 70])
+    keys.late_through[numbers] = 40
+    assert keys.forget(numbers[[0, 2]]) == 72
+    keys.check_invariants()
+    assert (len(keys), keys.find("key 0"), keys.find("key 1"), keys.find("key 2")) == (1, None, 1, None)
+    again = keys.create(["x", "y", "z"])
+    assert sorted(again.tolist()) == [0, 2, 3]
+    assert keys.entries_each(again).tolist() == [0, 0, 0]
+    assert keys.now[again].tolist() == keys.late_through[again].tolist() == [NEVER] * 3
+    assert [keys.name(number) for number in keys.numbers().tolist()] == ["key 1", "x", "y", "z"]
+    assert keys.find_each(["z", "nobody", "key 1"]).tolist() == [again[2], -1, 1]
+    keys.insert(again.item(0), 5, (1,))
+    assert keys.query(again.item(0)) == (1, [[1], 1])
+    keys.check_invariants()
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_evicting_a_count_tells_the_time_of_the_last_that_left(sizes):
+    keys, numbers = keys_with(sizes, [4, 70, 1])
+    assert keys.evict_each(numbers, np.array([2, 60, 1])).tolist() == [1, 59, 0]
+    assert keys.entries_each(numbers).tolist() == [2, 10, 0]
+    assert [keys.evict(number, 2) for number in numbers[:2].tolist()] == [3, 61]
+    assert [keys.span(number) for number in numbers.tolist()] == [(None, None), (62, 69), (None, None)]
+    keys.check_invariants()
+
+
+def test_without_pages_every_key_has_a_forest():
+    keys, numbers = keys_with(None, [1, 2])
+    assert len(list(keys.forests())) == len(numbers)
+
+
+# ---------------------------------------------------------------- pages
+
+
+class Model:
+    """Pages as a list of (time, value) per key."""
+
+    def __init__(self):
+        self.rows = defaultdict(list)
+
+    def insert(self, key, pairs):
+        self.rows[key] = sorted(self.rows[key] + pairs, key=lambda pair: pair[0])
+
+
+page_steps = st.one_of(
+    st.tuples(
+        st.just("bulk"), st.dictionaries(st.integers(0, 11), st.lists(times, min_size=1, max_size=9), min_size=1)
+    ),
+    st.tuples(st.just("insert"), st.tuples(st.integers(0, 11), times)),
+    st.tuples(st.just("evict"), st.dictionaries(st.integers(0, 11), times, min_size=1)),
+    st.tuples(st.just("count"), st.dictionaries(st.integers(0, 11), st.integers(1, 6), min_size=1)),
+    st.tuples(st.just("clear"), st.sets(st.integers(0, 11))),
+)
+
+
+@given(st.lists(page_steps, max_size=25), st.sampled_from([(1, 16), (2, 16), (4, 16), (16, 16)]))
+def test_pages_hold_what_a_list_per_key_holds(history, sizes):
+    pages, model, value = Pages(layout("string"), *sizes), Model(), 0
+    pages.reach(12)
+    for step, what in history:
+        if step == "bulk":
+            sent = {key: sorted(ts) for key, ts in what.items() if len(ts) + len(model.rows[key]) <= 16}
+            rows = [(t, str(value + i)) for i, t in enumerate(t for ts in sent.values() for t in ts)]
+            value += len(rows)
+            at = 0
+            for key, ts in sent.items():
+                model.insert(key, rows[at : at + len(ts)])
+                at += len(ts)
+            if sent:
+                columns = [np.array([t for t, _ in rows]), np.array([v for _, v in rows], object)]
+                pages.bulk_insert(np.array(list(sent)), np.array([len(ts) for ts in sent.values()]), columns)
+        elif step == "insert":
+            key, time = what
+            if len(model.rows[key]) < 16:
+                model.insert(key, [(time, str(value))])
+                pages.insert(key, time, (str(value),))
+                value += 1
+        elif step == "evict":
+            gone = [sum(t <= time for t, _ in model.rows[key]) for key, time in what.items()]
+            for key, n in zip(what, gone, strict=True):
+                del model.rows[key][:n]
+            found = pages.bulk_evict_each(np.array(list(what)), np.array(list(what.values())))
+            assert found.tolist() == gone
+        elif step == "count":
+            some = {key: n for key, n in what.items() if len(model.rows[key]) >= n}
+            last = [model.rows[key][n - 1][0] for key, n in some.items()]
+            for key, n in some.items():
+                del model.rows[key][:n]
+            found = pages.evict_each(np.array(list(some), np.int64), np.array(list(some.values()), np.int64))
+            assert found.tolist() == last
+        else:
+            pages.clear(np.array(sorted(what), np.int64))
+            for key in what:
+                model.rows[key].clear()
+        pages.check_invariants()
+        for key in range(12):
+            held = model.rows[key]
+            assert [tuple(row) for row in zip(*(c.tolist() for c in pages.columns(key)), strict=True)] == held
+            assert (pages.oldest(key), pages.newest(key)) == ((held[0][0], held[-1][0]) if held else (None, None))
+
+
+def rows_of(pages):
+    return len(pages._columns[0])
+
+
+def test_pages_that_keys_left_serve_pages_of_other_sizes():
+    # 512 keys fill pages of 4 rows, then leave: the same rows serve 128 keys of 16 and then 512 of 4 again
+    pages = Pages(layout(), 4, 16)
+    pages.reach(512)
+    rows = None
+    for keys, count in ((512, 4), (128, 16), (256, 8), (512, 4)):
+        numbers, lengths = np.arange(keys), np.full(keys, count)
+        pages.bulk_insert(numbers, lengths, [np.tile(np.arange(count), keys), np.arange(2048)])
+        assert rows in (None, rows_of(pages))
+        rows = rows_of(pages)
+        pages.check_invariants()
+        pages.clear(numbers)
+
+
+@pytest.mark.timeout(20)
+def test_more_small_pages_are_wanted_than_free_ones_and_their_buddies_give():
+    # rows 0 to 31 are full of pages of 4; the first four are left, which is two of 8, and six are wanted
+    pages = Pages(layout(), 4, 8)
+    pages.reach(20)
+    four = [np.tile(np.arange(4), 8), np.arange(32)]
+    pages.bulk_insert(np.arange(8), np.full(8, 4), four)
+    assert rows_of(pages) == 32
+    pages.clear(np.arange(4))
+    pages.bulk_insert(np.arange(10, 16), np.ones(6, np.int64), [np.zeros(6, np.int64), np.arange(6)])
+    pages.check_invariants()
+    assert [pages.totals(key) for key in (4, 15)] == [[(16, 17, 18, 19), 70], [(5,), 5]]
+
+
+def test_columns_grow_beside_an_aggregate_that_keeps_what_it_was_shown():
+    pages = Pages(layout(), 4, 4)
+    pages.reach(1000)
+    pages.insert(0, 1, (7,))
+    kept = pages._columns[1][:1]  # as a monoid of somebody's might
+    pages.bulk_insert(np.arange(1, 1000), np.ones(999, np.int64), [np.zeros(999, np.int64), np.arange(999)])
+    assert kept.tolist() == [7]
+    assert pages.totals(0) == [(7,), 7]
+    pages.check_invariants()
+
+
+def page_size(pages, key):
+    return pages._sizes.item(pages._classes.item(key))
+
+
+def test_a_key_that_hovers_about_a_page_size_stays_in_its_page():
+    # nine entries, then seven and eight in turn: a page of 16 for good, though 8 rows would do
+    pages = Pages(layout(), 4, 64)
+    pages.reach(1)
+    for time in range(9):
+        pages.insert(0, time, (time,))
+    pages.evict(0, 2)
+    for time in range(9, 200):
+        pages.insert(0, time, (time,))
+        assert pages.evict(0, 1) == time - 7
+        assert page_size(pages, 0) == 16
+    assert pages.columns(0)[0].tolist() == list(range(193, 200))
+    pages.check_invariants()
+
+
+def test_a_key_that_was_large_moves_to_a_small_page():
+    # 64 entries, of which 2 stay: the next one finds the page at its end, and a page of 4 holds three
+    pages = Pages(layout(), 4, 64)
+    pages.reach(1)
+    for time in range(64):
+        pages.insert(0, time, (time,))
+    pages.evict(0, 62)
+    assert page_size(pages, 0) == 64
+    pages.insert(0, 64, (64,))
+    assert page_size(pages, 0) == 4
+    assert pages.columns(0)[0].tolist() == [62, 63, 64]
+    pages.check_invariants()
+
+
+BREAKS = {
+    "a key has a page": lambda pages: pages._classes.__setitem__(0, 0),
+    "inside their page": lambda pages: pages._counts.__setitem__(0, 5),
+    "sorted by time": lambda pages: pages._columns[0].__setitem__(0, 99),
+    "without gap or overlap": lambda pages: pages._free[1].push(np.array([0])),
+    "holds on to": lambda pages: pages._columns[1].__setitem__(3, "left behind"),
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+def test_a_broken_invariant_is_named(broken):
+    pages = Pages(layout("string"), 4, 8)
+    pages.reach(2)
+    for time in (1, 2, 3):
+        pages.insert(0, time, ("x",))
+    pages.check_invariants()
+    BREAKS[broken](pages)
+    with pytest.raises(AssertionError, match=broken):
+        pages.check_invariants()
+
+
+def test_ragged_ranges():
+    assert ragged(np.array([7, 0, 3]), np.array([2, 0, 3])).tolist() == [7, 8, 3, 4, 5]
+    assert ragged(np.array([], np.int64), np.array([], np.int64)).tolist() == []
+    lengths = np.arange(50)
+    found = ragged(lengths * 100, lengths)
+    ends = np.cumsum(lengths)
+    assert all(
+        found[a:b].tolist() == list(range(100 * i + 100, 100 * i + 100 + b - a))
+        for i, (a, b) in enumerate(pairwise(ends))
+    )
