@@ -31,13 +31,15 @@ __all__ = ["Service", "app", "run", "serve"]
 
 _log = logging.getLogger("sash")
 
+_TIDY_EVERY_S = 1.0
+
 
 class Service:
     """One service: a plane and its two edges on the running event loop.
 
     Args:
         settings: addresses and limits.
-        clock: what latencies are measured with.
+        clock: what latencies are measured with, and windows on wall time go by.
 
     Create, start and stop it on one event loop.
     """
@@ -48,9 +50,10 @@ class Service:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         metrics = Metrics(registry)
-        catalogue = Catalogue(max_windows=settings.max_windows)
+        clock = clock or SystemClock()
+        catalogue = Catalogue(max_windows=settings.max_windows, clock=clock)
         metrics.watch(lambda: [window.info() for window in catalogue.all()])
-        self.plane = Plane(catalogue, metrics, clock or SystemClock())
+        self.plane = Plane(catalogue, metrics, clock)
         self._ready = asyncio.Event()
         rest = create_app(self.plane, settings, registry, metrics, ready=self._ready.is_set)
         rest.routes.extend(ui.routes())
@@ -88,6 +91,14 @@ class Service:
         await asyncio.sleep(self._settings.shutdown_delay_s)
         grace_s = self._settings.shutdown_grace_s
         await asyncio.gather(self._rpc.stop(grace_s), self._rest.stop(grace_s))
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(_TIDY_EVERY_S)
+            try:
+                self.plane.tidy()
+            except Exception:
+                _log.exception("tidying failed; it is tried again")
 
 
 async def _serve(settings: Settings) -> None:

@@ -77,6 +77,11 @@ class Plane:
         """Show all windows, by name."""
         return [window.info() for window in self._catalogue.all()]
 
+    def tidy(self) -> None:
+        """Do what time alone brings, to every window; to be called about once a second."""
+        for window in self._catalogue.all():
+            window.tidy()
+
     def spec(self, name: str) -> WindowSpec:
         """The spec of a window, for edges that read untyped columns by it; raises NotFound."""
         return self._catalogue.find(name).spec

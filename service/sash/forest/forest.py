@@ -196,7 +196,8 @@ class Forest:
         skip = 0 if self._has_blocks() else self._skip
         columns, rows = tail.columns, tail.rows
         if skip or rows < len(columns[0]):
-            columns = [column[skip:rows] for column in columns]
+            wasteful = 2 * (rows - skip) < len(columns[0])  # a view would keep the room behind it, too
+            columns = [column[skip:rows].copy() if wasteful else column[skip:rows] for column in columns]
         if skip:
             self._skip = self._split = 0
             self._head.reset()

@@ -106,7 +106,7 @@ def document_of(message: pb.WindowSpec) -> dict[str, Any]:
     if message.time_unit:
         document["time_unit"] = message.time_unit
     if message.fields:
-        document["fields"] = dict(message.fields)
+        document["fields"] = dict(sorted(message.fields.items()))
     document["aggregates"] = aggregates_of(message.aggregates)
     if message.HasField("slide"):
         slide = document["slide"] = _texts(message.slide, ("max_age", "clock", "when"))
@@ -118,8 +118,8 @@ def document_of(message: pb.WindowSpec) -> dict[str, Any]:
 
 
 def aggregates_of(messages: Mapping[str, pb.AggregateSpec]) -> dict[str, Any]:
-    """Aggregates by name, as in the document that `WindowSpec.parse` validates."""
-    return {name: _aggregate(message, f"aggregates.{name}") for name, message in messages.items()}
+    """Aggregates by name, as in the document that `WindowSpec.parse` validates; sorted, as a map has no order."""
+    return {name: _aggregate(message, f"aggregates.{name}") for name, message in sorted(messages.items())}
 
 
 def _texts(message: Any, names: Sequence[str]) -> dict[str, Any]:

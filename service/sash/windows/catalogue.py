@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sash.clock import Clock
 from sash.errors import AlreadyExists, NotFound, ResourceExhausted
 from sash.windows.spec import WindowSpec
 from sash.windows.window import Window
@@ -15,9 +16,11 @@ class Catalogue:
     Args:
         max_windows: how many there may be.
         max_keys: how many keys each may have.
+        clock: tells wall time.
     """
 
-    def __init__(self, max_windows: int = 1000, max_keys: int = 10_000_000) -> None:
+    def __init__(self, max_windows: int = 1000, max_keys: int = 10_000_000, clock: Clock | None = None) -> None:
+        self._clock = clock
         self._windows: dict[str, Window] = {}
         self._max_windows = max_windows
         self._max_keys = max_keys
@@ -38,7 +41,7 @@ class Catalogue:
             raise ResourceExhausted(
                 f"there are {len(self._windows)} windows already", field="name", limit=f"{self._max_windows} windows"
             )
-        window = self._windows[spec.name] = Window(spec, self._max_keys)
+        window = self._windows[spec.name] = Window(spec, self._max_keys, clock=self._clock)
         return window, True
 
     def find(self, name: str) -> Window:

@@ -182,4 +182,3 @@ class Order:
             f"window {self._name!r} takes one entry per time, and {entries} of this write are of a time that has one",
             field="time",
         )
-

@@ -358,7 +358,7 @@ class Pages:
         for i in range(len(columns)):
             if i not in self._objects:
                 try:
-                    # In place, a gigabyte of pages changes hands without a copy: 4 to 10 times faster. No variable
+                    # In place, a large column grows without a copy: 3 to 10 times faster. No variable
                     # may stand for the column here, or NumPy takes it for somebody else's hold on the memory.
                     columns[i].resize(rows)
                     continue

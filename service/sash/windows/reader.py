@@ -1,8 +1,8 @@
 """The reading side of a window: lookbacks, ranges and series, of one key, of several, or over several together.
 
-    as_of - lookback < time <= as_of        a lookback
-    start <= time <= end                    a range
-    t <= time < t + width                   a bucket of a series, t = start, start + step, …
+as_of - lookback < time <= as_of        a lookback
+start <= time <= end                    a range
+t <= time < t + width                   a bucket of a series, t = start, start + step, …
 """
 
 from __future__ import annotations

@@ -75,9 +75,7 @@ class Window:
         self._fields = [(name, kind, _PLAIN.get(kind)) for name, kind in spec.fields.items()]
         self._layout = Layout(spec.fields, spec.monoids(), block)
         check_algorithm(spec)
-        shared = (
-            spec.keyed and spec.slide.when is None and spec.order.equal_times == "keep" and spec.algorithm is None
-        )
+        shared = spec.keyed and spec.slide.when is None and spec.order.equal_times == "keep" and spec.algorithm is None
         self._keys = Keys(self._layout, pages if shared else None, store_of(spec.algorithm))
         self._order = Order(spec, self._keys)
         self._slide = Slide(spec, self._keys, self._clock, self.counts)
