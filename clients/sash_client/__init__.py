@@ -10,7 +10,7 @@
 Arrays go in (NumPy, pandas, Arrow), answers come out; errors are the classes of `sash_client.errors`.
 """
 
-from sash_client.answers import Answer, Counts, WindowInfo, WriteResult
+from sash_client.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_client.client import Client
 from sash_client.errors import (
     AlreadyExists,
@@ -25,9 +25,11 @@ from sash_client.errors import (
     Unavailable,
     Unsupported,
 )
+from sash_client.keys import ALL_KEYS
 from sash_client.window import Window
 
 __all__ = [
+    "ALL_KEYS",
     "AlreadyExists",
     "Answer",
     "Client",
@@ -39,6 +41,7 @@ __all__ = [
     "PermissionDenied",
     "ResourceExhausted",
     "SashClientError",
+    "Series",
     "Unauthenticated",
     "Unavailable",
     "Unsupported",

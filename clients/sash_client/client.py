@@ -23,7 +23,7 @@ from sash_proto.v1 import windows_pb2_grpc
 
 __all__ = ["Client"]
 
-_READS = ("GetWindow", "ListWindows", "Query", "RangeQuery")
+_READS = ("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series")
 _SERVICE_CONFIG = {
     "methodConfig": [
         {

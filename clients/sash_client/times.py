@@ -21,11 +21,14 @@ import pyarrow as pa
 
 from sash_client.errors import InvalidArgument
 
-__all__ = ["TimeLike", "to_lookback", "to_tick", "to_ticks"]
+__all__ = ["Duration", "TimeLike", "to_duration", "to_tick", "to_ticks"]
 
 Ticks = npt.NDArray[np.int64]
 TimeLike = int | np.integer[Any] | np.datetime64 | datetime
 """One instant: ticks, or anything of which `to_ticks` takes an array."""
+
+Duration = str | int | timedelta
+"""A length of time: "5m", ticks, or a timedelta."""
 
 _NANOSECONDS = {
     "ns": 1,
@@ -87,15 +90,15 @@ def to_tick(time: TimeLike, unit: str, field: str = "time") -> int:
     raise InvalidArgument(f"{field} must be ticks or an instant, not {time!r}", field=field)
 
 
-def to_lookback(lookback: str | int | timedelta) -> str:
-    """Return a lookback as the service reads it: "5m" and 90 stay, a timedelta becomes microseconds."""
-    if isinstance(lookback, timedelta):
-        return f"{lookback // _MICROSECOND}us"
-    if isinstance(lookback, bool) or not isinstance(lookback, str | int | np.integer):
+def to_duration(duration: Duration, field: str) -> str:
+    """Return a duration as the service reads it: "5m" and 90 stay, a timedelta becomes microseconds."""
+    if isinstance(duration, timedelta):
+        return f"{duration // _MICROSECOND}us"
+    if isinstance(duration, bool) or not isinstance(duration, str | int | np.integer):
         raise InvalidArgument(
-            f"a lookback is a duration ('5m'), ticks or a timedelta, not {lookback!r}", field="lookbacks"
+            f"{field}: a duration ('5m'), ticks or a timedelta is wanted, not {duration!r}", field=field
         )
-    return str(lookback)
+    return str(duration)
 
 
 def _is_pandas(values: Any) -> bool:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sash_client.answers import Answer, WindowInfo, WriteResult
+from sash_client.answers import Answer, Series, WindowInfo, WriteResult
 from sash_client.columns import Coded, to_coded, to_column
 from sash_client.errors import InvalidArgument, SashClientError
-from sash_client.times import TimeLike, to_lookback, to_tick, to_ticks
-from sash_client.wire import bulk_requests, from_answer, from_info, from_write, spec_document, to_value
+from sash_client.keys import AllKeys, set_keys, text
+from sash_client.times import Duration, TimeLike, to_duration, to_tick, to_ticks
+from sash_client.wire import (
+    bulk_requests,
+    from_answer,
+    from_info,
+    from_series,
+    from_write,
+    spec_document,
+    to_aggregates,
+    to_value,
+)
 from sash_proto.v1 import windows_pb2 as pb
 
 if TYPE_CHECKING:
@@ -54,6 +63,26 @@ class Window:
         self._message = message.spec
         return from_info(message)
 
+    def add_aggregates(self, aggregates: Mapping[str, Any] | str) -> WindowInfo:
+        """Add aggregates, computed from the entries that are there; one that is there already is left as it is.
+
+        Args:
+            aggregates: by name, as in a spec: ``{"p95": {"function": "quantile", "q": 0.95}}``; or its YAML text.
+
+        Raises:
+            InvalidArgument: names the offending part in `field`.
+            AlreadyExists: the window has an aggregate of that name with another definition.
+        """
+        request = pb.AddAggregatesRequest(window=self._name, aggregates=to_aggregates(aggregates))
+        message = self._client._call("AddAggregates", request)
+        self._message = message.spec
+        return from_info(message)
+
+    def keys(self, prefix: str = "", *, limit: int = 1000) -> list[str]:
+        """Return up to `limit` keys that start with `prefix`, in the order of their first entries."""
+        request = pb.ListKeysRequest(window=self._name, prefix=text(prefix, "prefix"), limit=limit)
+        return list(self._client._call("ListKeys", request).keys)
+
     def insert(
         self,
         time: TimeLike,
@@ -61,18 +90,25 @@ class Window:
         *,
         fields: Mapping[str, Any] | None = None,
         key: str | None = None,
+        answer: bool = False,
+        lookbacks: Sequence[Duration] = (),
     ) -> WriteResult:
-        """Insert one entry.
+        """Insert one entry, and answer where asked to.
 
         Args:
             time: ticks, or an instant.
             value: the value of a window with one float64 field.
             fields: a scalar for every field, by name, for any other window.
             key: where the window is keyed.
+            answer: whether to answer as `query` does for the key, after the insert and the slide; the result's
+                `answers` has it.
+            lookbacks: with `answer`: as in `query`.
         """
         if (value is None) == (fields is None):
             raise InvalidArgument("give either a value or fields", field="value")
-        request = pb.InsertRequest(window=self._name, key=_text(key), time=self._tick(time, "time"))
+        request = pb.InsertRequest(window=self._name, key=_text(key), time=self._tick(time, "time"), answer=answer)
+        if lookbacks:
+            request.lookbacks.extend(_lookbacks(lookbacks))
         if fields is None:
             try:
                 request.value = value  # type: ignore[assignment]
@@ -127,30 +163,82 @@ class Window:
         self,
         *,
         key: str | None = None,
-        lookbacks: Sequence[str | int | timedelta] = (),
+        keys: Sequence[str] | AllKeys | None = None,
+        lookbacks: Sequence[Duration] = (),
         as_of: TimeLike | None = None,
+        combine: bool = False,
     ) -> list[Answer]:
         """Answer over trailing lookbacks: `as_of - lookback < time <= as_of`, one answer each.
 
         Args:
             key: where the window is keyed.
+            keys: several keys, or `ALL_KEYS`, instead of `key`: the answers of one after those of the other.
             lookbacks: durations ("5m", timedelta) or ticks; none asks for everything that is in the window.
-            as_of: ticks, or an instant; the time of the key's newest entry where None.
+            as_of: ticks, or an instant; where None, the time of the key's newest entry, or wall time if that is the
+                window's clock.
+            combine: with `keys`: one answer over the entries of all of them.
+
+        Raises:
+            Unsupported: `combine` where an aggregate depends on the order of entries.
         """
-        if isinstance(lookbacks, str):
-            raise InvalidArgument("lookbacks is a list: ['5m', '1h']", field="lookbacks")
-        asked = [to_lookback(item) for item in lookbacks]
-        request = pb.QueryRequest(window=self._name, key=_text(key), lookbacks=asked)
+        request = pb.QueryRequest(window=self._name, lookbacks=_lookbacks(lookbacks), combine=combine)
+        set_keys(request, key, keys)
         if as_of is not None:
             request.as_of = self._tick(as_of, "as_of")
         return [from_answer(answer) for answer in self._client._call("Query", request).answers]
 
-    def range_query(self, start: TimeLike, end: TimeLike, *, key: str | None = None) -> Answer:
-        """Answer over `start <= time <= end`, in ticks or instants."""
-        request = pb.RangeQueryRequest(
-            window=self._name, key=_text(key), start=self._tick(start, "start"), end=self._tick(end, "end")
-        )
+    def range_query(
+        self,
+        start: TimeLike,
+        end: TimeLike,
+        *,
+        key: str | None = None,
+        keys: Sequence[str] | AllKeys | None = None,
+    ) -> Answer:
+        """Answer over `start <= time <= end`, in ticks or instants.
+
+        Args:
+            start, end: the first and the last time.
+            key: where the window is keyed.
+            keys: several keys, or `ALL_KEYS`, instead of `key`: one answer over the entries of all of them.
+
+        Raises:
+            Unsupported: `keys` where an aggregate depends on the order of entries.
+        """
+        request = pb.RangeQueryRequest(window=self._name, start=self._tick(start, "start"), end=self._tick(end, "end"))
+        set_keys(request, key, keys)
         return from_answer(self._client._call("RangeQuery", request))
+
+    def series(
+        self,
+        start: TimeLike,
+        end: TimeLike,
+        *,
+        step: Duration,
+        width: Duration | None = None,
+        key: str | None = None,
+        keys: Sequence[str] | AllKeys | None = None,
+    ) -> Series:
+        """Answer over the buckets `t <= time < t + width` for t = start, start + step, … < end.
+
+        Args:
+            start, end: where the first bucket starts, and what all of them start before: ticks or instants.
+            step: from one bucket's start to the next: a duration ("1s", timedelta) or ticks.
+            width: how long a bucket is; `step` where None. Where it is larger, buckets overlap.
+            key, keys: as in `range_query`.
+
+        Raises:
+            Unsupported: `keys` where an aggregate depends on the order of entries.
+        """
+        request = pb.SeriesRequest(
+            window=self._name,
+            start=self._tick(start, "start"),
+            end=self._tick(end, "end"),
+            step=to_duration(step, "step"),
+            width="" if width is None else to_duration(width, "width"),
+        )
+        set_keys(request, key, keys)
+        return from_series(self._client._call("Series", request), self._spec().time_unit or "us")
 
     def _spec(self) -> pb.WindowSpec:
         if self._message is None:
@@ -189,6 +277,10 @@ class Window:
 
 
 def _text(key: str | None) -> str | None:
-    if key is not None and not isinstance(key, str):
-        raise InvalidArgument(f"key {key!r:.80} is not a string", field="key")
-    return key
+    return None if key is None else text(key)
+
+
+def _lookbacks(lookbacks: Sequence[Duration]) -> list[str]:
+    if isinstance(lookbacks, str):
+        raise InvalidArgument("lookbacks is a list: ['5m', '1h']", field="lookbacks")
+    return [to_duration(item, "lookbacks") for item in lookbacks]

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import yaml
 
-from sash_client.answers import Answer, Counts, WindowInfo, WriteResult
+from sash_client.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_client.columns import Coded, Column
 from sash_client.errors import InvalidArgument
 from sash_client.times import Ticks
@@ -18,13 +19,20 @@ __all__ = [
     "bulk_requests",
     "from_answer",
     "from_info",
+    "from_series",
     "from_write",
     "spec_document",
+    "to_aggregates",
     "to_spec",
     "to_value",
 ]
 
-_SPEC_KEYS = frozenset({"name", "time_unit", "keyed", "fields", "aggregates", "slide", "order"})
+_TEXTS = ("idle_expiry", "algorithm")
+_SPEC_KEYS = frozenset({"name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", *_TEXTS})
+_GROUPS = {
+    "slide": frozenset({"max_count", "max_age", "clock", "when"}),
+    "order": frozenset({"late", "out_of_order", "equal_times"}),
+}
 
 
 def to_spec(spec: Mapping[str, Any] | str) -> pb.WindowSpec:
@@ -37,24 +45,22 @@ def to_spec(spec: Mapping[str, Any] | str) -> pb.WindowSpec:
         InvalidArgument: what the message cannot carry: no mapping, an unknown key, a value of a wrong type. The
             service checks everything else.
     """
-    if isinstance(spec, str):
-        try:
-            spec = yaml.safe_load(spec)
-        except yaml.YAMLError as error:
-            raise InvalidArgument(f"the spec is not YAML: {error}", field="spec") from None
-    document = _mapping(spec, "spec")
+    document = _mapping(_loaded(spec, "spec"), "spec")
     _known(document, _SPEC_KEYS, "")
     message = pb.WindowSpec()
     for name in ("name", "time_unit", "keyed"):
         if name in document:
             _assign(message, name, document[name], name)
+    for name in _TEXTS:
+        if document.get(name) is not None:
+            _assign(message, name, document[name], name)
     for name, kind in _mapping(document.get("fields"), "fields").items():
         if not isinstance(kind, str):
             raise InvalidArgument(f"fields.{name}: a type is a name, not {kind!r}", field=f"fields.{name}")
         message.fields[str(name)] = kind
-    for name, aggregate in _mapping(document.get("aggregates"), "aggregates").items():
-        _fill_aggregate(message.aggregates[str(name)], aggregate, f"aggregates.{name}")
-    for group, keys in (("slide", frozenset({"max_count", "max_age"})), ("order", frozenset({"late"}))):
+    for name, aggregate in to_aggregates(document.get("aggregates")).items():
+        message.aggregates[name].CopyFrom(aggregate)
+    for group, keys in _GROUPS.items():
         policy = _mapping(document.get(group), group)
         _known(policy, keys, f"{group}.")
         for key, value in policy.items():
@@ -63,6 +69,15 @@ def to_spec(spec: Mapping[str, Any] | str) -> pb.WindowSpec:
             if value is not None:
                 _assign(getattr(message, group), key, value, f"{group}.{key}")
     return message
+
+
+def to_aggregates(aggregates: Mapping[str, Any] | str | None) -> dict[str, pb.AggregateSpec]:
+    """Return messages for aggregates by name, which are a document or its YAML text; raises as `to_spec`."""
+    messages = {}
+    for name, aggregate in _mapping(_loaded(aggregates, "aggregates"), "aggregates").items():
+        messages[str(name)] = pb.AggregateSpec()
+        _fill_aggregate(messages[str(name)], aggregate, f"aggregates.{name}")
+    return messages
 
 
 def spec_document(message: pb.WindowSpec) -> dict[str, Any]:
@@ -83,9 +98,16 @@ def spec_document(message: pb.WindowSpec) -> dict[str, Any]:
         slide["max_count"] = message.slide.max_count
     if message.slide.max_age:
         slide["max_age"] = message.slide.max_age
+    slide["clock"] = message.slide.clock or "event"
+    if message.slide.when:
+        slide["when"] = message.slide.when
     document["slide"] = slide
-    document["order"] = {"late": message.order.late or "drop"}
-    return document
+    document["order"] = {
+        "out_of_order": message.order.out_of_order or "allow",
+        "late": message.order.late or "drop",
+        "equal_times": message.order.equal_times or "keep",
+    }
+    return document | {name: getattr(message, name) for name in _TEXTS if getattr(message, name)}
 
 
 def to_value(value: Any, path: str) -> pb.Value:
@@ -146,11 +168,43 @@ def from_answer(message: pb.Answer) -> Answer:
 
 def from_write(message: pb.InsertResponse) -> WriteResult:
     """Return what became of a write."""
-    return WriteResult(message.inserted, message.late, message.evicted)
+    answers = tuple(from_answer(answer) for answer in message.answers)
+    return WriteResult(message.inserted, message.late, message.evicted, message.duplicates, answers)
+
+
+def from_series(message: pb.SeriesResponse, time_unit: str) -> Series:
+    """Return a series."""
+    return Series(
+        key=message.key if message.HasField("key") else None,
+        times=np.frombuffer(message.time, "<i8"),
+        width=message.width,
+        entries=np.frombuffer(message.entries, "<i8"),
+        aggregates={name: _answers(column) for name, column in sorted(message.aggregates.items())},
+        time_unit=time_unit,
+    )
+
+
+def _answers(column: pb.SeriesColumn) -> npt.NDArray[Any]:
+    if column.HasField("values"):
+        answers = np.empty(len(column.values.items), object)
+        # One by one: an assignment of the list would make rows of answers that are lists.
+        for i, item in enumerate(column.values.items):
+            answers[i] = from_value(item)
+        return answers
+    numbers: npt.NDArray[Any] = np.frombuffer(column.float64, "<f8")
+    if column.int64:
+        numbers = np.frombuffer(column.int64, "<i8")
+    if not column.valid:
+        return numbers
+    missing = np.frombuffer(column.valid, np.uint8) == 0
+    if numbers.dtype.kind == "f":
+        numbers = np.where(missing, np.nan, numbers)
+    return np.ma.MaskedArray(numbers, missing)
 
 
 def from_info(message: pb.WindowInfo) -> WindowInfo:
     """Return a window's description."""
+    counts = message.counts
     return WindowInfo(
         name=message.spec.name,
         spec=spec_document(message.spec),
@@ -158,7 +212,7 @@ def from_info(message: pb.WindowInfo) -> WindowInfo:
         keys=message.keys,
         oldest=message.oldest if message.HasField("oldest") else None,
         newest=message.newest if message.HasField("newest") else None,
-        counts=Counts(message.counts.inserted, message.counts.late, message.counts.evicted),
+        counts=Counts(counts.inserted, counts.late, counts.evicted, counts.duplicates),
     )
 
 
@@ -214,6 +268,16 @@ def _fill_aggregate(message: pb.AggregateSpec, aggregate: Any, path: str) -> Non
                 _assign(message, key, value, f"{path}.{key}")
         else:
             message.parameters[str(key)].CopyFrom(to_value(value, f"{path}.{key}"))
+
+
+def _loaded(document: Any, path: str) -> Any:
+    if not isinstance(document, str):
+        return document
+    try:
+        return yaml.safe_load(document)
+    except yaml.YAMLError as error:
+        what = "the spec is" if path == "spec" else f"{path} are"
+        raise InvalidArgument(f"{what} not YAML: {error}", field=path) from None
 
 
 def _mapping(value: Any, path: str) -> Mapping[Any, Any]:

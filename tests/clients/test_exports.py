@@ -14,6 +14,7 @@ import sash_spark
 
 def test_the_client_exports():
     assert sash_client.__all__ == [
+        "ALL_KEYS",
         "AlreadyExists",
         "Answer",
         "Client",
@@ -25,6 +26,7 @@ def test_the_client_exports():
         "PermissionDenied",
         "ResourceExhausted",
         "SashClientError",
+        "Series",
         "Unauthenticated",
         "Unavailable",
         "Unsupported",
@@ -48,7 +50,10 @@ def test_spark_exports():
         ),
         (
             sash_client.Window,
-            ["bulk_evict", "bulk_insert", "describe", "insert", "name", "query", "range_query", "spec"],
+            [
+                *("add_aggregates", "bulk_evict", "bulk_insert", "describe", "insert", "keys", "name", "query"),
+                *("range_query", "series", "spec"),
+            ],
         ),
     ],
 )

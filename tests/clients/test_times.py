@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client import InvalidArgument
-from sash_client.times import to_lookback, to_tick, to_ticks
+from sash_client.times import to_duration, to_tick, to_ticks
 
 INSTANT = np.datetime64("2013-01-01T10:15", "m")
 AWARE = datetime(2013, 1, 1, 10, 15, tzinfo=UTC)
@@ -147,9 +147,9 @@ def test_no_times_are_no_ticks():
 
 
 def test_lookbacks():
-    assert to_lookback("5m") == "5m"
-    assert to_lookback(90) == to_lookback(np.int64(90)) == "90"
-    assert to_lookback(timedelta(minutes=5)) == "300000000us"
+    assert to_duration("5m", "lookbacks") == "5m"
+    assert to_duration(90, "lookbacks") == to_duration(np.int64(90), "lookbacks") == "90"
+    assert to_duration(timedelta(minutes=5), "lookbacks") == "300000000us"
     for wrong in (True, 1.5, None):
         with pytest.raises(InvalidArgument):
-            to_lookback(wrong)
+            to_duration(wrong, "lookbacks")

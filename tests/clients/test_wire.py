@@ -20,8 +20,10 @@ aggregates:
   p95:      {function: quantile, field: delay, q: 0.95}
   bins:     {function: histogram, field: delay, bounds: [0, 15.5, 60]}
   worst:    {function: arg_max, field: delay, returns: carrier}
-slide: {max_age: 6h, max_count: 1000000}
-order: {late: reject}
+slide: {max_age: 6h, max_count: 1000000, clock: wall, when: total.flights > 5}
+order: {late: reject, out_of_order: reject, equal_times: last}
+idle_expiry: 30d
+algorithm: daba
 """
 
 
@@ -38,8 +40,10 @@ def test_a_spec_comes_back_as_it_was():
             "bins": {"function": "histogram", "field": "delay", "bounds": [0, 15.5, 60]},
             "worst": {"function": "arg_max", "field": "delay", "returns": "carrier"},
         },
-        "slide": {"max_age": "6h", "max_count": 1_000_000},
-        "order": {"late": "reject"},
+        "slide": {"max_age": "6h", "max_count": 1_000_000, "clock": "wall", "when": "total.flights > 5"},
+        "order": {"late": "reject", "out_of_order": "reject", "equal_times": "last"},
+        "idle_expiry": "30d",
+        "algorithm": "daba",
     }
     assert spec_document(to_spec(document)) == document
 
@@ -69,7 +73,12 @@ def test_what_a_spec_does_not_say_is_not_sent():
         ({"name": "w", "slide": {"max_count": 2**63}}, "slide.max_count"),
         ({"name": "w", "slide": {"max_size": 1}}, "slide.max_size"),
         ({"name": "w", "slide": "6h"}, "slide"),
+        ({"name": "w", "slide": {"clock": 1}}, "slide.clock"),
+        ({"name": "w", "slide": {"when": True}}, "slide.when"),
         ({"name": "w", "order": {"late": True}}, "order.late"),
+        ({"name": "w", "order": {"equal_times": 1}}, "order.equal_times"),
+        ({"name": "w", "idle_expiry": 30}, "idle_expiry"),
+        ({"name": "w", "algorithm": ["daba"]}, "algorithm"),
     ],
 )
 def test_a_spec_that_no_message_can_carry_is_refused(spec, field):

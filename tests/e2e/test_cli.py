@@ -68,7 +68,7 @@ def test_create_list_query_delete(sash, service, demo):
         assert "demo" in sash("create", source, service=service, text=text).out
     header, line = sash("list", service=service).out.splitlines()
     assert header.split()[:3] == ["window", "entries", "keys"]
-    assert line.split() == ["demo", "3", "2", "3", "0", "0", "-", "100"]
+    assert line.split() == ["demo", "3", "2", "3", "0", "0", "0", "-", "100"]
     asked = ("query", "demo", "--key", "JFK", "--lookback", "10s", "-l", "1m")
     table = sash(*asked, service=service).out.splitlines()
     assert [line.split() for line in table] == [
@@ -84,6 +84,45 @@ def test_create_list_query_delete(sash, service, demo):
     assert "no window" in sash("delete", "demo", service=service, expect=1).err
 
 
+def test_several_keys(sash, service, demo):
+    table = sash("query", "demo", "--all-keys", "-l", "10s", service=service).out.splitlines()
+    assert [line.split() for line in table] == [
+        ["key", "lookback", "entries", "mean", "n"],
+        ["JFK", "10s", "1", "4", "1"],
+        ["LGA", "10s", "1", "9", "1"],
+    ]
+    several = sash("query", "demo", "-k", "LGA", "-k", "JFK", "--json", service=service).out.splitlines()
+    assert [json.loads(line)["key"] for line in several] == ["LGA", "JFK"]
+    for which in (("--all-keys",), ("-k", "JFK", "-k", "LGA")):
+        table = sash("query", "demo", *which, "--combine", service=service).out.splitlines()
+        assert [line.split() for line in table][1:] == [["all", "3", "4.66667", "3"]]
+    one = json.loads(sash("query", "demo", "-k", "LGA", "--combine", "--json", service=service).out)
+    assert (one["key"], one["entries"]) == (None, 1)
+
+
+def test_series(sash, service, demo):
+    asked = ("series", "demo", "--start", "0", "--end", "1970-01-01T00:02Z", "--step", "50s", "-k", "JFK")
+    table = sash(*asked, "--width", "51", service=service).out.splitlines()
+    assert [line.split() for line in table] == [
+        ["time", "entries", "mean", "n"],
+        ["1970-01-01T00:00:00Z", "2", "2.5", "2"],
+        ["1970-01-01T00:00:50Z", "1", "4", "1"],
+        ["1970-01-01T00:01:40Z", "0", "-", "0"],
+    ]
+    lines = sash(*asked, "--json", service=service).out.splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"time": 0, "entries": 1, "aggregates": {"mean": 1.0, "n": 1}},
+        {"time": 50, "entries": 1, "aggregates": {"mean": 4.0, "n": 1}},
+        {"time": 100, "entries": 0, "aggregates": {"mean": None, "n": 0}},
+    ]
+
+
+def test_keys(sash, service, demo):
+    assert sash("keys", "demo", service=service).out.split() == ["JFK", "LGA"]
+    assert sash("keys", "demo", "--prefix", "L", "--json", service=service).out == '"LGA"\n'
+    assert sash("keys", "demo", "--limit", "1", service=service).out.split() == ["JFK"]
+
+
 def test_refusals_are_one_line(sash, service, demo, tmp_path):
     bad = tmp_path / "bad.yaml"
     bad.write_text("name: bad name\naggregates: {n: {function: count}}\n")
@@ -93,6 +132,11 @@ def test_refusals_are_one_line(sash, service, demo, tmp_path):
         (("query", "nope"), "no window"),
         (("query", "demo"), "key"),
         (("query", "demo", "-k", "JFK", "-l", "soon"), "lookback"),
+        (("query", "demo", "-k", "JFK", "--all-keys"), "either"),
+        (("query", "demo", "--combine"), "combine"),
+        (("series", "demo", "-k", "JFK", "--start", "0", "--end", "now", "--step", "1s"), "'now' is no time"),
+        (("series", "demo", "-k", "JFK", "--start", "0", "--end", "5", "--step", "soon"), "step"),
+        (("keys", "nope"), "no window"),
     ):
         done = sash(*arguments, service=service, expect=1)
         assert done.out == ""

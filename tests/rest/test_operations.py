@@ -23,7 +23,7 @@ def test_a_window_is_created_once(http):
     document = first.json()
     assert document["spec"]["fields"] == {"value": "float64"}
     assert (document["entries"], document["keys"], document["oldest"], document["newest"]) == (0, 0, None, None)
-    assert document["counts"] == {"inserted": 0, "late": 0, "evicted": 0}
+    assert document["counts"] == {"inserted": 0, "late": 0, "evicted": 0, "duplicates": 0}
     other = http.post("/v1/windows", json={**spec, "keyed": True})
     assert other.status_code == 409
     assert http.get("/v1/windows/once").json() == document
@@ -36,7 +36,7 @@ def test_a_window_is_created_from_yaml(http, media_type):
     text = "name: from_yaml\naggregates: {n: {function: count}}\nslide: {max_age: 6h}\n"
     response = http.post("/v1/windows", content=text, headers={"content-type": media_type})
     assert response.status_code == 201
-    assert response.json()["spec"]["slide"] == {"max_age": "6h"}
+    assert response.json()["spec"]["slide"] == {"max_age": "6h", "clock": "event"}
     http.delete("/v1/windows/from_yaml")
 
 
@@ -54,9 +54,10 @@ def test_entries_go_in_and_answers_come_out(http, window):
         "inserted": 1,
         "late": 0,
         "evicted": 0,
+        "duplicates": 0,
     }
     bulk = http.post(f"{path}/bulk-insert", json={"time": [30, 20, 40], "value": [3, 2.5, "NaN"]})
-    assert bulk.json() == {"inserted": 3, "late": 0, "evicted": 0}
+    assert bulk.json() == {"inserted": 3, "late": 0, "evicted": 0, "duplicates": 0}
     # time   10  20  30  40
     #                 |---|    the last 11 seconds
     #             |---|        as of 30
@@ -86,7 +87,7 @@ def test_entries_go_in_and_answers_come_out(http, window):
     assert entries(query(http, window)[0]) == [3.0, "NaN"]
     shown = http.get(path).json()
     assert (shown["entries"], shown["oldest"], shown["newest"]) == (2, 30, 40)
-    assert shown["counts"] == {"inserted": 4, "late": 0, "evicted": 2}
+    assert shown["counts"] == {"inserted": 4, "late": 0, "evicted": 2, "duplicates": 0}
 
 
 def test_an_empty_window_answers_with_nothing(http, window):
@@ -155,7 +156,7 @@ def test_an_integer_larger_than_any_machine_word_is_a_json_integer(http):
 
 def test_an_empty_bulk_is_no_error(http, window):
     response = http.post(f"/v1/windows/{window}/bulk-insert", json={"time": [], "value": []})
-    assert response.json() == {"inserted": 0, "late": 0, "evicted": 0}
+    assert response.json() == {"inserted": 0, "late": 0, "evicted": 0, "duplicates": 0}
 
 
 def test_late_and_evicted_entries_are_answered_for(http):
@@ -167,8 +168,9 @@ def test_late_and_evicted_entries_are_answered_for(http):
         "inserted": 0,
         "late": 1,
         "evicted": 0,
+        "duplicates": 0,
     }
-    assert http.get(path).json()["counts"] == {"inserted": 3, "late": 1, "evicted": 2}
+    assert http.get(path).json()["counts"] == {"inserted": 3, "late": 1, "evicted": 2, "duplicates": 0}
     http.delete(path)
 
 
@@ -176,3 +178,25 @@ def test_a_body_without_content_type_is_json(http, window):
     request = http.build_request("POST", f"/v1/windows/{window}/insert", content=b'{"time": 1, "value": 2}')
     assert "content-type" not in request.headers
     assert http.send(request).json()["inserted"] == 1
+
+
+def test_a_body_that_calls_itself_a_form_is_json(http, window):
+    """`curl -d` says so of every body."""
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    path = "/v1/windows/by_hand"
+    spec = b'{"name": "by_hand", "aggregates": {"n": {"function": "count"}}}'
+    assert http.post("/v1/windows", content=spec, headers=form).status_code == 201
+    for route, body, answer in (
+        ("insert", b'{"time": 1, "value": 2}', {"inserted": 1, "late": 0, "evicted": 0, "duplicates": 0}),
+        (
+            "bulk-insert",
+            b'{"time": [2, 3], "value": [2, 3]}',
+            {"inserted": 2, "late": 0, "evicted": 0, "duplicates": 0},
+        ),
+        ("bulk-evict", b'{"time": 1}', {"evicted": 1}),
+    ):
+        assert http.post(f"{path}/{route}", content=body, headers=form).json() == answer
+    added = http.post(f"{path}/aggregates", content=b'{"total": {"function": "sum"}}', headers=form)
+    assert added.status_code == 200
+    assert query(http, "by_hand")[0]["aggregates"] == {"n": 2, "total": 5.0}
+    http.delete(path)

@@ -22,7 +22,17 @@ AGGREGATES = {
     "last": {"function": "last", "field": "b"},
     "worst": {"function": "arg_max", "field": "i", "returns": "s"},
 }
-SPEC = {"time_unit": "s", "keyed": True, "fields": FIELDS, "aggregates": AGGREGATES, "slide": {"max_age": 20}}
+# With an aggregate that depends on the order of entries, which several keys together do not have; and without one.
+SPECS = {
+    "ordered": {"aggregates": AGGREGATES, "slide": {"max_age": "20", "clock": "event"}},
+    "commutative": {
+        "aggregates": {name: AGGREGATES[name] for name in ("n", "mean", "total")},
+        "slide": {"max_count": 4, "clock": "event"},
+        "order": {"out_of_order": "allow", "late": "drop", "equal_times": "last"},
+        "idle_expiry": "30d",
+    },
+}
+ADDED = {"low": {"function": "min", "field": "i"}, "mean": {"function": "mean", "field": "f"}}
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +44,9 @@ def service():
 class OverRest:
     """The operations as plain values, over REST."""
 
-    def __init__(self, service):
+    def __init__(self, service, spec):
         self.http = service.http()
+        self.spec = {"time_unit": "s", "keyed": True, "fields": FIELDS, **spec}
 
     def call(self, method, path, **request):
         response = self.http.request(method, f"/v1/windows{path}", **request)
@@ -43,10 +54,11 @@ class OverRest:
         return document if response.is_success else ("refused", document["detail"], document.get("field"))
 
     def create(self, name):
-        return self.call("POST", "", json={"name": name, **SPEC})
+        return self.call("POST", "", json={"name": name, **self.spec})
 
-    def insert(self, name, time, key, fields):
-        return self.call("POST", f"/{name}/insert", json={"time": time, "key": key, "fields": fields})
+    def insert(self, name, time, key, fields, lookbacks):
+        question = {} if lookbacks is None else {"answer": True, "lookbacks": lookbacks}
+        return self.call("POST", f"/{name}/insert", json={"time": time, "key": key, "fields": fields, **question})
 
     def bulk_insert(self, name, times, keys, columns):
         return self.call("POST", f"/{name}/bulk-insert", json={"time": times, "key": keys, **columns})
@@ -54,12 +66,27 @@ class OverRest:
     def bulk_evict(self, name, time, key):
         return self.call("POST", f"/{name}/bulk-evict", json={"time": time} | ({} if key is None else {"key": key}))
 
-    def query(self, name, key, lookbacks):
-        found = self.call("GET", f"/{name}/query", params={"key": key, "lookback": lookbacks})
+    def query(self, name, keys, lookbacks, combine=False):
+        asked = {**which(keys), "lookback": lookbacks} | ({"combine": "true"} if combine else {})
+        found = self.call("GET", f"/{name}/query", params=asked)
         return found if isinstance(found, tuple) else found["answers"]
 
-    def range_query(self, name, key, start, end):
-        return self.call("GET", f"/{name}/range", params={"key": key, "start": start, "end": end})
+    def range_query(self, name, keys, start, end):
+        return self.call("GET", f"/{name}/range", params={**which(keys), "start": start, "end": end})
+
+    def series(self, name, keys, start, end, step, width):
+        asked = {**which(keys), "start": start, "end": end, "step": step} | ({} if width is None else {"width": width})
+        found = self.call("GET", f"/{name}/series", params=asked)
+        if isinstance(found, dict):
+            assert (found.pop("start"), found.pop("end"), found.pop("step")) == (start, end, int(step.rstrip("s")))
+        return found
+
+    def add_aggregates(self, name):
+        return self.call("POST", f"/{name}/aggregates", json=ADDED)
+
+    def keys(self, name, prefix, limit):
+        found = self.call("GET", f"/{name}/keys", params={"prefix": prefix, "limit": limit})
+        return found if isinstance(found, tuple) else found["keys"]
 
     def describe(self, name):
         return self.call("GET", f"/{name}")
@@ -68,8 +95,9 @@ class OverRest:
 class OverGrpc:
     """The same operations over gRPC, told in REST's values."""
 
-    def __init__(self, service):
+    def __init__(self, service, spec):
         self.stub = service.stub()
+        self.spec = spec
 
     def call(self, method, request, shown):
         try:
@@ -81,14 +109,20 @@ class OverGrpc:
             return "refused", decoded.message, decoded.field
 
     def create(self, name):
-        aggregates = {each: pb.AggregateSpec(**options) for each, options in AGGREGATES.items()}
-        spec = pb.WindowSpec(name=name, time_unit="s", keyed=True, fields=FIELDS, aggregates=aggregates)
-        spec.slide.max_age = "20"
+        groups = {"slide": pb.SlidePolicy, "order": pb.OrderPolicy}
+        given = {each: groups[each](**value) if each in groups else value for each, value in self.spec.items()}
+        given["aggregates"] = aggregates(self.spec["aggregates"])
+        spec = pb.WindowSpec(name=name, time_unit="s", keyed=True, fields=FIELDS, **given)
         return self.call("CreateWindow", pb.CreateWindowRequest(spec=spec), lambda response: window(response.window))
 
-    def insert(self, name, time, key, fields):
+    def insert(self, name, time, key, fields, lookbacks):
         values = {each: pb.Value(**{FIELDS[each]: number(value, each)}) for each, value in fields.items()}
-        return self.call("Insert", pb.InsertRequest(window=name, time=time, key=key, fields=values), written)
+        request = pb.InsertRequest(window=name, time=time, key=key, fields=values)
+        if lookbacks is None:
+            return self.call("Insert", request, written)
+        request.answer = True
+        request.lookbacks.extend(lookbacks)
+        return self.call("Insert", request, lambda response: written(response) | {"answers": answers(response)})
 
     def bulk_insert(self, name, times, keys, columns):
         encoded = {
@@ -106,15 +140,41 @@ class OverGrpc:
         request = pb.BulkEvictRequest(window=name, time=time, key=key)
         return self.call("BulkEvict", request, lambda response: {"evicted": response.evicted})
 
-    def query(self, name, key, lookbacks):
-        request = pb.QueryRequest(window=name, key=key, lookbacks=[str(each) for each in lookbacks])
-        return self.call("Query", request, lambda response: [answer(each) for each in response.answers])
+    def query(self, name, keys, lookbacks, combine=False):
+        if combine and isinstance(keys, str):
+            keys = [keys]
+        request = pb.QueryRequest(window=name, **which_message(keys), lookbacks=lookbacks, combine=combine)
+        return self.call("Query", request, answers)
 
-    def range_query(self, name, key, start, end):
-        return self.call("RangeQuery", pb.RangeQueryRequest(window=name, key=key, start=start, end=end), answer)
+    def range_query(self, name, keys, start, end):
+        request = pb.RangeQueryRequest(window=name, **which_message(keys), start=start, end=end)
+        return self.call("RangeQuery", request, answer)
+
+    def series(self, name, keys, start, end, step, width):
+        asked = {"start": start, "end": end, "step": step, "width": width or ""}
+        return self.call("Series", pb.SeriesRequest(window=name, **which_message(keys), **asked), series)
+
+    def add_aggregates(self, name):
+        return self.call("AddAggregates", pb.AddAggregatesRequest(window=name, aggregates=aggregates(ADDED)), window)
+
+    def keys(self, name, prefix, limit):
+        request = pb.ListKeysRequest(window=name, prefix=prefix, limit=limit)
+        return self.call("ListKeys", request, lambda response: list(response.keys))
 
     def describe(self, name):
         return self.call("GetWindow", pb.GetWindowRequest(name=name), window)
+
+
+def which(keys):
+    return {"all_keys": "true"} if keys is None else {"key": keys}
+
+
+def which_message(keys):
+    return {"all_keys": True} if keys is None else {"key": keys} if isinstance(keys, str) else {"keys": keys}
+
+
+def aggregates(documents):
+    return {name: pb.AggregateSpec(**options) for name, options in documents.items()}
 
 
 def number(value, name):
@@ -122,7 +182,7 @@ def number(value, name):
 
 
 def coded(strings):
-    dictionary = sorted(set(strings))
+    dictionary = list(dict.fromkeys(strings))
     return pb.Strings(dictionary=dictionary, codes=np.array([dictionary.index(s) for s in strings], "<u4").tobytes())
 
 
@@ -134,7 +194,10 @@ def plain(value):
         return [plain(item) for item in value.list.items]
     if kind == "integer":
         return int.from_bytes(value.integer, "little", signed=True)
-    found = getattr(value, kind)
+    return shown(getattr(value, kind))
+
+
+def shown(found):
     for name, special in SPECIALS.items():
         if isinstance(found, float) and repr(found) == repr(special):
             return name
@@ -156,8 +219,30 @@ def answer(message):
     }
 
 
+def answers(message):
+    return [answer(each) for each in message.answers]
+
+
+def series(message):
+    columns = {}
+    for name, column in message.aggregates.items():
+        if column.HasField("values"):
+            columns[name] = [plain(item) for item in column.values.items]
+            continue
+        numbers = np.frombuffer(column.float64 or column.int64, "<f8" if column.float64 else "<i8").tolist()
+        there = column.valid or bytes([1]) * len(numbers)
+        columns[name] = [shown(each) if valid else None for each, valid in zip(numbers, there, strict=True)]
+    return {
+        "key": optional(message, "key"),
+        "width": message.width,
+        "time": np.frombuffer(message.time, "<i8").tolist(),
+        "entries": np.frombuffer(message.entries, "<i8").tolist(),
+        "aggregates": columns,
+    }
+
+
 def written(message):
-    return {"inserted": message.inserted, "late": message.late, "evicted": message.evicted}
+    return {name: getattr(message, name) for name in ("inserted", "late", "evicted", "duplicates")}
 
 
 def window(message):
@@ -176,8 +261,13 @@ def window(message):
                 }
                 for name, each in spec.aggregates.items()
             },
-            "slide": {"max_age": spec.slide.max_age},
-            "order": {"late": spec.order.late},
+            "slide": (
+                ({"max_count": spec.slide.max_count} if spec.slide.HasField("max_count") else {})
+                | ({"max_age": spec.slide.max_age} if spec.slide.max_age else {})
+                | {"clock": spec.slide.clock}
+            ),
+            "order": {name: getattr(spec.order, name) for name in ("out_of_order", "late", "equal_times")},
+            **({"idle_expiry": spec.idle_expiry} if spec.idle_expiry else {}),
         },
         "entries": message.entries,
         "keys": message.keys,
@@ -199,14 +289,24 @@ row = st.tuples(
     st.booleans(),
 )
 bad_key = st.sampled_from(["", "k" * 600])
+one_or_more = st.one_of(keys, bad_key, st.none(), st.lists(st.one_of(keys, keys, bad_key), min_size=2, max_size=3))
+lookbacks = st.lists(st.sampled_from(["5s", "1m", "90", "soon"]), max_size=3)
 step = st.one_of(
-    st.tuples(st.just("insert"), row),
+    st.tuples(st.just("insert"), row, st.one_of(st.none(), lookbacks)),
     st.tuples(st.just("bulk"), st.lists(row, max_size=8)),
-    st.tuples(st.just("evict"), times, st.one_of(st.none(), keys, bad_key)),
+    st.tuples(st.just("bulk_evict"), times, st.one_of(st.none(), keys, bad_key)),
+    st.tuples(st.just("query"), one_or_more, lookbacks, st.booleans()),
+    st.tuples(st.just("range_query"), one_or_more, times, times),
     st.tuples(
-        st.just("query"), st.one_of(keys, bad_key), st.lists(st.sampled_from(["5s", "1m", "90", "soon"]), max_size=3)
+        st.just("series"),
+        one_or_more,
+        times,
+        times,
+        st.sampled_from(["1", "7s"]),
+        st.sampled_from([None, "3", "20s", "0"]),
     ),
-    st.tuples(st.just("range"), keys, times, times),
+    st.tuples(st.just("keys"), st.sampled_from(["", "a", "x"]), st.integers(0, 3)),
+    st.tuples(st.just("add_aggregates")),
 )
 
 
@@ -214,35 +314,35 @@ def play(edge, name, what, *arguments):
     match what:
         case "insert":
             time, key, *values = arguments[0]
-            return edge.insert(name, time, key, dict(zip(FIELDS, values, strict=True)))
+            return edge.insert(name, time, key, dict(zip(FIELDS, values, strict=True)), arguments[1])
         case "bulk":
             columns = [list(column) for column in zip(*arguments[0], strict=True)] or [[] for _ in range(6)]
             return edge.bulk_insert(name, columns[0], columns[1], dict(zip(FIELDS, columns[2:], strict=True)))
-        case "evict":
-            return edge.bulk_evict(name, *arguments)
-        case "query":
-            return edge.query(name, *arguments)
         case _:
-            return edge.range_query(name, *arguments)
+            return getattr(edge, what)(name, *arguments)
 
 
+def named_alike(document):
+    if isinstance(document, dict) and "spec" in document:
+        document["spec"]["name"] = "same"
+    return document
+
+
+@pytest.mark.parametrize("kind", SPECS)
 @given(history=st.lists(step, min_size=1, max_size=12))
-def test_both_edges_mean_the_same(service, history):
-    edges = OverRest(service), OverGrpc(service)
+def test_both_edges_mean_the_same(service, kind, history):
+    edges = OverRest(service, SPECS[kind]), OverGrpc(service, SPECS[kind])
     stub = edges[1].stub
     for name in ("rest", "grpc"):
         with contextlib.suppress(grpc.RpcError):
             stub.DeleteWindow(pb.DeleteWindowRequest(name=name))
-    made = [edge.create(name) for edge, name in zip(edges, ("rest", "grpc"), strict=True)]
-    for each in made:
-        each["spec"]["name"] = "same"
+    made = [named_alike(edge.create(name)) for edge, name in zip(edges, ("rest", "grpc"), strict=True)]
     assert made[0] == made[1]
     for what in history:
-        over_rest, over_grpc = play(edges[0], "rest", *what), play(edges[1], "grpc", *what)
+        over_rest = named_alike(play(edges[0], "rest", *what))
+        over_grpc = named_alike(play(edges[1], "grpc", *what))
         assert repr(over_rest).replace("'rest'", "'grpc'") == repr(sorted_as(over_grpc, over_rest)), what
-    shown = [edge.describe(name) for edge, name in zip(edges, ("rest", "grpc"), strict=True)]
-    for each in shown:
-        each["spec"]["name"] = "same"
+    shown = [named_alike(edge.describe(name)) for edge, name in zip(edges, ("rest", "grpc"), strict=True)]
     assert shown[0] == shown[1]
 
 

@@ -16,6 +16,10 @@ ROUTES = {
     ("post", "/v1/windows/{name}/bulk-evict"),
     ("get", "/v1/windows/{name}/query"),
     ("get", "/v1/windows/{name}/range"),
+    ("get", "/v1/windows/{name}/series"),
+    ("get", "/v1/windows/{name}/watch"),
+    ("get", "/v1/windows/{name}/keys"),
+    ("post", "/v1/windows/{name}/aggregates"),
     ("get", "/metrics"),
     ("get", "/healthz"),
     ("get", "/readyz"),
@@ -56,7 +60,8 @@ def test_the_document_is_valid_openapi(openapi):
         declared = {each["name"] for each in operation.get("parameters", []) if each["in"] == "path"}
         assert declared == set(re.findall(r"{(\w+)}", path))
         assert any(status.startswith("2") for status in operation["responses"])
-        assert "422" not in operation["responses"]
+        if "422" in operation["responses"]:  # FastAPI's own, of a validation that is not used here, has no place
+            assert path.rsplit("/")[-1] in ("query", "range", "series")
     for reference in references(openapi):
         assert reference.removeprefix("#/components/schemas/") in openapi["components"]["schemas"]
 
@@ -80,10 +85,21 @@ def test_the_examples_are_taken(http, openapi):
     entry = found["post", "/v1/windows/{name}/insert"]["requestBody"]["content"]["application/json"]["examples"]
     assert http.post(f"{plain}/insert", json=entry["one field"]["value"]).status_code == 200
     assert http.post(f"{keyed}/insert", json=entry["several fields, keyed"]["value"]).status_code == 200
+    answered = http.post(f"{plain}/insert", json=entry["with the answer after it"]["value"])
+    assert len(answered.json()["answers"]) == 2
+    http.post(f"{plain}/bulk-evict", json={"time": 18})
     columns = found["post", "/v1/windows/{name}/bulk-insert"]["requestBody"]["content"]["application/json"]
     assert http.post(f"{plain}/bulk-insert", json=columns["example"]).json()["inserted"] == 3
     eviction = found["post", "/v1/windows/{name}/bulk-evict"]["requestBody"]["content"]["application/json"]
-    assert http.post(f"{plain}/bulk-evict", json=eviction["example"]).json() == {"evicted": 2}
+    assert http.post(f"{plain}/bulk-evict", json=eviction["example"]).json() == {"evicted": 1}
+    aggregates = found["post", "/v1/windows/{name}/aggregates"]["requestBody"]["content"]["application/json"]["example"]
+    added = http.post(f"{keyed}/aggregates", json=aggregates).json()
+    assert set(aggregates) < set(added["spec"]["aggregates"])
+    for route in ("query", "range", "series", "keys"):
+        parameters = found["get", f"/v1/windows/{{name}}/{route}"]["parameters"]
+        asked = {each["name"]: each["example"] for each in parameters if each["in"] == "query" and "example" in each}
+        response = http.get(f"{keyed}/{route}", params=asked)
+        assert response.status_code == 200, response.text
     for path in (plain, keyed):
         http.delete(path)
 
@@ -97,7 +113,13 @@ def test_the_documentation_page_loads_nothing_from_elsewhere(http):
 
 
 @pytest.mark.parametrize(
-    ("path", "media_type"), [("/", "text/html"), ("/ui/page.css", "text/css"), ("/ui/page.js", "text/javascript")]
+    ("path", "media_type"),
+    [
+        ("/", "text/html"),
+        ("/ui/page.css", "text/css"),
+        ("/ui/page.js", "text/javascript"),
+        ("/ui/chart.js", "text/javascript"),
+    ],
 )
 def test_the_page(http, path, media_type):
     response = http.get(path)
@@ -135,7 +157,7 @@ def test_metrics_count_what_happened(http, window):
     assert grown("sash_operation_seconds_sum", operation="bulk_insert", window_class="plain") > 0
     assert grown("sash_operation_errors_total", operation="query", kind="InvalidArgument") == 1
     assert grown("sash_requests_rejected_total", edge="rest", code="400") == 1
-    for outcome, expected in (("inserted", 3), ("evicted", 1), ("late", 0)):
+    for outcome, expected in (("inserted", 3), ("evicted", 1), ("late", 0), ("duplicates", 0)):
         assert after["sash_entries_total", (("outcome", outcome), ("window", window))] == expected
     assert after["sash_window_entries", (("window", window),)] == 2
     assert after["sash_window_keys", (("window", window),)] == 1

@@ -47,8 +47,9 @@ def test_a_window_is_created_once_and_keeps_its_spec(stub):
         keyed=True,
         fields={"a": "float64", "b": "string"},
         aggregates={"worst": pb.AggregateSpec(function="arg_max", field="a", returns="b")},
-        slide=pb.SlidePolicy(max_count=5, max_age="6h"),
-        order=pb.OrderPolicy(late="reject"),
+        slide=pb.SlidePolicy(max_count=5, max_age="6h", clock="wall"),
+        order=pb.OrderPolicy(late="reject", out_of_order="reject", equal_times="first"),
+        idle_expiry="30d",
     )
     first, again = (stub.CreateWindow(pb.CreateWindowRequest(spec=spec)) for _ in range(2))
     assert (first.created, again.created) == (True, False)

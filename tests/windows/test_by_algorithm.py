@@ -11,9 +11,9 @@ from sash.aggregators import ALGORITHMS, Capability, LogMTA
 from sash.errors import FailedPrecondition, InvalidArgument, Unsupported
 from sash.forest import Forest, Layout
 from sash.monoids import ArgMax, Collect, Count, Max, Monoid, Sum
+from sash.windows.batch import Batch, Coded
 from sash.windows.by_algorithm import ByAlgorithm, check_algorithm, check_ranges
 from sash.windows.keys import Keys
-from sash.windows.batch import Batch, Coded
 from sash.windows.spec import WindowSpec
 from sash.windows.window import Window
 from tests.support.forest_model import histories

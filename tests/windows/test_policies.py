@@ -1,4 +1,4 @@
-"""Slide and order policies beyond count and age: predicates, wall time, equal times, order, idle keys, new aggregates."""
+"""Policies beyond count and age: predicates, wall time, equal times, order, idle keys; several keys, new aggregates."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,8 @@ def window(block=3, clock=None, **parts):
 
 def bulk(pairs, keys=None):
     times, values = zip(*pairs, strict=True) if pairs else ((), ())
-    return Batch(np.array(times, np.int64), {"value": np.array(values, np.int64)}, None if keys is None else Coded.of(keys))
+    coded = None if keys is None else Coded.of(keys)
+    return Batch(np.array(times, np.int64), {"value": np.array(values, np.int64)}, coded)
 
 
 def content(w, key=None):
@@ -153,6 +154,13 @@ def test_out_of_order_entries_refuse_the_whole_write():
     assert content(w, "a") == [1, 3, 4]
 
 
+def write(w, rows, single):
+    if single and rows:
+        ((key, time, item),) = rows
+        return w.insert(time, {"value": item}, key)
+    return w.bulk_insert(bulk([(time, item) for _, time, item in rows], [key for key, _, _ in rows]))
+
+
 @given(
     st.sampled_from(["first", "last", "reject"]),
     st.lists(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 15)), max_size=9), max_size=12),
@@ -173,19 +181,14 @@ def test_of_equal_times_one_stays(policy, bulks, block, single):
                 duplicates += 1
             if policy != "first" or time not in model[key]:
                 model[key][time] = item
-        try:
-            if single and rows:
-                ((key, time, item),) = rows
-                result = w.insert(time, {"value": item}, key)
-            else:
-                result = w.bulk_insert(bulk([(time, item) for _, time, item in rows], [key for key, _, _ in rows]))
-            assert not (policy == "reject" and duplicates)
-            assert (result.inserted, result.duplicates) == (len(rows) - duplicates, duplicates)
-        except FailedPrecondition as error:
-            assert policy == "reject"
-            assert duplicates
-            assert error.field == "time"
+        if policy == "reject" and duplicates:
+            with pytest.raises(FailedPrecondition) as caught:
+                write(w, rows, single)
+            assert caught.value.field == "time"
             model = before
+        else:
+            result = write(w, rows, single)
+            assert (result.inserted, result.duplicates) == (len(rows) - duplicates, duplicates)
         for key, kept in model.items():
             assert content(w, key) == [kept[time] for time in sorted(kept)]
         w.check_invariants()

@@ -22,18 +22,19 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sash.errors import InvalidArgument
 from sash.metrics import Metrics
 from sash.plane import Plane
-from sash.rest import arrow, columns, openapi
+from sash.rest import arrow, columns, openapi, watch
 from sash.rest.answers import answer_document, json_response, series_document, window_document, write_document
 from sash.rest.bodies import ARROW, JSON, YAML, media_type, parse_json, prefers, read_body
 from sash.rest.problems import of_error, of_status
 from sash.settings import Settings
+from sash.windows.answers import Answer
 from sash.windows.spec import WindowSpec, parse_duration
 from sash.windows.window import ALL_KEYS, AllKeys
 
@@ -82,6 +83,7 @@ def create_app(
         ("GET", "/v1/windows/{name}/query", "query"),
         ("GET", "/v1/windows/{name}/range", "range_query"),
         ("GET", "/v1/windows/{name}/series", "series"),
+        ("GET", "/v1/windows/{name}/watch", "watch"),
         ("GET", "/v1/windows/{name}/keys", "keys"),
         ("POST", "/v1/windows/{name}/aggregates", "add_aggregates"),
         ("GET", "/metrics", "metrics"),
@@ -209,6 +211,21 @@ class _Routes:
             return Response(arrow.stream_of(series), media_type=ARROW)
         ticks = parse_duration(step, self._plane.spec(_name(request)).time_unit, "step")
         return json_response(series_document(series, start, end, ticks))
+
+    async def watch(self, request: Request) -> Response:
+        given = _parameters(request, once=("key", "interval"), repeatable=("lookback",))
+        interval_ms = _ticks(given, "interval") if "interval" in given else watch.INTERVAL_MS
+        if not watch.INTERVAL_MS_MIN <= interval_ms <= watch.INTERVAL_MS_MAX:
+            limit = f"{watch.INTERVAL_MS_MIN} to {watch.INTERVAL_MS_MAX} ms"
+            raise InvalidArgument(f"interval {interval_ms} is out of range", field="interval", limit=limit)
+        name, key = _name(request), given["key"][0] if "key" in given else None
+
+        def ask() -> list[Answer]:
+            return self._plane.query(name, key, given.get("lookback", []))
+
+        ask()  # what is wrong with the question is refused before the stream begins
+        stream = watch.events(ask, interval_ms, self._ready)
+        return StreamingResponse(stream, headers={"cache-control": "no-store"}, media_type=watch.MEDIA_TYPE)
 
     async def keys(self, request: Request) -> Response:
         given = _parameters(request, once=("prefix", "limit"), repeatable=())

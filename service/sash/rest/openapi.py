@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 
 from sash.rest.bodies import ARROW, JSON, YAML
 from sash.rest.problems import MEDIA_TYPE
+from sash.rest.watch import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN
 from sash.windows.spec import WindowSpec
 
 __all__ = ["describe", "document"]
@@ -418,6 +419,35 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
             },
             _KEY,
             _ALL_KEYS,
+        ],
+    ),
+    "watch": _operation(
+        "reads",
+        "The current answers as server-sent events: at once, and again whenever they have changed",
+        {
+            200: {
+                "description": "Events whose data is the document that a query answers; `problem`, where it ends.",
+                "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            }
+        },
+        {**_INVALID, **_UNKNOWN},
+        parameters=[
+            _NAME,
+            {"name": "key", "in": "query", "schema": {"type": "string"}, "description": "Where the window is keyed."},
+            {
+                "name": "lookback",
+                "in": "query",
+                "description": "As in a query.",
+                "schema": {"type": "array", "items": {"type": "string"}},
+                "style": "form",
+                "explode": True,
+            },
+            {
+                "name": "interval",
+                "in": "query",
+                "description": "Milliseconds between two looks.",
+                "schema": {**_INT64, "default": INTERVAL_MS, "minimum": INTERVAL_MS_MIN, "maximum": INTERVAL_MS_MAX},
+            },
         ],
     ),
     "keys": _operation(

@@ -1,6 +1,6 @@
-"""The page at ``/``: the windows, and the current answers of one of them.
+"""The page at ``/``: the windows, the current answers of one of them, and a chart of one of its aggregates.
 
-Three hand-written files, nothing to build, nothing from elsewhere: the Content-Security-Policy lets the page
+Four hand-written files, nothing to build, nothing from elsewhere: the Content-Security-Policy lets the page
 load and ask this service only. The page writes what it is told as text, never as markup.
 """
 
@@ -18,6 +18,7 @@ _FILES = {
     "/": ("page.html", "text/html"),
     "/ui/page.css": ("page.css", "text/css"),
     "/ui/page.js": ("page.js", "text/javascript"),
+    "/ui/chart.js": ("chart.js", "text/javascript"),
 }
 _HEADERS = {
     "content-security-policy": "default-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'",

@@ -1,32 +1,48 @@
-// The page: asks the REST edge what the windows hold and what the chosen one answers, again and again.
+// The page: asks the REST edge what the windows hold and what the chosen one answers, again and again. `chart.js`
+// draws.
 //
 // Everything that comes from the service is written with textContent, never as markup. What is chosen stands in
 // the address after '#', so that a view can be reloaded and sent to somebody.
+
+import { drawChart } from "./chart.js";
 
 const byId = (id) => document.getElementById(id);
 const counts = new Intl.NumberFormat("en");
 const values = new Intl.NumberFormat("en", { maximumSignificantDigits: 8 });
 const MILLISECONDS = { ns: 1e-6, us: 1e-3, ms: 1, s: 1000 };
+const DURATIONS = { ...MILLISECONDS, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
+const POINTS = 240;
+const POINTS_MAX = 5000;
+const KEYS_OFFERED = 50;
 
 // What the service refuses, in its words.
 class Problem extends Error {}
 
-const chosen = { window: null, key: "", lookbacks: "5m 1h 1d" };
+const ASKED = ["key", "lookbacks", "aggregate", "last", "width", "step"];
+const DEFAULTS = { key: "", lookbacks: "5m 1h 1d", aggregate: "", last: "1h", width: "", step: "" };
+const chosen = { window: null, ...DEFAULTS };
 let windows = [];
 let timer = null;
+let offering = null;
+let offeredFor = null;
 // Answers that come after what was asked has changed are thrown away.
 let asked = 0;
 
 readAddress();
-for (const id of ["key", "lookbacks"]) {
+for (const id of ASKED) {
   byId(id).addEventListener("input", () => {
     chosen[id] = byId(id).value;
     writeAddress();
     refresh();
   });
 }
+byId("key").addEventListener("input", () => {
+  clearTimeout(offering);
+  offering = setTimeout(offerKeys, 200);
+});
 byId("every").addEventListener("change", refresh);
-byId("question").addEventListener("submit", (event) => event.preventDefault());
+window.addEventListener("resize", refresh);
+for (const id of ["question", "chart-question"]) byId(id).addEventListener("submit", (event) => event.preventDefault());
 window.addEventListener("hashchange", () => {
   readAddress();
   refresh();
@@ -41,7 +57,7 @@ async function refresh() {
     if (turn !== asked) return;
     windows = listed.windows;
     showWindows();
-    await refreshAnswers(turn);
+    await Promise.all([refreshAnswers(turn), refreshChart(turn)]);
     if (turn === asked) showStatus(`${counts.format(windows.length)} window${windows.length === 1 ? "" : "s"}`);
   } catch (error) {
     if (turn === asked) showStatus(`no answer from the service: ${error.message}`, true);
@@ -83,6 +99,107 @@ async function refreshAnswers(turn) {
   }
 }
 
+async function refreshChart(turn) {
+  const found = windows.find((each) => each.spec.name === chosen.window);
+  byId("chart-section").hidden = found === undefined;
+  if (found === undefined) return;
+  showAggregates(Object.keys(found.spec.aggregates));
+  if (found.spec.keyed && offeredFor !== chosen.window) offerKeys();
+  if (found.spec.keyed && chosen.key === "") return showNoChart("Say which key, above.");
+  if (found.newest === null) return showNoChart("Nothing has been written yet.");
+  try {
+    const question = chartQuestion(found);
+    const series = await ask(`/v1/windows/${encodeURIComponent(chosen.window)}/series?${question}`);
+    if (turn === asked) showChart(found, series);
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    if (turn === asked) showNoChart(error.message, true);
+  }
+}
+
+// What to ask for, so that the last bucket ends with the newest entry (or now, where that is the window's clock) and
+// no bucket is cut short.
+function chartQuestion(found) {
+  const unit = found.spec.time_unit;
+  const last = ticks(chosen.last || "1h", unit, "Last");
+  const step = chosen.step === "" ? Math.max(1, Math.ceil(last / POINTS)) : ticks(chosen.step, unit, "Step");
+  const width = chosen.width === "" ? step : ticks(chosen.width, unit, "Each point over");
+  const points = Math.ceil(last / step);
+  if (points > POINTS_MAX) {
+    throw new Problem(`That is ${counts.format(points)} points; choose a longer step. (limit: ${counts.format(POINTS_MAX)})`);
+  }
+  const now = found.spec.slide.clock === "wall" ? Math.floor(Date.now() / MILLISECONDS[unit]) : found.newest;
+  const newest = now + 1 - width;
+  const question = { start: newest - (points - 1) * step, end: newest + 1, step, width };
+  if (found.spec.keyed) question.key = chosen.key;
+  // Ticks of nanoseconds are beyond what a number holds exactly; a chart is not hurt by the last digits.
+  for (const name of ["start", "end", "step", "width"]) question[name] = BigInt(question[name]).toString();
+  return new URLSearchParams(question);
+}
+
+function ticks(text, unit, name) {
+  const plain = text.trim();
+  if (/^\d+$/.test(plain) && Number(plain) > 0) return Number(plain);
+  const parts = [...plain.matchAll(/(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d|w)/g)];
+  if (unit === "none" || parts.length === 0 || parts.map((part) => part[0]).join("") !== plain) {
+    throw new Problem(`${name}: write ${unit === "none" ? "a number of ticks (1000)" : "a duration (90s, 1h30m) or ticks"}.`);
+  }
+  const millis = parts.reduce((sum, [, number, suffix]) => sum + Number(number) * DURATIONS[suffix], 0);
+  return Math.max(1, Math.round(millis / MILLISECONDS[unit]));
+}
+
+function showChart(found, series) {
+  const unit = found.spec.time_unit;
+  const given = series.aggregates[chosen.aggregate] ?? [];
+  const ys = given.map((value) => (typeof value === "number" ? value : null));
+  if (ys.every((y) => y === null)) {
+    const isEmpty = series.entries.every((count) => count === 0);
+    return showNoChart(isEmpty ? "There are no entries in this time." : "These answers are no numbers; choose another aggregate.");
+  }
+  const xs = series.time.map((time) => time + series.width);
+  const read = (i) => {
+    const entries = `${counts.format(series.entries[i])} ${series.entries[i] === 1 ? "entry" : "entries"}`;
+    return `${instant(series.time[i], unit)} to ${instant(xs[i], unit)}: ${shown(given[i])} (${entries})`;
+  };
+  byId("chart-problem").hidden = true;
+  byId("chart").removeAttribute("hidden"); // an SVG element has no `hidden` of its own
+  byId("reading").hidden = false;
+  byId("chart").setAttribute("aria-label", `${chosen.aggregate} of ${chosen.window} ${chosen.key}; the newest: ${read(xs.length - 1)}`);
+  drawChart(byId("chart"), {
+    ...{ xs, ys, millisPerX: MILLISECONDS[unit] ?? null },
+    showValue: (value) => values.format(value),
+    onPoint: (i) => (byId("reading").textContent = read(i ?? xs.length - 1)),
+  });
+}
+
+function showNoChart(text, bad = false) {
+  byId("chart").setAttribute("hidden", "");
+  byId("reading").hidden = true;
+  byId("chart-problem").hidden = false;
+  byId("chart-problem").textContent = text;
+  byId("chart-problem").classList.toggle("bad", bad);
+}
+
+function showAggregates(names) {
+  const select = byId("aggregate");
+  if (!names.includes(chosen.aggregate)) chosen.aggregate = names[0];
+  if ([...select.options].map((each) => each.value).join("\n") !== names.join("\n")) {
+    select.replaceChildren(...names.map((name) => new Option(name, name)));
+  }
+  select.value = chosen.aggregate;
+}
+
+async function offerKeys() {
+  const name = (offeredFor = chosen.window);
+  const question = new URLSearchParams({ prefix: chosen.key, limit: KEYS_OFFERED });
+  try {
+    const { keys } = await ask(`/v1/windows/${encodeURIComponent(name)}/keys?${question}`);
+    if (name === chosen.window) byId("keys").replaceChildren(...keys.map((key) => new Option(key, key)));
+  } catch {
+    // Keys are offered, not needed; what is wrong shows where answers are.
+  }
+}
+
 async function ask(path) {
   const response = await fetch(path, { headers: { accept: "application/json" } });
   const body = await response.json();
@@ -112,13 +229,16 @@ function showWindows() {
     choose.addEventListener("click", () => {
       chosen.window = each.spec.name;
       // Logical time has no minutes.
-      if (each.spec.time_unit === "none") byId("lookbacks").value = chosen.lookbacks = "";
+      const logical = each.spec.time_unit === "none";
+      const { key, lookbacks } = chosen;
+      Object.assign(chosen, DEFAULTS, { key }, logical ? { lookbacks: "", last: "1000" } : { lookbacks: lookbacks || DEFAULTS.lookbacks });
       writeAddress();
+      readAddress();
       refresh();
     });
     row.append(cell(choose));
-    const { inserted, late, evicted } = each.counts;
-    for (const count of [each.entries, each.keys, inserted, late, evicted]) row.append(numberCell(counts.format(count)));
+    const { inserted, late, evicted, duplicates } = each.counts;
+    for (const count of [each.entries, each.keys, inserted, late, evicted, duplicates]) row.append(numberCell(counts.format(count)));
     row.append(cell(instant(each.newest, each.spec.time_unit)));
     return row;
   });
@@ -195,16 +315,12 @@ function replaceKeepingFocus(body, rows) {
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
   chosen.window = given.get("window");
-  chosen.key = given.get("key") ?? "";
-  chosen.lookbacks = given.get("lookbacks") ?? "5m 1h 1d";
-  byId("key").value = chosen.key;
-  byId("lookbacks").value = chosen.lookbacks;
+  for (const name of ASKED) byId(name).value = chosen[name] = given.get(name) ?? DEFAULTS[name];
 }
 
 function writeAddress() {
   const given = new URLSearchParams();
   if (chosen.window !== null) given.set("window", chosen.window);
-  if (chosen.key !== "") given.set("key", chosen.key);
-  given.set("lookbacks", chosen.lookbacks);
+  for (const name of ASKED) if (chosen[name] !== DEFAULTS[name]) given.set(name, chosen[name]);
   history.replaceState(null, "", `#${given}`);
 }

@@ -1,0 +1,13 @@
+"""Every benchmark runs at smoke size, so that it never rots; what it measures here means nothing."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("module", ["bench.engine", "bench.edges", "bench.keys"])
+def test_a_benchmark_runs(module):
+    done = subprocess.run([sys.executable, "-m", module, "--smoke"], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "digest" in done.stdout

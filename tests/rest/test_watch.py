@@ -1,0 +1,86 @@
+"""Server-sent events: changed answers only, until the window is gone or the service is."""
+
+import json
+
+import pytest
+
+from tests.rest.conftest import made
+from tests.rest.test_problems import refuse
+from tests.support.servers import WAIT_S, running_service
+
+PATH = "/v1/windows/watched"
+
+
+@pytest.fixture
+def watched(http):
+    aggregates = {"n": {"function": "count"}, "total": {"function": "sum"}}
+    for _ in made(http, name="watched", time_unit="s", keyed=True, aggregates=aggregates):
+        http.post(f"{PATH}/insert", json={"time": 1, "key": "a", "value": 1})
+        yield PATH
+
+
+def events(response):
+    """The events of a stream as (kind, document); comments are none."""
+    kind, data = "message", None
+    for line in response.iter_lines():
+        name, _, value = line.partition(": ")
+        if name == "event":
+            kind = value
+        elif name == "data":
+            data = json.loads(value)
+        elif not line and data is not None:
+            yield kind, data
+            kind, data = "message", None
+
+
+def test_changes_and_nothing_else(http, watched):
+    question = {"key": "a", "lookback": ["10s", "1m"], "interval": 50}
+    with http.stream("GET", f"{watched}/watch", params=question) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["cache-control"] == "no-store"
+        stream = events(response)
+        kind, first = next(stream)
+        asked = {"key": "a", "lookback": ["10s", "1m"]}
+        assert (kind, first) == ("message", http.get(f"{watched}/query", params=asked).json())
+        # Another key's entries change nothing here, so the next event is this key's next answer.
+        http.post(f"{watched}/insert", json={"time": 2, "key": "b", "value": 5})
+        http.post(f"{watched}/insert", json={"time": 20, "key": "a", "value": 2})
+        _, second = next(stream)
+        assert [each["aggregates"] for each in second["answers"]] == [{"n": 1, "total": 2.0}, {"n": 2, "total": 3.0}]
+        http.delete(watched)
+        assert next(stream) == ("problem", {"detail": "there is no window 'watched'", "field": "window"})
+        assert next(stream, None) is None
+
+
+@pytest.mark.parametrize(
+    ("question", "field"),
+    [
+        ("", "key"),
+        ("?key=", "key"),
+        ("?key=a&key=b", "key"),
+        ("?key=a&lookback=soon", "lookback"),
+        ("?key=a&interval=49", "interval"),
+        ("?key=a&interval=0", "interval"),
+        ("?key=a&interval=3600001", "interval"),
+        ("?key=a&interval=fast", "interval"),
+        ("?key=a&as_of=3", "as_of"),
+    ],
+)
+def test_a_wrong_question_is_refused_before_the_stream(http, watched, question, field):
+    refuse(http, "GET", f"{watched}/watch{question}", 400, field)
+
+
+def test_an_unknown_window(http):
+    refuse(http, "GET", "/v1/windows/unknown/watch", 404, "window")
+
+
+def test_a_watcher_does_not_hold_the_service_up():
+    with running_service(shutdown_grace_s=WAIT_S * 2) as service:
+        http = service.http()
+        for name in made(http, name="w"):
+            with http.stream("GET", f"/v1/windows/{name}/watch?interval=3600000") as response:
+                stream = events(response)
+                assert next(stream)[1]["answers"][0]["entries"] == 0
+                service.stop()  # asserts that it ends within WAIT_S, which is less than the grace
+                assert next(stream, None) is None
+                break
