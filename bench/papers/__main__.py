@@ -1,0 +1,75 @@
+"""Run the experiments: ``python -m bench.papers [--smoke | --full] [--results DIR] [NAME ...]``.
+
+Run it as ``taskset -c 1 python -m bench.papers`` so that it keeps to one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.papers import amta, bulk_fiba, daba, fiba, ra
+from bench.papers.common import Size, Study
+
+__all__ = ["PAPERS", "main", "run"]
+
+PAPERS: dict[str, Callable[[Study], None]] = {
+    "ra": ra.run,
+    "daba": daba.run,
+    "fiba": fiba.run,
+    "bulk_fiba": bulk_fiba.run,
+    "amta": amta.run,
+}
+RESULTS = Path(__file__).parent / "results"
+
+
+def run(name: str, size: Size, folder: Path) -> Study:
+    """Run one paper's experiments and write its files.
+
+    Raises:
+        AnswersDiffer: two algorithms answered differently.
+    """
+    study = Study(name, size, folder)
+    gc.collect()
+    gc.freeze()  # what is there now is no concern of the collections between runs
+    try:
+        for _ in range(study.passes):
+            PAPERS[name](study)
+    finally:
+        gc.unfreeze()
+    study.log(f"wrote {study.write().name}")
+    return study
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the papers that are named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m bench.papers", description="The papers' experiments, run again.")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument(
+        "--smoke", dest="size", action="store_const", const="smoke", help="seconds; figures mean nothing"
+    )
+    sizes.add_argument(
+        "--full", dest="size", action="store_const", const="full", help="hours; windows as in the papers"
+    )
+    parser.add_argument("--results", type=Path, help="where to write; beside this file by default, if not --smoke")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PAPERS)}; all by default")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in PAPERS]
+    if unknown:
+        parser.error(f"there is no {unknown[0]!r}; there are {', '.join(PAPERS)}")
+    chosen: Size = options.size or "laptop"
+    defaults = {"smoke": Path(tempfile.gettempdir()) / "papers-smoke", "laptop": RESULTS, "full": RESULTS / "full"}
+    folder: Path = options.results or defaults[chosen]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in options.names or PAPERS:
+        run(name, chosen, folder)
+    print(f"results are in {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,411 @@
+"""AMTA: constant time, bulk evictions that cost next to nothing, and little memory beside a key-value store.
+
+    throughput   evict one, insert one, query, at window size n
+    latency      the same, slide by slide
+    bulk-evict   latency and combines of evicting m entries at once, and the query after it
+    policies     six aggregates under two slide policies, over an entry per second
+    memory       partials and bytes in memory against window size, wholly in memory and with a key-value store
+    dimensions   1 to 50 aggregates at once: tuple by tuple, and in the columnar engine
+
+The store is a SQLite file, so that what is in it is not in memory.
+
+Source: Villalba, Berral, Carrera, "Constant-time sliding window framework with reduced memory footprint and efficient
+bulk evictions", TPDS 2019.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sqlite3
+import statistics
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.papers.common import (
+    RARITY,
+    Panel,
+    Study,
+    fill,
+    latency_profiles,
+    of_size,
+    powers,
+    processor_seconds,
+    quiet,
+    quietly,
+    slide,
+    throughput,
+    values,
+)
+from sash.aggregators import ALGORITHMS, AMTA, Capability, LogMTA, create
+from sash.aggregators.counting import Counting
+from sash.aggregators.level_queues import Chunk, Key
+from sash.forest import Forest, Layout
+from sash.monoids import Count, Max, Mean, MinCount, Monoid, Partial, StdDev, Sum
+
+__all__ = ["Product", "SqliteStore", "run"]
+
+SUM = Sum("int64")
+
+
+def run(study: Study) -> None:
+    """Run all experiments of the paper."""
+    constant_size(study)
+    bulk_evict(study)
+    policies(study)
+    memory(study)
+    dimensions(study)
+
+
+class Product(Monoid):
+    """Several aggregates of an entry at once.
+
+    Args:
+        monoids: what to keep; the i-th one reads item i of the value, a tuple.
+    """
+
+    function = "product"
+    answer = tuple
+
+    def __init__(self, monoids: Sequence[Monoid]) -> None:
+        self.monoids = tuple(monoids)
+        self.identity = tuple(monoid.identity for monoid in self.monoids)
+        self.exact = all(monoid.exact for monoid in self.monoids)
+        self._lifts = tuple(monoid.lift for monoid in self.monoids)
+        self._combines = tuple(monoid.combine for monoid in self.monoids)
+
+    def lift(self, value: Any) -> Partial:
+        return tuple([lift(item) for lift, item in zip(self._lifts, value, strict=True)])
+
+    def combine(self, older: Partial, newer: Partial) -> Partial:
+        return tuple([combine(a, b) for combine, a, b in zip(self._combines, older, newer, strict=True)])
+
+    def lower(self, partial: Partial) -> Any:
+        return tuple([monoid.lower(part) for monoid, part in zip(self.monoids, partial, strict=True)])
+
+
+class SqliteStore:
+    """The middle of the level queues in a file: a row per chunk, its nodes as JSON.
+
+    Args:
+        path: the file; it must not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._rows = sqlite3.connect(path, isolation_level=None)
+        self._rows.execute("PRAGMA synchronous = OFF")  # what is measured here is memory, not durability
+        self._rows.execute("PRAGMA journal_mode = OFF")
+        self._rows.execute("CREATE TABLE chunks (level INT, number INT, nodes TEXT, PRIMARY KEY (level, number))")
+
+    def __len__(self) -> int:
+        (count,) = self._rows.execute("SELECT count(*) FROM chunks").fetchone()
+        return int(count)
+
+    def get_many(self, keys: Sequence[Key]) -> list[Chunk]:
+        """Read chunks."""
+        found = []
+        for key in keys:
+            (text,) = self._rows.execute("SELECT nodes FROM chunks WHERE level = ? AND number = ?", key).fetchone()
+            found.append(tuple(None if node is None else (node[0], node[1]) for node in json.loads(text)))
+        return found
+
+    def put_many(self, chunks: Mapping[Key, Chunk]) -> None:
+        """Write chunks."""
+        rows = [(*key, json.dumps(chunk)) for key, chunk in chunks.items()]
+        self._rows.executemany("INSERT INTO chunks VALUES (?, ?, ?)", rows)
+
+    def delete_range(self, level: int, first: int, last: int) -> None:
+        """Delete chunks."""
+        sql = "DELETE FROM chunks WHERE level = ? AND number >= ? AND number < ?"
+        self._rows.execute(sql, (level, first, last))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._rows.close()
+
+
+# -------------------------------------------------------------------- constant size
+
+
+def constant_size(study: Study) -> None:
+    """Throughput against window size, and latency at one."""
+    names = ("two_stacks_lite", "daba_lite", "reactive", "log_mta", "amta", "kvs_amta")
+    most = of_size(study.size, smoke=16, laptop=2**15, full=2**22)
+    slides = of_size(study.size, smoke=32, laptop=2**12, full=2**17)
+    experiment = study.experiment("throughput", "window size n [entries]")
+    for name in names:
+        for n in powers(4, 4, most):
+            count = slides if name in ("reactive", "log_mta") else max(slides, n)
+            rate, answers = throughput(name, SUM, n, count)
+            experiment.add(name, n, {"slides per second": rate}, answers)
+    experiment.plot(
+        Panel("slides per second", "kvs_amta: its store is a dict here"),
+        title="AMTA, TPDS 2019: constant-size windows: evict one, insert one, query (sum)",
+    )
+    n = of_size(study.size, smoke=32, laptop=2**12, full=2**20)
+    repeats = of_size(study.size, smoke=1, laptop=2, full=3)
+    experiment = study.experiment("latency", "share of slides that are as slow, or slower")
+    latency_profiles(experiment, names, SUM, n, repeats)
+    experiment.plot(
+        Panel("latency of a slide [µs]", "time", ticks=RARITY),
+        Panel("combines of a slide", "combines", ticks=RARITY),
+        title=f"AMTA, TPDS 2019: latency of evict, insert, query (sum, n = {n:,}, {4 * n:,} slides)",
+        note=f"Time: per slide the least of {repeats} runs of the same history; the best of {study.passes} such.",
+    )
+
+
+# -------------------------------------------------------------------- bulk evictions
+
+
+def bulk_evict(study: Study) -> None:
+    """Latency and combines of evicting m of n entries at once, with the query after it."""
+    n = of_size(study.size, smoke=64, laptop=2**14, full=2**22)
+    target = of_size(study.size, smoke=64, laptop=2**13, full=2**22)
+    experiment = study.experiment("bulk-evict", f"entries evicted m, n = {n:,}")
+    for name in ("two_stacks_lite", "daba_lite", "reactive", "bulk_fiba", "log_mta", "amta", "kvs_amta"):
+        for m in powers(4, 1, n // 2):
+            rounds = max(4, min(32, target // m))
+            with quiet():
+                seconds, combines, answers = _evictions(name, n, m, rounds)
+            figures = {
+                "evict m, query [µs], median": 1e6 * statistics.median(seconds),
+                "combines to evict m, query; worst": float(max(combines)),
+            }
+            experiment.add(name, m, figures, answers)
+    experiment.plot(
+        Panel("evict m, query [µs], median", "time"),
+        Panel("combines to evict m, query; worst", "combines"),
+        title=f"AMTA, TPDS 2019: bulk eviction from a window of n = {n:,} (sum)",
+        note="two_stacks_lite, daba_lite and reactive evict one by one; bulk_fiba has arity 4",
+    )
+
+
+def _evictions(name: str, n: int, m: int, rounds: int) -> tuple[list[float], list[int], list[Any]]:
+    """Evict m and query, refill; return the seconds and combines of each eviction, and the answers."""
+    counting = Counting(SUM)
+    window = create(name, counting)
+    entries = values(n + m * rounds)
+    fill(window, entries[:n])
+    seconds, combines, answers = [], [], []
+    in_bulk = Capability.BULK_EVICT in window.capabilities
+    for i in range(1, rounds + 1):
+        counting.reset()
+        began = time.perf_counter()
+        if in_bulk:
+            window.bulk_evict(m * i - 1)
+        else:
+            for _ in range(m):
+                window.evict()
+        answers.append(window.query())
+        seconds.append(time.perf_counter() - began)
+        combines.append(counting.reset())
+        at = n + m * (i - 1)
+        fill(window, entries[at : at + m], at)
+    return seconds, combines, answers
+
+
+# -------------------------------------------------------------------- slide policies
+
+MONOIDS: dict[str, Monoid] = {
+    "count": Count("int64"),
+    "sum": SUM,
+    "mean": Mean("int64"),
+    "max": Max("int64"),
+    "min\ncount": MinCount("int64"),
+    "std\ndev": StdDev("int64"),
+}
+
+
+def policies(study: Study) -> None:
+    """Six aggregates over an entry per second: of the last hour, and of the newest entries with a given total."""
+    seconds = of_size(study.size, smoke=600, laptop=8_000, full=7 * 24 * 3600)
+    hour = of_size(study.size, smoke=60, laptop=3600, full=3600)
+    load = _load(seconds)
+    budget = int(np.median(load)) * hour
+    experiment = study.experiment("policies", "aggregate")
+    for x, (label, monoid) in enumerate(MONOIDS.items()):
+        for policy, limit in (("last hour", hour), ("enough load", budget)):
+            for name in ("log_mta", "amta", "forest"):
+                replay = _in_forest if name == "forest" else _in_tree
+                rate, answers = quietly(partial(replay, name, monoid, load, policy, limit))
+                case = (label, policy)
+                experiment.add(name, x, {f"entries per second, {policy}": rate}, answers, case=case)
+    ticks = {float(x): label for x, label in enumerate(MONOIDS)}
+    experiment.plot(
+        Panel("entries per second, last hour", "slide policy: the last hour", y="linear", ticks=ticks, joined=False),
+        Panel(
+            "entries per second, enough load",
+            "slide policy: enough load",
+            y="linear",
+            ticks=ticks,
+            joined=False,
+        ),
+        title=f"AMTA, TPDS 2019: an entry per second ({seconds:,} s): slide, insert, query",
+    )
+
+
+def _load(seconds: int) -> list[int]:
+    """A load per second that goes up and down over an hour, with a burst every thousand seconds or so."""
+    rng = np.random.default_rng(3)
+    base = 200 + 150 * np.sin(np.arange(seconds) * (2 * np.pi / 3600)) + rng.normal(0, 20, seconds)
+    bursts = np.where(rng.random(seconds) < 0.001, rng.integers(50_000, 400_000, seconds), 0)
+    return np.maximum(1, base.astype(np.int64) + bursts).tolist()  # type: ignore[no-any-return]
+
+
+def _in_tree(name: str, monoid: Monoid, load: list[int], policy: str, limit: int) -> tuple[float, list[Any]]:
+    """Replay the stream in a tree; the policy's total is a second aggregate of it."""
+    window = create(name, Product((monoid, SUM)))
+    assert isinstance(window, LogMTA)
+    answers = []
+    began = processor_seconds()
+    for second, value in enumerate(load):
+        window.insert(second, (value, value))
+        if policy == "last hour":
+            window.bulk_evict(second - limit)
+        else:
+            window.evict_while(lambda total, old: total[1] - old[1] >= limit)
+        answers.append(window.query()[0])
+    return len(load) / (processor_seconds() - began), answers
+
+
+def _in_forest(name: str, monoid: Monoid, load: list[int], policy: str, limit: int) -> tuple[float, list[Any]]:
+    """Replay the stream in the columnar engine, entry by entry."""
+    layout = Layout({"load": "int64"}, {"answer": (monoid, ["load"]), "total": (SUM, ["load"])})
+    slot = layout.answers[1]
+    window, answers = Forest(layout), []
+    began = processor_seconds()
+    for second, value in enumerate(load):
+        window.insert(second, (value,))
+        if policy == "last hour":
+            window.bulk_evict(second - limit)
+        else:
+            spare = window.totals()[slot] - limit
+            window.evict_while(lambda entries, old: old[slot] <= spare)  # noqa: B023 (called at once)
+        answers.append(window.query()[0])
+    return len(load) / (processor_seconds() - began), answers
+
+
+# -------------------------------------------------------------------- memory
+
+
+def memory(study: Study) -> None:
+    """What is in memory after a window of n entries has slid by n / 2."""
+    most = of_size(study.size, smoke=64, laptop=2**14, full=2**20)
+    experiment = study.experiment("memory", "window size n [entries]")
+    with tempfile.TemporaryDirectory() as folder:
+        for n in powers(4, 16, most):
+            for name in ("two_stacks_lite", "daba_lite", "reactive", "bulk_fiba", "amta", "kvs_amta"):
+                store = SqliteStore(Path(folder) / f"{n}.db") if name == "kvs_amta" else None
+                figures, answers = _footprint(name, n, {} if store is None else {"store": store})
+                if store is not None:
+                    figures["chunks in the store"] = float(len(store))
+                    store.close()
+                experiment.add(name, n, figures, answers)
+    experiment.plot(
+        Panel("Python objects [bytes]", "memory"),
+        Panel("partials in memory", "partials: AMTA in memory, and with a store", y="log10"),
+        title="AMTA, TPDS 2019: memory against window size (sum)",
+        note="kvs_amta: chunks of 16 nodes, in a SQLite file",
+    )
+
+
+def _footprint(name: str, n: int, parameters: dict[str, Any]) -> tuple[dict[str, float], list[Any]]:
+    """Return the bytes allocated for a window (its values are there before), its local partials, and its answers."""
+    entries = values(n + n // 2)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    window = create(name, SUM, **parameters)
+    fill(window, entries[:n])
+    answers = slide(window, entries[n:], n)[-8:]
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    figures = {"Python objects [bytes]": float(after - before)}
+    if isinstance(window, AMTA):
+        figures["partials in memory"] = float(window.local)
+    return figures, answers
+
+
+# -------------------------------------------------------------------- many aggregates at once
+
+
+def dimensions(study: Study) -> None:
+    """Throughput of 1 to 50 aggregates of as many fields, answered after every 1,024 entries."""
+    n = of_size(study.size, smoke=1024, laptop=2**13, full=2**17)
+    count = of_size(study.size, smoke=1024, laptop=2**13, full=2**16)
+    experiment = study.experiment("dimensions", "aggregates at once, each of its own field")
+    for k in of_size(study.size, smoke=(1, 5), laptop=(1, 2, 5, 10, 20, 50), full=(1, 2, 5, 10, 20, 30, 40, 50)):
+        table = np.random.default_rng(5).integers(1, 1001, (n + count, k))
+        monoids = [(Sum, Max, Mean)[i % 3]("int64") for i in range(k)]
+        runs: dict[str, Callable[..., tuple[float, list[Any]]]] = {
+            "amta": _tuples,
+            "forest (one by one)": _columns_singly,
+            "forest (batches of 1,024)": _columns_in_batches,
+        }
+        for series, once in runs.items():
+            rate, answers = quietly(partial(once, table, monoids, n))
+            figures = {"entries per second": rate, "aggregated values per second": rate * k}
+            experiment.add(series, k, figures, answers)
+    experiment.plot(
+        Panel("entries per second", "entries", x="log10"),
+        Panel("aggregated values per second", "entries × aggregates", x="log10"),
+        title=f"AMTA, TPDS 2019: many aggregates at once (n = {n:,}; sums, maxima, means in turn)",
+    )
+
+
+BATCH = 1024
+
+
+def _tuples(table: Any, monoids: list[Monoid], n: int) -> tuple[float, list[Any]]:
+    """AMTA over the product of all aggregates, entry by entry."""
+    rows = [tuple(row) for row in table.tolist()]
+    window, answers = ALGORITHMS["amta"](Product(monoids)), []
+    assert isinstance(window, AMTA)
+    fill(window, rows[:n])
+    began = processor_seconds()
+    for now in range(n, len(rows)):
+        window.evict()
+        window.insert(now, rows[now])
+        if (now + 1) % BATCH == 0:
+            answers.append(list(window.query()))
+    return (len(rows) - n) / (processor_seconds() - began), answers
+
+
+def _forest(table: Any, monoids: list[Monoid], n: int) -> Forest:
+    names = [f"f{i}" for i in range(len(monoids))]
+    aggregates = {name: (monoid, [name]) for name, monoid in zip(names, monoids, strict=True)}
+    forest = Forest(Layout(dict.fromkeys(names, "int64"), aggregates))
+    forest.bulk_insert(np.arange(n), list(table[:n].T.copy()))
+    return forest
+
+
+def _columns_singly(table: Any, monoids: list[Monoid], n: int) -> tuple[float, list[Any]]:
+    """The columnar engine, entry by entry."""
+    window, answers = _forest(table, monoids, n), []
+    rows = [tuple(row) for row in table.tolist()]
+    began = processor_seconds()
+    for now in range(n, len(rows)):
+        window.evict()
+        window.insert(now, rows[now])
+        if (now + 1) % BATCH == 0:
+            answers.append(window.query())
+    return (len(rows) - n) / (processor_seconds() - began), answers
+
+
+def _columns_in_batches(table: Any, monoids: list[Monoid], n: int) -> tuple[float, list[Any]]:
+    """The columnar engine, batch by batch."""
+    window, answers = _forest(table, monoids, n), []
+    batches = [(np.arange(at, at + BATCH), list(table[at : at + BATCH].T.copy())) for at in range(n, len(table), BATCH)]
+    began = processor_seconds()
+    for moments, columns in batches:
+        window.evict(BATCH)
+        window.bulk_insert(moments, columns)
+        answers.append(window.query())
+    return (len(table) - n) / (processor_seconds() - began), answers

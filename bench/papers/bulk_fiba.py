@@ -1,0 +1,281 @@
+"""Bulk FiBA: whole batches that leave and come, in order and out of order, and on real flights.
+
+    arrivals     entry i has time i and arrives at i + U(0, d): every batch of m arrivals is spread over the
+                 newest d entries, and the m oldest that leave for it have all arrived
+
+    bulk-evict    latency of evicting m at once, in order, against m
+    bulk-insert   throughput of rounds (evict m, insert m, query) in order, against m
+    distance      the same out of order, against d
+    flights       departures of a year, reported when they landed, in batches of ten minutes to a week
+
+`forest` is the columnar engine: its entries come and go as arrays, which the others take as pairs of Python numbers.
+
+Source: Tangwongsan, Hirzel, Schneider, "Out-of-order sliding-window aggregation with efficient bulk evictions and
+insertions", VLDB 2023.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bench.papers.common import Panel, Study, of_size, powers, processor_seconds, quiet, quietly
+from sash.aggregators import Bulk, Capability, create
+from sash.forest import Forest, Layout
+from sash.monoids import Sum
+from sash_spark.flights import load_flights
+
+__all__ = ["run"]
+
+Longs = npt.NDArray[np.int64]
+Batch = tuple[Longs, Longs]
+"""Times and values of entries, in the order of their arrival."""
+
+
+class Contender(ABC):
+    """A window that takes batches, one way or another."""
+
+    @abstractmethod
+    def insert(self, batch: Any) -> None:
+        """Insert what `prepare` made."""
+
+    @abstractmethod
+    def evict(self, time: int) -> None:
+        """Evict everything up to a time."""
+
+    @abstractmethod
+    def query(self) -> int:
+        """Return the sum."""
+
+    @staticmethod
+    def prepare(batch: Batch) -> Any:
+        """Bring a batch into the form that the window takes; not timed."""
+        return list(zip(batch[0].tolist(), batch[1].tolist(), strict=True))
+
+
+class Tuples(Contender):
+    """One of the field's algorithms; in bulk as far as it can and `bulk` says, else one by one."""
+
+    def __init__(self, name: str, *, bulk: bool = True, **parameters: Any) -> None:
+        self._window = create(name, Sum("int64"), **parameters)
+        self._bulk_evict = bulk and Capability.BULK_EVICT in self._window.capabilities
+        self._bulk_insert = bulk and isinstance(self._window, Bulk)
+
+    def insert(self, batch: list[tuple[int, int]]) -> None:
+        if self._bulk_insert:
+            self._window.bulk_insert(batch)
+            return
+        insert = self._window.insert
+        for moment, value in batch:
+            insert(moment, value)
+
+    def evict(self, time: int) -> None:
+        window = self._window
+        if self._bulk_evict:
+            window.bulk_evict(time)
+            return
+        while (oldest := window.oldest) is not None and oldest <= time:
+            window.evict()
+
+    def query(self) -> int:
+        return int(self._window.query())
+
+
+class Columns(Contender):
+    """The columnar engine."""
+
+    def __init__(self) -> None:
+        self._forest = Forest(Layout({"value": "int64"}, {"sum": (Sum("int64"), ["value"])}))
+
+    @staticmethod
+    def prepare(batch: Batch) -> Any:
+        if len(batch[0]) == 1:
+            return batch[0].item(), (batch[1].item(),)
+        return batch[0].copy(), (batch[1].copy(),)  # the forest keeps what it is given
+
+    def insert(self, batch: Any) -> None:
+        moments, columns = batch
+        if isinstance(moments, int):
+            self._forest.insert(moments, columns)
+        else:
+            self._forest.bulk_insert(moments, columns)
+
+    def evict(self, time: int) -> None:
+        self._forest.bulk_evict(time)
+        while self._forest.sweep():
+            pass  # memory is given back within the measurement, as the others do
+
+    def query(self) -> int:
+        (answer,) = self._forest.query()
+        return int(answer)
+
+
+IN_ORDER: dict[str, Callable[[], Contender]] = {
+    "two_stacks_lite": lambda: Tuples("two_stacks_lite"),
+    "daba_lite": lambda: Tuples("daba_lite"),
+    "amta": lambda: Tuples("amta"),
+}
+ANY_ORDER: dict[str, Callable[[], Contender]] = {
+    "fiba (one by one)": lambda: Tuples("fiba"),
+    "bulk_fiba (arity 2)": lambda: Tuples("bulk_fiba", min_arity=2),
+    "bulk_fiba (arity 4)": lambda: Tuples("bulk_fiba", min_arity=4),
+    "bulk_fiba (arity 8)": lambda: Tuples("bulk_fiba", min_arity=8),
+    "forest": Columns,
+}
+
+
+def run(study: Study) -> None:
+    """Run all experiments of the paper."""
+    batches_in_order(study)
+    distance(study)
+    flights(study)
+
+
+# -------------------------------------------------------------------- made-up streams
+
+
+def batches_in_order(study: Study) -> None:
+    """Bulk evictions and insertions of m entries in order."""
+    n = of_size(study.size, smoke=256, laptop=2**14, full=2**22)
+    target = of_size(study.size, smoke=256, laptop=2**13, full=2**21)
+    evict = study.experiment("bulk-evict", f"entries evicted m, n = {n:,}")
+    insert = study.experiment("bulk-insert", f"batch m [entries], n = {n:,}")
+    for series, make in {**IN_ORDER, **ANY_ORDER}.items():
+        for m in powers(4, 1, n):
+            rounds = max(5, min(2048, target // m))
+            figures, answers = _rounds(make, n, m, 0, rounds)
+            evict.add(series, m, {"latency of evicting m [µs]": 1e6 * figures["evict"]}, answers)
+            insert.add(series, m, {"entries per second": m / figures["round"]}, answers)
+    evict.plot(
+        Panel("latency of evicting m [µs]", "median of the rounds"),
+        title=f"Bulk FiBA, VLDB 2023: evict the m oldest at once (sum, n = {n:,})",
+    )
+    insert.plot(
+        Panel("entries per second", "in order, d = 0"),
+        title=f"Bulk FiBA, VLDB 2023: evict m, insert m, query (sum, n = {n:,})",
+    )
+
+
+def distance(study: Study) -> None:
+    """Rounds of m entries that are spread over the newest d."""
+    n = of_size(study.size, smoke=256, laptop=2**14, full=2**22)
+    target = of_size(study.size, smoke=256, laptop=2**13, full=2**21)
+    experiment = study.experiment("distance", f"out-of-order distance d [entries], n = {n:,}")
+    for m in of_size(study.size, smoke=(1, 64), laptop=(1, 64, 1024), full=(1, 64, 1024, 65536)):
+        for series, make in ANY_ORDER.items():
+            if m == 1 and series in ("bulk_fiba (arity 2)", "bulk_fiba (arity 8)"):
+                continue
+            for d in sorted({*powers(4, 1, n // 2), n // 2}):
+                rounds = max(5, min(1024, target // m))
+                figures, answers = _rounds(make, n, m, d, rounds)
+                measure = f"entries per second, m = {m:,}"
+                experiment.add(series, d, {measure: m / figures["round"]}, answers, case=(m, d))
+    experiment.plot(
+        *(
+            Panel(f"entries per second, m = {m:,}", f"batches of {m:,}")
+            for m in of_size(study.size, smoke=(1, 64), laptop=(1, 64, 1024), full=(1, 64, 1024))
+        ),
+        title=f"Bulk FiBA, VLDB 2023: evict m, insert m spread over the newest d, query (sum, n = {n:,})",
+    )
+
+
+def arrivals(count: int, d: int) -> Batch:
+    """Entries of the times 0 to count - 1, each delayed by up to d places."""
+    rng = np.random.default_rng(11)
+    times = np.arange(count, dtype=np.int64)
+    if d:
+        times = times[np.argsort(times + rng.integers(0, d + 1, count), kind="stable")]
+    return times, rng.integers(1, 1001, count)
+
+
+def _rounds(make: Callable[[], Contender], n: int, m: int, d: int, rounds: int) -> tuple[dict[str, float], list[int]]:
+    """Fill a window with n entries, and slide it by m.
+
+    Returns:
+        the median seconds of an eviction, the mean of processor seconds of a round (what is amortised shows in a
+        mean only), and the answers.
+    """
+    window = make()
+    times, entries = arrivals(n + d + m * rounds, d)
+    for at in range(0, n, 1024):
+        window.insert(window.prepare((times[at : min(at + 1024, n)], entries[at : min(at + 1024, n)])))
+    batches = [window.prepare((times[at : at + m], entries[at : at + m])) for at in range(n, n + m * rounds, m)]
+    evictions, answers, clock = [], [], time.perf_counter
+    with quiet():
+        before = processor_seconds()
+        for i, batch in enumerate(batches, 1):
+            began = clock()
+            window.evict(m * i - 1)
+            evicted = clock()
+            window.insert(batch)
+            answers.append(window.query())
+            evictions.append(evicted - began)
+        seconds = processor_seconds() - before
+    return {"evict": statistics.median(evictions), "round": seconds / rounds}, answers
+
+
+# -------------------------------------------------------------------- real flights
+
+DAY = 24 * 60
+
+
+def flights(study: Study) -> None:
+    """A year's departures in the order of landing: sums of delays over the last thirty days, batch by batch."""
+    departed, landed, delay = feed()
+    count = of_size(study.size, smoke=1500, laptop=40_000, full=len(departed))
+    departed, landed, delay = departed[:count], landed[:count], delay[:count]
+    behind = _distances(departed)
+    experiment = study.experiment("flights", "batch [minutes of landings]")
+    for minutes in (10, 60, 6 * 60, DAY, 7 * DAY):
+        for series, make in ANY_ORDER.items():
+            rate, answers = quietly(partial(_replay, make, departed, landed, delay, minutes))
+            figures = {"flights per second": rate, "mean distance of a flight [entries]": float(behind.mean())}
+            experiment.add(series, minutes, figures, answers)
+    experiment.plot(
+        Panel("flights per second", f"{count:,} flights, window of 30 days", x="log10"),
+        title="Bulk FiBA, VLDB 2023: flights by departure, reported at landing (sum of delays)",
+    )
+
+
+def feed() -> tuple[Longs, Longs, Longs]:
+    """Return departure and landing (minutes since 1970) and departure delay (minutes), in order of landing."""
+    table = load_flights().dropna(subset=["dep_delay", "air_time"])
+    hours = pd.to_datetime(table["time_hour"], utc=True).to_numpy("datetime64[m]").astype(np.int64)
+    delay = table["dep_delay"].to_numpy().astype(np.int64)
+    departed = hours + table["minute"].to_numpy().astype(np.int64) + delay
+    landed = departed + table["air_time"].to_numpy().astype(np.int64)
+    order = np.argsort(landed, kind="stable")
+    return departed[order], landed[order], delay[order]
+
+
+def _distances(times: Longs) -> Longs:
+    """For each arrival how many before it are newer, of the last 4,096 (more than a day's)."""
+    return np.array([np.count_nonzero(times[max(0, i - 4096) : i] > times[i]) for i in range(0, len(times), 37)])
+
+
+def _replay(
+    make: Callable[[], Contender], departed: Longs, landed: Longs, delay: Longs, minutes: int
+) -> tuple[float, list[int]]:
+    """Feed all flights, a batch per so many minutes of landings; return flights per second and the answers."""
+    window = make()
+    cuts: Sequence[int] = np.flatnonzero(np.diff(landed // minutes)).tolist()
+    bounds = [0, *(cut + 1 for cut in cuts), len(landed)]
+    batches = [
+        (window.prepare((departed[a:b], delay[a:b])), int(landed[b - 1]) - 30 * DAY) for a, b in pairwise(bounds)
+    ]
+    answers = []
+    began = processor_seconds()
+    for batch, expired in batches:
+        window.evict(expired)
+        window.insert(batch)
+        answers.append(window.query())
+    return len(departed) / (processor_seconds() - began), answers

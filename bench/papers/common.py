@@ -1,0 +1,520 @@
+"""What the experiments share: sizes, timing, answers that have to agree, a CSV and plots per paper.
+
+    Study("daba", LAPTOP, folder)                  one paper
+    └ Experiment "throughput"                      one question: x is what varies
+      └ add(series, x, figures, answers)           one measurement; the answers are compared at once
+    -> folder/daba.csv, folder/daba-throughput.png
+
+Rates are over processor time, which leaves out the turns of other programs; latencies are of the wall clock. All
+experiments of a paper are run several times over, and the best of each figure is kept: the same history costs the
+same each time, so what differs is the machine's doing, and that only ever makes it slower. For the same reason a
+latency distribution is of the least time of each step. The garbage collector is off. Combines are counted by a monoid
+and do not depend on the machine.
+
+Every measurement brings the answers that it got. Within an experiment all series with the same `case` (by
+default the same x) must give the same ones, as far as the shorter of them goes; else `AnswersDiffer` is raised.
+
+Does not show: anything but shapes and ratios. Python's cost per operation is ten to a hundred times that of C++, and
+much of it is not the algorithm's.
+"""
+
+from __future__ import annotations
+
+import csv
+import gc
+import hashlib
+import io
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, partial
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from sash.aggregators import ALGORITHMS, InOrder, Timed
+from sash.aggregators.base import Aggregator
+from sash.aggregators.counting import Counting
+from sash.monoids import Monoid
+from sash.monoids.laws import close
+
+__all__ = [
+    "QUANTILES",
+    "RARITY",
+    "SIZES",
+    "AnswersDiffer",
+    "Experiment",
+    "Panel",
+    "Size",
+    "Study",
+    "combines_per_slide",
+    "fill",
+    "latencies",
+    "latency_profiles",
+    "least_of",
+    "of_size",
+    "powers",
+    "processor_seconds",
+    "quantiles",
+    "quiet",
+    "quietly",
+    "slide",
+    "throughput",
+    "values",
+]
+
+Size = Literal["smoke", "laptop", "full"]
+SIZES: tuple[Size, ...] = ("smoke", "laptop", "full")
+TOLERANCE = 1e-9
+"""Floats of two algorithms may differ by the grouping of their sums."""
+SHOWN = 1000
+"""The digest in the CSV is over this many answers, which every series has or is short of for a stated reason."""
+
+T = TypeVar("T")
+
+
+def of_size(size: Size, *, smoke: T, laptop: T, full: T) -> T:
+    """Pick a parameter."""
+    return {"smoke": smoke, "laptop": laptop, "full": full}[size]
+
+
+def powers(base: int, first: int, last: int) -> list[int]:
+    """base^i for first <= base^i <= last."""
+    return [base**i for i in range(64) if first <= base**i <= last]
+
+
+def values(count: int, *, seed: int = 7) -> list[int]:
+    """Make values from 1 to 1000, the same in every run."""
+    return np.random.default_rng(seed).integers(1, 1001, count).tolist()  # type: ignore[no-any-return]
+
+
+# -------------------------------------------------------------------- figures
+
+
+class AnswersDiffer(AssertionError):
+    """Two algorithms answered the same question differently: one of them is wrong."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the CSV."""
+
+    experiment: str
+    series: str
+    parameter: str
+    x: float
+    measure: str
+    value: float
+    answers: int
+    digest: str
+
+
+class Study:
+    """One paper's experiments.
+
+    Args:
+        paper: names the files.
+        size: how much is measured.
+        folder: where CSV and plots go.
+
+    `passes` is how many times all its experiments are to be run.
+    """
+
+    def __init__(self, paper: str, size: Size, folder: Path) -> None:
+        self.paper = paper
+        self.size = size
+        self.folder = folder
+        self._rows: dict[tuple[str, str, float, str], Row] = {}
+        self.passes = of_size(size, smoke=1, laptop=2, full=3)
+        self._began = time.perf_counter()
+
+    @property
+    def rows(self) -> list[Row]:
+        """All figures, in the order in which they were first taken."""
+        return list(self._rows.values())
+
+    def keep(self, row: Row) -> None:
+        """Take down a figure; of rates the highest is kept, of latencies the least, of others the last."""
+        key = (row.experiment, row.series, row.x, row.measure)
+        known = self._rows.get(key)
+        if known is not None and "per second" in row.measure:
+            row = max(row, known, key=attrgetter("value"))
+        elif known is not None and "µs" in row.measure:
+            row = min(row, known, key=attrgetter("value"))
+        self._rows[key] = row
+
+    def experiment(self, name: str, parameter: str) -> Experiment:
+        """Begin an experiment; `parameter` says what x is, with its unit."""
+        return Experiment(self, name, parameter)
+
+    def log(self, text: str) -> None:
+        """Say how far it has come."""
+        print(f"{time.perf_counter() - self._began:7.1f} s  {self.paper:10} {text}", flush=True)
+
+    def write(self) -> Path:
+        """Write all figures; return the file."""
+        path = self.folder / f"{self.paper}.csv"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(Row.__dataclass_fields__)
+            for row in self.rows:
+                cells = vars(row) | {"x": f"{row.x:.10g}", "value": f"{row.value:.5g}"}
+                writer.writerow(cells.values())
+        return path
+
+
+class Experiment:
+    """One question, put to several series."""
+
+    def __init__(self, study: Study, name: str, parameter: str) -> None:
+        self.study = study
+        self.name = name
+        self.parameter = parameter
+        self._answers: dict[Any, tuple[str, Sequence[Any]]] = {}
+
+    def add(
+        self, series: str, x: float, figures: Mapping[str, float], answers: Sequence[Any], *, case: Any = None
+    ) -> None:
+        """Take down a measurement.
+
+        Args:
+            series: whose it is.
+            x: where.
+            figures: measure, with its unit -> value.
+            answers: what was answered on the way, at least one.
+            case: what the answers depend on; x where None.
+
+        Raises:
+            AnswersDiffer: another series of the same case answered differently.
+        """
+        self._compare(series, x if case is None else case, answers)
+        digest = hashlib.sha256(repr([_rounded(answer) for answer in answers[:SHOWN]]).encode()).hexdigest()[:8]
+        for measure, value in figures.items():
+            self.study.keep(Row(self.name, series, self.parameter, x, measure, value, len(answers), digest))
+        shown = ", ".join(f"{value:.4g} {measure}" for measure, value in list(figures.items())[:2])
+        self.study.log(f"{self.name:24} {series:28} {x:<10g} {shown}")
+
+    def _compare(self, series: str, case: Any, answers: Sequence[Any]) -> None:
+        if not answers:
+            raise AnswersDiffer(f"{self.name}, {series}: no answers")
+        other, known = self._answers.setdefault(case, (series, answers))
+        for i, (expected, found) in enumerate(zip(known, answers, strict=False)):
+            if expected != found and not close(expected, found, TOLERANCE):
+                raise AnswersDiffer(
+                    f"{self.study.paper}, {self.name} at {case}: answer {i} is {found!r} by {series}, "
+                    f"but {expected!r} by {other}"
+                )
+        if len(answers) > len(known):
+            self._answers[case] = series, answers
+
+    def lines(self, measure: str) -> dict[str, tuple[list[float], list[float]]]:
+        """Series -> xs and values of one measure."""
+        found: dict[str, tuple[list[float], list[float]]] = {}
+        for row in self.study.rows:
+            if (row.experiment, row.measure) == (self.name, measure):
+                xs, ys = found.setdefault(row.series, ([], []))
+                xs.append(row.x)
+                ys.append(row.value)
+        return found
+
+    def plot(self, *panels: Panel, title: str, note: str = "", name: str = "") -> Path:
+        """Draw panels side by side; return the file."""
+        path = self.study.folder / f"{self.study.paper}-{name or self.name}.png"
+        draw(path, [(panel, self.lines(panel.measure)) for panel in panels], self.parameter, title, note)
+        return path
+
+
+def _rounded(answer: Any) -> Any:
+    """An answer as the digest sees it: floats to seven digits, so that the grouping of sums does not show."""
+    if isinstance(answer, float):
+        return f"{answer:.7g}"
+    return [_rounded(part) for part in answer] if isinstance(answer, (list, tuple)) else answer
+
+
+# -------------------------------------------------------------------- timing
+
+processor_seconds = time.process_time
+"""The clock of all rates."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the garbage collector out: it clears up before, and does nothing inside."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def quietly(run: Callable[[], T]) -> T:
+    """Run in quiet."""
+    with quiet():
+        return run()
+
+
+def least_of(repeats: int, run: Callable[[], tuple[list[int], T]]) -> tuple[list[int], T]:
+    """Run the same history several times; return the least time of each step, and what the last run returned."""
+    least: list[int] = []
+    for _ in range(repeats):
+        with quiet():
+            steps, result = run()
+        least = [min(pair) for pair in zip(least, steps, strict=True)] if least else steps
+    return least, result
+
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999, "max": 1.0}
+
+
+RARITY = {1.0: "half", 2.0: "1 in 10", 3.0: "1 in 100", 4.0: "1 in\n1,000", 5.0: "1 in\n10,000", 6.0: "worst"}
+"""Where each of the quantiles is on an x axis, and which share of the operations is as slow or slower."""
+
+
+def quantiles(steps: Sequence[float], *, scale: float = 1.0) -> dict[str, float]:
+    """p50 to max of some steps, each one that occurred (no interpolation), times `scale`."""
+    ordered = sorted(steps)
+    last = len(ordered) - 1
+    return {name: scale * ordered[min(last, math.ceil(q * len(ordered)) - 1)] for name, q in QUANTILES.items()}
+
+
+# -------------------------------------------------------------------- sliding by one
+
+
+def fill(window: Aggregator, entries: Sequence[Any], start: int = 0) -> None:
+    """Insert entries at the times start, start + 1, …"""
+    if isinstance(window, Timed):
+        for moment, value in enumerate(entries, start):
+            window.insert(moment, value)
+    else:
+        assert isinstance(window, InOrder)
+        for value in entries:
+            window.insert(value)
+
+
+def slide(window: Aggregator, entries: Sequence[Any], start: int) -> list[Any]:
+    """Per entry: evict the oldest, insert it, query; return the answers."""
+    query, answers = window.query, list[Any]()
+    answer = answers.append
+    if isinstance(window, Timed):
+        insert_at, evict_at = window.insert, window.evict
+        for moment, value in enumerate(entries, start):
+            evict_at()
+            insert_at(moment, value)
+            answer(query())
+    else:
+        assert isinstance(window, InOrder)
+        insert, evict = window.insert, window.evict
+        for value in entries:
+            evict()
+            insert(value)
+            answer(query())
+    return answers
+
+
+def throughput(name: str, monoid: Monoid, n: int, slides: int, **parameters: Any) -> tuple[float, list[Any]]:
+    """Slide a window of n entries one by one; return slides per second, and the answers."""
+    window = ALGORITHMS[name](monoid, **parameters)
+    entries = values(n + slides)
+    fill(window, entries[:n])
+    newcomers = entries[n:]
+    with quiet():
+        began = processor_seconds()
+        answers = slide(window, newcomers, n)
+        return slides / (processor_seconds() - began), answers
+
+
+def latencies(make: Callable[[Monoid], Aggregator], monoid: Monoid, n: int, slides: int) -> tuple[list[int], list[Any]]:
+    """Slide a new window of n entries; return the nanoseconds of each slide (evict, insert, query), and the answers."""
+    window = make(monoid)
+    entries = values(n + slides)
+    fill(window, entries[:n])
+    steps, answers, clock = [], [], time.perf_counter_ns
+    for at in range(n, n + slides):
+        piece = entries[at : at + 1]
+        began = clock()
+        answer = slide(window, piece, at)
+        steps.append(clock() - began)
+        answers += answer
+    return steps, answers
+
+
+@cache  # a second pass counts the same
+def combines_per_slide(make: Callable[[Monoid], Aggregator], monoid: Monoid, n: int, slides: int) -> list[int]:
+    """Slide a new window of n entries; return the combines of each slide."""
+    counting = Counting(monoid)
+    window = make(counting)
+    entries = values(n + slides)
+    fill(window, entries[:n])
+    counting.reset()
+    steps = []
+    for at in range(n, n + slides):
+        slide(window, entries[at : at + 1], at)
+        steps.append(counting.reset())
+    return steps
+
+
+def latency_profiles(experiment: Experiment, names: Sequence[str], monoid: Monoid, n: int, repeats: int) -> None:
+    """Take down quantiles of the latency and of the combines of 4n slides of some algorithms, over `RARITY`."""
+    for name in names:
+        make = ALGORITHMS[name]
+        steps, answers = least_of(repeats, partial(latencies, make, monoid, n, 4 * n))
+        combines = combines_per_slide(make, monoid, n, 4 * n)
+        times, counts = quantiles(steps, scale=1e-3), quantiles(combines)
+        for x, quantile in zip(RARITY, QUANTILES, strict=True):
+            figures = {"latency of a slide [µs]": times[quantile], "combines of a slide": counts[quantile]}
+            experiment.add(name, x, figures, answers, case="slides")
+
+
+# -------------------------------------------------------------------- plots
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes.
+
+    Args:
+        measure: what it shows, as in `Experiment.add`; also the label of its y axis.
+        title: above it.
+        x, y: the scales.
+        ticks: labels of the x axis, where it has no numbers.
+        joined: whether neighbouring points are joined by a line.
+    """
+
+    measure: str
+    title: str = ""
+    x: Literal["log2", "log10", "linear"] = "log2"
+    y: Literal["log10", "linear", "symlog"] = "log10"
+    ticks: Mapping[float, str] = field(default_factory=dict)
+    joined: bool = True
+
+
+BLACK, ORANGE, SKY, GREEN, BLUE, RED, PINK, GREY, OLIVE = (
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+    "#999999",
+    "#8C8C00",
+)
+"""The palette of Okabe and Ito, which colour-blind readers can tell apart, and two more."""
+
+STYLES = {
+    "recalc_in_order": (GREY, "x"),
+    "recalc": (GREY, "x"),
+    "subtract_on_evict": (OLIVE, "v"),
+    "two_stacks": (SKY, "<"),
+    "two_stacks_lite": (BLUE, ">"),
+    "daba": (PINK, "d"),
+    "daba_lite": (RED, "D"),
+    "reactive": (GREEN, "s"),
+    "flatfit": (ORANGE, "^"),
+    "btree": (GREY, "P"),
+    "fiba": (PINK, "h"),
+    "fiba (one by one)": (SKY, "h"),
+    "fiba (arity 2)": (OLIVE, "v"),
+    "fiba (arity 4)": (PINK, "h"),
+    "fiba (arity 8)": (ORANGE, "^"),
+    "bulk_fiba": (PINK, "H"),
+    "bulk_fiba (arity 2)": (OLIVE, "v"),
+    "bulk_fiba (arity 4)": (PINK, "h"),
+    "bulk_fiba (arity 8)": (ORANGE, "^"),
+    "log_mta": (SKY, "p"),
+    "amta": (BLACK, "o"),
+    "kvs_amta": (ORANGE, "*"),
+    "forest": (GREEN, "X"),
+    "forest (one by one)": (SKY, "X"),
+}
+"""Colour and marker of a series, by its name or else the first word of it."""
+DASHES = ("-", "--", ":", "-.")
+
+
+def draw(
+    path: Path,
+    panels: Sequence[tuple[Panel, Mapping[str, tuple[list[float], list[float]]]]],
+    parameter: str,
+    title: str,
+    note: str,
+) -> None:
+    """Draw panels side by side, with one legend below all of them."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+    from PIL import Image
+
+    figure, axes = plt.subplots(1, len(panels), figsize=(max(6.4, 1 + 4.4 * len(panels)), 4.6), squeeze=False)
+    handles: dict[str, Any] = {}
+    dashes = _dashes([series for _, lines in panels for series in lines])
+    for ax, (panel, lines) in zip(axes[0], panels, strict=True):
+        for series, (xs, ys) in lines.items():
+            colour, marker = _style(series)
+            (handles[series],) = ax.plot(
+                xs,
+                ys,
+                color=colour,
+                marker=marker,
+                markersize=4.5 if panel.joined else 8,
+                linestyle=dashes[series] if panel.joined else "none",
+                linewidth=1.3,
+                label=series,
+            )
+        _scale(ax, panel)
+        ax.set_xlabel(parameter)
+        ax.set_ylabel(panel.measure)
+        ax.set_title(panel.title, fontsize=10)
+        ax.grid(True, which="major", color="#dddddd", linewidth=0.6)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, fontsize=11)
+    columns = min(len(handles), 4 if len(panels) == 1 else 2 + 2 * len(panels))
+    rows = -(-len(handles) // columns)
+    below = 0.06 * rows + (0.05 if note else 0.0)
+    figure.tight_layout(rect=(0, below, 1, 1))
+    figure.legend(
+        handles.values(), handles.keys(), loc="lower center", ncols=columns, fontsize=8.5, frameon=False,
+        bbox_to_anchor=(0.5, 0.045 if note else 0.0),
+    )  # fmt: skip
+    if note:
+        figure.text(0.5, 0.015, note, ha="center", fontsize=8, color="#444444")
+    drawing = io.BytesIO()
+    figure.savefig(drawing, dpi=90)
+    plt.close(figure)
+    # 64 colours are all that such a plot has, and a third of the bytes.
+    Image.open(drawing).convert("RGB").quantize(64).save(path, optimize=True)
+
+
+def _style(series: str) -> tuple[str, str]:
+    return STYLES.get(series) or STYLES[series.split(" ")[0]]
+
+
+def _dashes(names: Sequence[str]) -> dict[str, str]:
+    """Tell series of one algorithm apart, which share colour and marker, by their dashes."""
+    seen: dict[tuple[str, str], dict[str, str]] = {}
+    for name in names:
+        family = seen.setdefault(_style(name), {})
+        family.setdefault(name, DASHES[len(family) % len(DASHES)])
+    return {name: dash for family in seen.values() for name, dash in family.items()}
+
+
+def _scale(ax: Any, panel: Panel) -> None:
+    if panel.ticks:
+        ax.set_xticks(list(panel.ticks), list(panel.ticks.values()))
+    elif panel.x == "log2":
+        ax.set_xscale("log", base=2)
+    elif panel.x == "log10":
+        ax.set_xscale("log")
+    if panel.y == "log10":
+        ax.set_yscale("log")
+    elif panel.y == "symlog":
+        ax.set_yscale("symlog", linthresh=1)
+        ax.set_ylim(bottom=0)
+    else:
+        ax.set_ylim(bottom=0)

@@ -1,0 +1,143 @@
+"""DABA and DABA Lite: latency and throughput of in-order windows that keep their size, and of ones that fill and drain.
+
+    throughput   evict one, insert one, query, at window size n
+    latency      the same, slide by slide: from the median to the worst
+    dynamic      fill from empty to n, drain to empty, query after each operation
+
+Source: Tangwongsan, Hirzel, Schneider, "Low-latency sliding-window aggregation in worst-case constant time", DEBS
+2017, and "In-order sliding-window aggregation in worst-case constant time", VLDB Journal 2021.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from bench.papers.common import (
+    RARITY,
+    Panel,
+    Study,
+    latency_profiles,
+    of_size,
+    powers,
+    processor_seconds,
+    quietly,
+    throughput,
+    values,
+)
+from sash.aggregators import ALGORITHMS
+from sash.aggregators.base import InOrder
+from sash.aggregators.counting import Counting
+from sash.monoids import Monoid, StdDev, Sum
+
+__all__ = ["run"]
+
+SUM = Sum("int64")
+ALL = (
+    "recalc_in_order",
+    "subtract_on_evict",
+    "two_stacks",
+    "two_stacks_lite",
+    "daba",
+    "daba_lite",
+    "reactive",
+    "flatfit",
+)
+CONSTANT = ("two_stacks", "two_stacks_lite", "daba", "daba_lite", "reactive", "flatfit")
+
+
+def run(study: Study) -> None:
+    """Run all experiments of the papers."""
+    static(study)
+    latency(study)
+    dynamic(study)
+
+
+def static(study: Study) -> None:
+    """Throughput against window size."""
+    most = of_size(study.size, smoke=16, laptop=2**16, full=2**22)
+    slides = of_size(study.size, smoke=32, laptop=2**13, full=2**17)
+    experiment = study.experiment("throughput", "window size n [entries]")
+    monoids: dict[str, Monoid] = {"sum": SUM, "stddev": StdDev("int64")}
+    for function, monoid in monoids.items():
+        for name in ALL:
+            if name == "subtract_on_evict" and not monoid.invertible:
+                continue
+            for n in powers(4, 1, most):
+                if name == "recalc_in_order" and n > 1024:
+                    continue  # a slide costs n combines; the line is straight from here
+                count = {"recalc_in_order": max(50, slides // n), "reactive": slides}.get(name, max(slides, n))
+                rate, answers = throughput(name, monoid, n, count)
+                experiment.add(name, n, {f"slides per second, {function}": rate}, answers, case=(function, n))
+    experiment.plot(
+        Panel("slides per second, sum", "sum"),
+        Panel("slides per second, stddev", "standard deviation"),
+        title="DABA, DEBS 2017 and VLDBJ 2021: static windows: evict one, insert one, query",
+    )
+
+
+def latency(study: Study) -> None:
+    """Latency slide by slide at one window size."""
+    n = of_size(study.size, smoke=32, laptop=2**13, full=2**20)
+    repeats = of_size(study.size, smoke=1, laptop=2, full=3)
+    experiment = study.experiment("latency", "share of slides that are as slow, or slower")
+    latency_profiles(experiment, CONSTANT, SUM, n, repeats)
+    experiment.plot(
+        Panel("latency of a slide [µs]", "time", ticks=RARITY),
+        Panel("combines of a slide", "combines", ticks=RARITY),
+        title=f"DABA, DEBS 2017 and VLDBJ 2021: latency of evict, insert, query (sum, n = {n:,}, {4 * n:,} slides)",
+        note=f"Time: per slide the least of {repeats} runs of the same history; the best of {study.passes} such.",
+    )
+
+
+def dynamic(study: Study) -> None:
+    """Throughput of windows that fill and drain, and the worst operation."""
+    most = of_size(study.size, smoke=16, laptop=2**14, full=2**20)
+    total = of_size(study.size, smoke=64, laptop=2**15, full=2**21)
+    experiment = study.experiment("dynamic", "largest window n [entries]")
+    for name in CONSTANT:
+        for n in powers(4, 16, most):
+            waves = max(1, total // (2 * n))
+            rate, answers = quietly(partial(_waves, name, n, waves))
+            worst = _worst_combines(name, n)
+            figures = {"operations per second": rate, "worst combines of an operation": float(worst)}
+            experiment.add(name, n, figures, answers)
+    experiment.plot(
+        Panel("operations per second", "throughput"),
+        Panel("worst combines of an operation", "worst case: insert or evict, and query"),
+        title="DABA, VLDBJ 2021: dynamic windows: fill from empty to n, drain to empty (sum)",
+    )
+
+
+def _waves(name: str, n: int, waves: int) -> tuple[float, list[Any]]:
+    """Fill and drain, `waves` times; an operation is an insert or evict with the query after it."""
+    window = ALGORITHMS[name](SUM)
+    assert isinstance(window, InOrder)
+    entries, answers = values(n), list[Any]()
+    insert, evict, query, answer = window.insert, window.evict, window.query, answers.append
+    began = processor_seconds()
+    for _ in range(waves):
+        for value in entries:
+            insert(value)
+            answer(query())
+        for _ in entries:
+            evict()
+            answer(query())
+    return 2 * n * waves / (processor_seconds() - began), answers
+
+
+def _worst_combines(name: str, n: int) -> int:
+    """The most combines of one operation and the query after it, over a wave."""
+    counting = Counting(SUM)
+    window = ALGORITHMS[name](counting)
+    assert isinstance(window, InOrder)
+    worst = 0
+    for value in values(n):
+        window.insert(value)
+        window.query()
+        worst = max(worst, counting.reset())
+    while len(window):
+        window.evict()
+        window.query()
+        worst = max(worst, counting.reset())
+    return worst
