@@ -77,7 +77,8 @@ def _status(code: grpc.StatusCode, message: str, details: list[Message]) -> grpc
         any_ = any_pb2.Any()
         any_.Pack(detail)
         packed.append(any_)
-    return rpc_status.to_status(status_pb2.Status(code=code.value[0], message=message, details=packed))
+    status: grpc.Status = rpc_status.to_status(status_pb2.Status(code=code.value[0], message=message, details=packed))
+    return status
 
 
 def _short(text: str) -> str:

@@ -58,7 +58,7 @@ class RpcServer:
             ],
             maximum_concurrent_rpcs=settings.max_concurrent_calls,
         )
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs lack it
+        self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         operations = Operations(plane, settings.max_entries_per_write)
         self._server.add_generic_rpc_handlers(
