@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.aggregators.recalc import Recalc
+from sash.monoids import Collect
 from tests.support.forest_model import LAYOUTS, Lockstep, histories
 
 BLOCKS = (1, 2, 3, 8, 1024)
@@ -36,6 +38,24 @@ def test_the_block_size_changes_no_answer(kind, steps):
             getattr(lockstep, step[0])(*step[1:])
         answers = [lockstep.forest.query() for lockstep in forests]
         assert all(answer == answers[0] for answer in answers)
+
+
+@pytest.mark.parametrize("block", [2, 8])
+@given(steps=histories())
+def test_agrees_with_recalculation(block, steps):
+    """The oracle that ships: another model than the one beside this test, so that both are checked."""
+    lockstep = Lockstep(LAYOUTS["ordered"](block))
+    oracle = Recalc(Collect("int64"), equal_times="keep")
+    for step in steps:
+        before = lockstep.arrivals
+        lockstep.run([step])
+        arrived = [(time, value) for time, value in lockstep.entries if value >= before]
+        oracle.bulk_insert(sorted(arrived, key=lambda entry: entry[1]))
+        oracle.evict_count(len(oracle) - len(lockstep.entries))
+        assert lockstep.forest.query()[0] == oracle.query()
+        if oracle.oldest is not None:
+            middle = (oracle.oldest + oracle.youngest) // 2
+            assert lockstep.forest.range_query(middle, middle + 5)[1][0] == oracle.range_query(middle, middle + 5)
 
 
 SHORT = [
@@ -98,6 +118,18 @@ def test_late_bulks_over_many_blocks():
         lockstep.run([("bulk", [1] * 400), ("evict", 11)])
         for k in range(12):
             lockstep.run([("bulk", [-399 + k] + [3] * 130), ("range", -300, 200), ("evict", 5)])
+
+
+@pytest.mark.parametrize("bulks", [2, 3, 70, 150])
+def test_splices_pile_up_until_somebody_reads(bulks):
+    """[....2..1.][.1..2...][..2...1.]   notes on each block, in the order of arrival, not of time"""
+    lockstep = Lockstep(LAYOUTS["commuting"](256))
+    lockstep.run([("bulk", [1] * 2000), ("evict", 100)], check_every=9)
+    for k in range(bulks):
+        start = -1900 + 97 * (k * k % 7)
+        lockstep.run([("bulk", [start] + [300, 100, 0] * 3)], check_every=9)
+    assert lockstep.forest.query() == lockstep.answers(lockstep.entries)
+    lockstep.check()
 
 
 def test_levels_survive_a_jump_over_all_they_hold():

@@ -72,7 +72,9 @@ class Directory(Level):
         self._blocks.append(block)
         self._first[row] = times.item(0)
         self._last[row] = times.item(rows - 1)
-        self.put(row, rows, partials)
+        self.counts[row] = rows
+        for slot, monoid in enumerate(self._monoids):
+            monoid.put(self.columns[slot], row, partials[slot])
         if self._swept < self.head:
             self.sweep(_SWEEP)
 
@@ -135,7 +137,9 @@ class Directory(Level):
 
     def block(self, position: int) -> Block:
         """The block at `position`, its pending rows sorted in."""
-        block = self.unsettled(position)
+        block = self._blocks[position - self.base]
+        if type(block) is not Block:
+            return self.unsettled(position)
         if block.pending is not None:
             block.settle()
         return block

@@ -432,14 +432,14 @@ class Forest:
 
     def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
         """The number of entries with start <= time <= end, and their partials."""
-        layout = self._layout
-        if not self._len or start > end or start > self._newest or end < self.oldest:  # type: ignore[operator]
-            return 0, list(layout.identities)
-        if end >= self._newest and start <= self.oldest:  # type: ignore[operator]
-            return self._len, self.totals()
-        a, first_row = self._locate(start, "left")
-        b, stop_row = self._locate(end, "right")
-        return self._fold_rows(a, first_row, b, stop_row)
+        if self._len and start <= end:
+            a, first_row = self._locate(start, "left")
+            b, stop_row = self._locate(end, "right")
+            if a < b or first_row < stop_row:
+                if end >= self._newest and first_row == self._skip and a == self._directory.head:
+                    return self._len, self.totals()
+                return self._fold_rows(a, first_row, b, stop_row)
+        return 0, list(self._layout.identities)
 
     def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
         """Answer over many time ranges at once, which may overlap: a chart's points.
