@@ -274,7 +274,8 @@ def evictions(report: Report, size: Size) -> None:
 
 def _evict_by_predicate(forest: Forest, through: int) -> int:
     surplus = through - forest.oldest  # type: ignore[operator]
-    return forest.evict_while(lambda entries, _: entries <= surplus)
+    evicted, _ = forest.evict_while(lambda entries, _: entries <= surplus)
+    return evicted
 
 
 def ranges(report: Report, size: Size) -> None:

@@ -107,7 +107,8 @@ def test_evict_while_finds_the_longest_prefix(block, most):
             return entries <= most
 
         count = min(most, 200 - skip)
-        assert forest.evict_while(holds) == count
+        last = times[skip + count - 1] if count else None
+        assert forest.evict_while(holds) == (count, last)
         assert len(forest) == 200 - skip - count
         assert forest.oldest == (times[skip + count] if len(forest) else None)
         assert len(asked) <= 40, "O(log n) questions"
@@ -117,7 +118,7 @@ def test_evict_while_finds_the_longest_prefix(block, most):
 
 
 def test_evict_while_of_nothing_asks_nothing():
-    assert Forest(ordered_layout(8)).evict_while(lambda entries, partials: pytest.fail("asked")) == 0
+    assert Forest(ordered_layout(8)).evict_while(lambda entries, partials: pytest.fail("asked")) == (0, None)
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)

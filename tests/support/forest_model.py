@@ -150,7 +150,8 @@ class Lockstep:
                 break
             count += 1
         size = len(self.entries)
-        assert self.forest.evict_while(holds) == count
+        last = self.entries[count - 1][0] if count else None
+        assert self.forest.evict_while(holds) == (count, last)
         assert len(asked) <= 6 * max(size, 2).bit_length()
         assert asked == [1] or count or not size
         del self.entries[:count]

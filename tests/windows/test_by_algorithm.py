@@ -126,7 +126,13 @@ class Pair:
             if total > most:
                 break
             count += 1
-        assert self.window.evict_while(holds) == count
+        evicted, last = self.window.evict_while(holds)
+        assert evicted == count
+        if count:
+            stays = before[count][0] if count < len(before) else last
+            assert before[count - 1][0] <= last <= stays
+        else:
+            assert last is None
         del self.entries[:count]
 
     def range(self, after, width):
@@ -316,7 +322,7 @@ def test_it_answers_as_a_forest_does(name):
 def test_tree_aggregators_ask_a_predicate_few_times(name):
     window, asked = ByAlgorithm(layout_for(name), name), []
     window.bulk_insert(np.arange(1000), [np.ones(1000, np.int64), np.full(1000, "", object)])
-    assert window.evict_while(lambda entries, _: asked.append(entries) or entries <= 700) == 700
+    assert window.evict_while(lambda entries, _: asked.append(entries) or entries <= 700)[0] == 700
     assert len(asked) <= 2 * 10 + 1
     assert window.evict(299) == 299
     assert (window.oldest, len(window)) == (999, 1)

@@ -326,8 +326,11 @@ class Forest:
         self._cut(position, row, count)
         return count
 
-    def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> int:
-        """Evict the longest run of oldest entries for which `holds`; return how many.
+    def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
+        """Evict the longest run of oldest entries for which `holds`.
+
+        Returns:
+            how many left, and the time of the newest of them; None where none did.
 
         Args:
             holds: asked with a number n >= 1 and the partials, one per slot, over the n oldest entries. It must be
@@ -335,7 +338,7 @@ class Forest:
                 and once where the answer is that nothing goes.
         """
         if not self._len:
-            return 0
+            return 0, None
         directory, layout = self._directory, self._layout
         prefix, position = Prefix(layout, holds), directory.head
         if self._has_blocks():
@@ -350,11 +353,14 @@ class Forest:
             row = self._skip
         if position == directory.tail:
             row = prefix.take_rows(self._tail.columns, row, self._tail.rows)
+        if not prefix.entries:
+            return 0, None
+        last = self._columns(position)[0].item(row - 1) if row else directory.last(position - 1)
         if prefix.entries == self._len:
-            return self._clear()
-        if prefix.entries:
+            self._clear()
+        else:
             self._cut(position, row, prefix.entries)
-        return prefix.entries
+        return prefix.entries, last
 
     def _taker(self, prefix: Prefix) -> Callable[[int, int], bool]:
         levels = self._levels

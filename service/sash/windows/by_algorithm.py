@@ -215,8 +215,12 @@ class ByAlgorithm:
             timed.evict()
         return before - len(self)
 
-    def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> int:
-        """Evict the longest run of oldest entries for which `holds`; return how many.
+    def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
+        """Evict the longest run of oldest entries for which `holds`.
+
+        Returns:
+            how many left, and the time of the newest of them, or a later one before the oldest that stays where the
+            algorithm evicts without looking at each (it takes no entries in between either); None where none did.
 
         Args:
             holds: asked as by `Forest.evict_while`, and monotone as there; it must not look at this window, from which
@@ -228,16 +232,19 @@ class ByAlgorithm:
         """
         timed = self._timed
         if isinstance(timed, LogMTA):
-            return timed.evict_while(lambda _, old: holds(old[0], old[1:]))
+            newest = self.newest
+            count = timed.evict_while(lambda _, old: holds(old[0], old[1:]))
+            return count, (self.oldest if len(self) else newest) if count else None
         check_ranges(self.algorithm)
-        gone = self._joint.identity
+        gone, last = self._joint.identity, None
         while (oldest := timed.oldest) is not None:
             longer = self._joint.combine(gone, timed.range_query(oldest, oldest))
             if not holds(longer[0], longer[1:]):
                 break
+            last = self.oldest
             timed.evict()
             gone = longer
-        return gone[0]  # type: ignore[no-any-return]
+        return gone[0], last
 
     def sweep(self, blocks: int = 256) -> bool:
         """Do nothing, as evicted entries leave nothing behind; return False."""

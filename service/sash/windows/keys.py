@@ -208,7 +208,8 @@ class Keys:
             return
         ends = np.cumsum(lengths)
         for number, a, b in zip(numbers[own].tolist(), (ends - lengths)[own].tolist(), ends[own].tolist(), strict=True):
-            times, *columns = (column[a:b] for column in rows)
+            # Copied: a forest keeps what it is given, and must not keep the other keys' rows with it.
+            times, *columns = (column[a:b].copy() for column in rows)
             self.forest(number).bulk_insert(times, columns)
         if not own.all():
             small = ~own

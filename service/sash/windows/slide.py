@@ -121,10 +121,8 @@ class Slide:
             old = dict(zip(layout.names, layout.lower(count, partials), strict=True), entries=count)
             return predicate.holds(total, old)
 
-        evicted = forest.evict_while(holds)
-        oldest = forest.oldest
-        if evicted:
-            # The time of the last that left is not known here; the oldest that stays is at least as new.
-            through = self._keys.now_of[number] if oldest is None else oldest - 1
-            self._keys.late_through_of[number] = max(self._keys.late_through_of[number], through)
+        evicted, last = forest.evict_while(holds)
+        if last is not None:
+            # Older than the newest one that left is late from now on; of the same time is not.
+            self._keys.late_through_of[number] = max(self._keys.late_through_of[number], last - 1)
         return evicted
