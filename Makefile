@@ -46,7 +46,10 @@ format: setup ## put code into the house's format
 
 bench: setup ## all benchmarks at real size, pinned to one core where they measure one
 	taskset -c 1 $(BIN)/python -m bench.engine
+	taskset -c 1 $(BIN)/python -m bench.keys
 	$(BIN)/python -m bench.edges
+	$(BIN)/python -m bench.combine_counts
+	taskset -c 1 $(BIN)/python -m bench.papers
 
 load: setup ## a bounded load test with REST and gRPC users against a server of its own
 	$(BIN)/python -m loadtest
