@@ -212,6 +212,18 @@ def test_idle_keys_are_forgotten():
     w.check_invariants()
 
 
+def test_a_refused_write_does_not_keep_a_key_alive():
+    clock = ManualClock(0)
+    w = window(clock=clock, keyed=True, idle_expiry="1h", order={"equal_times": "reject"})
+    w.insert(1, {"value": 1}, "a")
+    clock.advance(1800 * SECOND)
+    with pytest.raises(FailedPrecondition):
+        w.insert(1, {"value": 2}, "a")
+    clock.advance(1801 * SECOND)
+    w.tidy()
+    assert w.key_names("", 10) == []
+
+
 SUMS = {"aggregates": {"sum": {"function": "sum"}, "max": {"function": "max"}, "n": {"function": "count"}}}
 
 

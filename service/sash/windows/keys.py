@@ -33,10 +33,13 @@ from sash.monoids.base import Array
 from sash.windows.by_algorithm import Store
 from sash.windows.pages import PAGES, Numbers, Pages, grown
 
-__all__ = ["NEVER", "Keys"]
+__all__ = ["NEVER", "UNKEYED", "Keys"]
 
 NEVER = -(2**63)
 """No entry has this time: nothing is late, nothing is newest."""
+
+UNKEYED = ""
+"""What the one key of a window without keys is called; no other key can be."""
 
 
 class Keys:

@@ -79,8 +79,8 @@ class Order:
     # ---------------------------------------------------------------- single entries
 
     def check_next(self, number: int, time: int) -> None:
-        """Refuse an entry that is older than the newest of its key, where the policy says so."""
-        if self.in_order_only and time < self._keys.now_of[number]:
+        """Refuse an entry that is older than the newest of its key; for windows that are `in_order_only`."""
+        if time < self._keys.now_of[number]:
             self._refuse_disorder(1)
 
     def refuse_late(self, entries: int) -> int:

@@ -20,7 +20,7 @@ from sash.monoids import Partial, Partials
 from sash.windows.answers import Answer, Series
 from sash.windows.batch import check_key
 from sash.windows.by_algorithm import check_ranges
-from sash.windows.keys import Keys
+from sash.windows.keys import UNKEYED, Keys
 from sash.windows.slide import Slide
 from sash.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
 
@@ -84,8 +84,7 @@ class Reader:
         check_ranges(self._spec.algorithm)
         if keys:
             return self._together(self._found(self._several(key, keys)), start, end)
-        number = self._keys.find(self.checked_key(key))
-        return self._range(number, key, start, end)
+        return self._range(self._find(self.checked_key(key)), key, start, end)
 
     def series(
         self, start: int, end: int, step: str | int, width: str | int | None, key: str | None, keys: KeyList
@@ -109,8 +108,8 @@ class Reader:
             numbers = self._found(self._several(key, keys))
             self._check_commutative()
         else:
-            number = self._keys.find(self.checked_key(key))
-            numbers = self._slid(np.array([] if number is None else [number], np.int64))
+            number = self._find(self.checked_key(key))
+            numbers = np.array([] if number is None else [number], np.int64)
         entries, answers = self._keys.series(numbers, starts, stops)
         return Series(key, starts, wide, entries, dict(zip(self._layout.names, answers, strict=True)))
 
@@ -121,7 +120,7 @@ class Reader:
         if not self._spec.keyed:
             if key is not None:
                 raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="key")
-            return ""
+            return UNKEYED
         if key is None:
             raise InvalidArgument(f"window {self._spec.name!r} is keyed: say which key", field="key")
         check_key(key)
@@ -150,21 +149,23 @@ class Reader:
 
     def _found(self, names: Sequence[str]) -> Numbers:
         numbers = self._keys.find_each(names)
-        return self._slid(numbers[numbers >= 0])
-
-    def _slid(self, numbers: Numbers) -> Numbers:
+        numbers = numbers[numbers >= 0]
         if self._slide.wall:
             self._slide.after_each(numbers, self._layout)
         return numbers
+
+    def _find(self, name: str) -> int | None:
+        number = self._keys.find(name)
+        if number is not None and self._slide.wall:
+            self._slide.after(number, self._layout)
+        return number
 
     # ---------------------------------------------------------------- answers
 
     def _answers(self, name: str, key: str | None, spans: Iterable[Span], as_of: int | None) -> list[Answer]:
         """The answers of one key: one for each lookback, or one over everything (up to `as_of`)."""
         keys = self._keys
-        number = keys.find(name)
-        if number is not None and self._slide.wall:
-            self._slide.after(number, self._layout)
+        number = self._find(name)
         now = as_of
         if now is None and (spans or number is not None):
             now = self._slide.now() if self._slide.wall else None if number is None else keys.now_of[number]
@@ -201,8 +202,6 @@ class Reader:
     def _range(self, number: int | None, key: str | None, start: int, end: int, lookback: str | None = None) -> Answer:
         if number is None:
             return self._nothing(key, start, end, lookback)
-        if self._slide.wall:
-            self._slide.after(number, self._layout)
         entries, answers = self._keys.range_query(number, start, end)
         return Answer(key, start, end, entries, self._named(answers), lookback)
 

@@ -75,9 +75,7 @@ class Slide:
         if self._max_count is not None:
             surplus = keys.entries(number) - self._max_count
             if surplus > 0:
-                # Older than the newest one that leaves is late from now on; of the same time is not.
-                late_through = keys.evict(number, surplus) - 1
-                keys.late_through_of[number] = max(keys.late_through_of[number], late_through)
+                self._leave(number, keys.evict(number, surplus))
                 evicted += surplus
         if self._predicate is not None:
             evicted += self._evict_while(number, layout, self._predicate)
@@ -123,6 +121,9 @@ class Slide:
 
         evicted, last = forest.evict_while(holds)
         if last is not None:
-            # Older than the newest one that left is late from now on; of the same time is not.
-            self._keys.late_through_of[number] = max(self._keys.late_through_of[number], last - 1)
+            self._leave(number, last)
         return evicted
+
+    def _leave(self, number: int, last: int) -> None:
+        """Note the time of the newest entry that left: what is older is late from now on, of the same time is not."""
+        self._keys.late_through_of[number] = max(self._keys.late_through_of[number], last - 1)

@@ -29,7 +29,7 @@ from sash.monoids.base import Array, FieldType
 from sash.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash.windows.batch import Batch, Coded
 from sash.windows.by_algorithm import check_algorithm, store_of
-from sash.windows.keys import NEVER, Keys
+from sash.windows.keys import NEVER, UNKEYED, Keys
 from sash.windows.order import Order, Rows
 from sash.windows.pages import PAGES
 from sash.windows.reader import ALL_KEYS, AllKeys, KeyList, Reader
@@ -41,9 +41,6 @@ __all__ = ["ALL_KEYS", "AllKeys", "Window"]
 MAX_KEY_NAMES = 100_000
 _PLAIN: dict[FieldType, type] = {"float64": float, "string": str, "bool": bool}
 """A value of just this type needs no further check."""
-
-_UNKEYED = ""
-"""What the one key of a window without keys is called inside."""
 
 
 class Window:
@@ -171,28 +168,29 @@ class Window:
         if number is None:
             self._check_room(1)
             number = keys.create([name]).item()
-        elif time <= keys.late_through_of[number]:
-            order.check_next(number, time)
-            return WriteResult(late=order.refuse_late(1))
-        elif order.in_order_only:
-            order.check_next(number, time)
+        else:
+            if order.in_order_only:
+                order.check_next(number, time)
+            if time <= keys.late_through_of[number]:
+                return WriteResult(late=order.refuse_late(1))
         if self.spec.algorithm is not None:
             order.check_accepted(number, np.array([time]))
+        replaces = order.replaces(number, time) if order.one_per_time else None
         if self._idle_ns is not None:
             keys.touched[number] = self._clock.now_ns()
-        if order.one_per_time and (replaces := order.replaces(number, time)) is not None:
-            if replaces:
-                keys.replace(number, np.array([time]), [_column(value) for value in values])
-            return WriteResult(duplicates=1, evicted=self._slide.after(number, self._layout) if replaces else 0)
-        keys.insert(number, time, values)
-        return WriteResult(1, 0, self._slide.after(number, self._layout))
+        if replaces is None:
+            keys.insert(number, time, values)
+            return WriteResult(1, 0, self._slide.after(number, self._layout))
+        if replaces:
+            keys.replace(number, np.array([time]), [_column(value) for value in values])
+        return WriteResult(duplicates=1, evicted=self._slide.after(number, self._layout) if replaces else 0)
 
     def _rows(self, coded: Coded | None, columns: list[Array]) -> Rows:
         """Sort a write's entries by key, then time, then arrival; refuse it where they must arrive in order."""
         keys, times = self._keys, columns[0]
         if coded is None:
-            number = keys.find(_UNKEYED)
-            rows = Rows([_UNKEYED], np.array([-1 if number is None else number]), np.array([len(times)]), columns)
+            number = keys.find(UNKEYED)
+            rows = Rows([UNKEYED], np.array([-1 if number is None else number]), np.array([len(times)]), columns)
             if self._order.in_order_only:
                 self._order.check_arrival(np.zeros(len(times), np.int64), times, rows.numbers)
             if self._order.one_per_time and np.count_nonzero(times[1:] < times[:-1]):
