@@ -30,11 +30,10 @@ from typing import Any
 import numpy as np
 
 from bench.papers.common import (
-    RARITY,
     Panel,
     Study,
     fill,
-    latency_profiles,
+    latency_experiment,
     of_size,
     powers,
     processor_seconds,
@@ -149,16 +148,7 @@ def constant_size(study: Study) -> None:
         Panel("slides per second", "kvs_amta: its store is a dict here"),
         title="AMTA, TPDS 2019: constant-size windows: evict one, insert one, query (sum)",
     )
-    n = of_size(study.size, smoke=32, laptop=2**12, full=2**20)
-    repeats = of_size(study.size, smoke=1, laptop=2, full=3)
-    experiment = study.experiment("latency", "share of slides that are as slow, or slower")
-    latency_profiles(experiment, names, SUM, n, repeats)
-    experiment.plot(
-        Panel("latency of a slide [µs]", "time", ticks=RARITY),
-        Panel("combines of a slide", "combines", ticks=RARITY),
-        title=f"AMTA, TPDS 2019: latency of evict, insert, query (sum, n = {n:,}, {4 * n:,} slides)",
-        note=f"Time: per slide the least of {repeats} runs of the same history; the best of {study.passes} such.",
-    )
+    latency_experiment(study, names, SUM, "AMTA, TPDS 2019", smoke=32, laptop=2**12, full=2**20)
 
 
 # -------------------------------------------------------------------- bulk evictions

@@ -54,7 +54,7 @@ __all__ = [
     "combines_per_slide",
     "fill",
     "latencies",
-    "latency_profiles",
+    "latency_experiment",
     "least_of",
     "of_size",
     "powers",
@@ -358,8 +358,18 @@ def combines_per_slide(make: Callable[[Monoid], Aggregator], monoid: Monoid, n: 
     return steps
 
 
-def latency_profiles(experiment: Experiment, names: Sequence[str], monoid: Monoid, n: int, repeats: int) -> None:
-    """Take down quantiles of the latency and of the combines of 4n slides of some algorithms, over `RARITY`."""
+def latency_experiment(
+    study: Study, names: Sequence[str], monoid: Monoid, of: str, *, smoke: int, laptop: int, full: int
+) -> None:
+    """Latency and combines of the 4n slides of some algorithms at one window size n, as quantiles over `RARITY`.
+
+    Args:
+        of: what the plot's title says before the sizes.
+        smoke, laptop, full: the window's size n at each size of the study.
+    """
+    n = of_size(study.size, smoke=smoke, laptop=laptop, full=full)
+    repeats = of_size(study.size, smoke=1, laptop=2, full=3)
+    experiment = study.experiment("latency", "share of slides that are as slow, or slower")
     for name in names:
         make = ALGORITHMS[name]
         steps, answers = least_of(repeats, partial(latencies, make, monoid, n, 4 * n))
@@ -368,6 +378,12 @@ def latency_profiles(experiment: Experiment, names: Sequence[str], monoid: Monoi
         for x, quantile in zip(RARITY, QUANTILES, strict=True):
             figures = {"latency of a slide [µs]": times[quantile], "combines of a slide": counts[quantile]}
             experiment.add(name, x, figures, answers, case="slides")
+    experiment.plot(
+        Panel("latency of a slide [µs]", "time", ticks=RARITY),
+        Panel("combines of a slide", "combines", ticks=RARITY),
+        title=f"{of}: latency of evict, insert, query (sum, n = {n:,}, {4 * n:,} slides)",
+        note=f"Time: per slide the least of {repeats} runs of the same history; the best of {study.passes} such.",
+    )
 
 
 # -------------------------------------------------------------------- plots

@@ -14,10 +14,9 @@ from functools import partial
 from typing import Any
 
 from bench.papers.common import (
-    RARITY,
     Panel,
     Study,
-    latency_profiles,
+    latency_experiment,
     of_size,
     powers,
     processor_seconds,
@@ -78,16 +77,7 @@ def static(study: Study) -> None:
 
 def latency(study: Study) -> None:
     """Latency slide by slide at one window size."""
-    n = of_size(study.size, smoke=32, laptop=2**13, full=2**20)
-    repeats = of_size(study.size, smoke=1, laptop=2, full=3)
-    experiment = study.experiment("latency", "share of slides that are as slow, or slower")
-    latency_profiles(experiment, CONSTANT, SUM, n, repeats)
-    experiment.plot(
-        Panel("latency of a slide [µs]", "time", ticks=RARITY),
-        Panel("combines of a slide", "combines", ticks=RARITY),
-        title=f"DABA, DEBS 2017 and VLDBJ 2021: latency of evict, insert, query (sum, n = {n:,}, {4 * n:,} slides)",
-        note=f"Time: per slide the least of {repeats} runs of the same history; the best of {study.passes} such.",
-    )
+    latency_experiment(study, CONSTANT, SUM, "DABA, DEBS 2017 and VLDBJ 2021", smoke=32, laptop=2**13, full=2**20)
 
 
 def dynamic(study: Study) -> None:

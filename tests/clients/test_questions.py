@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from sash_client import ALL_KEYS, AlreadyExists, Client, InvalidArgument, Unsupported, WriteResult
-from tests.support.servers import running_service
+from sash_client import ALL_KEYS, AlreadyExists, InvalidArgument, Unsupported, WriteResult
 
 SPEC = """
 name: delays
@@ -18,20 +17,6 @@ aggregates:
   n:    {function: count}
   mean: {function: mean}
 """
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
-
-
-@pytest.fixture
-def client(service):
-    with Client(service.grpc_target) as client:
-        yield client
-        for window in client.list_windows():
-            client.delete_window(window.name)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import sash_client
 from sash_client import Client, InvalidArgument, NotFound, WriteResult
 from sash_client.local import local_service
-from tests.support.servers import running_service
 
 SPEC = """
 name: departure_delay
@@ -27,20 +26,6 @@ aggregates:
 slide: {max_age: 6h}
 """
 MINUTE = 60 * 10**6
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
-
-
-@pytest.fixture
-def client(service):
-    with Client(service.grpc_target) as client:
-        yield client
-        for window in client.list_windows():
-            client.delete_window(window.name)
 
 
 def test_the_life_of_a_window(client):
