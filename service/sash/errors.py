@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "AlreadyExists",
+    "DataLoss",
     "FailedPrecondition",
     "InvalidArgument",
     "NotFound",
@@ -84,3 +85,7 @@ class PermissionDenied(SashError):
 
 class Unavailable(SashError):
     """The service, or a tier it needs, cannot serve this now; retry after `retry_after_s`."""
+
+
+class DataLoss(SashError):
+    """What was stored is there no more, or is damaged: the message names the value; no answer is made up from it."""

@@ -38,6 +38,7 @@ STATUSES: Mapping[type[errors.SashError], HTTPStatus] = {
     errors.Unauthenticated: HTTPStatus.UNAUTHORIZED,
     errors.PermissionDenied: HTTPStatus.FORBIDDEN,
     errors.Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.DataLoss: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 
 # An error may quote what the caller sent, which may be megabytes.

@@ -1,7 +1,8 @@
 """Errors as gRPC statuses: the one place where this edge maps them.
 
-Every status carries google.rpc details: an ErrorInfo (reason, and the field and limit as metadata), a
-BadRequest where a field is to blame, a RetryInfo where trying again may help.
+Every status carries google.rpc details: an ErrorInfo (reason, and the field and limit as metadata; for a stream of
+writes `applied`, how many were answered), a BadRequest where a field is to blame, a RetryInfo where trying again
+may help.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ CODES: Mapping[type[errors.SashError], grpc.StatusCode] = {
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.DataLoss: grpc.StatusCode.DATA_LOSS,
 }
 
 # A status travels as a header, percent-encoded, and again in the details; a peer refuses more than 8 KiB of
@@ -42,19 +44,23 @@ TEXT_CHARACTERS_MAX = 500
 _log = logging.getLogger(__name__)
 
 
-def status_of(error: Exception, method: str) -> grpc.Status:
+def status_of(error: Exception, method: str, applied: int | None = None) -> grpc.Status:
     """Map an exception; what is not a `SashError` is logged in full and shown as INTERNAL only.
 
     Args:
         error: what an operation raised.
         method: its name, for the log.
+        applied: of a stream of writes, how many were answered before; the ErrorInfo says it.
     """
+    counted = {} if applied is None else {"applied": str(applied)}
     if not isinstance(error, errors.SashError):
         _log.error("%s failed", method, exc_info=error)
-        return _status(grpc.StatusCode.INTERNAL, "internal error", [])
+        failed = error_details_pb2.ErrorInfo(domain=DOMAIN, reason="INTERNAL", metadata=counted)
+        return _status(grpc.StatusCode.INTERNAL, "internal error", [failed])
     kind = next(cls for cls in type(error).__mro__ if cls in CODES)
     code = CODES[kind]
-    info = error_details_pb2.ErrorInfo(domain=DOMAIN, reason=re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).upper())
+    reason = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).upper()
+    info = error_details_pb2.ErrorInfo(domain=DOMAIN, reason=reason, metadata=counted)
     details: list[Message] = [info]
     if error.field is not None:
         info.metadata["field"] = _short(error.field)

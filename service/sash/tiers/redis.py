@@ -1,0 +1,380 @@
+"""Redis, Valkey, or a cluster of them, as cold tier.
+
+    {sash}:owner      who is the server here, as JSON; expires when nobody renews it (the lease)
+    {sash}:fence      "id number": id of the last owner, number of its last commit
+    {sash}:k:KEY      a value
+
+The braces make the prefix the hash tag: one Sash server's data lies in one hash slot, so that a commit is one
+transaction in a cluster too. A cluster is shared by giving several Sash servers a prefix each.
+
+**The lease is for politeness, the fence for safety.** A second server is refused while the lease runs, and takes over
+at once where the owner was a process of this machine that is gone. Whoever takes over writes its own id to the fence,
+and every commit and every read compares the fence with the id it knows, in the same step and round trip: no clock
+decides whether a write is allowed. A lease that ran out because this process or Redis stood still is simply taken
+again, if the fence says that nobody was there in between.
+
+**Commits are numbered.** Redis may carry out a command long after its sender gave up on it; a commit that comes behind
+a later one is refused by its number. A fence that is gone, or whose number is lower than that of a commit that was
+answered, says that Redis lost data (FLUSHALL, a restart without persistence, a fail-over to a replica that was
+behind): from then on every call fails with DataLoss, and nothing is rebuilt in silence.
+
+**One script and not WATCH, MULTI and EXEC**: both are one round trip (WATCH for the next commit can ride along with
+this EXEC), but WATCH ties the order of commits to one connection, and a full server refuses MULTI even for deletes.
+Time of a commit as a ratio to a bare SET, medians on two shared cores, script / MULTI: 16 KiB 1.1 / 1.3; 1 MiB 1.2 to
+1.9 / 0.9 to 1.2; 8 MiB 1.2 to 1.6 / 1.0 to 1.1. The script copies its arguments; most commits are small.
+
+What a commit survives is up to the server: with ``appendonly yes`` and ``appendfsync always``, the death of Redis and
+of its machine. With ``everysec`` either may cost two seconds: Redis answers before it writes while an earlier fsync is
+in progress. Without ``appendonly``, nothing survives. Both are warned of, and neither loses anything in silence, see
+above. Replicas are behind by what is on its way. A user needs ``EVAL GET SET MGET PTTL UNLINK`` on ``{prefix}:*``, and
+may have ``INFO``, ``CONFIG GET`` and ``CLUSTER SLOTS``.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    DataError,
+    InvalidResponse,
+    NoPermissionError,
+    RedisError,
+    ResponseError,
+)
+
+from sash.errors import (
+    DataLoss,
+    FailedPrecondition,
+    InvalidArgument,
+    ResourceExhausted,
+    SashError,
+    Unavailable,
+)
+from sash.tiers.owner import Owner
+from sash.tiers.redis_link import Argument, Link
+
+__all__ = ["RedisTier"]
+
+_log = logging.getLogger(__name__)
+
+_BYTES_A_SECOND = 1 << 24  # a commit's answer may take a second longer for each 16 MiB: the slowest disk to wait for
+_WRONG_ADDRESS = (AuthenticationError, AuthorizationError, NoPermissionError, InvalidResponse, DataError)
+_PROBE_S = (0.05, 1.0)  # first and longest pause between two attempts to reach a server that failed
+
+# A full server refuses the first write of a script if it needs memory, and none after it. So what must go through
+# there (the lease, and deletes) begins with an UNLINK, and a commit that puts begins with a SET: all or nothing.
+_CHECK = b"""
+local fence = redis.call('GET', KEYS[1])
+if not fence then return 'LOST' end
+local id, number = string.match(fence, '^(%x+) (%d+)$')
+if id ~= ARGV[1] then return 'TAKEN' end
+number = tonumber(number)
+if number < tonumber(ARGV[2]) then return 'LOST' end
+"""
+# KEYS: fence, keys to put, keys to delete. ARGV: id, number of the last answered commit, number of this one, values.
+_COMMIT = (
+    _CHECK
+    + b"""
+if number >= tonumber(ARGV[3]) then return 'LATE' end
+local puts = #ARGV - 3
+for i = 1, puts do redis.call('SET', KEYS[i + 1], ARGV[i + 3]) end
+for i = puts + 2, #KEYS do redis.call('UNLINK', KEYS[i]) end
+redis.call('SET', KEYS[1], id .. ' ' .. ARGV[3])
+return 'DONE'
+"""
+)
+# KEYS: fence, owner. ARGV: id, number of the last answered commit, token, lease in ms (0: give it back).
+_RENEW = (
+    _CHECK
+    + b"""
+redis.call('UNLINK', KEYS[2])
+if ARGV[4] ~= '0' then redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4]) end
+return 'DONE'
+"""
+)
+# KEYS: fence, owner. ARGV: id, token, lease in ms, token of an owner that is gone. Answers nothing, or who has it.
+_ACQUIRE = b"""
+local owner = redis.call('GET', KEYS[2])
+if owner and owner ~= ARGV[2] and owner ~= ARGV[4] then return {owner, redis.call('PTTL', KEYS[2])} end
+redis.call('UNLINK', KEYS[2])
+redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+if string.match(redis.call('GET', KEYS[1]) or '', '^%x+') ~= ARGV[1] then
+  redis.call('SET', KEYS[1], ARGV[1] .. ' 0')
+end
+return {}
+"""
+
+
+class RedisTier:
+    """A `ColdTier` on a Redis server or cluster.
+
+    After a failure the tier is not `healthy`: calls fail at once with Unavailable, without touching the network, until
+    a background thread has reached the server again.
+
+    Args:
+        url: ``redis://[user:password@]host:port/db``, ``rediss://`` for TLS, or ``unix://``; any server of a cluster.
+            Options as redis-py reads them, such as ``?ssl_ca_certs=/etc/ca.pem``.
+        prefix: what sets this server's keys apart: 1 to 64 letters, digits and ``_ . : / -``.
+        timeout_s: longest wait for the server. A call that moves many bytes takes longer if they do keep coming.
+        lease_s: how long a server that vanished together with its machine keeps others out.
+        connections: most connections at a time.
+
+    Raises:
+        InvalidArgument: the URL or the prefix is malformed.
+    """
+
+    name = "redis"
+
+    def __init__(
+        self, url: str, prefix: str = "sash", *, timeout_s: float = 1.0, lease_s: float = 10.0, connections: int = 8
+    ) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_.:/-]{1,64}", prefix):
+            raise InvalidArgument("A Redis prefix is 1 to 64 letters, digits and _ . : / -", field="prefix")
+        try:
+            self._link = Link(url, prefix, timeout_s, connections)
+        except ValueError as error:
+            raise InvalidArgument(f"The address of Redis is wrong: {error}", field="url") from None
+        self._prefix = prefix
+        self._fence_key, self._owner_key, self._stem = (
+            f"{{{prefix}}}:{end}".encode() for end in ("fence", "owner", "k:")
+        )
+        self._lease_s = lease_s
+        owner = Owner.here()
+        self._id, self._token = owner.id.encode(), owner.token()
+        self._number = 0  # of the last commit that was sent
+        self._answered = 0  # of the last commit that was answered
+        self._over: tuple[type[SashError], str] | None = None  # why nothing will ever work again
+        self._down: str | None = "not acquired yet"  # why nothing works now
+        self._probe_at = 0.0
+        self._wake = threading.Event()
+        self._keeper: threading.Thread | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether calls go to the server, as far as is known."""
+        return self._over is None and self._down is None
+
+    def acquire(self) -> None:
+        """Become the only server of this prefix, see `ColdTier`."""
+        assert self._keeper is None, "acquired before"
+        self._admit(acquiring=True)
+        try:
+            self._link.locate()
+            self._take_lease(b"")
+            self._warn()
+        except (RedisError, OSError) as error:
+            raise _not_acquired(error) from error
+        self._down = None
+        self._keeper = threading.Thread(target=self._keep, name=f"sash-redis-{self._prefix}", daemon=True)
+        self._keeper.start()
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values by key, see `ColdTier`.
+
+        Raises:
+            FailedPrecondition: another server has taken the tier over, and may have written these keys.
+            DataLoss: Redis has lost data.
+        """
+        answered = self._answered
+        if not keys:
+            self._admit()
+            return []
+        fence, *values = self._call(lambda: ["MGET", self._fence_key, *(self._stem + key for key in keys)])
+        if fence is None:
+            self._judge(b"LOST")
+        owner, number = fence.split()
+        if owner != self._id:
+            self._judge(b"TAKEN")
+        if int(number) < answered:
+            self._judge(b"LOST")
+        return list(values)
+
+    def commit(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:
+        """Put and delete, all or nothing, see `ColdTier`.
+
+        Raises:
+            DataLoss: Redis has lost data; nothing has changed.
+        """
+        deletes = list(deletes)
+        if not puts and not deletes:
+            self._admit()
+            return
+        keys = [self._stem + key for key in (*puts, *deletes)]
+        values = list(puts.values())
+
+        def command() -> list[Argument]:
+            self._number += 1  # each attempt has its own, so that an earlier one cannot be taken for this one
+            numbers = (self._answered, self._number)
+            return ["EVAL", _COMMIT, 1 + len(keys), self._fence_key, *keys, self._id, *numbers, *values]
+
+        self._judge(self._call(command, sum(map(len, values)) / _BYTES_A_SECOND))
+        self._answered = self._number
+
+    def close(self) -> None:
+        """Give the lease back and close all connections, see `ColdTier`."""
+        keeper, self._keeper = self._keeper, None
+        ours = self.healthy
+        self._over = self._over or (FailedPrecondition, "This tier is closed.")
+        self._wake.set()
+        if keeper is not None:
+            keeper.join()
+        if ours:
+            try:
+                self._link.call(lambda: self._renewal(0))
+            except (RedisError, OSError, Unavailable) as error:
+                _log.warning("The lease of %r on Redis could not be given back: %s", self._prefix, error)
+        self._link.drop()
+
+    # Calls
+
+    def _admit(self, *, acquiring: bool = False) -> None:
+        if self._over is not None:
+            kind, message = self._over
+            raise kind(message)
+        if self._down is not None and not acquiring:
+            raise self._unavailable(self._down)
+
+    def _call(self, command: Callable[[], Sequence[Argument]], extra_s: float = 0.0) -> Any:
+        self._admit()
+        try:
+            return self._link.call(command, extra_s)
+        except ResponseError as error:
+            if _says(error, "OOM"):
+                message = f"Redis is full, nothing has changed: {error}"
+                raise ResourceExhausted(message, limit="maxmemory") from error
+            if not _says(error, "MISCONF", "NOREPLICAS"):  # those refuse writes only, so reads go on
+                self._open(error)
+            raise self._unavailable(_text(error)) from error
+        except (RedisError, OSError) as error:
+            self._open(error)
+            raise self._unavailable(_text(error)) from error
+
+    def _unavailable(self, reason: str) -> Unavailable:
+        again_s = max(self._probe_at - time.monotonic(), _PROBE_S[0])
+        return Unavailable(f"Redis cannot serve this now: {reason}", retry_after_s=again_s)
+
+    def _open(self, error: Exception) -> None:
+        """From now on calls fail at once, until the keeper has reached the server."""
+        if self._down is None:
+            _log.warning("Redis is not available for %r: %s", self._prefix, _text(error))
+            self._probe_at = time.monotonic() + _PROBE_S[0]
+            self._down = _text(error)
+            self._wake.set()
+
+    def _judge(self, verdict: bytes) -> None:
+        """Raise what the fence said, now and for ever after."""
+        if verdict == b"DONE":
+            return
+        if self._over is None:
+            if verdict == b"LOST":
+                what = "Redis has lost what was stored under {!r}: it was emptied, or went back to an earlier state."
+                self._over = DataLoss, what.format(self._prefix)
+            else:
+                self._over = FailedPrecondition, f"Another server has taken {self._prefix!r} on this Redis over."
+            _log.error("%s", self._over[1])
+        self._admit()
+
+    # Ownership
+
+    def _take_lease(self, gone: bytes) -> None:
+        arguments = (self._id, self._token, int(self._lease_s * 1000), gone)
+        held = self._link.call(lambda: ["EVAL", _ACQUIRE, 2, self._fence_key, self._owner_key, *arguments])
+        if not held:
+            return
+        token, left_ms = held
+        owner = Owner.parse(token)
+        if not gone and owner is not None and owner.gone():
+            _log.info("Taking %r on Redis over from %s, which is gone", self._prefix, owner)
+            self._take_lease(token)
+            return
+        left_s = max(left_ms, 0) / 1000
+        raise FailedPrecondition(
+            f"Another server has {self._prefix!r} on this Redis: {owner or 'one that does not say who it is'}; "
+            f"if it is gone, its lease runs out in {left_s:.1f} s.",
+            field="prefix",
+            retry_after_s=left_s,
+        )
+
+    def _renewal(self, lease_ms: int) -> list[Argument]:
+        keys = (self._fence_key, self._owner_key)
+        return ["EVAL", _RENEW, 2, *keys, self._id, self._answered, self._token, lease_ms]
+
+    def _keep(self) -> None:
+        """Renew the lease, and find the server again after a failure, until the end."""
+        pause_s = _PROBE_S[0]
+        while self._over is None:
+            self._wake.wait(self._lease_s / 3 if self._down is None else self._probe_at - time.monotonic())
+            self._wake.clear()
+            if self._over is not None or (self._down is not None and time.monotonic() < self._probe_at):
+                continue
+            try:
+                self._probe()
+                pause_s = _PROBE_S[0]
+            except SashError:
+                pass  # _judge has noted and logged it, or all connections are busy, which is a sign of life
+            except Exception as error:  # whatever it was, the server must be tried again
+                self._open(error)
+                self._down = _text(error)
+                self._probe_at = time.monotonic() + pause_s * random.uniform(0.5, 1.0)
+                pause_s = min(2 * pause_s, _PROBE_S[1])
+
+    def _probe(self) -> None:
+        if self._down is not None:
+            self._link.drop()
+            self._link.locate()
+        try:
+            self._judge(self._link.call(lambda: self._renewal(int(self._lease_s * 1000))))
+        except ResponseError as error:
+            if not _says(error, "MISCONF", "NOREPLICAS"):
+                raise
+        if self._down is not None:
+            self._down = None
+            _log.warning("Redis is available again for %r", self._prefix)
+
+    def _warn(self) -> None:
+        """Say so where the server is not set up to keep what it is given."""
+        info = self._told("INFO").decode(errors="replace")
+        if "aof_enabled:0" in info:
+            _log.warning("Redis has no append-only file: what it acknowledges is lost when it stops (appendonly no)")
+        elif self._told("CONFIG", "GET", "appendfsync") in ([b"appendfsync", b"everysec"], [b"appendfsync", b"no"]):
+            _log.warning("Redis may lose what it acknowledged last when it is killed: set appendfsync always")
+        if "maxmemory_policy:allkeys" in info and "maxmemory:0\r" not in info:
+            _log.warning("Redis drops any key when it is full (maxmemory-policy allkeys-…): set noeviction")
+
+    def _told(self, *question: str) -> Any:
+        try:
+            return self._link.call(lambda: question)
+        except (RedisError, OSError):
+            return b""  # not every user may ask; and should the server be gone again, the keeper will notice
+
+
+def _text(error: Exception) -> str:
+    code = getattr(error, "status_code", None)
+    return f"{code} {error}" if code else str(error) or type(error).__name__
+
+
+def _says(error: Exception, *codes: str) -> bool:
+    """Whether the server answered with one of these; older ones put it behind the name of the script."""
+    return any(re.search(rf"(^|-){code}\b", _text(error)) for code in codes)
+
+
+def _not_acquired(error: Exception) -> SashError:
+    """What an error says about the address, or about the server."""
+    wrong = isinstance(
+        error, AuthenticationError | AuthorizationError | NoPermissionError | InvalidResponse | DataError
+    )
+    tls = isinstance(error.__context__, ssl.SSLError)
+    if wrong or tls or _says(error, "WRONGTYPE") or re.search("DB index|unknown command", str(error), re.IGNORECASE):
+        return InvalidArgument(f"This is no Redis that Sash can use: {_text(error)}", field="url")
+    if _says(error, "OOM"):
+        return ResourceExhausted(f"Redis is full: {_text(error)}", limit="maxmemory")
+    return Unavailable(f"Redis cannot be reached: {_text(error)}", retry_after_s=_PROBE_S[1])

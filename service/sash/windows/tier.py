@@ -1,0 +1,56 @@
+"""The cold tier: where what must survive this process is kept. Implementations are in `sash.tiers`.
+
+    get_many   values by key, one round trip          commit   some values in and others out, all or nothing
+    acquire    be the only server there               close    let another be it
+
+A tier knows keys and values and nothing of windows. Keys are computed, never listed: whoever wrote one knows its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+__all__ = ["ColdTier"]
+
+
+class ColdTier(Protocol):
+    """Keeps values by key: keys of 1 to 200 bytes, values of 0 to 64 MiB.
+
+    All methods block and may be called from several threads at once, but for `commit`, which one thread calls at a
+    time. None of them waits longer than the tier's own timeout.
+    """
+
+    name: str
+    """What it is, for people: "memory", "lmdb", "redis"."""
+
+    def acquire(self) -> None:
+        """Become the only server of this tier; do it before anything else.
+
+        Raises:
+            FailedPrecondition: another server has it; the message says which, as far as that is known.
+            InvalidArgument: the address or the directory is wrong.
+            Unavailable: the tier cannot be reached.
+        """
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of n >= 0 keys in their order, None where there is none; in one round trip.
+
+        Raises:
+            Unavailable: the tier cannot be reached; `retry_after_s` says when to try again.
+        """
+
+    def commit(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:
+        """Put values and delete keys, all or nothing; when it returns they survive what the tier survives.
+
+        A key of `deletes` that is not there is fine; no key is in both.
+
+        Raises:
+            Unavailable: the tier cannot be reached, and it is not known whether the commit took place; the same one
+                may be tried again.
+            ResourceExhausted: the tier is full; nothing has changed.
+            FailedPrecondition: another server has taken the tier over; nothing has changed, and nothing will again.
+        """
+
+    def close(self) -> None:
+        """Let go of the tier; another server may have it at once. Closing twice does nothing."""

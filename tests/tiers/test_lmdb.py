@@ -1,0 +1,468 @@
+"""What is LMDB's own: the directory, its lock, a full disk, a killed server, resident memory."""
+
+import errno
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, ResourceExhausted, Unavailable
+from sash.tiers.lmdb import LmdbTier
+
+KIB, MIB = 2**10, 2**20
+
+
+@pytest.fixture
+def open_tier():
+    """Makes tiers that are acquired, and closed in the end."""
+    opened = []
+
+    def make(path, **options):
+        tier = LmdbTier(path, **options)
+        tier.acquire()
+        opened.append(tier)
+        return tier
+
+    yield make
+    for tier in opened:
+        tier.close()
+
+
+def python(code: str, *arguments: object) -> subprocess.Popen:
+    """A process of its own, with pipes."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+# The directory
+
+
+def test_the_directory_is_made_for_the_owner_alone(open_tier, tmp_path):
+    path = tmp_path / "new" / "data"
+    open_tier(path).commit({b"a": b"1"})
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert {file.name: file.stat().st_mode & 0o777 for file in path.iterdir()} == {
+        "server.lock": 0o600,
+        "data.mdb": 0o600,
+        "lock.mdb": 0o600,
+    }
+
+
+def test_a_relative_path_holds_when_the_process_moves(open_tier, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tier = LmdbTier(Path("data"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    tier.acquire()
+    tier.close()
+    assert (tmp_path / "data" / "data.mdb").exists()
+
+
+def test_a_file_is_no_directory(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for path in (file, file / "below"):
+        with pytest.raises(InvalidArgument, match="cannot be the data directory") as caught:
+            LmdbTier(path).acquire()
+        assert caught.value.field == "data"
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that nobody can write to")
+def test_a_place_that_cannot_be_written_to():
+    with pytest.raises(InvalidArgument, match="/proc/sash"):
+        LmdbTier(Path("/proc/sash")).acquire()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_that_must_not_be_written_to(tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(InvalidArgument, match="ermission"):
+            LmdbTier(tmp_path).acquire()
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_name_too_long(tmp_path):
+    with pytest.raises(InvalidArgument, match="too long"):
+        LmdbTier(tmp_path / ("x" * 300)).acquire()
+
+
+def test_a_database_of_something_else_is_left_alone(tmp_path):
+    with lmdb.open(os.fspath(tmp_path)) as env, env.begin(write=True) as change:
+        change.put(b"theirs", b"1")
+    with pytest.raises(FailedPrecondition, match="something else"):
+        LmdbTier(tmp_path).acquire()
+    with lmdb.open(os.fspath(tmp_path)) as env, env.begin() as view:
+        assert list(view.cursor()) == [(b"theirs", b"1")]
+
+
+@pytest.mark.parametrize("content", [b"no database " * 1000, b"x", b"\0" * 8192], ids=["text", "one byte", "zeros"])
+def test_a_file_that_is_no_database_is_left_alone(content, tmp_path):
+    (tmp_path / "data.mdb").write_bytes(content)
+    with pytest.raises(FailedPrecondition, match="no LMDB database") as caught:
+        LmdbTier(tmp_path).acquire()
+    assert caught.value.field == "data"
+    assert (tmp_path / "data.mdb").read_bytes() == content
+
+
+def test_a_newer_format_is_left_alone(open_tier, tmp_path):
+    open_tier(tmp_path).close()
+    with lmdb.open(os.fspath(tmp_path), max_dbs=1) as env, env.begin(write=True) as change:
+        assert change.get(b"sash") == b"1"
+        change.put(b"sash", b"2")
+    with pytest.raises(FailedPrecondition, match=r"newer Sash, in format 2; this one reads 1"):
+        LmdbTier(tmp_path).acquire()
+
+
+def test_a_refused_directory_is_not_kept_locked(open_tier, tmp_path):
+    (tmp_path / "data.mdb").write_bytes(b"no database " * 1000)
+    with pytest.raises(FailedPrecondition):
+        LmdbTier(tmp_path).acquire()
+    (tmp_path / "data.mdb").unlink()
+    open_tier(tmp_path).commit({b"a": b"1"})
+
+
+def test_before_it_is_acquired(tmp_path):
+    tier = LmdbTier(tmp_path)
+    with pytest.raises(Unavailable):
+        tier.get_many([b"a"])
+    with pytest.raises(Unavailable):
+        tier.commit({b"a": b"1"})
+    assert list(tmp_path.iterdir()) == []
+
+
+# One server
+
+HOLD = """
+import sys
+from pathlib import Path
+from sash.tiers.lmdb import LmdbTier
+tier = LmdbTier(Path(sys.argv[1]))
+tier.acquire()
+print("acquired", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_and_told_who_has_it(open_tier, tmp_path):
+    with python(HOLD, tmp_path) as holder:
+        assert holder.stdout.readline() == "acquired\n"
+        with pytest.raises(FailedPrecondition, match=rf"process {holder.pid} on .*{re.escape(os.uname().nodename)}"):
+            LmdbTier(tmp_path).acquire()
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        open_tier(tmp_path).commit({b"a": b"1"})
+
+
+def test_a_program_that_the_server_starts_does_not_hold_the_lock(open_tier, tmp_path):
+    tier = open_tier(tmp_path)
+    with python("import sys; print('runs', flush=True); sys.stdin.read()") as program:
+        assert program.stdout.readline() == "runs\n"
+        tier.close()
+        open_tier(tmp_path)
+        program.stdin.close()
+
+
+# Killed
+
+# Commit n puts ten parts that all say n, moves the head to n and deletes the parts of n - 3. Says n when it is done.
+COMMIT = """
+import os, sys
+from pathlib import Path
+from sash.tiers.lmdb import LmdbTier
+tier = LmdbTier(Path(sys.argv[1]))
+tier.acquire()
+n = int(sys.argv[2])
+while True:
+    puts = {b"%d/%d" % (n, part): b"%d " % n * (10 ** (part % 5)) for part in range(10)}
+    tier.commit({**puts, b"head": b"%d" % n}, [b"%d/%d" % (n - 3, part) for part in range(10)])
+    os.write(1, b"%d\\n" % n)
+    n += 1
+"""
+
+
+def test_killed_in_the_middle_of_commits(tmp_path):
+    """Whatever was reported is there, and of the one in progress, all or nothing."""
+    chance = random.Random(5)
+    first = 1
+    for _ in range(12):
+        with python(COMMIT, tmp_path, first) as committer:
+            for _ in range(chance.randint(1, 40)):
+                reported = int(committer.stdout.readline())
+            time.sleep(chance.random() * 0.002)  # not always right behind a commit
+            committer.send_signal(signal.SIGKILL)
+            reported = max([reported, *(int(line) for line in committer.stdout if line.endswith("\n"))])
+        tier = LmdbTier(tmp_path)
+        tier.acquire()
+        head = int(tier.get_many([b"head"])[0])
+        assert head in (reported, reported + 1)
+        for n in range(max(head - 6, 1), head + 3):
+            wanted = [b"%d " % n * (10 ** (part % 5)) if head - 3 < n <= head else None for part in range(10)]
+            assert tier.get_many([b"%d/%d" % (n, part) for part in range(10)]) == wanted, (n, head)
+        tier.close()
+        first = head + 1
+
+
+# Full
+
+
+def key(number):
+    return b"%08d" % number
+
+
+def value(number, length):
+    return number.to_bytes(4, "little") * (length // 4)
+
+
+def fill(tier, length, first=0):
+    """Commit values until the tier is full, several at a time if they are short; the number of them."""
+    step = max(10_000 // length, 1)
+    for start in range(first, 10**6, step):
+        try:
+            tier.commit({key(number): value(number, length) for number in range(start, start + step)})
+        except ResourceExhausted:
+            return start - first
+    raise AssertionError("never full")
+
+
+@pytest.mark.parametrize("length", [16 * KIB, 400, 200 * KIB])
+def test_full_and_room_again(open_tier, tmp_path, length):
+    limit = 2 * MIB
+    tier = open_tier(tmp_path, max_bytes=limit)
+    count = fill(tier, length)
+    assert limit * 0.5 < count * length < limit
+    last = count - 1
+    with pytest.raises(ResourceExhausted, match="is full") as caught:
+        tier.commit({key(last): b"changed", b"big": b"x" * MIB}, [key(0)])
+    assert (caught.value.field, caught.value.limit) == ("data", "2,097,152 bytes")
+    # Nothing has changed, whether a value was to be put or deleted.
+    assert tier.get_many([key(0), key(last), b"big"]) == [value(0, length), value(last, length), None]
+
+    keys = [key(number) for number in range(count)]
+    tier.commit({}, keys[: count // 2])
+    assert tier.get_many(keys[: count // 2]) == [None] * (count // 2)
+    assert fill(tier, length, first=count) >= count // 4
+    # As long as nothing more is in use, a commit that puts goes through: a checkpoint, which replaces a journal.
+    tier.commit({b"image": b"x" * 8 * KIB}, keys[count // 2 : count // 2 + 24])
+    tier.close()
+    assert (tmp_path / "data.mdb").stat().st_size <= limit
+
+
+def test_one_by_one_deletes_when_full(open_tier, tmp_path):
+    tier = open_tier(tmp_path, max_bytes=MIB)
+    count = fill(tier, 4 * KIB)
+    for number in range(count):
+        tier.commit({}, [key(number)])
+    assert fill(tier, 4 * KIB) >= count * 0.9
+
+
+def test_a_smaller_limit_than_what_is_there_still_deletes(open_tier, tmp_path):
+    tier = open_tier(tmp_path)
+    keys = [key(number) for number in range(200)]
+    tier.commit(dict.fromkeys(keys, b"x" * 16 * KIB))
+    tier.close()
+    small = open_tier(tmp_path, max_bytes=MIB)
+    assert small.get_many(keys[:1]) == [b"x" * 16 * KIB]
+    with pytest.raises(ResourceExhausted):
+        small.commit({b"more": b"x" * 16 * KIB})
+    small.commit({}, keys[10:])
+    small.commit({b"more": b"x" * 16 * KIB})
+
+
+def test_a_limit_that_nothing_fits_in(tmp_path):
+    with pytest.raises(InvalidArgument, match="1,048,576 bytes"):
+        LmdbTier(tmp_path, max_bytes=MIB - 1)
+
+
+def test_a_full_disk_changes_nothing(open_tier, tmp_path):
+    """A limit on the size of files stands in for it; as there, the last write is cut short, not refused."""
+    tier = open_tier(tmp_path)
+    tier.commit({b"before": b"1" * 100 * KIB, b"spare": b"2" * 300 * KIB})
+    tier.commit({}, [b"spare"])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, hard))
+    try:
+        for _ in range(3):
+            with pytest.raises(ResourceExhausted, match="is full") as caught:
+                tier.commit({b"big": b"x" * 2 * MIB}, [b"before"])
+            assert (caught.value.field, caught.value.limit) == ("data", "the disk")
+        assert tier.get_many([b"before", b"big"]) == [b"1" * 100 * KIB, None]
+        tier.commit({b"small": b"3"}, [b"before"])
+        assert tier.get_many([b"before", b"small"]) == [None, b"3"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    tier.commit({b"big": b"x" * 2 * MIB})
+    assert tier.get_many([b"big", b"small"]) == [b"x" * 2 * MIB, b"3"]
+
+
+LITTLE_SPACE = """
+import resource, sys
+from pathlib import Path
+from sash.tiers.lmdb import LmdbTier
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+tier = LmdbTier(Path(sys.argv[1]))
+tier.acquire()
+tier.commit({b"a": b"1"})
+print(tier.get_many([b"a"]))
+"""
+
+
+def test_with_little_address_space(tmp_path):
+    with python(LITTLE_SPACE, tmp_path) as process:
+        assert process.communicate(timeout=30)[0] == "[b'1']\n"
+
+
+# Damage and errors of the disk
+
+
+class Failing:
+    """Stands in for LMDB's environment: every transaction fails with this."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def begin(self, *_, **__):
+        raise self.error
+
+    def info(self):
+        return {"last_pgno": 2}
+
+    def close(self):
+        pass
+
+
+class DiskFails(lmdb.Error):
+    code = errno.EIO
+
+
+def test_an_error_of_the_disk_is_unavailable(open_tier, tmp_path):
+    tier = open_tier(tmp_path)
+    env, tier._env = tier._env, Failing(DiskFails("as told"))
+    for call in (lambda: tier.commit({b"a": b"1"}), lambda: tier.get_many([b"a"])):
+        with pytest.raises(Unavailable, match="cannot be used now") as caught:
+            call()
+        assert caught.value.retry_after_s == 1.0
+    tier._env = env
+    tier.commit({b"a": b"1"})
+    assert tier.get_many([b"a"]) == [b"1"]
+
+
+@pytest.mark.parametrize("call", ["get_many", "commit"])
+def test_it_recovers_from_what_lmdb_gives_up_at(open_tier, tmp_path, call):
+    tier = open_tier(tmp_path)
+    tier.commit({b"a": b"1"})
+    tier._env.close()
+    tier._env = Failing(lmdb.PanicError("as told"))
+    with pytest.raises(Unavailable):
+        tier.get_many([b"a"]) if call == "get_many" else tier.commit({b"b": b"2"})
+    assert tier.get_many([b"a", b"b"]) == [b"1", None]
+    tier.commit({b"b": b"2"})
+    assert tier.get_many([b"a", b"b"]) == [b"1", b"2"]
+
+
+READ_ALL = """
+import sys
+from pathlib import Path
+from sash.errors import SashError
+from sash.tiers.lmdb import LmdbTier
+tier = LmdbTier(Path(sys.argv[1]))
+try:
+    tier.acquire()
+except SashError as error:
+    print(type(error).__name__)
+    sys.exit()
+for n in range(200):
+    try:
+        print((tier.get_many([b"%d" % n])[0] or b"missing")[:1])
+    except SashError as error:
+        print(type(error).__name__)
+"""
+
+
+def test_a_file_cut_short_does_not_end_the_process(open_tier, tmp_path):
+    tier = open_tier(tmp_path)
+    for n in range(200):
+        tier.commit({b"%d" % n: b"x" * 16 * KIB})
+    tier.close()
+    content = (tmp_path / "data.mdb").read_bytes()
+    for part in (0.9, 0.5, 0.01):
+        (tmp_path / "data.mdb").write_bytes(content[: int(len(content) * part)])
+        with python(READ_ALL, tmp_path) as reader:
+            output = reader.communicate(timeout=30)[0].split()
+        assert reader.returncode == 0, (part, reader.returncode)
+        # A value is whole, zeros (which its checksum tells), or known to be lost.
+        assert set(output) <= {"b'x'", "b'\\x00'", "b'm'", "DataLoss"}
+        assert set(output) & {"b'\\x00'", "DataLoss"}
+
+
+def test_a_damaged_page_is_data_loss(open_tier, tmp_path):
+    tier = open_tier(tmp_path)
+    env, tier._env = tier._env, Failing(lmdb.CorruptedError("as told"))
+    with pytest.raises(DataLoss, match=re.escape(str(tmp_path))):
+        tier.get_many([b"a"])
+    tier._env = env
+
+
+# Resident memory
+
+
+def mapped_bytes() -> int:
+    """Pages of files in this process."""
+    return int(Path("/proc/self/statm").read_text().split()[2]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_reading_and_writing_does_not_keep_the_file_resident(open_tier, tmp_path):
+    tier = open_tier(tmp_path)
+    before = mapped_bytes()
+    block = os.urandom(16 * KIB)
+    most = 0
+    for turn in range(12):
+        tier.commit({b"%d/%d" % (turn, n): block for n in range(512)})
+        most = max(most, mapped_bytes() - before)
+    for n in range(512):
+        assert tier.get_many([b"%d/%d" % (turn, n) for turn in range(12)]) == [block] * 12
+        most = max(most, mapped_bytes() - before)
+    assert (tmp_path / "data.mdb").stat().st_size > 96 * MIB
+    assert most < 40 * MIB
+
+
+def test_reads_go_on_while_the_file_is_mapped_anew(open_tier, tmp_path, monkeypatch):
+    monkeypatch.setattr("sash.tiers.lmdb._REMAP_AFTER_BYTES", 1)
+    tier = open_tier(tmp_path)
+    tier.commit({b"a": b"x" * 16 * KIB})
+    finished = threading.Event()
+    seen = []
+
+    def read():
+        while not finished.is_set():
+            seen.append(tier.get_many([b"a"]) == [b"x" * 16 * KIB])
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for n in range(100):
+        tier.commit({b"%d" % n: b"y" * 16 * KIB})
+    finished.set()
+    for reader in readers:
+        reader.join()
+    assert all(seen)
+    assert len(seen) >= 3
+
+
+def test_reads_do_not_wait_for_a_commit(open_tier, tmp_path):
+    tier = open_tier(tmp_path)
+    tier.commit({b"a": b"1"})
+    with tier._writing:  # as a commit that syncs
+        assert tier.get_many([b"a"]) == [b"1"]
