@@ -20,13 +20,14 @@ import argparse
 import asyncio
 import contextlib
 import hashlib
+import inspect
 import os
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -153,7 +154,8 @@ def serve_threads(kind: str) -> None:
     def locked(method: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
         def handler(request: Any, context: Any) -> Any:
             with lock:
-                return method(request)
+                response = method(request)
+                return finished(response) if inspect.iscoroutine(response) else response
 
         return handler
 
@@ -162,7 +164,9 @@ def serve_threads(kind: str) -> None:
 
     server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.max_receive_message_length", -1)])
     if kind == "sash":
-        found = methods(Operations(new_plane()[0], Settings().max_entries_per_write))
+        operations = methods(Operations(new_plane()[0], Settings().max_entries_per_write)).values()
+        unary = [method for method in operations if not method.streams_requests and not method.streams_responses]
+        found = {method.name: (method.call, method.request) for method in unary}
         server.add_generic_rpc_handlers((generic(found, locked),))
     else:
         server.add_generic_rpc_handlers((generic(noop_methods(), free),))
@@ -170,6 +174,15 @@ def serve_threads(kind: str) -> None:
     server.start()
     sys.stdin.read()
     server.stop(0)
+
+
+def finished(write: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a write that waits for nothing, as there is no tier."""
+    try:
+        write.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a write in memory waits")
 
 
 def generic(found: Any, wrap: Callable[[Any], Any]) -> grpc.GenericRpcHandler[Any, Any]:

@@ -10,10 +10,12 @@
 Arrays go in (NumPy, pandas, Arrow), answers come out; errors are the classes of `sash_client.errors`.
 """
 
-from sash_client.answers import Answer, Counts, Series, WindowInfo, WriteResult
+from sash_client.answers import Answer, Bulk, Counts, Series, Staged, WindowInfo, WriteResult
+from sash_client.archive import backup, restore
 from sash_client.client import Client
 from sash_client.errors import (
     AlreadyExists,
+    DataLoss,
     DeadlineExceeded,
     FailedPrecondition,
     InvalidArgument,
@@ -26,26 +28,33 @@ from sash_client.errors import (
     Unsupported,
 )
 from sash_client.keys import ALL_KEYS
+from sash_client.producer import Producer
 from sash_client.window import Window
 
 __all__ = [
     "ALL_KEYS",
     "AlreadyExists",
     "Answer",
+    "Bulk",
     "Client",
     "Counts",
+    "DataLoss",
     "DeadlineExceeded",
     "FailedPrecondition",
     "InvalidArgument",
     "NotFound",
     "PermissionDenied",
+    "Producer",
     "ResourceExhausted",
     "SashClientError",
     "Series",
+    "Staged",
     "Unauthenticated",
     "Unavailable",
     "Unsupported",
     "Window",
     "WindowInfo",
     "WriteResult",
+    "backup",
+    "restore",
 ]

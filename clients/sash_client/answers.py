@@ -1,15 +1,20 @@
-"""What calls return: frozen values."""
+"""What calls return, and bulks, which go both ways: frozen values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Answer", "Counts", "Series", "WindowInfo", "WriteResult"]
+__all__ = ["Answer", "Bulk", "Counts", "PartialColumn", "Series", "Staged", "WindowInfo", "WriteResult"]
+
+PartialColumn = npt.NDArray[Any] | list[bytes]
+"""One part of n partials: an array (n,), or n blobs of partials that are no numbers."""
+
+_STRENGTHS = {"memory": 0, "interval": 1, "sync": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,8 @@ class Answer:
         aggregates: name -> answer. None stands for "no answer" (the mean of nothing); NaN and infinities are
             themselves. Sorted by name.
         lookback: the lookback as it was asked for; None for a range and for everything.
+        partials: where they were asked for: aggregate -> its partial's parts, each a column of one row, or of none
+            where there are no entries; as `Window.bulk_insert` takes them. Sorted by name.
     """
 
     key: str | None
@@ -32,6 +39,7 @@ class Answer:
     entries: int
     aggregates: Mapping[str, Any]
     lookback: str | None = None
+    partials: Mapping[str, tuple[PartialColumn, ...]] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,10 @@ class WriteResult:
         duplicates: entries of a time that was there already, where the window keeps one: they were not kept, or took
             the other's place.
         answers: the answers after the write, where it asked for them.
+        already_applied: it was a retry, or part of it was: that changed nothing, and is not in the counts.
+        durability: what the entries were given before the reply: "sync" (the tier has them), "interval" (it has them
+            soon) or "memory".
+        sequences: how many of its producer's numbers it used: one a message.
     """
 
     inserted: int = 0
@@ -52,16 +64,60 @@ class WriteResult:
     evicted: int = 0
     duplicates: int = 0
     answers: tuple[Answer, ...] = ()
+    already_applied: bool = False
+    durability: str = "memory"
+    sequences: int = 0
 
     def __add__(self, other: WriteResult) -> WriteResult:
-        """The result of two writes together."""
+        """The result of two writes together; its durability is the weaker one."""
         return WriteResult(
             self.inserted + other.inserted,
             self.late + other.late,
             self.evicted + other.evicted,
             self.duplicates + other.duplicates,
             self.answers + other.answers,
+            self.already_applied or other.already_applied,
+            min(self.durability, other.durability, key=lambda given: _STRENGTHS.get(given, 0)),
+            self.sequences + other.sequences,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A part of a batch that the service keeps, invisible, until the batch is committed or the part expires.
+
+    Args:
+        stage: its name, for `Window.commit`.
+        entries: how many entries it has.
+        durability: as in `WriteResult`.
+    """
+
+    stage: str
+    entries: int
+    durability: str = "memory"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bulk:
+    """n entries as columns, as `Window.bulk_insert` takes them and `Window.entries` gives them.
+
+    Args:
+        times: n ticks or instants; from the service, int64 (n,), ticks.
+        columns: n values for each field, by name; or n values alone where the window has one field. From the service,
+            arrays (n,) by name: float64, int64, bool, or objects (str). None where there are partials.
+        keys: n keys where the window is keyed, or one string for all of them; from the service, objects (str) (n,).
+        partials: in the place of columns, for windows with a granularity: for each aggregate the parts of n partials.
+        entries: with partials: int64 (n,), how many entries each row stands for.
+    """
+
+    times: Any
+    columns: Any = None
+    keys: Any = None
+    partials: Mapping[str, Any] | None = None
+    entries: Any = None
+
+    def __len__(self) -> int:
+        return len(self.times)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +174,7 @@ class WindowInfo:
         oldest: time of the oldest entry in ticks; None where it is empty.
         newest: time of the newest entry in ticks; None where it is empty.
         counts: what became of all entries it was ever sent.
+        durability: what writes to it are given: "sync", "interval" or "memory".
     """
 
     name: str
@@ -127,3 +184,4 @@ class WindowInfo:
     oldest: int | None
     newest: int | None
     counts: Counts
+    durability: str = "memory"

@@ -22,7 +22,7 @@ import pyarrow as pa
 from sash_client.errors import InvalidArgument
 from sash_client.times import _is_pandas
 
-__all__ = ["Coded", "Column", "to_coded", "to_column"]
+__all__ = ["Coded", "Column", "to_coded", "to_column", "to_part"]
 
 _ACCEPTS: Mapping[str, str] = {"float64": "fiu", "int64": "iu", "bool": "b"}
 # What a pandas extension type is read as, by its kind: left alone, it may come out as objects.
@@ -51,10 +51,11 @@ class Coded:
         return Coded([self.dictionary[i] for i in np.flatnonzero(used).tolist()], renumbered)
 
 
-Column = npt.NDArray[Any] | Coded
+Column = npt.NDArray[Any] | Coded | list[bytes]
+"""n values: numbers, strings, or blobs."""
 
 
-def to_column(values: Any, kind: str, name: str) -> Column:
+def to_column(values: Any, kind: str, name: str) -> npt.NDArray[Any] | Coded:
     """Return a column for a field.
 
     Args:
@@ -80,6 +81,28 @@ def to_column(values: Any, kind: str, name: str) -> Column:
     if kind == "int64" and array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
         raise InvalidArgument(f"{name}: {array.max()} is out of range", field=name, limit="2^63 - 1")
     return np.ascontiguousarray(array, dtype=_DTYPES[kind])
+
+
+def to_part(values: Any, name: str) -> Column:
+    """Return a column for one part of n partials, of the type that its values have.
+
+    Args:
+        values: n numbers, strings, or `bytes` (partials that are no numbers, as the service encodes them).
+        name: what to call it in an error.
+
+    Raises:
+        InvalidArgument: a missing value, or values of several types.
+    """
+    # NumPy would read a list of bytes as strings of a fixed width, which lose their trailing zeros.
+    array = values if isinstance(values, list | tuple) and _all_bytes(values) else _plain(values, name)
+    if not isinstance(array, np.ndarray) or array.dtype == object:
+        if _all_bytes(items := list(array)):
+            return items
+        array = _from_objects(np.asarray(array), name)
+    for kind, accepted in (("bool", "b"), ("int64", "iu"), ("float64", "f")):
+        if array.dtype.kind in accepted:
+            return to_column(array, kind, name)
+    return to_coded(values, name)
 
 
 def to_coded(values: Any, name: str) -> Coded:
@@ -147,6 +170,10 @@ def _from_objects(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
     except pa.ArrowException:
         raise InvalidArgument(f"{name}: these values are not all of one type", field=name) from None
     return _plain(inferred, name)
+
+
+def _all_bytes(values: Any) -> bool:
+    return len(values) > 0 and all(isinstance(item, bytes) for item in values)
 
 
 def _missing(name: str) -> InvalidArgument:

@@ -15,10 +15,11 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from sash_client.answers import WriteResult
+from sash_client.answers import Bulk, WriteResult
 
 __all__ = [
     "AlreadyExists",
+    "DataLoss",
     "DeadlineExceeded",
     "FailedPrecondition",
     "InvalidArgument",
@@ -64,6 +65,8 @@ class SashClientError(Exception):
         self.retry_after_s = retry_after_s
         self.applied: WriteResult | None = None
         """What the earlier messages of the same bulk have done; None where the call is not a bulk insert."""
+        self.unapplied: tuple[Bulk, ...] = ()
+        """Of a `Producer`: the entries that were not applied, and are its caller's again."""
 
 
 class InvalidArgument(SashClientError):
@@ -118,6 +121,12 @@ class Unavailable(SashClientError):
     """The service cannot be reached, or cannot serve this now. A write may or may not have been applied."""
 
     status = "UNAVAILABLE"
+
+
+class DataLoss(SashClientError):
+    """What the service had stored is there no more, or is damaged; the message names it."""
+
+    status = "DATA_LOSS"
 
 
 class DeadlineExceeded(SashClientError):

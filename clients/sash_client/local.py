@@ -31,19 +31,22 @@ class LocalService:
 
 
 @contextmanager
-def local_service(*, grpc_port: int = 0, rest_port: int = 0, wait_s: float = 30.0) -> Iterator[LocalService]:
+def local_service(
+    *, grpc_port: int = 0, rest_port: int = 0, data: str = "memory", wait_s: float = 30.0
+) -> Iterator[LocalService]:
     """Run ``sash serve`` beside this process; stop it at the end of the block.
 
     Args:
         grpc_port: port for gRPC; 0 takes a free one.
         rest_port: port for REST; 0 takes a free one.
+        data: where it keeps windows: a directory, ``redis://…``, or memory, which is gone with it.
         wait_s: seconds that it may take to start, and to stop.
 
     Raises:
         RuntimeError: it did not start; the message has what it said.
     """
     command = [sys.executable, "-m", "sash.main", "serve"]
-    command += ["--grpc-port", str(grpc_port), "--rest-port", str(rest_port)]
+    command += ["--grpc-port", str(grpc_port), "--rest-port", str(rest_port), "--data", data]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         try:

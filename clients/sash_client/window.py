@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sash_client.answers import Answer, Series, WindowInfo, WriteResult
-from sash_client.columns import Coded, to_coded, to_column
+from sash_client.answers import Answer, Bulk, Series, Staged, WindowInfo, WriteResult
+from sash_client.bulks import checked, from_bulk
+from sash_client.calls import Feed
 from sash_client.errors import InvalidArgument, SashClientError
-from sash_client.keys import AllKeys, set_keys, text
-from sash_client.times import Duration, TimeLike, to_duration, to_tick, to_ticks
+from sash_client.keys import ALL_KEYS, AllKeys, set_keys, text
+from sash_client.producer import Producer
+from sash_client.times import Duration, TimeLike, to_duration, to_tick
 from sash_client.wire import (
-    bulk_requests,
     from_answer,
     from_info,
     from_series,
@@ -92,6 +95,8 @@ class Window:
         key: str | None = None,
         answer: bool = False,
         lookbacks: Sequence[Duration] = (),
+        producer: str | None = None,
+        sequence: int | None = None,
     ) -> WriteResult:
         """Insert one entry, and answer where asked to.
 
@@ -103,6 +108,13 @@ class Window:
             answer: whether to answer as `query` does for the key, after the insert and the slide; the result's
                 `answers` has it.
             lookbacks: with `answer`: as in `query`.
+            producer, sequence: the name of who writes, and the number of this write among all those of that producer to
+                this window: 1, 2, 3, … A write with them is applied once, however often it is sent; so it is sent
+                again for as long as the client's `timeout_s` while the service is away or its reply is lost. One that
+                was applied already is answered so (`already_applied`) and changes nothing. `producer` keeps count.
+
+        Raises:
+            FailedPrecondition: writes of the producer are missing before this one; `limit` is the number that is next.
         """
         if (value is None) == (fields is None):
             raise InvalidArgument("give either a value or fields", field="value")
@@ -116,9 +128,20 @@ class Window:
                 raise InvalidArgument(f"value {value!r:.80} is not a number", field="value") from None
         for name, item in (fields or {}).items():
             request.fields[name].CopyFrom(to_value(item, name))
-        return from_write(self._client._call("Insert", request))
+        numbered = _number(request, producer, sequence)
+        return from_write(self._caller(numbered)("Insert", request), int(numbered))
 
-    def bulk_insert(self, times: Any, columns: Any, *, keys: Any = None) -> WriteResult:
+    def bulk_insert(
+        self,
+        times: Any,
+        columns: Any = None,
+        *,
+        keys: Any = None,
+        partials: Mapping[str, Any] | None = None,
+        entries: Any = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> WriteResult:
         """Insert n entries, in any order.
 
         A bulk larger than one message is sent as several, in order; each is applied whole or not at all. If one
@@ -129,35 +152,170 @@ class Window:
             columns: n values for each field, by name; or n values alone where the window has one field. NumPy,
                 pandas or Arrow, or a sequence.
             keys: n keys where the window is keyed; or one string, for all of them.
+            partials: in the place of columns, for windows with a granularity: n partials of every aggregate, by name.
+                Their parts are columns: a sequence of them in the order that the README lists, a mapping in that
+                order, or the only one alone; a list of n `bytes` for sketches. Arrays must have the parts' own types.
+            entries: with partials: n integers, how many entries each row stands for.
+            producer, sequence: as in `insert`. Every message has a number of its own, from `sequence` on; the result's
+                `sequences` says how many were used (one, where the bulk fits one message). Where it fails, the same
+                call again is safe: with the same arrays and a client of the same limits it is cut in the same places.
 
         Returns:
             what became of them, all messages together.
         """
-        spec = self._spec()
-        ticks = to_ticks(times, spec.time_unit or "us")
-        sent = {name: to_column(values, spec.fields[name], name) for name, values in self._named(columns).items()}
-        coded = self._keys(keys, len(ticks))
-        for name, column in [*sent.items(), *([("key", coded)] if coded is not None else [])]:
-            if len(column) != len(ticks):
-                raise InvalidArgument(
-                    f"column {name!r} has {len(column)} values where time has {len(ticks)}",
-                    field=name,
-                    limit=str(len(ticks)),
-                )
-        total = WriteResult()
-        limits = {"entries_max": self._client.bulk_entries_max, "bytes_max": self._client.bulk_bytes_max}
-        for request in bulk_requests(self._name, ticks, sent, coded, **limits):
+        total: WriteResult | None = None
+        numbers = _numbers(sequence)
+        for request in self._requests(Bulk(times, columns, keys, partials, entries)):
+            numbered = _number(request, producer, next(numbers))
             try:
-                total += from_write(self._client._call("BulkInsert", request))
+                result = from_write(self._caller(numbered)("BulkInsert", request), int(numbered))
             except SashClientError as error:
-                error.applied = total
+                error.applied = total or WriteResult()
                 raise
+            total = result if total is None else total + result
+        assert total is not None  # an empty bulk is a message, too
         return total
 
-    def bulk_evict(self, time: TimeLike, *, key: str | None = None) -> int:
-        """Remove every entry with time <= `time`, of one key or of all; return how many."""
+    def insert_stream(
+        self, bulks: Iterable[Bulk], *, producer: str | None = None, sequence: int | None = None
+    ) -> Iterator[WriteResult]:
+        """Insert bulk after bulk over one call, without waiting for an answer in between; yield one for each, in order.
+
+        The first error ends it: what was yielded before is applied, the error's `applied` says what was applied of the
+        bulk that failed, and nothing after it is. It is never sent again by itself.
+
+        Args:
+            bulks: any number of them; they are taken as the service takes them, in another thread.
+            producer, sequence: as in `bulk_insert`: messages are numbered from `sequence` on over all bulks, so that
+                what was not answered can be sent again.
+        """
+        numbers = _numbers(sequence)
+        sent: deque[int] = deque()  # messages of each bulk; appended before its last one leaves
+
+        def requests() -> Iterator[Any]:
+            for bulk in bulks:
+                messages = list(self._requests(bulk))
+                sent.append(len(messages))
+                for message in messages:
+                    _number(message, producer, next(numbers))
+                    yield message
+
+        answers = self._client._stream("InsertStream", Feed(requests()))
+        total, answered = None, 0
+        try:
+            for answer in answers:
+                result = from_write(answer, int(producer is not None))
+                total, answered = result if total is None else total + result, answered + 1
+                if answered == sent[0]:
+                    sent.popleft()
+                    done, total, answered = total, None, 0
+                    yield done
+        except SashClientError as error:
+            error.applied = total or WriteResult()
+            raise
+
+    def bulk_evict(
+        self, time: TimeLike, *, key: str | None = None, producer: str | None = None, sequence: int | None = None
+    ) -> WriteResult:
+        """Remove every entry with time <= `time`, of one key or of all; the result's `evicted` says how many.
+
+        `producer` and `sequence` are as in `insert`.
+        """
         request = pb.BulkEvictRequest(window=self._name, time=self._tick(time, "time"), key=_text(key))
-        return int(self._client._call("BulkEvict", request).evicted)
+        numbered = _number(request, producer, sequence)
+        done = self._caller(numbered)("BulkEvict", request)
+        return WriteResult(
+            evicted=done.evicted,
+            already_applied=done.already_applied,
+            durability=done.durability or "memory",
+            sequences=int(numbered),
+        )
+
+    def producer(self, name: str, **options: Any) -> Producer:
+        """Return a producer of this window, which numbers writes, gathers single entries into bulks and sends them.
+
+        Args:
+            name: the producer's name: one at a time may use it.
+            options: see `Producer`.
+        """
+        return Producer(self, name, **options)
+
+    def stage(
+        self,
+        times: Any,
+        columns: Any = None,
+        *,
+        keys: Any = None,
+        partials: Mapping[str, Any] | None = None,
+        entries: Any = None,
+        query: str,
+        batch: int,
+    ) -> list[Staged]:
+        """Have the service keep a part of a batch, invisible until `commit` names it; or it expires.
+
+        It is sent again while the service is away; a part that was kept twice expires where no commit names it.
+
+        Args:
+            times, columns, keys, partials, entries: as in `bulk_insert`.
+            query: who makes batches, such as the id of a streaming query.
+            batch: the batch's number, from 0 on.
+
+        Returns:
+            what it is kept as, in order: several, where the part is larger than one message.
+        """
+        found = []
+        for request in self._requests(Bulk(times, columns, keys, partials, entries)):
+            message = pb.StageBatchRequest(entries=request, query=text(query, "query"), batch=_natural(batch, "batch"))
+            kept = self._client._call_again("StageBatch", message)
+            found.append(Staged(kept.stage, kept.entries, kept.durability or "memory"))
+        return found
+
+    def commit(self, query: str, batch: int, stages: Iterable[Staged | str]) -> WriteResult:
+        """Apply staged parts, in this order, as one write; a batch that was committed already changes nothing.
+
+        It is sent again while the service is away.
+
+        Args:
+            query, batch: as in `stage`; batches of a query are committed in increasing order.
+            stages: what `stage` returned, of all parts that count; none is an empty batch.
+
+        Raises:
+            FailedPrecondition: a part is not there (any more), or belongs to another batch.
+        """
+        names = [text(each.stage if isinstance(each, Staged) else each, "stages") for each in stages]
+        request = pb.CommitBatchRequest(
+            window=self._name, query=text(query, "query"), batch=_natural(batch, "batch"), stages=names
+        )
+        return from_write(self._client._call_again("CommitBatch", request))
+
+    def entries(
+        self,
+        start: TimeLike | None = None,
+        end: TimeLike | None = None,
+        *,
+        key: str | None = None,
+        keys: Sequence[str] | AllKeys | None = None,
+    ) -> Iterator[Bulk]:
+        """Yield the entries with `start <= time <= end` as of now, by key and time, as bulks of bounded size.
+
+            for bulk in window.entries():
+                other.bulk_insert(bulk.times, bulk.columns, keys=bulk.keys)
+
+        Args:
+            start, end: ticks or instants; None: no bound.
+            key, keys: one key, or several; where neither is given, all there are.
+
+        Raises:
+            Unsupported: the window's algorithm keeps no values.
+        """
+        request = pb.EntriesRequest(window=self._name)
+        if start is not None:
+            request.start = self._tick(start, "start")
+        if end is not None:
+            request.end = self._tick(end, "end")
+        set_keys(request, key, ALL_KEYS if key is None and keys is None and self._spec().keyed else keys)
+        for message in self._client._stream("Entries", request):
+            yield from_bulk(message)
 
     def query(
         self,
@@ -167,6 +325,7 @@ class Window:
         lookbacks: Sequence[Duration] = (),
         as_of: TimeLike | None = None,
         combine: bool = False,
+        partials: bool = False,
     ) -> list[Answer]:
         """Answer over trailing lookbacks: `as_of - lookback < time <= as_of`, one answer each.
 
@@ -177,15 +336,39 @@ class Window:
             as_of: ticks, or an instant; where None, the time of the key's newest entry, or wall time if that is the
                 window's clock.
             combine: with `keys`: one answer over the entries of all of them.
+            partials: answer with partials, too.
 
         Raises:
             Unsupported: `combine` where an aggregate depends on the order of entries.
         """
-        request = pb.QueryRequest(window=self._name, lookbacks=_lookbacks(lookbacks), combine=combine)
-        set_keys(request, key, keys)
+        request = self._query(key, keys, lookbacks, combine, partials)
         if as_of is not None:
             request.as_of = self._tick(as_of, "as_of")
-        return [from_answer(answer) for answer in self._client._call("Query", request).answers]
+        return [from_answer(answer, partials) for answer in self._client._call("Query", request).answers]
+
+    def watch(
+        self,
+        *,
+        key: str | None = None,
+        keys: Sequence[str] | AllKeys | None = None,
+        lookbacks: Sequence[Duration] = (),
+        combine: bool = False,
+        partials: bool = False,
+        every_s: float = 1.0,
+    ) -> Iterator[list[Answer]]:
+        """Yield the answers of `query`, and again whenever they have changed, until the caller stops or the service.
+
+        Args:
+            key, keys, lookbacks, combine, partials: as in `query`.
+            every_s: seconds between two looks.
+
+        Raises:
+            Unavailable: the service is gone, or goes.
+        """
+        query = self._query(key, keys, lookbacks, combine, partials)
+        request = pb.WatchRequest(query=query, interval_ms=max(round(every_s * 1000), 1))
+        for message in self._client._stream("Watch", request, waits=True):
+            yield [from_answer(answer, partials) for answer in message.answers]
 
     def range_query(
         self,
@@ -194,6 +377,7 @@ class Window:
         *,
         key: str | None = None,
         keys: Sequence[str] | AllKeys | None = None,
+        partials: bool = False,
     ) -> Answer:
         """Answer over `start <= time <= end`, in ticks or instants.
 
@@ -201,13 +385,15 @@ class Window:
             start, end: the first and the last time.
             key: where the window is keyed.
             keys: several keys, or `ALL_KEYS`, instead of `key`: one answer over the entries of all of them.
+            partials: answer with partials, too.
 
         Raises:
             Unsupported: `keys` where an aggregate depends on the order of entries.
         """
-        request = pb.RangeQueryRequest(window=self._name, start=self._tick(start, "start"), end=self._tick(end, "end"))
+        first, last = self._tick(start, "start"), self._tick(end, "end")
+        request = pb.RangeQueryRequest(window=self._name, start=first, end=last, partials=partials)
         set_keys(request, key, keys)
-        return from_answer(self._client._call("RangeQuery", request))
+        return from_answer(self._client._call("RangeQuery", request), partials)
 
     def series(
         self,
@@ -251,33 +437,51 @@ class Window:
         unit = "none" if isinstance(time, int | np.integer) else self._spec().time_unit or "us"
         return to_tick(time, unit, field)
 
-    def _named(self, columns: Any) -> Mapping[str, Any]:
-        fields = self._spec().fields
-        if not isinstance(columns, Mapping):
-            if len(fields) != 1:
-                raise InvalidArgument(
-                    f"give a column for each field, by name: {', '.join(sorted(fields))}",
-                    field="columns",
-                )
-            return {next(iter(fields)): columns}
-        for name in [*columns, *fields]:
-            if name not in fields:
-                known = ", ".join(sorted(fields))
-                raise InvalidArgument(f"window {self._name!r} has no field {name!r}; it has {known}", field=name)
-            if name not in columns:
-                raise InvalidArgument(f"field {name!r} is missing", field=name)
-        return columns
+    def _requests(self, bulk: Bulk) -> Iterator[pb.BulkInsertRequest]:
+        limits = {"entries_max": self._client.bulk_entries_max, "bytes_max": self._client.bulk_bytes_max}
+        return checked(bulk, self._spec()).requests(self._name, **limits)
 
-    def _keys(self, keys: Any, n: int) -> Coded | None:
-        if keys is None:
-            return None
-        if isinstance(keys, str):
-            return Coded([keys], np.zeros(n, dtype="<u4"))
-        return to_coded(keys, "key")
+    def _query(
+        self,
+        key: str | None,
+        keys: Sequence[str] | AllKeys | None,
+        lookbacks: Sequence[Duration],
+        combine: bool,
+        partials: bool,
+    ) -> pb.QueryRequest:
+        texts = _lookbacks(lookbacks)
+        request = pb.QueryRequest(window=self._name, lookbacks=texts, combine=combine, partials=partials)
+        set_keys(request, key, keys)
+        return request
+
+    def _caller(self, numbered: bool) -> Callable[[str, Any], Any]:
+        return self._client._call_again if numbered else self._client._call
 
 
 def _text(key: str | None) -> str | None:
     return None if key is None else text(key)
+
+
+def _numbers(sequence: int | None) -> Iterator[int | None]:
+    """The numbers of a bulk's messages; None without end where it has none."""
+    return repeat(None) if sequence is None else count(_natural(sequence, "sequence"))
+
+
+def _number(request: Any, producer: str | None, sequence: int | None) -> bool:
+    """Write a producer's number into a request; return whether it has one."""
+    if (producer is None) != (sequence is None):
+        raise InvalidArgument("a producer has a sequence, and a sequence a producer: give both", field="sequence")
+    if producer is None:
+        return False
+    request.producer = text(producer, "producer")
+    request.sequence = _natural(sequence, "sequence")
+    return True
+
+
+def _natural(number: Any, field: str) -> int:
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < 2**63:
+        raise InvalidArgument(f"{field}: {number!r:.80} is not a number from 0 on", field=field, limit="0 to 2^63 - 1")
+    return int(number)
 
 
 def _lookbacks(lookbacks: Sequence[Duration]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,11 @@ import numpy.typing as npt
 import yaml
 
 from sash_client.answers import Answer, Counts, Series, WindowInfo, WriteResult
-from sash_client.columns import Coded, Column
+from sash_client.bulks import from_partials
 from sash_client.errors import InvalidArgument
-from sash_client.times import Ticks
 from sash_proto.v1 import windows_pb2 as pb
 
 __all__ = [
-    "bulk_requests",
     "from_answer",
     "from_info",
     "from_series",
@@ -27,7 +25,7 @@ __all__ = [
     "to_value",
 ]
 
-_TEXTS = ("idle_expiry", "algorithm")
+_TEXTS = ("idle_expiry", "algorithm", "durability", "granularity")
 _SPEC_KEYS = frozenset({"name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", *_TEXTS})
 _GROUPS = {
     "slide": frozenset({"max_count", "max_age", "clock", "when"}),
@@ -154,8 +152,8 @@ def from_value(value: pb.Value) -> Any:
     return getattr(value, kind)
 
 
-def from_answer(message: pb.Answer) -> Answer:
-    """Return an answer."""
+def from_answer(message: pb.Answer, partials: bool = False) -> Answer:
+    """Return an answer; with its partials where they were asked for."""
     return Answer(
         key=message.key if message.HasField("key") else None,
         start=message.start if message.HasField("start") else None,
@@ -163,13 +161,22 @@ def from_answer(message: pb.Answer) -> Answer:
         entries=message.entries,
         aggregates={name: from_value(value) for name, value in sorted(message.aggregates.items())},
         lookback=message.lookback or None,
+        partials={name: from_partials(parts) for name, parts in sorted(message.partials.items())} if partials else None,
     )
 
 
-def from_write(message: pb.InsertResponse) -> WriteResult:
-    """Return what became of a write."""
-    answers = tuple(from_answer(answer) for answer in message.answers)
-    return WriteResult(message.inserted, message.late, message.evicted, message.duplicates, answers)
+def from_write(message: pb.InsertResponse, sequences: int = 0) -> WriteResult:
+    """Return what became of a write, which used so many of its producer's numbers."""
+    return WriteResult(
+        message.inserted,
+        message.late,
+        message.evicted,
+        message.duplicates,
+        tuple(from_answer(answer) for answer in message.answers),
+        message.already_applied,
+        message.durability or "memory",
+        sequences,
+    )
 
 
 def from_series(message: pb.SeriesResponse, time_unit: str) -> Series:
@@ -213,52 +220,8 @@ def from_info(message: pb.WindowInfo) -> WindowInfo:
         oldest=message.oldest if message.HasField("oldest") else None,
         newest=message.newest if message.HasField("newest") else None,
         counts=Counts(counts.inserted, counts.late, counts.evicted, counts.duplicates),
+        durability=message.durability or "memory",
     )
-
-
-def bulk_requests(
-    window: str,
-    times: Ticks,
-    columns: Mapping[str, Column],
-    keys: Coded | None,
-    *,
-    entries_max: int,
-    bytes_max: int,
-) -> Iterator[pb.BulkInsertRequest]:
-    """Yield one bulk as requests of at most `entries_max` entries and `bytes_max` bytes each, in order.
-
-    A single entry larger than `bytes_max` is sent as it is: the service's refusal names its limit.
-    """
-    # Later parts are taken from the end of a stack, so that halving an oversized part keeps the order.
-    stops = range(0, max(len(times), 1), entries_max)
-    parts = [(start, min(start + entries_max, len(times))) for start in reversed(stops)]
-    while parts:
-        start, stop = parts.pop()
-        request = pb.BulkInsertRequest(window=window, time=times[start:stop].tobytes())
-        for name, column in columns.items():
-            request.fields[name].CopyFrom(_column(column, start, stop))
-        if keys is not None:
-            request.key.CopyFrom(_strings(keys, start, stop))
-        if request.ByteSize() > bytes_max and stop - start > 1:
-            middle = (start + stop) // 2
-            parts += [(middle, stop), (start, middle)]
-        else:
-            yield request
-
-
-def _column(column: Column, start: int, stop: int) -> pb.Column:
-    if isinstance(column, Coded):
-        return pb.Column(string=_strings(column, start, stop))
-    data = column[start:stop].tobytes()
-    if column.dtype.kind == "f":
-        return pb.Column(float64=data)
-    return pb.Column(int64=data) if column.dtype.kind == "i" else pb.Column(bool=data)
-
-
-def _strings(column: Coded, start: int, stop: int) -> pb.Strings:
-    whole = start == 0 and stop == len(column)
-    part = column if whole else column.part(start, stop)
-    return pb.Strings(dictionary=part.dictionary, codes=part.codes.tobytes())
 
 
 def _fill_aggregate(message: pb.AggregateSpec, aggregate: Any, path: str) -> None:

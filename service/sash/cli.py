@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, Self
 
 import numpy as np
 import typer
 
 from sash_client import ALL_KEYS, Answer, Client, SashClientError, Series
+from sash_client import backup as write_backup
+from sash_client import restore as read_backup
 
 __all__ = ["app", "fail", "run"]
 
@@ -174,6 +177,58 @@ def delete(name: Name, target: Target = LOCAL) -> None:
         typer.echo(f"window {name} is deleted; it had {sash.delete_window(name)} entries")
 
 
+@app.command("export")
+def export_window(
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What to write; - is standard output.")],
+    target: Target = LOCAL,
+) -> None:
+    """Write a window, with all that is known of it, as one file."""
+    with Client(target) as sash, _files(file):
+        size = sash.export_window(name, sys.stdout.buffer if str(file) == "-" else file)
+    typer.echo(f"window {name} is in {file}: {_bytes(size)}", err=str(file) == "-")
+
+
+@app.command("import")
+def import_window(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What export wrote; - is standard input.")],
+    name: Annotated[str | None, typer.Option("--name", help="Another name for the window. [its own]")] = None,
+    target: Target = LOCAL,
+) -> None:
+    """Create a window from what export wrote."""
+    with Client(target) as sash, _files(file):
+        window = sash.import_window(sys.stdin.buffer if str(file) == "-" else file, name)
+    typer.echo(f"window {window.name} is there: {window.entries} entries")
+
+
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What to write: a ZIP file with a member a window.")],
+    target: Target = LOCAL,
+) -> None:
+    """Write all windows into one file, while serving. Each window is as it is at one moment, which differ."""
+    with Client(target) as sash, _files(file), _Progress() as progress:
+        names = write_backup(sash, file, progress)
+    typer.echo(f"{len(names)} windows are in {file}: {_bytes(file.stat().st_size)}")
+
+
+@app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What backup wrote.")],
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="This window; repeatable.")] = None,
+    target: Target = LOCAL,
+) -> None:
+    """Create the windows that backup wrote; one that is there is left as it is, and is an error."""
+    with Client(target) as sash, _files(file), _Progress() as progress:
+        restored = read_backup(sash, file, only or [], progress)
+    failed = {name: error for name, error in restored.items() if error is not None}
+    typer.echo(f"{len(restored) - len(failed)} of {len(restored)} windows are restored")
+    for name, error in failed.items():
+        typer.echo(f"sash: {_cell(name)}: {error.message}", err=True)
+    if failed:
+        sys.exit(1)
+
+
 def run() -> None:
     """Run the command line; a refusal of the service is one line on standard error, not a traceback."""
     try:
@@ -189,6 +244,46 @@ def fail(message: str) -> NoReturn:
     """Say what is wrong on standard error and exit with status 1."""
     typer.echo(f"sash: {message}", err=True)
     sys.exit(1)
+
+
+@contextmanager
+def _files(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        fail(f"{path}: {error.strerror or error}")
+
+
+class _Progress:
+    """One line a window on standard error; on a terminal it grows as the bytes pass."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._size = 0
+        self._shown_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._line("\n")
+
+    def __call__(self, name: str, size: int) -> None:
+        if name != self._name:
+            self._line("\n")
+        self._name, self._size = name, size
+        if sys.stderr.isatty() and time.monotonic() - self._shown_s > 0.1:
+            self._shown_s = time.monotonic()
+            self._line("")
+
+    def _line(self, end: str) -> None:
+        if self._name:
+            start = "\r" if sys.stderr.isatty() else ""
+            typer.echo(f"{start}{_cell(self._name)}: {_bytes(self._size)}{end}", err=True, nl=False)
+
+
+def _bytes(size: int) -> str:
+    return f"{size:,} bytes" if size < 2**20 else f"{size / 2**20:,.1f} MiB"
 
 
 def _time(text: str) -> int | datetime:
@@ -212,7 +307,9 @@ def _instants(series: Series) -> list[str]:
 def _show(answers: Sequence[Answer], as_json: bool, by_key: bool = False) -> None:
     if as_json:
         for answer in answers:
-            typer.echo(_json(asdict(answer)))
+            document = asdict(answer)
+            del document["partials"]  # never asked for here
+            typer.echo(_json(document))
         return
     aggregates = list(answers[0].aggregates) if answers else []
     header = (*(["key"] if by_key else []), "lookback", "entries", *aggregates)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from contextlib import AsyncExitStack
 from typing import Annotated
 
 import typer
@@ -18,14 +19,16 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 
 from sash import cli, ui
 from sash.clock import Clock, SystemClock
-from sash.errors import InvalidArgument
+from sash.errors import SashError
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest.app import create_app
 from sash.rest.server import RestServer
 from sash.rpc.server import RpcServer
 from sash.settings import Settings, load_settings
+from sash.tiers import open_tier
 from sash.windows.catalogue import Catalogue
+from sash.windows.storage import Storage
 
 __all__ = ["Service", "app", "run", "serve"]
 
@@ -52,10 +55,20 @@ class Service:
         metrics = Metrics(registry)
         clock = clock or SystemClock()
         catalogue = Catalogue(max_windows=settings.max_windows, clock=clock)
-        metrics.watch(lambda: [window.info() for window in catalogue.all()])
-        self.plane = Plane(catalogue, metrics, clock)
-        self._ready = asyncio.Event()
-        rest = create_app(self.plane, settings, registry, metrics, ready=self._ready.is_set)
+        self._storage = Storage(
+            catalogue,
+            clock,
+            open_tier(settings.data, settings.redis_prefix),
+            cache_bytes=settings.cache_bytes,
+            checkpoint_bytes=settings.checkpoint_bytes,
+            store_entries=settings.store_entries,
+            interval_s=settings.commit_interval_ms / 1000,
+        )
+        self.plane = Plane(catalogue, metrics, clock, self._storage)
+        metrics.watch(self.plane.list)
+        metrics.watch_storage(self._storage.status)
+        self._started = asyncio.Event()
+        rest = create_app(self.plane, settings, registry, metrics, not_ready=self._not_ready)
         rest.routes.extend(ui.routes())
         self._rpc = RpcServer(self.plane, settings, metrics)
         self._rest = RestServer(rest, settings)
@@ -71,32 +84,47 @@ class Service:
         return self._rest.port
 
     async def start(self) -> None:
-        """Listen on both edges, then report to be ready.
+        """Recover what is stored, listen on both edges, then report to be ready.
 
         Raises:
-            InvalidArgument: an address cannot be listened on.
+            InvalidArgument: an address cannot be listened on, or the tier's is wrong.
+            FailedPrecondition: another service has the tier.
+            Unavailable: the tier cannot be reached.
+            DataLoss: what recovery needs is damaged.
         """
-        await self._rest.start()
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self._storage.stop)
+            await self._storage.start()
+            undo.push_async_callback(self._rest.stop, 0)
+            await self._rest.start()
             await self._rpc.start()
-        except BaseException:
-            await self._rest.stop(0)
-            raise
-        self._ready.set()
+            undo.pop_all()
+        self._started.set()
+        self._watch = asyncio.create_task(self._every_second())
 
     async def stop(self) -> None:
-        """Report not to be ready, let calls in progress finish, close both edges."""
-        self._ready.clear()
-        await self._rpc.not_ready()
+        """Report not to be ready, let calls in progress finish, close both edges, bring the tier up to date."""
+        self._started.clear()
+        self._watch.cancel()
+        await self._rpc.set_ready(False)
         await asyncio.sleep(self._settings.shutdown_delay_s)
         grace_s = self._settings.shutdown_grace_s
         await asyncio.gather(self._rpc.stop(grace_s), self._rest.stop(grace_s))
+        await self._storage.stop()
 
-    async def _tidy(self) -> None:
+    def _not_ready(self) -> str | None:
+        """Why requests are not welcome; None where they are."""
+        return self._storage.problem if self._started.is_set() else "starting or shutting down"
+
+    async def _every_second(self) -> None:
+        ready = True
         while True:
             await asyncio.sleep(_TIDY_EVERY_S)
             try:
                 self.plane.tidy()
+                if ready != (self._not_ready() is None):
+                    ready = not ready
+                    await self._rpc.set_ready(ready)
             except Exception:
                 _log.exception("tidying failed; it is tried again")
 
@@ -125,15 +153,19 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [SASH_HOST, 127.0.0.1]")] = None,
     grpc_port: Annotated[int | None, typer.Option(help="Port of gRPC. [SASH_GRPC_PORT, 7070]")] = None,
     rest_port: Annotated[int | None, typer.Option(help="Port of REST. [SASH_REST_PORT, 7071]")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Where windows are kept: a directory, redis://…, or memory. [SASH_DATA, ./sash-data]"),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="Least severe messages to log. [SASH_LOG_LEVEL]")] = None,
 ) -> None:
     """Serve windows over gRPC and REST until told to stop (SIGINT, SIGTERM)."""
     try:
-        settings = load_settings(host=host, grpc_port=grpc_port, rest_port=rest_port, log_level=log_level)
+        settings = load_settings(host=host, grpc_port=grpc_port, rest_port=rest_port, data=data, log_level=log_level)
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         uvloop.run(_serve(settings))
-    except InvalidArgument as error:
+    except SashError as error:
         cli.fail(error.message)
 
 

@@ -72,6 +72,33 @@ class WatchedWindow(Protocol):
     def counts(self) -> _Counts: ...
 
 
+class WatchedStorage(Protocol):
+    """What the collector reads of a storage; `sash.windows.storage.StorageStatus` is one."""
+
+    @property
+    def tier(self) -> str: ...
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def pending_bytes(self) -> int: ...
+    @property
+    def commits(self) -> int: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def journal_groups(self) -> int: ...
+    @property
+    def checkpoints(self) -> int: ...
+    @property
+    def cache_bytes(self) -> int: ...
+    @property
+    def cache_hits(self) -> int: ...
+    @property
+    def cache_misses(self) -> int: ...
+    @property
+    def damaged(self) -> int: ...
+
+
 class Metrics:
     """All counters of one service.
 
@@ -93,8 +120,10 @@ class Metrics:
             ["edge", "code"],
             registry=registry,
         )
+        self._storage = _Storage()
         registry.register(self._latencies)
         registry.register(self._windows)
+        registry.register(self._storage)
 
     def observe(self, operation: str, window_class: str, seconds: float) -> None:
         """Count one call of `operation` on a window of `window_class` (each of few distinct texts)."""
@@ -111,6 +140,40 @@ class Metrics:
     def watch(self, windows: Callable[[], Iterable[WatchedWindow]]) -> None:
         """Have every scrape call `windows` and show what they hold."""
         self._windows.source = windows
+
+    def watch_storage(self, storage: Callable[[], WatchedStorage | None]) -> None:
+        """Have every scrape call `storage` and show how it is; nothing where there is none."""
+        self._storage.source = storage
+
+
+class _Storage(Collector):
+    """How the tier, the journal and the cache are, read when somebody scrapes."""
+
+    def __init__(self) -> None:
+        self.source: Callable[[], WatchedStorage | None] = lambda: None
+
+    def collect(self) -> Iterator[Metric]:
+        found = self.source()
+        if found is None:
+            return
+        up = GaugeMetricFamily("sash_tier_up", "1 where the tier takes writes.", labels=["tier"])
+        up.add_metric([found.tier], float(found.error is None))
+        yield up
+        for name, text, value in (
+            ("sash_tier_pending_bytes", "Bytes that wait to be committed.", found.pending_bytes),
+            ("sash_journal_groups", "Groups of records that a recovery would read.", found.journal_groups),
+            ("sash_cache_bytes", "Bytes of stored blocks that are in memory, too.", found.cache_bytes),
+            ("sash_damaged_values", "Stored values found damaged or missing since the start.", found.damaged),
+        ):
+            yield GaugeMetricFamily(name, text, value=value)
+        for name, text, value in (
+            ("sash_tier_commits", "Commits to the tier.", found.commits),
+            ("sash_journal_records", "Writes in these commits.", found.records),
+            ("sash_checkpoints", "Images of windows written.", found.checkpoints),
+            ("sash_cache_hits", "Stored blocks that were wanted and in memory.", found.cache_hits),
+            ("sash_cache_misses", "Stored blocks that were wanted and read from the tier.", found.cache_misses),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
 
 
 class _Latencies(Collector):

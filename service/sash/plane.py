@@ -7,23 +7,45 @@ its latency. Nothing here blocks: no I/O, no threads, so an event loop may call 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from sash.clock import Clock
 from sash.errors import SashError
 from sash.metrics import Metrics
-from sash.windows.answers import Answer, Series, WindowInfo, WriteResult
-from sash.windows.batch import Batch
+from sash.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
+from sash.windows.batch import Batch, Origin
 from sash.windows.catalogue import Catalogue
+from sash.windows.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.windows.spec import WindowSpec
+from sash.windows.storage import Storage
 from sash.windows.window import AllKeys
 
 __all__ = ["Plane"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def _observed_write(
+    operation: Callable[Concatenate[Plane, str, P], Awaitable[R]],
+) -> Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]:
+    """As `_observed`, of an operation that waits until the tier has what it wrote."""
+    name = operation.__name__
+
+    @wraps(operation)
+    async def observed(self: Plane, window: str, *args: P.args, **kwargs: P.kwargs) -> R:
+        start = self._clock.monotonic_s()
+        try:
+            return await operation(self, window, *args, **kwargs)
+        except SashError as error:
+            self._metrics.count_error(name, type(error).__name__)
+            raise
+        finally:
+            self._metrics.observe(name, self._catalogue.class_of(window), self._clock.monotonic_s() - start)
+
+    return cast("Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]", observed)
 
 
 def _observed(
@@ -41,6 +63,7 @@ def _observed(
             self._metrics.count_error(name, type(error).__name__)
             raise
         finally:
+            self._storage.trim()  # what a read brought into memory may go again
             self._metrics.observe(name, self._catalogue.class_of(window), self._clock.monotonic_s() - start)
 
     return cast("Callable[Concatenate[Plane, str, P], R]", observed)
@@ -53,14 +76,16 @@ class Plane:
         catalogue: the windows.
         metrics: where latencies and counts go.
         clock: measures latencies.
+        storage: what keeps the windows; in memory only where None.
     """
 
-    def __init__(self, catalogue: Catalogue, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, catalogue: Catalogue, metrics: Metrics, clock: Clock, storage: Storage | None = None) -> None:
         self._catalogue = catalogue
         self._metrics = metrics
         self._clock = clock
+        self._storage = storage or Storage(catalogue, clock)
 
-    def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
+    async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
         """Create a window; the same spec again changes nothing.
 
         Returns:
@@ -70,17 +95,16 @@ class Plane:
             AlreadyExists: a window of that name has another spec.
             ResourceExhausted: there are as many windows as the settings allow.
         """
-        window, created = self._catalogue.create(spec)
-        return window.info(), created
+        window, created = await self._storage.create(spec)
+        return self._storage.info(window), created
 
     def list(self) -> builtins.list[WindowInfo]:
         """Show all windows, by name."""
-        return [window.info() for window in self._catalogue.all()]
+        return [self._storage.info(window) for window in self._catalogue.all()]
 
     def tidy(self) -> None:
         """Do what time alone brings, to every window; to be called about once a second."""
-        for window in self._catalogue.all():
-            window.tidy()
+        self._storage.tidy()
 
     def spec(self, name: str) -> WindowSpec:
         """The spec of a window, for edges that read untyped columns by it; raises NotFound."""
@@ -89,15 +113,15 @@ class Plane:
     @_observed
     def describe(self, name: str) -> WindowInfo:
         """Show one window; raises NotFound."""
-        return self._catalogue.find(name).info()
+        return self._storage.info(self._storage.find(name))
 
-    @_observed
-    def delete(self, name: str) -> int:
+    @_observed_write
+    async def delete(self, name: str) -> int:
         """Delete a window; return how many entries it had. Raises NotFound."""
-        return self._catalogue.delete(name).info().entries
+        return await self._storage.delete(name)
 
-    @_observed
-    def insert(
+    @_observed_write
+    async def insert(
         self,
         name: str,
         time: int,
@@ -105,6 +129,7 @@ class Plane:
         key: str | None = None,
         answer: bool = False,
         lookbacks: Sequence[str | int] = (),
+        origin: Origin | None = None,
     ) -> WriteResult:
         """Insert one entry, slide, and answer where asked to.
 
@@ -114,18 +139,36 @@ class Plane:
                 is taken for a float64).
             key: where the window is keyed.
             answer: whether to answer as `query` does for the key afterwards; `lookbacks` are those of that query.
+            origin: whose write it is, where it must not be applied twice. What was applied is answered so, a gap in a
+                producer's numbers is refused.
         """
-        return self._catalogue.find(name).insert(time, fields, key, answer, lookbacks)
+        return await self._storage.write(name, Insert(time, fields, key, answer, lookbacks), origin)
 
-    @_observed
-    def bulk_insert(self, name: str, batch: Batch) -> WriteResult:
-        """Insert many entries, whole or not at all; they may be in any order."""
-        return self._catalogue.find(name).bulk_insert(batch)
+    @_observed_write
+    async def bulk_insert(self, name: str, batch: Batch, origin: Origin | None = None) -> WriteResult:
+        """Insert many entries, whole or not at all; they may be in any order. `origin` as in `insert`."""
+        return await self._storage.write(name, BulkInsert(batch), origin)
 
-    @_observed
-    def bulk_evict(self, name: str, time: int, key: str | None = None) -> int:
-        """Remove every entry with time <= `time` (of one key, or of all where `key` is None); return how many."""
-        return self._catalogue.find(name).bulk_evict(time, key)
+    @_observed_write
+    async def bulk_evict(
+        self, name: str, time: int, key: str | None = None, origin: Origin | None = None
+    ) -> WriteResult:
+        """Remove every entry with time <= `time` (of one key, or of all where `key` is None)."""
+        return await self._storage.write(name, BulkEvict(time, key), origin)
+
+    @_observed_write
+    async def stage(self, name: str, batch: Batch, query: str, number: int) -> Staged:
+        """Keep a part of batch `number` of a query, checked and invisible, until a commit names it or it expires."""
+        return await self._storage.stage(name, batch, query, number)
+
+    @_observed_write
+    async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult:
+        """Apply staged parts, in this order, as one write; a batch that was committed already changes nothing.
+
+        Raises:
+            FailedPrecondition: a part is not there (any more), or belongs to another batch.
+        """
+        return await self._storage.commit(name, query, number, stages)
 
     @_observed
     def query(
@@ -136,6 +179,7 @@ class Plane:
         as_of: int | None = None,
         keys: Sequence[str] | AllKeys = (),
         combine: bool = False,
+        partials: bool = False,
     ) -> builtins.list[Answer]:
         """Answer over the trailing `lookbacks`: as_of - lookback < time <= as_of, each; over everything if none.
 
@@ -147,15 +191,22 @@ class Plane:
             keys: several keys instead of one, or ALL_KEYS: their answers one after the other, in the order asked for
                 (ALL_KEYS: the order of their first entries).
             combine: with `keys`: one answer over the entries of all of them.
+            partials: answer with partials, too.
 
         Raises:
             Unsupported: `combine` where an aggregate depends on the order of entries.
         """
-        return self._catalogue.find(name).query(key, lookbacks, as_of, keys, combine)
+        return self._storage.find(name).query(key, lookbacks, as_of, keys, combine, partials)
 
     @_observed
     def range_query(
-        self, name: str, start: int, end: int, key: str | None = None, keys: Sequence[str] | AllKeys = ()
+        self,
+        name: str,
+        start: int,
+        end: int,
+        key: str | None = None,
+        keys: Sequence[str] | AllKeys = (),
+        partials: bool = False,
     ) -> Answer:
         """Answer over start <= time <= end, of one key or over the entries of several.
 
@@ -163,7 +214,7 @@ class Plane:
             InvalidArgument: start > end.
             Unsupported: several keys where an aggregate depends on the order of entries.
         """
-        return self._catalogue.find(name).range_query(start, end, key, keys)
+        return self._storage.find(name).range_query(start, end, key, keys, partials)
 
     @_observed
     def series(
@@ -185,17 +236,46 @@ class Plane:
         Raises:
             InvalidArgument: start >= end, or more buckets than the limit.
         """
-        return self._catalogue.find(name).series(start, end, step, width, key, keys)
+        return self._storage.find(name).series(start, end, step, width, key, keys)
 
-    @_observed
-    def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo:
+    @_observed_write
+    async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo:
         """Add aggregates (name -> their document, as in a spec), computed from the entries that are there.
 
         Raises:
             AlreadyExists: the window has an aggregate of that name with another definition; the same one is fine.
         """
-        return self._catalogue.find(name).add_aggregates(aggregates)
+        await self._storage.write(name, AddAggregates(aggregates))
+        return self._storage.info(self._storage.find(name))
+
+    def entries(
+        self,
+        name: str,
+        start: int | None = None,
+        end: int | None = None,
+        key: str | None = None,
+        keys: Sequence[str] | AllKeys = (),
+    ) -> Iterator[Batch]:
+        """The entries with start <= time <= end as of now, by key and (time, arrival), in bulks of bounded size.
+
+        Raises:
+            Unsupported: the window's algorithm keeps no values.
+        """
+        return self._storage.entries(name, start, end, key, keys)
+
+    def export(self, name: str) -> Iterator[bytes]:
+        """The window as it is now, as the parts of a file that `restore` reads."""
+        return self._storage.export(name)
+
+    async def restore(self, parts: AsyncIterator[bytes], name: str | None = None) -> WindowInfo:
+        """Create a window from what `export` wrote, under its own name or another.
+
+        Raises:
+            AlreadyExists: there is a window of that name.
+            InvalidArgument, DataLoss: the parts are no exported window, or a damaged one; nothing is created.
+        """
+        return self._storage.info(await self._storage.restore(parts, name))
 
     def keys(self, name: str, prefix: str = "", limit: int = 1000) -> builtins.list[str]:
         """Up to `limit` keys that start with `prefix`, in the order of their first entries; raises NotFound."""
-        return self._catalogue.find(name).key_names(prefix, limit)
+        return self._storage.find(name).key_names(prefix, limit)

@@ -28,6 +28,26 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", min_length=1, description="Address that both edges listen on.")
     grpc_port: Port = Field(7070, description="Port of gRPC; 0 takes a free one.")
     rest_port: Port = Field(7071, description="Port of REST and the page; 0 takes a free one.")
+    data: str = Field(
+        "sash-data",
+        min_length=1,
+        description="Where windows are kept: a directory, redis://… or rediss://…, or `memory`, which keeps nothing.",
+    )
+    redis_prefix: str = Field(
+        "sash", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="What the keys of this service begin with in Redis."
+    )
+    cache_bytes: int = Field(
+        256 * MIB, ge=0, description="Most bytes of sealed blocks in memory that the tier has as well."
+    )
+    checkpoint_bytes: int = Field(
+        64 * MIB, ge=4096, description="Bytes of journal after which a window is checkpointed: less is a quicker start."
+    )
+    store_entries: int = Field(
+        32_768, ge=1, description="Entries in sealed blocks that a window gathers before it writes them to the tier."
+    )
+    commit_interval_ms: int = Field(
+        100, ge=1, le=60_000, description="Milliseconds that writes of durability `interval` may gather."
+    )
     max_body_bytes: int = Field(
         64 * MIB, ge=1024, le=2**31 - 1, description="Largest request of either edge, in bytes."
     )

@@ -11,3 +11,12 @@ def test_a_benchmark_runs(module):
     done = subprocess.run([sys.executable, "-m", module, "--smoke"], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "digest" in done.stdout
+
+
+def test_storage_is_measured_on_both_tiers():
+    command = [sys.executable, "-m", "bench.storage", "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    for tier in ("lmdb", "redis"):
+        for figure in ("resident beyond empty", "cold range query", "bulk evict of", "bare commits", "recovery of"):
+            assert any(line.startswith(tier) and figure in line for line in done.stdout.splitlines()), (tier, figure)

@@ -34,6 +34,7 @@ def service():
         (grpc.StatusCode.UNAUTHENTICATED, sash_client.Unauthenticated),
         (grpc.StatusCode.PERMISSION_DENIED, sash_client.PermissionDenied),
         (grpc.StatusCode.UNAVAILABLE, sash_client.Unavailable),
+        (grpc.StatusCode.DATA_LOSS, sash_client.DataLoss),
         (grpc.StatusCode.DEADLINE_EXCEEDED, sash_client.DeadlineExceeded),
         (grpc.StatusCode.INTERNAL, sash_client.SashClientError),
     ],

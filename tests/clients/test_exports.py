@@ -17,22 +17,28 @@ def test_the_client_exports():
         "ALL_KEYS",
         "AlreadyExists",
         "Answer",
+        "Bulk",
         "Client",
         "Counts",
+        "DataLoss",
         "DeadlineExceeded",
         "FailedPrecondition",
         "InvalidArgument",
         "NotFound",
         "PermissionDenied",
+        "Producer",
         "ResourceExhausted",
         "SashClientError",
         "Series",
+        "Staged",
         "Unauthenticated",
         "Unavailable",
         "Unsupported",
         "Window",
         "WindowInfo",
         "WriteResult",
+        "backup",
+        "restore",
     ]
     assert all(hasattr(sash_client, name) for name in sash_client.__all__)
 
@@ -46,15 +52,20 @@ def test_spark_exports():
     [
         (
             sash_client.Client,
-            ["close", "create_window", "delete_window", "list_windows", "wait_until_ready", "window"],
+            [
+                *("close", "create_window", "delete_window", "export_window", "import_window", "list_windows"),
+                *("wait_until_ready", "window"),
+            ],
         ),
         (
             sash_client.Window,
             [
-                *("add_aggregates", "bulk_evict", "bulk_insert", "describe", "insert", "keys", "name", "query"),
-                *("range_query", "series", "spec"),
+                *("add_aggregates", "bulk_evict", "bulk_insert", "commit", "describe", "entries", "insert"),
+                *("insert_stream", "keys", "name", "producer", "query", "range_query", "series", "spec", "stage"),
+                "watch",
             ],
         ),
+        (sash_client.Producer, ["acknowledged", "bulk_insert", "close", "flush", "insert", "result"]),
     ],
 )
 def test_methods(cls, methods):
@@ -63,8 +74,11 @@ def test_methods(cls, methods):
 
 
 def test_the_clients_do_not_import_the_service():
+    """But for windows inside Spark, which run the engine; the import contract says what of it."""
     for package in (sash_client, sash_spark):
-        for path in Path(package.__file__).parent.glob("*.py"):
+        for path in sorted(Path(package.__file__).parent.glob("*.py")):
+            if path.name.startswith("sliding"):
+                continue
             for node in ast.walk(ast.parse(path.read_text())):
                 names = [node.module] if isinstance(node, ast.ImportFrom) else []
                 names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -65,7 +65,7 @@ def test_the_life_of_a_window(client):
     assert info.counts.inserted + info.counts.late == 7
     assert [found.name for found in client.list_windows()] == ["departure_delay"]
 
-    assert window.bulk_evict(20 * MINUTE, key="EWR") == 1
+    assert window.bulk_evict(20 * MINUTE, key="EWR").evicted == 1
     (nothing,) = window.query(key="EWR")
     assert (nothing.entries, nothing.start, nothing.end) == (0, None, None)
     assert nothing.aggregates == {"flights": 0, "mean": None, "worst": None, "delays": []}

@@ -1,4 +1,4 @@
-"""Documents become messages and come back; bulks are split under the limits, in order, with nothing lost."""
+"""Documents become messages and come back."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client import InvalidArgument
-from sash_client.columns import to_coded, to_column
-from sash_client.wire import bulk_requests, from_answer, from_value, spec_document, to_spec, to_value
+from sash_client.wire import from_answer, from_value, spec_document, to_spec, to_value
 from sash_proto.v1 import windows_pb2 as pb
 
 SPEC = """
@@ -24,6 +23,8 @@ slide: {max_age: 6h, max_count: 1000000, clock: wall, when: total.flights > 5}
 order: {late: reject, out_of_order: reject, equal_times: last}
 idle_expiry: 30d
 algorithm: daba
+durability: interval
+granularity: 1m
 """
 
 
@@ -44,6 +45,8 @@ def test_a_spec_comes_back_as_it_was():
         "order": {"late": "reject", "out_of_order": "reject", "equal_times": "last"},
         "idle_expiry": "30d",
         "algorithm": "daba",
+        "durability": "interval",
+        "granularity": "1m",
     }
     assert spec_document(to_spec(document)) == document
 
@@ -79,6 +82,8 @@ def test_what_a_spec_does_not_say_is_not_sent():
         ({"name": "w", "order": {"equal_times": 1}}, "order.equal_times"),
         ({"name": "w", "idle_expiry": 30}, "idle_expiry"),
         ({"name": "w", "algorithm": ["daba"]}, "algorithm"),
+        ({"name": "w", "durability": True}, "durability"),
+        ({"name": "w", "granularity": 5}, "granularity"),
     ],
 )
 def test_a_spec_that_no_message_can_carry_is_refused(spec, field):
@@ -112,49 +117,3 @@ def test_nan_and_none_are_different_answers():
     assert np.isnan(answer.aggregates["mean"])
     assert answer.aggregates["max"] is None
     assert (answer.start, answer.end, answer.key, answer.lookback) == (0, 0, None, None)
-
-
-def joined(requests):
-    """The rows of requests, decoded one by one."""
-    rows = []
-    for request in requests:
-        times = np.frombuffer(request.time, "<i8")
-        delays = np.frombuffer(request.fields["delay"].float64, "<f8")
-        strings = request.fields["carrier"].string
-        carriers = [strings.dictionary[code] for code in np.frombuffer(strings.codes, "<u4")]
-        keys = [request.key.dictionary[code] for code in np.frombuffer(request.key.codes, "<u4")]
-        rows += zip(times.tolist(), delays.tolist(), carriers, keys, strict=True)
-    return rows
-
-
-@given(
-    n=st.integers(0, 300),
-    entries_max=st.integers(1, 400),
-    bytes_max=st.integers(1, 4000),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_a_bulk_is_split_under_both_limits(n, entries_max, bytes_max, seed):
-    random = np.random.default_rng(seed)
-    times = random.integers(-100, 100, n)
-    delays = random.normal(size=n)
-    carriers = [f"{'long ' * 5}carrier {i}" for i in random.integers(0, 200, n)]
-    keys = [f"key {i}" for i in random.integers(0, 3, n)]
-    columns = {"delay": to_column(delays, "float64", "delay"), "carrier": to_coded(carriers, "carrier")}
-    limits = {"entries_max": entries_max, "bytes_max": bytes_max}
-    requests = list(bulk_requests("w", times, columns, to_coded(keys, "key"), **limits))
-    assert joined(requests) == list(zip(times.tolist(), delays.tolist(), carriers, keys, strict=True))
-    for request in requests:
-        entries = len(request.time) // 8
-        assert entries <= entries_max
-        assert request.ByteSize() <= bytes_max or entries <= 1
-        assert request.HasField("key")
-    assert len(requests) >= 1
-
-
-def test_a_bulk_within_the_limits_is_one_request():
-    times = np.arange(1000)
-    requests = bulk_requests("w", times, {"on": times % 2 == 0, "n": times}, None, entries_max=1000, bytes_max=2**20)
-    (request,) = requests
-    assert request.fields["on"].bool == bytes([1, 0] * 500)
-    assert request.fields["n"].int64 == request.time == times.tobytes()
-    assert not request.HasField("key")

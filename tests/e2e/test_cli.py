@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 
+import grpc
 import httpx
 import pytest
 
 from sash.main import run
 from sash_client import Client
-from tests.support.servers import WAIT_S, service_process
+from tests.support.numbered import Numbered, serving
+from tests.support.recorder import status
+from tests.support.servers import WAIT_S, Running, service_process
 
 SPEC = """name: demo
 time_unit: s
@@ -162,6 +165,94 @@ def test_watch_shows_changes_only(sash, service, demo):
         assert watching.wait(WAIT_S) == 130
     looks = sash("watch", "demo", "-k", "JFK", "--every", "0.05", "--times", "5", "--json", service=service)
     assert len(looks.out.splitlines()) == 1
+
+
+def test_export_and_import(sash, service, demo, tmp_path):
+    path = tmp_path / "demo.window"
+    assert str(path) in sash("export", "demo", str(path), service=service).out
+    assert "window copy is there: 3 entries" in sash("import", str(path), "--name", "copy", service=service).out
+    answers = [sash("query", name, "-k", "JFK", "--json", service=service).out for name in ("demo", "copy")]
+    assert answers[0] == answers[1]
+    assert "copy" in sash("import", str(path), "--name", "copy", service=service, expect=1).err
+    sash("delete", "copy", service=service)
+
+
+def test_backup_and_restore(sash, service, demo, tmp_path):
+    path = tmp_path / "all.sash"
+    with Client(service.grpc_target) as client:
+        client.create_window(SPEC.replace("demo", "other"))
+    done = sash("backup", str(path), service=service)
+    assert done.out.startswith(f"2 windows are in {path}: ")
+    assert [line.split(":")[0] for line in done.err.splitlines()] == ["demo", "other"]
+    before = sash("query", "demo", "--all-keys", "--json", service=service).out
+    sash("delete", "demo", service=service)
+    assert sash("restore", str(path), "--only", "demo", service=service).out == "1 of 1 windows are restored\n"
+    assert sash("query", "demo", "--all-keys", "--json", service=service).out == before
+    sash("delete", "demo", service=service)
+    done = sash("restore", str(path), service=service, expect=1)  # the other one is there
+    assert done.out == "1 of 2 windows are restored\n"
+    assert "sash: other: " in done.err
+    assert sash("query", "demo", "--all-keys", "--json", service=service).out == before
+    sash("delete", "other", service=service)
+
+
+@pytest.fixture
+def files():
+    """A service that does nothing but export and import."""
+    servicer = Numbered()
+    servicer.files = {"a": b"x" * 2_500, "b": b"y" * 3 * 2**20}
+    with serving(servicer) as port:
+        yield servicer, Running(port, 0)
+
+
+def test_files_that_fail_leave_nothing_behind(sash, files, tmp_path):
+    servicer, service = files
+    lost = ("before", status(grpc.StatusCode.DATA_LOSS, "block 7 is damaged"))
+    path = tmp_path / "file"
+    for command in (("export", "b", str(path)), ("backup", str(path))):
+        servicer.script.append(lost)
+        done = sash(*command, service=service, expect=1)
+        assert (done.out, done.err.splitlines()[-1]) == ("", "sash: block 7 is damaged")
+        assert list(tmp_path.iterdir()) == []
+    path.write_text("nothing of the kind")
+    nowhere = tmp_path / "nowhere" / "file"
+    for command, words in (
+        (("export", "c", str(path)), "no window"),
+        (("export", "a", str(nowhere)), "No such file"),
+        (("import", str(nowhere)), "No such file"),
+        (("import", str(path), "--name", "a"), "is there"),
+        (("backup", str(nowhere)), "No such file"),
+        (("restore", str(nowhere)), "No such file"),
+        (("restore", str(path)), "no backup"),
+    ):
+        done = sash(*command, service=service, expect=1)
+        assert done.out == ""
+        assert words in done.err.splitlines()[-1]
+    assert path.read_text() == "nothing of the kind"
+    sash("backup", str(path), service=service)
+    assert "'c' is not in" in sash("restore", str(path), "--only", "c", service=service, expect=1).err
+
+
+def test_progress_is_a_line_that_grows_on_a_terminal(sash, files, tmp_path, monkeypatch):
+    servicer, service = files
+    plain = sash("backup", str(tmp_path / "all"), service=service).err
+    assert plain == "a: 2,500 bytes\nb: 3.0 MiB\n"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    lines = sash("backup", str(tmp_path / "all"), service=service).err.split("\n")[:-1]
+    assert [line.split("\r")[-1] for line in lines] == ["a: 2,500 bytes", "b: 3.0 MiB"]
+    servicer.files.clear()
+    assert sash("restore", str(tmp_path / "all"), service=service).out == "2 of 2 windows are restored\n"
+    assert len(servicer.files["b"]) == 3 * 2**20
+
+
+def test_a_window_through_a_pipe(sash, files):
+    _, service = files
+    environment = {**os.environ, "SASH_TARGET": service.grpc_target}
+    command = [sys.executable, "-m", "sash.main"]
+    out = subprocess.run([*command, "export", "a", "-"], env=environment, capture_output=True, check=True, timeout=60)
+    assert out.stdout == b"x" * 2_500
+    subprocess.run([*command, "import", "-", "--name", "c"], env=environment, input=out.stdout, check=True, timeout=60)
+    assert files[0].files["c"] == out.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

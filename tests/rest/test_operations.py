@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+NOTHING = {"inserted": 0, "late": 0, "evicted": 0, "duplicates": 0, "durability": "memory"}
+
 
 def entries(answer):
     return answer["aggregates"]["all"]
@@ -50,14 +52,9 @@ def test_windows_are_listed_by_name(http):
 
 def test_entries_go_in_and_answers_come_out(http, window):
     path = f"/v1/windows/{window}"
-    assert http.post(f"{path}/insert", json={"time": 10, "value": 1}).json() == {
-        "inserted": 1,
-        "late": 0,
-        "evicted": 0,
-        "duplicates": 0,
-    }
+    assert http.post(f"{path}/insert", json={"time": 10, "value": 1}).json() == {**NOTHING, "inserted": 1}
     bulk = http.post(f"{path}/bulk-insert", json={"time": [30, 20, 40], "value": [3, 2.5, "NaN"]})
-    assert bulk.json() == {"inserted": 3, "late": 0, "evicted": 0, "duplicates": 0}
+    assert bulk.json() == {**NOTHING, "inserted": 3}
     # time   10  20  30  40
     #                 |---|    the last 11 seconds
     #             |---|        as of 30
@@ -83,7 +80,7 @@ def test_entries_go_in_and_answers_come_out(http, window):
     ranged = http.get(f"{path}/range", params={"start": 10, "end": 30}).json()
     assert (ranged["start"], ranged["end"], ranged["lookback"]) == (10, 30, None)
     assert ranged["aggregates"] == {"n": 3, "total": 6.5, "all": [1.0, 2.5, 3.0]}
-    assert http.post(f"{path}/bulk-evict", json={"time": 20}).json() == {"evicted": 2}
+    assert http.post(f"{path}/bulk-evict", json={"time": 20}).json() == {"evicted": 2, "durability": "memory"}
     assert entries(query(http, window)[0]) == [3.0, "NaN"]
     shown = http.get(path).json()
     assert (shown["entries"], shown["oldest"], shown["newest"]) == (2, 30, 40)
@@ -156,7 +153,7 @@ def test_an_integer_larger_than_any_machine_word_is_a_json_integer(http):
 
 def test_an_empty_bulk_is_no_error(http, window):
     response = http.post(f"/v1/windows/{window}/bulk-insert", json={"time": [], "value": []})
-    assert response.json() == {"inserted": 0, "late": 0, "evicted": 0, "duplicates": 0}
+    assert response.json() == NOTHING
 
 
 def test_late_and_evicted_entries_are_answered_for(http):
@@ -164,12 +161,7 @@ def test_late_and_evicted_entries_are_answered_for(http):
     http.post("/v1/windows", json=spec)
     path = "/v1/windows/slide"
     assert http.post(f"{path}/bulk-insert", json={"time": [1, 2, 20], "value": [0, 0, 0]}).json()["evicted"] == 2
-    assert http.post(f"{path}/insert", json={"time": 5, "value": 0}).json() == {
-        "inserted": 0,
-        "late": 1,
-        "evicted": 0,
-        "duplicates": 0,
-    }
+    assert http.post(f"{path}/insert", json={"time": 5, "value": 0}).json() == {**NOTHING, "late": 1}
     assert http.get(path).json()["counts"] == {"inserted": 3, "late": 1, "evicted": 2, "duplicates": 0}
     http.delete(path)
 
@@ -187,13 +179,13 @@ def test_a_body_that_calls_itself_a_form_is_json(http, window):
     spec = b'{"name": "by_hand", "aggregates": {"n": {"function": "count"}}}'
     assert http.post("/v1/windows", content=spec, headers=form).status_code == 201
     for route, body, answer in (
-        ("insert", b'{"time": 1, "value": 2}', {"inserted": 1, "late": 0, "evicted": 0, "duplicates": 0}),
+        ("insert", b'{"time": 1, "value": 2}', {**NOTHING, "inserted": 1}),
         (
             "bulk-insert",
             b'{"time": [2, 3], "value": [2, 3]}',
-            {"inserted": 2, "late": 0, "evicted": 0, "duplicates": 0},
+            {**NOTHING, "inserted": 2},
         ),
-        ("bulk-evict", b'{"time": 1}', {"evicted": 1}),
+        ("bulk-evict", b'{"time": 1}', {"evicted": 1, "durability": "memory"}),
     ):
         assert http.post(f"{path}/{route}", content=body, headers=form).json() == answer
     added = http.post(f"{path}/aggregates", content=b'{"total": {"function": "sum"}}', headers=form)

@@ -1,5 +1,6 @@
 """The same history through both edges gives the same answers, counts and errors."""
 
+import base64
 import contextlib
 
 import grpc
@@ -8,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.monoids import catalogue
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.servers import running_service
 
+COUNTS = ("inserted", "late", "evicted", "duplicates")
 SPECIALS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 FIELDS = {"f": "float64", "i": "int64", "s": "string", "b": "bool"}
 AGGREGATES = {
@@ -56,18 +59,39 @@ class OverRest:
     def create(self, name):
         return self.call("POST", "", json={"name": name, **self.spec})
 
-    def insert(self, name, time, key, fields, lookbacks):
+    def insert(self, name, time, key, fields, lookbacks, origin):
         question = {} if lookbacks is None else {"answer": True, "lookbacks": lookbacks}
-        return self.call("POST", f"/{name}/insert", json={"time": time, "key": key, "fields": fields, **question})
+        entry = {"time": time, "key": key, "fields": fields, **question, **origin}
+        return self.call("POST", f"/{name}/insert", json=entry)
 
-    def bulk_insert(self, name, times, keys, columns):
-        return self.call("POST", f"/{name}/bulk-insert", json={"time": times, "key": keys, **columns})
+    def bulk_insert(self, name, times, keys, columns, origin):
+        return self.call("POST", f"/{name}/bulk-insert", json={"time": times, "key": keys, **columns, **origin})
 
-    def bulk_evict(self, name, time, key):
-        return self.call("POST", f"/{name}/bulk-evict", json={"time": time} | ({} if key is None else {"key": key}))
+    def bulk_evict(self, name, time, key, origin):
+        document = {"time": time, **origin} | ({} if key is None else {"key": key})
+        return self.call("POST", f"/{name}/bulk-evict", json=document)
+
+    def stage(self, name, times, keys, columns, query, batch):
+        document = {"time": times, "key": keys, **columns}
+        found = self.call("POST", f"/{name}/stage", json=document, params={"query": query, "batch": batch})
+        return found if isinstance(found, tuple) else (found.pop("stage"), found)
+
+    def commit(self, name, query, batch, stages):
+        return self.call("POST", f"/{name}/commit", json={"query": query, "batch": batch, "stages": stages})
+
+    def entries(self, name, keys, start, end):
+        found = self.call("GET", f"/{name}/entries", params={**which(keys), "start": start, "end": end})
+        if isinstance(found, tuple):
+            return found
+        return found["bulks"]
+
+    def export_and_import(self, name):
+        exported = self.http.get(f"/v1/windows/{name}/export")
+        self.http.delete(f"/v1/windows/{name}")
+        return self.call("POST", "/import", params={"name": name}, content=exported.content)
 
     def query(self, name, keys, lookbacks, combine=False):
-        asked = {**which(keys), "lookback": lookbacks} | ({"combine": "true"} if combine else {})
+        asked = {**which(keys), "lookback": lookbacks, "partials": "true"} | ({"combine": "true"} if combine else {})
         found = self.call("GET", f"/{name}/query", params=asked)
         return found if isinstance(found, tuple) else found["answers"]
 
@@ -115,36 +139,62 @@ class OverGrpc:
         spec = pb.WindowSpec(name=name, time_unit="s", keyed=True, fields=FIELDS, **given)
         return self.call("CreateWindow", pb.CreateWindowRequest(spec=spec), lambda response: window(response.window))
 
-    def insert(self, name, time, key, fields, lookbacks):
+    def insert(self, name, time, key, fields, lookbacks, origin):
         values = {each: pb.Value(**{FIELDS[each]: number(value, each)}) for each, value in fields.items()}
-        request = pb.InsertRequest(window=name, time=time, key=key, fields=values)
+        request = pb.InsertRequest(window=name, time=time, key=key, fields=values, **origin)
         if lookbacks is None:
             return self.call("Insert", request, written)
         request.answer = True
         request.lookbacks.extend(lookbacks)
         return self.call("Insert", request, lambda response: written(response) | {"answers": answers(response)})
 
-    def bulk_insert(self, name, times, keys, columns):
+    def bulk_insert(self, name, times, keys, columns, origin):
+        request = self.bulk(name, times, keys, columns)
+        request.MergeFrom(pb.BulkInsertRequest(**origin))
+        return self.call("BulkInsert", request, written)
+
+    def bulk(self, name, times, keys, columns):
         encoded = {
             "f": pb.Column(float64=np.array([number(v, "f") for v in columns["f"]], "<f8").tobytes()),
             "i": pb.Column(int64=np.array(columns["i"], "<i8").tobytes()),
             "s": pb.Column(string=coded(columns["s"])),
             "b": pb.Column(bool=np.array(columns["b"], np.uint8).tobytes()),
         }
-        request = pb.BulkInsertRequest(
-            window=name, time=np.array(times, "<i8").tobytes(), fields=encoded, key=coded(keys)
-        )
-        return self.call("BulkInsert", request, written)
+        time = np.array(times, "<i8").tobytes()
+        return pb.BulkInsertRequest(window=name, time=time, fields=encoded, key=coded(keys))
 
-    def bulk_evict(self, name, time, key):
-        request = pb.BulkEvictRequest(window=name, time=time, key=key)
-        return self.call("BulkEvict", request, lambda response: {"evicted": response.evicted})
+    def stage(self, name, times, keys, columns, query, batch):
+        request = pb.StageBatchRequest(entries=self.bulk(name, times, keys, columns), query=query, batch=batch)
+        return self.call(
+            "StageBatch",
+            request,
+            lambda response: (response.stage, {"entries": response.entries, "durability": response.durability}),
+        )
+
+    def commit(self, name, query, batch, stages):
+        request = pb.CommitBatchRequest(window=name, query=query, batch=batch, stages=stages)
+        return self.call("CommitBatch", request, written)
+
+    def entries(self, name, keys, start, end):
+        request = pb.EntriesRequest(window=name, **which_message(keys), start=start, end=end)
+        return self.call("Entries", request, lambda bulks: [bulk_shown(bulk) for bulk in bulks])
+
+    def export_and_import(self, name):
+        chunks = list(self.stub.ExportWindow(pb.ExportWindowRequest(window=name)))
+        self.stub.DeleteWindow(pb.DeleteWindowRequest(name=name))
+        chunks[0].name = name
+        return self.call("ImportWindow", iter(chunks), window)
+
+    def bulk_evict(self, name, time, key, origin):
+        request = pb.BulkEvictRequest(window=name, time=time, key=key, **origin)
+        return self.call("BulkEvict", request, lambda response: {"evicted": response.evicted} | given_to(response))
 
     def query(self, name, keys, lookbacks, combine=False):
         if combine and isinstance(keys, str):
             keys = [keys]
         request = pb.QueryRequest(window=name, **which_message(keys), lookbacks=lookbacks, combine=combine)
-        return self.call("Query", request, answers)
+        request.partials = True
+        return self.call("Query", request, lambda response: [answer(each, partials=True) for each in response.answers])
 
     def range_query(self, name, keys, start, end):
         request = pb.RangeQueryRequest(window=name, **which_message(keys), start=start, end=end)
@@ -208,7 +258,35 @@ def optional(message, field):
     return getattr(message, field) if message.HasField(field) else None
 
 
-def answer(message):
+def bulk_shown(bulk):
+    columns = {name: column_shown(column, FIELDS[name]) for name, column in bulk.fields.items()}
+    return {"time": np.frombuffer(bulk.time, "<i8").tolist(), "key": texts(bulk.key), "fields": columns}
+
+
+def column_shown(column, kind):
+    if kind == "string":
+        return texts(column.string)
+    types = {"float64": "<f8", "int64": "<i8", "bool": np.bool_}
+    return [shown(value) for value in np.frombuffer(getattr(column, kind), types[kind]).tolist()]
+
+
+def texts(column):
+    return [column.dictionary[code] for code in np.frombuffer(column.codes, "<u4").tolist()]
+
+
+def partials_shown(message, name):
+    function = (AGGREGATES | ADDED)[name]["function"]
+    columns = message.partials[name].columns
+    if [column.WhichOneof("data") for column in columns] == ["blob"]:
+        return {"blob": [base64.b64encode(item).decode() for item in columns[0].blob.items]}
+    return {
+        part: column_shown(column, column.WhichOneof("data"))
+        for part, column in zip(catalogue()[function].parts, columns, strict=True)
+    }
+
+
+def answer(message, partials=False):
+    given = {"partials": {name: partials_shown(message, name) for name in message.partials}} if partials else {}
     return {
         "key": optional(message, "key"),
         "lookback": message.lookback or None,
@@ -216,6 +294,7 @@ def answer(message):
         "end": optional(message, "end"),
         "entries": message.entries,
         "aggregates": {name: plain(value) for name, value in message.aggregates.items()},
+        **given,
     }
 
 
@@ -242,7 +321,11 @@ def series(message):
 
 
 def written(message):
-    return {name: getattr(message, name) for name in ("inserted", "late", "evicted", "duplicates")}
+    return {name: getattr(message, name) for name in COUNTS} | given_to(message)
+
+
+def given_to(message):
+    return {"durability": message.durability} | ({"already_applied": True} if message.already_applied else {})
 
 
 def window(message):
@@ -273,7 +356,8 @@ def window(message):
         "keys": message.keys,
         "oldest": optional(message, "oldest"),
         "newest": optional(message, "newest"),
-        "counts": written(message.counts),
+        "counts": {name: getattr(message.counts, name) for name in COUNTS},
+        "durability": message.durability,
     }
 
 
@@ -291,10 +375,22 @@ row = st.tuples(
 bad_key = st.sampled_from(["", "k" * 600])
 one_or_more = st.one_of(keys, bad_key, st.none(), st.lists(st.one_of(keys, keys, bad_key), min_size=2, max_size=3))
 lookbacks = st.lists(st.sampled_from(["5s", "1m", "90", "soon"]), max_size=3)
+# Few numbers, so that retries, gaps and writes that come next are all frequent.
+origin = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries({"producer": st.sampled_from(["p", "q", "x" * 201]), "sequence": st.integers(0, 3)}),
+    st.just({"producer": "p"}),
+    st.just({"sequence": 1}),
+)
+query = st.sampled_from(["q", "q", ""])
+batch = st.integers(-1, 2)
 step = st.one_of(
-    st.tuples(st.just("insert"), row, st.one_of(st.none(), lookbacks)),
-    st.tuples(st.just("bulk"), st.lists(row, max_size=8)),
-    st.tuples(st.just("bulk_evict"), times, st.one_of(st.none(), keys, bad_key)),
+    st.tuples(st.just("insert"), row, st.one_of(st.none(), lookbacks), origin),
+    st.tuples(st.just("bulk"), st.lists(row, max_size=8), origin),
+    st.tuples(st.just("bulk_evict"), times, st.one_of(st.none(), keys, bad_key), origin),
+    st.tuples(st.just("batch"), st.lists(st.lists(row, max_size=4), max_size=3), query, batch),
+    st.tuples(st.just("entries"), one_or_more, times, times),
+    st.tuples(st.just("export_and_import")),
     st.tuples(st.just("query"), one_or_more, lookbacks, st.booleans()),
     st.tuples(st.just("range_query"), one_or_more, times, times),
     st.tuples(
@@ -314,12 +410,23 @@ def play(edge, name, what, *arguments):
     match what:
         case "insert":
             time, key, *values = arguments[0]
-            return edge.insert(name, time, key, dict(zip(FIELDS, values, strict=True)), arguments[1])
+            return edge.insert(name, time, key, dict(zip(FIELDS, values, strict=True)), *arguments[1:])
         case "bulk":
-            columns = [list(column) for column in zip(*arguments[0], strict=True)] or [[] for _ in range(6)]
-            return edge.bulk_insert(name, columns[0], columns[1], dict(zip(FIELDS, columns[2:], strict=True)))
+            return edge.bulk_insert(name, *columns_of(arguments[0]), arguments[1])
+        case "batch":
+            parts, query, number = arguments
+            staged = [edge.stage(name, *columns_of(rows), query, number) for rows in parts]
+            # Tokens differ by chance: they are used, and not compared.
+            tokens = [part[0] for part in staged if part[0] != "refused"]
+            shown = [part if part[0] == "refused" else part[1] for part in staged]
+            return [*shown, edge.commit(name, query, number, tokens)]
         case _:
             return getattr(edge, what)(name, *arguments)
+
+
+def columns_of(rows):
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(6)]
+    return columns[0], columns[1], dict(zip(FIELDS, columns[2:], strict=True))
 
 
 def named_alike(document):

@@ -2,9 +2,19 @@
 
 import re
 
+import httpx
 import pytest
 from fastapi.openapi.models import OpenAPI
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
+
+from sash.clock import SystemClock
+from sash.metrics import Metrics
+from sash.plane import Plane
+from sash.rest.app import create_app
+from sash.settings import Settings
+from sash.windows.catalogue import Catalogue
+from tests.support.servers import problem
 
 ROUTES = {
     ("post", "/v1/windows"),
@@ -19,6 +29,11 @@ ROUTES = {
     ("get", "/v1/windows/{name}/series"),
     ("get", "/v1/windows/{name}/watch"),
     ("get", "/v1/windows/{name}/keys"),
+    ("get", "/v1/windows/{name}/entries"),
+    ("get", "/v1/windows/{name}/export"),
+    ("post", "/v1/windows/{name}/stage"),
+    ("post", "/v1/windows/{name}/commit"),
+    ("post", "/v1/windows/import"),
     ("post", "/v1/windows/{name}/aggregates"),
     ("get", "/metrics"),
     ("get", "/healthz"),
@@ -61,7 +76,7 @@ def test_the_document_is_valid_openapi(openapi):
         assert declared == set(re.findall(r"{(\w+)}", path))
         assert any(status.startswith("2") for status in operation["responses"])
         if "422" in operation["responses"]:  # FastAPI's own, of a validation that is not used here, has no place
-            assert path.rsplit("/")[-1] in ("query", "range", "series")
+            assert path.rsplit("/")[-1] in ("query", "range", "series", "watch", "entries")
     for reference in references(openapi):
         assert reference.removeprefix("#/components/schemas/") in openapi["components"]["schemas"]
 
@@ -87,11 +102,17 @@ def test_the_examples_are_taken(http, openapi):
     assert http.post(f"{keyed}/insert", json=entry["several fields, keyed"]["value"]).status_code == 200
     answered = http.post(f"{plain}/insert", json=entry["with the answer after it"]["value"])
     assert len(answered.json()["answers"]) == 2
-    http.post(f"{plain}/bulk-evict", json={"time": 18})
+    once = [
+        http.post(f"{plain}/insert", json=entry["applied once, however often it is sent"]["value"]) for _ in range(2)
+    ]
+    assert [each.json().get("already_applied", False) for each in once] == [False, True]
+    http.post(f"{plain}/bulk-evict", json={"time": 19})
     columns = found["post", "/v1/windows/{name}/bulk-insert"]["requestBody"]["content"]["application/json"]
     assert http.post(f"{plain}/bulk-insert", json=columns["example"]).json()["inserted"] == 3
     eviction = found["post", "/v1/windows/{name}/bulk-evict"]["requestBody"]["content"]["application/json"]
-    assert http.post(f"{plain}/bulk-evict", json=eviction["example"]).json() == {"evicted": 1}
+    assert http.post(f"{plain}/bulk-evict", json=eviction["example"]).json()["evicted"] == 1
+    commit = found["post", "/v1/windows/{name}/commit"]["requestBody"]["content"]["application/json"]["example"]
+    assert http.post(f"{plain}/commit", json=commit).json()["inserted"] == 0
     aggregates = found["post", "/v1/windows/{name}/aggregates"]["requestBody"]["content"]["application/json"]["example"]
     added = http.post(f"{keyed}/aggregates", json=aggregates).json()
     assert set(aggregates) < set(added["spec"]["aggregates"])
@@ -173,3 +194,16 @@ def test_metrics_speak_openmetrics_to_whoever_asks(http):
 def test_health(http):
     assert http.get("/healthz").json() == {"status": "alive"}
     assert http.get("/readyz").json() == {"status": "ready"}
+
+
+async def test_it_says_why_it_is_not_ready():
+    registry = CollectorRegistry()
+    metrics, clock, reasons = Metrics(registry), SystemClock(), [None]
+    plane = Plane(Catalogue(clock=clock), metrics, clock)
+    app = create_app(plane, Settings(), registry, metrics, not_ready=lambda: reasons[-1])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sash") as http:
+        assert (await http.get("/readyz")).status_code == 200
+        reasons.append("the tier is away")
+        found = problem(await http.get("/readyz"))
+        assert (found["status"], found["detail"]) == (503, "the tier is away")
+        assert (await http.get("/healthz")).status_code == 200

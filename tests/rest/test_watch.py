@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from sash import calls
+from sash.rest import watch
 from tests.rest.conftest import made
 from tests.rest.test_problems import refuse
 from tests.support.servers import WAIT_S, running_service
@@ -52,18 +54,27 @@ def test_changes_and_nothing_else(http, watched):
         assert next(stream, None) is None
 
 
+def test_all_that_a_query_may_ask(http, watched):
+    http.post(f"{watched}/insert", json={"time": 7, "key": "b", "value": 5})
+    for question in ({"all_keys": "true", "as_of": 5, "lookback": "4s"}, {"key": ["a", "b"], "combine": "true"}):
+        with http.stream("GET", f"{watched}/watch", params=question | {"interval": 50}) as response:
+            assert next(events(response))[1] == http.get(f"{watched}/query", params=question).json()
+
+
 @pytest.mark.parametrize(
     ("question", "field"),
     [
         ("", "key"),
         ("?key=", "key"),
-        ("?key=a&key=b", "key"),
+        ("?key=a&all_keys=true", "all_keys"),
+        ("?key=a&combine=yes", "combine"),
         ("?key=a&lookback=soon", "lookback"),
         ("?key=a&interval=49", "interval"),
         ("?key=a&interval=0", "interval"),
         ("?key=a&interval=3600001", "interval"),
         ("?key=a&interval=fast", "interval"),
-        ("?key=a&as_of=3", "as_of"),
+        ("?key=a&as_of=soon", "as_of"),
+        ("?key=a&start=3", "start"),
     ],
 )
 def test_a_wrong_question_is_refused_before_the_stream(http, watched, question, field):
@@ -84,3 +95,10 @@ def test_a_watcher_does_not_hold_the_service_up():
                 service.stop()  # asserts that it ends within WAIT_S, which is less than the grace
                 assert next(stream, None) is None
                 break
+
+
+async def test_a_sign_of_life_where_nothing_changes(monkeypatch):
+    monkeypatch.setattr(calls, "QUIET_S", 0.0)
+    stream = watch.events(lambda: b"{}", 1, lambda: True)
+    assert [await anext(stream) for _ in range(3)] == [b"data: {}\n\n", b":\n\n", b":\n\n"]
+    await stream.aclose()

@@ -182,8 +182,14 @@ class Lockstep:
         self.now = max([self.now, *times])
 
 
-def histories(span: int = 20, bulk: int = 30, length: int = 30) -> st.SearchStrategy[list[Step]]:
-    """Histories of at most `length` steps: disorder up to `span` ticks, bulks of up to `bulk` entries."""
+def histories(
+    span: int = 20, bulk: int = 30, length: int = 30, between: st.SearchStrategy[Step] | None = None
+) -> st.SearchStrategy[list[Step]]:
+    """Histories of at most `length` steps: disorder up to `span` ticks, bulks of up to `bulk` entries.
+
+    Args:
+        between: other steps, every third one or so.
+    """
     ahead = st.sampled_from([0, 0, 1, 1, 2])
     behind = st.integers(-span, 0)
     deltas = st.lists(st.one_of(ahead, ahead, ahead, st.integers(-3, 3), behind), max_size=bulk)
@@ -199,7 +205,7 @@ def histories(span: int = 20, bulk: int = 30, length: int = 30) -> st.SearchStra
             st.just("series"), st.integers(-2 * span, 2), st.integers(0, 12), st.integers(0, 5), st.integers(0, span)
         ),
     )
-    return st.lists(step, max_size=length)
+    return st.lists(step if between is None else st.one_of(step, step, between), max_size=length)
 
 
 def same(a: Any, b: Any, tolerance: float = 1e-12) -> bool:

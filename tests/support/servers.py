@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import os
 import re
@@ -43,7 +44,7 @@ class Running:
     plane: Plane | None = None
     """Only of one in this process; call it through `on_loop`."""
     on_loop: Callable[[Callable[[], Any]], Any] = lambda call: call()
-    """Runs a function on the service's event loop and returns what it returns."""
+    """Runs a function on the service's event loop and returns what it returns, or what it awaits."""
     stop: Callable[[], None] = lambda: None
     """Has the service shut down, and waits for it."""
     process: subprocess.Popen[str] | None = None
@@ -73,8 +74,8 @@ class Running:
 
 @contextlib.contextmanager
 def running_service(**settings: Any) -> Iterator[Running]:
-    """Run a service in this process, on the event loop of a thread."""
-    given = Settings(**{"grpc_port": 0, "rest_port": 0, **settings})
+    """Run a service in this process, on the event loop of a thread; in memory, unless `data` says otherwise."""
+    given = Settings(**{"grpc_port": 0, "rest_port": 0, "data": "memory", **settings})
     started: list[tuple[Service, asyncio.AbstractEventLoop, asyncio.Event]] = []
     failed: list[BaseException] = []
     up = threading.Event()
@@ -105,7 +106,8 @@ def running_service(**settings: Any) -> Iterator[Running]:
 
     def on_loop(call: Callable[[], Any]) -> Any:
         async def run() -> Any:
-            return call()
+            found = call()
+            return await found if inspect.isawaitable(found) else found
 
         return asyncio.run_coroutine_threadsafe(run(), loop).result(WAIT_S)
 
@@ -127,13 +129,13 @@ def running_service(**settings: Any) -> Iterator[Running]:
 
 @contextlib.contextmanager
 def service_process(*arguments: str, **environment: str) -> Iterator[Running]:
-    """Run `sash serve` as a process on free ports; it is told to stop at the end, if it still runs."""
+    """Run `sash serve` as a process on free ports, in memory unless told otherwise; stopped at the end if it runs."""
     process = subprocess.Popen(
         [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **environment},
+        env={**os.environ, "SASH_DATA": "memory", **environment},
     )
     try:
         assert process.stdout is not None

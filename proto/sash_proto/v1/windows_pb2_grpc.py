@@ -64,6 +64,11 @@ class WindowsStub:
                 request_serializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
                 response_deserializer=sash__proto_dot_v1_dot_windows__pb2.InsertResponse.FromString,
                 _registered_method=True)
+        self.InsertStream = channel.stream_stream(
+                '/sash.v1.Windows/InsertStream',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.InsertResponse.FromString,
+                _registered_method=True)
         self.BulkEvict = channel.unary_unary(
                 '/sash.v1.Windows/BulkEvict',
                 request_serializer=sash__proto_dot_v1_dot_windows__pb2.BulkEvictRequest.SerializeToString,
@@ -83,6 +88,36 @@ class WindowsStub:
                 '/sash.v1.Windows/Series',
                 request_serializer=sash__proto_dot_v1_dot_windows__pb2.SeriesRequest.SerializeToString,
                 response_deserializer=sash__proto_dot_v1_dot_windows__pb2.SeriesResponse.FromString,
+                _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/sash.v1.Windows/Watch',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.WatchRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.QueryResponse.FromString,
+                _registered_method=True)
+        self.Entries = channel.unary_stream(
+                '/sash.v1.Windows/Entries',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.EntriesRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.FromString,
+                _registered_method=True)
+        self.StageBatch = channel.unary_unary(
+                '/sash.v1.Windows/StageBatch',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.StageBatchRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.StageBatchResponse.FromString,
+                _registered_method=True)
+        self.CommitBatch = channel.unary_unary(
+                '/sash.v1.Windows/CommitBatch',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.CommitBatchRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.InsertResponse.FromString,
+                _registered_method=True)
+        self.ExportWindow = channel.unary_stream(
+                '/sash.v1.Windows/ExportWindow',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.ExportWindowRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.WindowChunk.FromString,
+                _registered_method=True)
+        self.ImportWindow = channel.stream_unary(
+                '/sash.v1.Windows/ImportWindow',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.WindowChunk.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.WindowInfo.FromString,
                 _registered_method=True)
         self.AddAggregates = channel.unary_unary(
                 '/sash.v1.Windows/AddAggregates',
@@ -138,6 +173,14 @@ class WindowsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def InsertStream(self, request_iterator, context):
+        """BulkInsert over and over on one call: an answer for each, in order. The first error ends the call; the detail
+        `sash.applied` says how many were applied.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def BulkEvict(self, request, context):
         """Removes every entry with time <= the given one.
         """
@@ -162,6 +205,47 @@ class WindowsServicer:
     def Series(self, request, context):
         """Answers over many buckets at once, which may overlap: the points of a chart.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request, context):
+        """The answers of a query, and again whenever they have changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Entries(self, request, context):
+        """The entries themselves, by key and time, as bulks that could be inserted again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StageBatch(self, request, context):
+        """Keeps a part of a batch, invisible, until the batch is committed or the part expires.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CommitBatch(self, request, context):
+        """Applies staged parts as one write, once per (query, batch): the second time it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportWindow(self, request, context):
+        """A window with all it knows as one self-describing stream, and back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportWindow(self, request_iterator, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -213,6 +297,11 @@ def add_WindowsServicer_to_server(servicer, server):
                     request_deserializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.FromString,
                     response_serializer=sash__proto_dot_v1_dot_windows__pb2.InsertResponse.SerializeToString,
             ),
+            'InsertStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.InsertStream,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.InsertResponse.SerializeToString,
+            ),
             'BulkEvict': grpc.unary_unary_rpc_method_handler(
                     servicer.BulkEvict,
                     request_deserializer=sash__proto_dot_v1_dot_windows__pb2.BulkEvictRequest.FromString,
@@ -232,6 +321,36 @@ def add_WindowsServicer_to_server(servicer, server):
                     servicer.Series,
                     request_deserializer=sash__proto_dot_v1_dot_windows__pb2.SeriesRequest.FromString,
                     response_serializer=sash__proto_dot_v1_dot_windows__pb2.SeriesResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.WatchRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.QueryResponse.SerializeToString,
+            ),
+            'Entries': grpc.unary_stream_rpc_method_handler(
+                    servicer.Entries,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.EntriesRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
+            ),
+            'StageBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.StageBatch,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.StageBatchRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.StageBatchResponse.SerializeToString,
+            ),
+            'CommitBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitBatch,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.CommitBatchRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.InsertResponse.SerializeToString,
+            ),
+            'ExportWindow': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportWindow,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.ExportWindowRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.WindowChunk.SerializeToString,
+            ),
+            'ImportWindow': grpc.stream_unary_rpc_method_handler(
+                    servicer.ImportWindow,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.WindowChunk.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.WindowInfo.SerializeToString,
             ),
             'AddAggregates': grpc.unary_unary_rpc_method_handler(
                     servicer.AddAggregates,
@@ -417,6 +536,33 @@ class Windows:
             _registered_method=True)
 
     @staticmethod
+    def InsertStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/sash.v1.Windows/InsertStream',
+            sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.InsertResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def BulkEvict(request,
             target,
             options=(),
@@ -514,6 +660,168 @@ class Windows:
             '/sash.v1.Windows/Series',
             sash__proto_dot_v1_dot_windows__pb2.SeriesRequest.SerializeToString,
             sash__proto_dot_v1_dot_windows__pb2.SeriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sash.v1.Windows/Watch',
+            sash__proto_dot_v1_dot_windows__pb2.WatchRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.QueryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Entries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sash.v1.Windows/Entries',
+            sash__proto_dot_v1_dot_windows__pb2.EntriesRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StageBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sash.v1.Windows/StageBatch',
+            sash__proto_dot_v1_dot_windows__pb2.StageBatchRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.StageBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sash.v1.Windows/CommitBatch',
+            sash__proto_dot_v1_dot_windows__pb2.CommitBatchRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.InsertResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportWindow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sash.v1.Windows/ExportWindow',
+            sash__proto_dot_v1_dot_windows__pb2.ExportWindowRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.WindowChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportWindow(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/sash.v1.Windows/ImportWindow',
+            sash__proto_dot_v1_dot_windows__pb2.WindowChunk.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.WindowInfo.FromString,
             options,
             channel_credentials,
             insecure,

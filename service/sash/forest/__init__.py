@@ -1,6 +1,11 @@
-"""The columnar engine; `Forest` is all that windows use of it, `Layout` what they say to it."""
+"""The columnar engine; `Forest` is what windows use of it, `Layout` what they say to it.
 
+Where blocks are kept in a tier: `Cold` is a window's side of that, `Cache` what is in memory of all windows.
+"""
+
+from sash.forest.cold import Cache, Cold, Load, Unsaved
 from sash.forest.forest import Forest
+from sash.forest.image import ForestImage
 from sash.forest.layout import BLOCK, Layout
 
-__all__ = ["BLOCK", "Forest", "Layout"]
+__all__ = ["BLOCK", "Cache", "Cold", "Forest", "ForestImage", "Layout", "Load", "Unsaved"]

@@ -50,20 +50,22 @@ class Block:
 
     def settle(self) -> None:
         """Sort pending rows in."""
-        if self.pending is None:
-            return
+        if self.pending is not None:
+            self.splice(self.take_pending())
+
+    def take_pending(self) -> list[Array]:
+        """The rows of all notes, of which there is one at least, sorted; the notes are gone."""
         pending, self.pending = self.pending, None
+        assert pending
         if len(pending) == 1:
             columns, start, stop = pending[0]
-            newcomers = [column[start:stop] for column in columns]
-        else:
-            newcomers = [
-                np.concatenate([columns[i][start:stop] for columns, start, stop in pending])
-                for i in range(len(self.columns))
-            ]
-            order = np.argsort(newcomers[0], kind="stable")
-            newcomers = [column[order] for column in newcomers]
-        self.splice(newcomers)
+            return [column[start:stop] for column in columns]
+        newcomers = [
+            np.concatenate([columns[i][start:stop] for columns, start, stop in pending])
+            for i in range(len(pending[0][0]))
+        ]
+        order = np.argsort(newcomers[0], kind="stable")
+        return [column[order] for column in newcomers]
 
     def splice(self, newcomers: Sequence[Array], skip: int = 0) -> None:
         """Sort in k >= 1 rows that are sorted by time, none of them before row `skip`."""

@@ -12,7 +12,8 @@ four thousand arrays at once would take a millisecond.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from sash.forest.level import Level, moved
 from sash.monoids import Monoid, Partial, Partials
 from sash.monoids.base import Array
 
-__all__ = ["Directory"]
+__all__ = ["Directory", "Kept"]
 
 _SWEEP = 4
 """Dropped blocks freed per sealed block: more than are made, so that what is dropped goes."""
@@ -42,6 +43,18 @@ class _Slab:
         return Block([column[start : start + self._block] for column in self._columns], self._block)
 
 
+class Kept(NamedTuple):
+    """Neighbouring blocks, to be added again elsewhere: copies of what the directory has for each."""
+
+    blocks: Sequence[Block | None]
+    first: Array
+    last: Array
+    counts: Array
+    columns: list[Partials]
+    ids: Array | None = None
+    """int64, where blocks are stored."""
+
+
 class Directory(Level):
     """The sealed blocks head..tail: the times of their first and last entries, their counts and partials.
 
@@ -50,6 +63,9 @@ class Directory(Level):
     """
 
     __slots__ = ("_blocks", "_first", "_last", "_swept", "head")
+
+    loads: ClassVar[bool] = False
+    """Whether blocks may have to be loaded, so that it pays to say before which will be read."""
 
     def __init__(self, monoids: Sequence[Monoid]) -> None:
         super().__init__(monoids)
@@ -78,15 +94,14 @@ class Directory(Level):
         if self._swept < self.head:
             self.sweep(_SWEEP)
 
-    def extend(
-        self, blocks: Sequence[Block], first: Array, last: Array, counts: Array, columns: Sequence[Partials]
-    ) -> None:
-        """Add k blocks: int64 (k,) times and counts and, per slot, k partials."""
-        row, k = self.reserve(len(blocks), self._swept), len(blocks)
-        self._blocks.extend(blocks)
-        self._first[row : row + k] = first
-        self._last[row : row + k] = last
-        self.put_many(slice(row, row + k), counts, columns)
+    def extend(self, kept: Kept) -> None:
+        """Add blocks that were kept."""
+        k = len(kept.blocks)
+        row = self.reserve(k, self._swept)
+        self._blocks.extend(kept.blocks)
+        self._first[row : row + k] = kept.first
+        self._last[row : row + k] = kept.last
+        self.put_many(slice(row, row + k), kept.counts, kept.columns)
 
     def extend_whole(self, columns: Sequence[Array], k: int, block: int, partials: Sequence[Partials]) -> None:
         """Add the first k * block rows of sorted columns as k blocks, without copying them."""
@@ -133,10 +148,13 @@ class Directory(Level):
         rows = slice(row, row + self.tail - self.head)
         self.put_many(rows, self.counts[rows], columns)
 
-    # ---------------------------------------------------------------- reading
+    # ---------------------------------------------------------------- reading and changing blocks
+
+    def fetch(self, positions: Iterable[int]) -> None:
+        """The blocks at `positions` will be read: nothing to do where all are in memory."""
 
     def block(self, position: int) -> Block:
-        """The block at `position`, its pending rows sorted in."""
+        """The block at `position`, its pending rows sorted in; not to be changed."""
         block = self._blocks[position - self.base]
         if type(block) is not Block:
             return self.unsettled(position)
@@ -153,18 +171,44 @@ class Directory(Level):
         assert type(block) is Block
         return block
 
-    def blocks(self, start: int, stop: int) -> list[Block]:
-        """The blocks start..stop as they are."""
-        found = self._blocks[start - self.base : stop - self.base]
-        return [b if type(b) is Block else self.unsettled(p) for p, b in enumerate(found, start)]
+    def edit(self, position: int) -> Block:
+        """The block at `position`, its pending rows sorted in, to be changed."""
+        return self.block(position)
 
-    def blocks_at(self, positions: Array) -> list[Block]:
-        """The blocks at `positions`, int64 (k,), as they are."""
+    def deferring(self, positions: Array) -> list[Block]:
+        """The blocks at `positions`, int64 (k,), to note rows on."""
         blocks, base, out = self._blocks, self.base, []
         for position in positions.tolist():
             block = blocks[position - base]
             out.append(block if type(block) is Block else self.unsettled(position))
         return out
+
+    def change(self, position: int, count: int, partials: Sequence[Partial]) -> None:
+        """The block at `position` has other rows."""
+        self.put(position - self.base, count, partials)
+
+    def change_many(self, positions: Array, counts: Array, columns: Sequence[Partials]) -> None:
+        """The blocks at `positions`, int64 (k,), have other rows."""
+        self.put_many(positions - self.base, counts, columns)
+
+    def kept(self, start: int, stop: int) -> Kept:
+        """The blocks start..stop, to be added again elsewhere."""
+        found = self._blocks[start - self.base : stop - self.base]
+        blocks = [block.cut(p) if type(block) is _Slab else block for p, block in enumerate(found, start)]
+        first, last = self.spans(start, stop)
+        counts, columns = self.slices(start, stop)
+        copies = [tuple([part.copy() for part in parts]) for parts in columns]
+        return Kept(blocks, first.copy(), last.copy(), counts.copy(), copies)  # type: ignore[arg-type]  # no slabs
+
+    def held(self, start: int, stop: int) -> Sequence[Block | int]:
+        """The blocks start..stop, their pending rows sorted in, or the ids of those whose rows are in a tier."""
+        return [self.block(position) for position in range(start, stop)]
+
+    # ---------------------------------------------------------------- times
+
+    def first(self, position: int) -> int:
+        """Time of the first entry of a block; that may be an evicted one in the head."""
+        return self._first.item(position - self.base)  # type: ignore[no-any-return]
 
     def last(self, position: int) -> int:
         """Time of the last entry of a block."""
@@ -204,6 +248,7 @@ class Directory(Level):
             first, last = self._first[position - self.base], self.last(position)
             assert len(times), f"block {position} is empty"
             assert last == times.max(), f"block {position} ends at {times.max()}, not {last}"
-            assert position == self.head or first == times.min(), f"block {position} starts at {times.min()}"
+            early = position == self.head and skip and first < times.min()  # its first one is evicted
+            assert early or first == times.min(), f"block {position} starts at {times.min()}, not {first}"
             assert before is None or first >= before, f"block {position} starts before its left neighbour ends"
             before = last

@@ -22,11 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sash.forest.block import Block
-from sash.forest.directory import Directory
+from sash.forest.directory import Directory, Kept
 from sash.forest.layout import Layout
 from sash.forest.levels import Levels
 from sash.forest.segments import starts_of_runs
-from sash.monoids import Partials
 from sash.monoids.base import Array
 
 __all__ = ["Splicer", "Touched"]
@@ -74,7 +73,10 @@ class Splicer:
         starts = starts_of_runs(owners)
         positions = owners[starts]
         bounds = [*starts.tolist(), len(owners)]
-        if len(positions) > 1 and self._layout.commutative:
+        deferred = len(positions) > 1 and self._layout.commutative
+        if directory.loads:  # all at once, and before anything changes
+            directory.fetch((self._not_deferred(positions, bounds, skip) if deferred else positions).tolist())
+        if deferred:
             self._defer(rows, starts, positions, bounds, skip)
         else:
             for position, (a, b) in zip(positions.tolist(), itertools.pairwise(bounds), strict=True):
@@ -94,37 +96,45 @@ class Splicer:
         directory = self._directory
         block = directory.block(position)
         skip = skip if position == directory.head else 0
-        parts: list[list[Block] | _Kept] = [self._pieces(rows)]
+        parts: list[list[Block] | Kept] = [self._pieces(rows)]
         behind = position  # the first block that stays as it is
         if at == block.rows:
             position = behind = position + 1
         elif at:
+            block = directory.edit(position)
             behind += 1
             if at > skip:
                 parts.insert(0, self._pieces([column[skip:at] for column in block.columns]))
             parts.append(self._pieces([column[at : block.rows] for column in block.columns]))
-        parts.append(self._kept(behind))
+        parts.append(directory.kept(behind, directory.tail))
         self._rebuild(position, parts)
         return Touched(position, position)
 
     def _splice(self, position: int, newcomers: list[Array], skip: int) -> None:
         directory = self._directory
-        block = directory.block(position)
+        block = directory.edit(position)
         block.splice(newcomers, skip if position == directory.head else 0)
         directory.widen(position, newcomers[0][0], newcomers[0][-1])
         partials = self._layout.reduce_rows(block.columns, 0, block.rows)
-        directory.put(position - directory.base, block.rows, partials)
+        directory.change(position, block.rows, partials)
+
+    def _not_deferred(self, positions: Array, bounds: Sequence[int], skip: int) -> Array:
+        """Which blocks are read although newcomers are deferred: the head, and those that will be cut."""
+        counts = self._directory.counts[positions - self._directory.base] + np.diff(bounds)
+        read: Array = counts > 2 * self._layout.block
+        if skip and positions[0] == self._directory.head:
+            read[0] = True
+        return positions[read]
 
     def _defer(self, rows: Sequence[Array], starts: Array, positions: Array, bounds: Sequence[int], skip: int) -> None:
         directory = self._directory
-        blocks = directory.blocks_at(positions)
-        places = zip(blocks, bounds, bounds[1:], strict=False)
+        first = 0
         if skip and positions[0] == directory.head:
             # The newcomers belong behind rows that are evicted, whatever their times.
-            block, a, b = next(places)
-            block.settle()
-            block.splice([column[a:b] for column in rows], skip)
-        for block, a, b in places:
+            a, first = bounds[0], 1
+            directory.edit(directory.head).splice([column[a : bounds[1]] for column in rows], skip)
+        blocks = directory.deferring(positions[first:] if first else positions)
+        for block, a, b in zip(blocks, bounds[first:-1], bounds[first + 1 :], strict=True):
             block.defer(rows, a, b)
         ends = np.append(starts[1:], len(rows[0]))
         directory.widen(positions, rows[0][starts], rows[0][ends - 1])
@@ -133,7 +143,7 @@ class Splicer:
             monoid.combine_columns(tuple([part[at] for part in mine]), theirs)
             for monoid, mine, theirs in zip(self._layout.monoids, directory.columns, newcomers, strict=True)
         ]
-        directory.put_many(at, directory.counts[at] + (ends - starts), partials)
+        directory.change_many(positions, directory.counts[at] + (ends - starts), partials)
 
     # ---------------------------------------------------------------- cutting
 
@@ -144,34 +154,25 @@ class Splicer:
         if counts.max() <= 2 * self._layout.block:
             return None
         overfull: list[int] = positions[counts > 2 * self._layout.block].tolist()
-        parts: list[list[Block] | _Kept] = []
+        parts: list[list[Block] | Kept] = []
         for position, following in itertools.pairwise([*overfull, directory.tail]):
-            block = directory.block(position)
+            block = directory.edit(position)
             start = skip if position == directory.head else 0
             parts.append(self._pieces([column[start : block.rows] for column in block.columns]))
-            parts.append(self._kept(position + 1, following))
+            parts.append(directory.kept(position + 1, following))
         self._rebuild(overfull[0], parts)
         return overfull[0]
 
-    def _rebuild(self, first: int, parts: Sequence[list[Block] | _Kept]) -> None:
+    def _rebuild(self, first: int, parts: Sequence[list[Block] | Kept]) -> None:
         """Put other blocks in the place of all from `first` on."""
         self._directory.truncate(first)
         self._levels.truncate(first)
         for part in parts:
-            if isinstance(part, tuple):
-                self._directory.extend(*part)
+            if isinstance(part, Kept):
+                self._directory.extend(part)
             else:
                 for block in part:
                     self._directory.append(block, self._layout.reduce(block.columns))
-
-    def _kept(self, start: int, stop: int | None = None) -> _Kept:
-        """Copies of what the directory has for the blocks start..stop, or for all from `start` on."""
-        directory = self._directory
-        stop = directory.tail if stop is None else stop
-        first, last = directory.spans(start, stop)
-        counts, columns = directory.slices(start, stop)
-        copies = [tuple([part.copy() for part in parts]) for parts in columns]
-        return directory.blocks(start, stop), first.copy(), last.copy(), counts.copy(), copies
 
     def _pieces(self, columns: Sequence[Array]) -> list[Block]:
         """Cut sorted columns into even blocks of at most the block size."""
@@ -179,7 +180,3 @@ class Splicer:
         k = -(-rows // self._layout.block)
         bounds = [rows * i // k for i in range(k + 1)]
         return [Block([column[a:b] for column in columns], b - a) for a, b in itertools.pairwise(bounds)]
-
-
-_Kept = tuple[list[Block], Array, Array, Array, list[Partials]]
-"""Neighbouring blocks with their first and last times, counts and partials."""

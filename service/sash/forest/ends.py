@@ -96,6 +96,13 @@ class Tail(Block):
         self.rows = 0
         self.refold()
 
+    def restore(self, columns: Sequence[Array], room: int) -> None:
+        """Take the rows of `columns`, all of them (copied), with room for `room` rows."""
+        self.columns = [np.empty(room, dtype) for dtype in self._layout.dtypes]
+        self.rows = 0
+        self.refold()
+        self.extend(columns, 0, len(columns[0]))
+
     def grow(self, rows: int) -> None:
         """Make room for `rows` rows in all."""
         capacity = min(max(rows, 2 * len(self.columns[0])), max(self._layout.block, rows))

@@ -15,6 +15,16 @@ Source: Villalba, Berral, Carrera, TPDS 2019 (AMTA); the head's scan and the sma
 
 No I/O, no threads, no clock, no randomness. Arrays that are passed in are handed over: the forest keeps views of
 them, never writes to them, and nobody else may.
+
+Blocks may be kept in a tier (cold.py), and be loaded when their rows are read; folds are in memory for all of them:
+
+    in order, evict, whole window     nothing, but the block that the head lands in
+    range query                       its two end blocks, at once
+    series                            the blocks with ends in them at once, and those of narrow ranges at once
+    out of order                      the blocks that are spliced, at once; none for rows that are deferred
+
+An operation loads all it needs before it changes anything: where loading raises, the forest is as it was. A block that
+is lost or damaged hurts who needs its rows, until it is evicted; others are answered as before.
 """
 
 from __future__ import annotations
@@ -25,15 +35,19 @@ from typing import Any
 import numpy as np
 
 from sash.forest.block import Block, merge
+from sash.forest.cold import Cold, Unsaved
 from sash.forest.directory import Directory
 from sash.forest.disorder import Splicer
 from sash.forest.ends import Head, Tail
+from sash.forest.image import ForestImage
 from sash.forest.layout import Layout
 from sash.forest.levels import Levels
 from sash.forest.middle import Middle
+from sash.forest.pieces import Piece, piece_of
 from sash.forest.prefix import Prefix
 from sash.forest.series import Rows, fold_buckets
-from sash.monoids import Monoid, Partial
+from sash.forest.stored import Stored
+from sash.monoids import Monoid, Partial, Partials
 from sash.monoids.base import Array
 
 __all__ = ["Forest"]
@@ -46,6 +60,9 @@ class Forest:
 
     Args:
         layout: columns, aggregates and block size.
+        cold: where sealed blocks are kept that are not in memory; None keeps all in memory.
+
+    Methods that read entries raise what `cold` raises where it loads: Unavailable, DataLoss.
 
     >>> from sash.forest import Forest, Layout
     >>> from sash.monoids import Sum
@@ -58,6 +75,7 @@ class Forest:
 
     __slots__ = (
         "_answers",
+        "_cold",
         "_directory",
         "_head",
         "_layout",
@@ -71,8 +89,9 @@ class Forest:
         "_tail",
     )
 
-    def __init__(self, layout: Layout) -> None:
-        self._directory = Directory(layout.monoids)
+    def __init__(self, layout: Layout, cold: Cold | None = None) -> None:
+        self._cold = cold
+        self._directory = Directory(layout.monoids) if cold is None else Stored(layout.monoids, cold)
         self._levels = Levels(self._directory, layout.monoids)
         self._tail = Tail(layout)
         self._use(layout)
@@ -96,6 +115,8 @@ class Forest:
         """Time of the oldest entry, in ticks; None where empty."""
         if not self._len:
             return None
+        if not self._skip and self._has_blocks():
+            return self._directory.first(self._directory.head)
         columns = self._columns(self._directory.head)
         return columns[0].item(self._skip)  # type: ignore[no-any-return]
 
@@ -272,19 +293,21 @@ class Forest:
         Of several entries with one time it is the first that is changed.
         """
         self._answers = None
+        if self._directory.loads:
+            self._directory.fetch({self._directory.ending(time, "left") for time in times.tolist()})
         places = [self._locate(time, "left") for time in times.tolist()]
         for position in sorted({position for position, _ in places}):
             mine = [i for i, (at, _) in enumerate(places) if at == position]
             rows = [places[i][1] for i in mine]
             sealed = position < self._directory.tail
-            block = self._directory.block(position) if sealed else self._tail
+            block = self._directory.edit(position) if sealed else self._tail
             for number, values in enumerate(columns, 1):
                 column = block.columns[number].copy() if sealed else block.columns[number]  # it may be somebody else's
                 column[rows] = values[mine]
                 block.columns[number] = column
             if sealed:
                 partials = self._layout.reduce_rows(block.columns, 0, block.rows)
-                self._directory.put(position - self._directory.base, block.rows, partials)
+                self._directory.change(position, block.rows, partials)
                 self._levels.refresh(np.array([position]))
                 self._middle.touch(position)
             else:
@@ -317,13 +340,14 @@ class Forest:
 
     def bulk_evict(self, time: int) -> int:
         """Evict all entries with a time <= `time`; return how many."""
-        if not self._len or time < self.oldest:  # type: ignore[operator]
+        if not self._len:
             return 0
         if time >= self._newest:
             return self._clear()
         position, row = self._locate(time, "right")
         count = self._count(position, row)
-        self._cut(position, row, count)
+        if count:
+            self._cut(position, row, count)
         return count
 
     def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
@@ -391,8 +415,13 @@ class Forest:
         return count
 
     def sweep(self, blocks: int = 256) -> bool:
-        """Free the memory of up to `blocks` evicted blocks; return whether there are more."""
+        """Free the memory of up to `blocks` evicted blocks and release their ids; return whether there are more."""
         return self._directory.sweep(blocks)
+
+    def drop(self) -> None:
+        """Evict all entries and release all ids at once: nobody will want this forest any more."""
+        self._clear()
+        self._directory.sweep(self._directory.tail)
 
     # ---------------------------------------------------------------- reading
 
@@ -439,6 +468,8 @@ class Forest:
     def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
         """The number of entries with start <= time <= end, and their partials."""
         if self._len and start <= end:
+            if self._directory.loads:
+                self._fetch_ends(start, end)
             a, first_row = self._locate(start, "left")
             b, stop_row = self._locate(end, "right")
             if a < b or first_row < stop_row:
@@ -446,6 +477,17 @@ class Forest:
                     return self._len, self.totals()
                 return self._fold_rows(a, first_row, b, stop_row)
         return 0, list(self._layout.identities)
+
+    def _fetch_ends(self, start: int, end: int) -> None:
+        """Load those of the blocks at the ends of a range that it will read."""
+        directory = self._directory
+        a, b = directory.ending(start, "left"), directory.ending(end, "right")
+        inside = [a] if a < directory.tail and start > directory.first(a) else []
+        if a == directory.head and self._skip and end < self._newest:  # else it is the whole, which has its fold
+            inside.append(a)
+        if b < directory.tail and end >= directory.first(b):
+            inside.append(b)
+        directory.fetch(inside)
 
     def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
         """Answer over many time ranges at once, which may overlap: a chart's points.
@@ -468,6 +510,28 @@ class Forest:
         rows = Rows(self._directory, self._tail, self._skip)
         return rows.columns([(self._skip, rows.total)], range(len(self._layout.dtypes)))
 
+    def pieces(self, start: int | None, end: int | None) -> list[Piece]:
+        """The entries with start <= time <= end (None: no bound) as they are now, in order, to be read later.
+
+        Loads the blocks at the ends of the range, and those for which rows were deferred.
+        """
+        if not self._len:
+            return []
+        directory, tail = self._directory, self._tail
+        a, row = (directory.head, self._skip) if start is None else self._locate(start, "left")
+        b, stop = (directory.tail, tail.rows) if end is None else self._locate(end, "right")
+        found = []
+        for position, source in enumerate(directory.held(a, min(b + 1, directory.tail)), a):
+            first = row if position == a else 0
+            behind = stop if position == b else directory.count(position)
+            if first < behind:
+                found.append(piece_of(source, first, behind))
+        if b == directory.tail:
+            first = row if a == b else 0
+            if first < stop:
+                found.append(Piece([column[first:stop].copy() for column in tail.columns], 0, stop - first))
+        return found
+
     # ---------------------------------------------------------------- other aggregates
 
     def relayout(self, layout: Layout) -> None:
@@ -480,18 +544,77 @@ class Forest:
         directory = self._directory
         _, kept = directory.slices(directory.head, directory.tail)
         known = dict(zip(self._layout.keys, kept, strict=True))
-        partials = []
-        for monoid, key, reads in zip(layout.monoids, layout.keys, layout.reads, strict=True):
-            if key not in known:
-                blocks = [directory.block(position) for position in range(directory.head, directory.tail)]
-                folds = [monoid.reduce([block.columns[i][: block.rows] for i in reads]) for block in blocks]
-                known[key] = monoid.pack(folds)
-            partials.append(known[key])
-        directory.relevel(layout.monoids, partials)
+        slots = [slot for slot, key in enumerate(layout.keys) if key not in known]
+        for slot, partials in zip(slots, self._reduce_blocks(layout, slots), strict=True):
+            known[layout.keys[slot]] = partials
+        directory.relevel(layout.monoids, [known[key] for key in layout.keys])
         self._levels.relevel(layout.monoids)
         self._tail.relayout(layout)
         self._use(layout)
         self._split = 0
+
+    def _reduce_blocks(self, layout: Layout, slots: Sequence[int]) -> list[Partials]:
+        """The fold of each sealed block, for some slots of a layout; of the blocks one at a time is in memory."""
+        directory = self._directory
+        folds: list[list[Partial]] = [[] for _ in slots]
+        for position in range(directory.head, directory.tail) if slots else ():
+            block = directory.block(position)
+            for into, slot in zip(folds, slots, strict=True):
+                into.append(layout.monoids[slot].reduce([block.columns[i][: block.rows] for i in layout.reads[slot]]))
+            if self._cold is not None:
+                self._cold.cache.trim()
+        return [layout.monoids[slot].pack(fold) for slot, fold in zip(slots, folds, strict=True)]
+
+    # ---------------------------------------------------------------- storing
+
+    def unsaved(self, most: int | None = None) -> list[Unsaved]:
+        """The sealed blocks that have no id yet, oldest first; the `most` oldest of them.
+
+        Give each its id (`block.stored = id`) before anything else is done with the forest, let its columns be
+        written, and say `Cold.landed` when the tier has them. Loads the blocks for which rows were deferred.
+        """
+        return self._directory.unsaved(most) if isinstance(self._directory, Stored) else []
+
+    def dump(self) -> ForestImage:
+        """All there is but the columns of sealed blocks, every one of which has an id; and sweep.
+
+        The ids of all evicted blocks are released by it: see `Cold.take_released`.
+        """
+        directory, tail = self._directory, self._tail
+        assert isinstance(directory, Stored), "a forest in memory has nothing stored"
+        directory.sweep(directory.head)
+        first, last = directory.spans(directory.head, directory.tail)
+        counts, columns = directory.slices(directory.head, directory.tail)
+        return ForestImage(
+            head=directory.head,
+            skip=self._skip,
+            newest=self._newest,
+            ids=directory.ids(),
+            first=first.copy(),
+            last=last.copy(),
+            counts=counts.copy(),
+            partials=[tuple([part.copy() for part in parts]) for parts in columns],
+            tail=[column[: tail.rows].copy() for column in tail.columns],
+            room=len(tail.columns[0]),
+        )
+
+    @classmethod
+    def restore(cls, layout: Layout, cold: Cold, image: ForestImage) -> Forest:
+        """The forest that an image was made of; nothing is loaded, and the image's arrays are copied.
+
+        Args:
+            layout: the same as it had; see `relayout` for another.
+            cold: loads the blocks that the image names.
+            image: as `dump` made it.
+        """
+        forest = cls(layout, cold)
+        assert isinstance(forest._directory, Stored)
+        forest._directory.restore(image)
+        forest._tail.restore(image.tail, image.room)
+        forest._skip = image.skip
+        forest._len = image.entries
+        forest._newest = image.newest
+        return forest
 
     # ---------------------------------------------------------------- places: a block's position and a row in it
 
@@ -502,8 +625,14 @@ class Forest:
         """
         directory = self._directory
         position = directory.ending(time, side)
-        block = self._tail if position == directory.tail else directory.block(position)
         skip = self._skip if position == directory.head else 0
+        if position == directory.tail:
+            block: Block = self._tail
+        else:
+            first = directory.first(position)
+            if time < first or (time == first and side == "left"):
+                return position, skip
+            block = directory.block(position)
         return position, skip + int(block.columns[0][skip : block.rows].searchsorted(time, side))  # type: ignore[call-overload]
 
     def _count(self, position: int, row: int) -> int:

@@ -120,6 +120,14 @@ class Layout:
             out.append(combine(older[slot], newer[slot]))
         return out
 
+    def stored(self, columns: Sequence[Array]) -> list[Array]:
+        """Columns (the time first) as they are stored: numbers, bools, strings or bytes."""
+        return list(columns)
+
+    def loaded(self, columns: Sequence[Array]) -> list[Array]:
+        """The opposite of `stored`."""
+        return list(columns)
+
     def lower(self, entries: int, partials: Sequence[Partial]) -> list[Any]:
         """The answers, in the order of `names`."""
         out = []

@@ -21,7 +21,7 @@ no idempotence.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -62,12 +62,18 @@ class Rows:
     def locate(self, times: Array) -> Array:
         """The first row with a time >= each of `times`, int64 (k,), k >= 1, sorted; `total` where there is none."""
         directory = self._directory
-        _, last = directory.spans(directory.head, directory.tail)
+        first, last = directory.spans(directory.head, directory.tail)
         blocks = last.searchsorted(times, "left")
         out = self._starts[blocks]
-        firsts = starts_of_runs(blocks)
-        bounds = itertools.pairwise([*firsts.tolist(), len(times)])
-        for block, (a, b) in zip(blocks[firsts].tolist(), bounds, strict=True):
+        runs = starts_of_runs(blocks)
+        ends = np.append(runs[1:], len(times))
+        blocks = blocks[runs]
+        inside = blocks == len(last)
+        inside[~inside] = times[ends - 1][~inside] > first[blocks[~inside]]  # others have their rows behind all times
+        if self._skip:
+            inside |= blocks == 0  # who reads from row `skip` on will read the block
+        self._fetch(blocks[inside].tolist())
+        for block, a, b in zip(blocks[inside].tolist(), runs[inside].tolist(), ends[inside].tolist(), strict=True):
             columns, rows = self._block(block)
             skip = self._skip if block == 0 else 0
             out[a:b] += columns[0][skip:rows].searchsorted(times[a:b], "left") + skip
@@ -81,6 +87,8 @@ class Rows:
     def columns(self, runs: Sequence[tuple[int, int]], wanted: Collection[int]) -> list[Array]:
         """The rows start..stop of each run, one after the other, as columns (copies); empty where not wanted."""
         pieces: list[list[Array]] = [[column[:0]] for column in self._tail.columns]
+        if self._directory.loads:
+            self._fetch(itertools.chain.from_iterable(self._touched(start, stop) for start, stop in runs))
         for start, stop in runs:
             block = int(self._starts.searchsorted(start, "right")) - 1
             while start < stop:
@@ -91,6 +99,14 @@ class Rows:
                     pieces[i].append(columns[i][start - first : end - first])
                 start, block = end, block + 1
         return [np.concatenate(into) for into in pieces]
+
+    def _touched(self, start: int, stop: int) -> Iterable[int]:
+        """The blocks of rows start..stop, start < stop."""
+        first, last = (self._starts.searchsorted([start, stop - 1], "right") - 1).tolist()
+        return range(first, last + 1)
+
+    def _fetch(self, blocks: Iterable[int]) -> None:
+        self._directory.fetch(block + self._directory.head for block in blocks)
 
     def _block(self, block: int) -> tuple[list[Array], int]:
         position = self._directory.head + block

@@ -128,6 +128,11 @@ class Monoid(ABC):
 
     identity: Partial = None
     dtypes: tuple[np.dtype[Any], ...] = (np.dtype(object),)
+    parts: ClassVar[tuple[str, ...]] = ("partial",)
+    """What each element of `dtypes` is called where partials enter and leave as columns. A part named `entries` is how
+    many entries a partial folds."""
+    blob: ClassVar[str] = "JSON: the part, or a list of the parts"
+    """What `encode` writes where a part has no fixed width."""
 
     def __init__(self, *types: FieldType) -> None:
         if len(types) > len(self.reads):
@@ -234,8 +239,12 @@ class Monoid(ABC):
         return object_array([self.lower(partial) for partial in self.unpack(partials)])
 
     def _vectorised(self) -> bool:
-        own = type(self).combine_columns is not Monoid.combine_columns
-        return own and not any(dtype.hasobject for dtype in self.dtypes)
+        return type(self).combine_columns is not Monoid.combine_columns and self.fixed
+
+    @property
+    def fixed(self) -> bool:
+        """Whether every part of a partial has a fixed width, so that it travels as numbers and not as a blob."""
+        return not any(dtype.hasobject for dtype in self.dtypes)
 
     # ---------------------------------------------------------------- between partials and their columns
 
@@ -280,7 +289,7 @@ class Monoid(ABC):
         Fixed-width `dtypes` are written one after the other, little-endian; partials of Python numbers, strings
         and lists or tuples of them as JSON (with NaN and Infinity). Other partials need an override.
         """
-        if any(dtype.hasobject for dtype in self.dtypes):
+        if not self.fixed:
             return json.dumps(partial, separators=(",", ":")).encode()
         parts = (partial,) if len(self.dtypes) == 1 else partial
         return b"".join(
@@ -294,13 +303,44 @@ class Monoid(ABC):
             InvalidArgument: `data` is not what `encode` writes.
         """
         try:
-            if any(dtype.hasobject for dtype in self.dtypes):
-                return tuples(json.loads(data))
+            if not self.fixed:
+                return self._typed(tuples(json.loads(data)))
             dtype = np.dtype([(f"f{i}", part.newbyteorder("<")) for i, part in enumerate(self.dtypes)])
             (row,) = np.frombuffer(data, dtype).tolist()
-        except ValueError as error:
+        except (ValueError, OverflowError, RecursionError) as error:
             raise InvalidArgument(f"not a partial of {self.function}: {error}") from None
         return row[0] if len(self.dtypes) == 1 else row
+
+    def _typed(self, partial: Any) -> Partial:
+        """Check what was read from JSON, whoever wrote it.
+
+        Raises:
+            ValueError: it has not the form of a partial.
+        """
+        return partial
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        """Which of n partials from elsewhere, of the right dtypes, cannot be true: bool (n,).
+
+        Args:
+            entries: int64 (n,), how many entries each is said to fold.
+
+        Here: a part named `entries` that says otherwise; and of aggregates that read any JSON, partials that cannot be
+        combined and lowered. Aggregates add what they know about their other parts and what costs little; a wrong
+        partial may pass, one that would break a later combine or answer may not.
+        """
+        if self.fixed and "entries" in self.parts:
+            return partials[self.parts.index("entries")] != entries  # type: ignore[no-any-return]
+        if not self.fixed and type(self)._typed is Monoid._typed and type(self).decode is Monoid.decode:
+            return ~np.fromiter(map(self._works, self.unpack(partials)), np.bool_, len(entries))
+        return np.zeros(len(entries), np.bool_)
+
+    def _works(self, partial: Partial) -> bool:
+        try:
+            self.lower(self.combine(partial, partial))
+        except Exception:  # whatever it is: it would come up again with every question
+            return False
+        return True
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.types)})"
@@ -316,6 +356,30 @@ def preferred(read: Read) -> FieldType:
 def tuples(value: Any) -> Any:
     """JSON arrays, however deep, as the tuples they were."""
     return tuple(tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def typed(value: Any, kind: FieldType) -> Any:
+    """A value read from JSON as one of the type.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if kind == "float64" and type(value) in (float, int):
+        return float(value)
+    if type(value) is not PYTHON_TYPES[kind]:
+        raise ValueError(f"{str(value)[:40]!r} is no {kind}")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError(f"{value} is out of range of int64")
+    if isinstance(value, str):
+        value.encode()  # half a surrogate pair is no text, and could not be answered
+    return value
+
+
+def typed_parts(partial: Any, kinds: Sequence[FieldType]) -> tuple[Any, ...]:
+    """Parts read from JSON, each of its type; raises as `typed`."""
+    if type(partial) is not tuple or len(partial) != len(kinds):
+        raise ValueError(f"it has {len(kinds)} parts")
+    return tuple(typed(part, kind) for part, kind in zip(partial, kinds, strict=True))
 
 
 def rows(values: Values) -> list[Any]:

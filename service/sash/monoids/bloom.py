@@ -53,6 +53,8 @@ class Bloom(Monoid):
     """
 
     function = "bloom"
+    parts = ("filter",)
+    blob = "a Bloom filter of DataSketches, of the same size"
     reads = (Read("field", ANY),)
     commutative = True
     answer = bytes

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sash.monoids.base import NUMERIC, TIME, Array, FieldType, Monoid, Partial, Partials, Read, Values
-from sash.monoids.numerics import integer_total, integer_totals, lengths, quiet, total, totals
+from sash.monoids.numerics import beyond, integer_total, integer_totals, lengths, quiet, total, totals
 
 __all__ = ["Count", "Sum"]
 
@@ -30,6 +30,7 @@ class Count(Monoid):
     invertible = True
     answer = int
     identity = 0
+    parts = ("entries",)
     dtypes = (np.dtype(np.int64),)
 
     def lift(self, value: Any) -> Partial:
@@ -84,6 +85,8 @@ class Sum(Monoid):
     reads = (Read("field", NUMERIC),)
     commutative = True
     identity = 0
+    parts = ("sum",)
+    blob = "the integer in two's complement, little-endian"
 
     def __init__(self, *types: FieldType) -> None:
         super().__init__(*types)
@@ -138,3 +141,6 @@ class Sum(Monoid):
 
     def decode(self, data: bytes) -> Partial:
         return int.from_bytes(data, "little", signed=True) if self.integers else super().decode(data)
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        return beyond(partials[0], entries) if self.integers else super().implausible(partials, entries)

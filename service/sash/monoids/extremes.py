@@ -25,6 +25,8 @@ from sash.monoids.base import (
     Partials,
     Read,
     Values,
+    typed,
+    typed_parts,
 )
 from sash.monoids.numerics import first_of_best, lengths, quiet
 
@@ -67,6 +69,9 @@ class _Extreme(Monoid):
     def lower_columns(self, partials: Partials) -> Array:
         return partials[0]
 
+    def _typed(self, partial: Any) -> Partial:
+        return typed(partial, self.types[0])
+
 
 class Min(_Extreme):
     """The smallest value of a field; an int64 is read exactly. None over no entries.
@@ -80,6 +85,7 @@ class Min(_Extreme):
     """
 
     function = "min"
+    parts = ("min",)
     ufunc = np.minimum
 
     def combine(self, older: Partial, newer: Partial) -> Partial:
@@ -106,6 +112,7 @@ class Max(_Extreme):
     """
 
     function = "max"
+    parts = ("max",)
     ufunc = np.maximum
 
     def combine(self, older: Partial, newer: Partial) -> Partial:
@@ -182,6 +189,12 @@ class _ExtremeCount(Monoid):
     def lower_columns(self, partials: Partials) -> Array:
         return partials[1]
 
+    def _typed(self, partial: Any) -> Partial:
+        return typed_parts(partial, (self.types[0], "int64"))
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        return (partials[1] < 1) | (partials[1] > entries)
+
 
 class MinCount(_ExtremeCount):
     """How many entries have the smallest value of a field (NaN: how many are NaN). None over no entries.
@@ -196,6 +209,7 @@ class MinCount(_ExtremeCount):
     """
 
     function = "min_count"
+    parts = ("min", "count")
     ufunc = np.minimum
 
 
@@ -212,6 +226,7 @@ class MaxCount(_ExtremeCount):
     """
 
     function = "max_count"
+    parts = ("max", "count")
     ufunc = np.maximum
 
 
@@ -256,6 +271,9 @@ class _Arg(Monoid):
     def lower_columns(self, partials: Partials) -> Array:
         return partials[1]
 
+    def _typed(self, partial: Any) -> Partial:
+        return typed_parts(partial, self.types)
+
 
 class ArgMin(_Arg):
     """What the entry with the smallest value of `field` has in `returns` (the time, if nothing is said).
@@ -272,6 +290,7 @@ class ArgMin(_Arg):
     """
 
     function = "arg_min"
+    parts = ("min", "returned")
     ufunc = np.minimum
 
     def combine(self, older: Partial, newer: Partial) -> Partial:
@@ -298,6 +317,7 @@ class ArgMax(_Arg):
     """
 
     function = "arg_max"
+    parts = ("max", "returned")
     ufunc = np.maximum
 
     def combine(self, older: Partial, newer: Partial) -> Partial:
@@ -324,6 +344,7 @@ class Range(Monoid):
     """
 
     function = "range"
+    parts = ("min", "max")
     reads = (Read("field", NUMERIC),)
     commutative = True
 
@@ -368,3 +389,6 @@ class Range(Monoid):
         apart = partials[1] - partials[0]
         # An int64 difference wraps around, and is right again when it is read as unsigned.
         return apart.view(np.uint64) if self.types[0] == "int64" else apart
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        return partials[0] > partials[1]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sash.monoids.base import NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Values
-from sash.monoids.numerics import integer_total, integer_totals, lengths, quiet, total, totals
+from sash.monoids.base import NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Values, typed
+from sash.monoids.numerics import beyond, integer_total, integer_totals, lengths, quiet, total, totals
 
 __all__ = ["GeometricMean", "Mean"]
 
@@ -32,6 +32,7 @@ class Mean(Monoid):
     function = "mean"
     reads = (Read("field", NUMERIC),)
     commutative = True
+    parts = ("entries", "sum")
 
     def __init__(self, *types: FieldType) -> None:
         super().__init__(*types)
@@ -80,6 +81,16 @@ class Mean(Monoid):
     def lower_columns(self, partials: Partials) -> Array:
         return (partials[1] / partials[0]).astype(np.float64)
 
+    def _typed(self, partial: Any) -> Partial:
+        if type(partial) is not tuple or [type(part) for part in partial] != [int, int]:
+            raise ValueError("it is [entries, sum], two integers")
+        typed(partial[0], "int64")
+        return partial
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        wrong = partials[0] != entries
+        return wrong | beyond(partials[1], entries) if self.integers else wrong  # type: ignore[no-any-return]
+
 
 class GeometricMean(Monoid):
     """The geometric mean of a field: the exponential of the mean logarithm; None over no entries.
@@ -99,6 +110,7 @@ class GeometricMean(Monoid):
     reads = (Read("field", NUMERIC),)
     commutative = True
     exact = False
+    parts = ("entries", "log_sum")
     dtypes = (np.dtype(np.int64), np.dtype(np.float64))
 
     def lift(self, value: Any) -> Partial:

@@ -43,6 +43,7 @@ class _Moments(Monoid):
     commutative = True
     exact = False
     order: ClassVar[int] = 2
+    parts: ClassVar[tuple[str, ...]] = ("entries", "mean", "m2")
     dtypes: tuple[np.dtype[Any], ...] = (np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.float64))
 
     def lift(self, value: Any) -> Partial:
@@ -87,6 +88,9 @@ class _Moments(Monoid):
     @quiet
     def lower_columns(self, partials: Partials) -> Array:
         return _with_gaps(self._answers(*partials), self._unanswered(*partials))
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        return (partials[0] != entries) | (partials[2] < 0)  # type: ignore[no-any-return]
 
     def _answers(self, *partials: Array) -> Array:
         """`lower` row by row, where there is an answer."""
@@ -249,6 +253,7 @@ class Skewness(_Moments):
 
     function = "skewness"
     order = 3
+    parts = ("entries", "mean", "m2", "m3")
     dtypes = (np.dtype(np.int64),) + (np.dtype(np.float64),) * 3
 
     def combine(self, older: Partial, newer: Partial) -> Partial:
@@ -300,6 +305,7 @@ class Kurtosis(_Moments):
 
     function = "kurtosis"
     order = 4
+    parts = ("entries", "mean", "m2", "m3", "m4")
     dtypes = (np.dtype(np.int64),) + (np.dtype(np.float64),) * 4
 
     def combine(self, older: Partial, newer: Partial) -> Partial:

@@ -25,6 +25,7 @@ from sash.monoids.base import Array, Partials, Values
 
 __all__ = [
     "as_grid",
+    "beyond",
     "difference",
     "first_of_best",
     "in_chunks",
@@ -60,6 +61,11 @@ def total(column: Array) -> float:
 @quiet
 def _long_total(column: Array) -> float:
     return float(np.add.reduce(column))
+
+
+def beyond(sums: Array, entries: Array) -> Array:
+    """Which of n integers (objects) are no sums of so many int64: bool (n,)."""
+    return (np.abs(sums) > entries.astype(object) * 2**63).astype(np.bool_)
 
 
 @quiet

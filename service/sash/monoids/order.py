@@ -19,6 +19,7 @@ from sash.monoids.base import (
     Read,
     Values,
     object_array,
+    typed,
 )
 
 __all__ = ["Collect", "CollectDistinct", "First", "Last"]
@@ -49,6 +50,9 @@ class _End(Monoid):
     def lower_columns(self, partials: Partials) -> Array:
         return partials[0]
 
+    def _typed(self, partial: Any) -> Partial:
+        return typed(partial, self.types[0])
+
 
 class First(_End):
     """The first value of a field in time, of equal times the first that arrived. None over no entries.
@@ -62,6 +66,7 @@ class First(_End):
     """
 
     function = "first"
+    parts = ("first",)
 
     def combine(self, older: Partial, newer: Partial) -> Partial:
         return newer if older is None else older
@@ -91,6 +96,7 @@ class Last(_End):
     """
 
     function = "last"
+    parts = ("last",)
 
     def combine(self, older: Partial, newer: Partial) -> Partial:
         return older if newer is None else newer
@@ -123,6 +129,8 @@ class Collect(Monoid):
     """
 
     function = "collect"
+    parts = ("values",)
+    blob = "JSON: a list of the values"
     reads = (Read("field", ANY),)
     answer = list
     identity = ()
@@ -145,6 +153,12 @@ class Collect(Monoid):
     def fold(self, partials: Partials) -> Partial:
         return tuple(value for partial in partials[0].tolist() for value in partial)
 
+    def _typed(self, partial: Any) -> Partial:
+        return _typed_values(partial, self.types[0])
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        return _sizes(partials) != entries  # type: ignore[no-any-return]
+
 
 class CollectDistinct(Monoid):
     """The distinct values of a field in order of first appearance, as a list; [] over no entries.
@@ -161,6 +175,8 @@ class CollectDistinct(Monoid):
     """
 
     function = "collect_distinct"
+    parts = ("values",)
+    blob = "JSON: a list of the values"
     reads = (Read("field", ANY),)
     answer = list
     identity = ()
@@ -185,10 +201,24 @@ class CollectDistinct(Monoid):
     def fold(self, partials: Partials) -> Partial:
         return tuple(dict.fromkeys(value for partial in partials[0].tolist() for value in partial))
 
-    def decode(self, data: bytes) -> Partial:
-        return tuple(map(_one_nan, super().decode(data)))
+    def _typed(self, partial: Any) -> Partial:
+        return tuple(dict.fromkeys(map(_one_nan, _typed_values(partial, self.types[0]))))
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        sizes = _sizes(partials)
+        return (sizes < 1) | (sizes > entries)
 
 
 def _one_nan(value: Any) -> Any:
     """NaN is equal to nothing, but a dictionary finds the very object again."""
     return math.nan if value != value else value
+
+
+def _typed_values(partial: Any, kind: FieldType) -> tuple[Any, ...]:
+    if type(partial) is not tuple:
+        raise ValueError("it is no list")
+    return tuple(typed(value, kind) for value in partial)
+
+
+def _sizes(partials: Partials) -> Array:
+    return np.fromiter(map(len, partials[0]), np.int64, len(partials[0]))

@@ -48,6 +48,7 @@ class M4(Monoid):
     """
 
     function = "m4"
+    parts = tuple(f"{which}_{what}" for which in ("first", "last", "min", "max") for what in ("time", "value"))
     reads = (Read("field", NUMERIC), TIME)
     answer = dict
 
@@ -108,6 +109,9 @@ class M4(Monoid):
             *(np.where(takes_high, newer[i], older[i]) for i in (6, 7)),
         )
 
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        return partials[5] > partials[7]
+
 
 class LongestIncreasingRun(Monoid):
     """The longest run of consecutive entries whose values strictly increase; of several, the first in time.
@@ -137,6 +141,18 @@ class LongestIncreasingRun(Monoid):
     """
 
     function = "longest_increasing_run"
+    parts = (
+        "entries",
+        "first_value",
+        "last_value",
+        "prefix_length",
+        "prefix_end",
+        "suffix_length",
+        "suffix_start",
+        "best_length",
+        "best_start",
+        "best_end",
+    )
     reads = (Read("field", NUMERIC), TIME)
     answer = dict
 
@@ -235,3 +251,9 @@ class LongestIncreasingRun(Monoid):
 
     def lower_columns(self, partials: Partials) -> Array:
         return object_array([self.lower((0,) * 7 + best) for best in self.unpack(partials[7:])])
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        wrong = partials[0] != entries
+        for run in (3, 5, 7):
+            wrong |= (partials[run] < 1) | (partials[run] > entries)
+        return wrong  # type: ignore[no-any-return]

@@ -26,7 +26,7 @@ import datasketches as ds
 import numpy as np
 
 from sash.errors import InvalidArgument
-from sash.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Read, Values
+from sash.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Values
 
 __all__ = ["DistinctCount", "FrequentItems", "Quantile", "Suffixes"]
 
@@ -145,6 +145,8 @@ class DistinctCount(_Sketch):
     """
 
     function = "distinct_count"
+    parts = ("sketch",)
+    blob = "an HLL sketch of DataSketches"
     reads = (Read("field", ANY),)
     answer = int
 
@@ -181,7 +183,13 @@ class DistinctCount(_Sketch):
         return union.get_result(ds.HLL_8)
 
     def _read(self, data: bytes) -> Partial:
-        return ds.hll_sketch.deserialize(data)
+        sketch = ds.hll_sketch.deserialize(data)
+        if sketch.lg_config_k == self.lg_k and sketch.tgt_type == ds.HLL_8:
+            return sketch
+        # Somebody else's: as ours, so that it takes no more room than they do.
+        union = ds.hll_union(self.lg_k)
+        union.update(sketch)
+        return union.get_result(ds.HLL_8)
 
 
 class Quantile(_Sketch):
@@ -207,6 +215,8 @@ class Quantile(_Sketch):
     """
 
     function = "quantile"
+    parts = ("sketch",)
+    blob = "a KLL sketch of doubles of DataSketches"
     reads = (Read("field", NUMERIC),)
     exact = False
 
@@ -244,13 +254,17 @@ class Quantile(_Sketch):
 
     def _sketch_of(self, items: list[Any] | Array) -> Partial:
         sketch = ds.kll_doubles_sketch(self.k)
-        sketch.update(np.ascontiguousarray(items, np.float64))
+        # The library takes no array that is read-only, as those are that came over the network or from a tier.
+        sketch.update(np.require(items, np.float64, ["C", "W"]))
         return sketch
 
     def _union(self, older: Partial, newer: Partial) -> Partial:
         both = copy.copy(older)
         both.merge(newer)
         return both
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        return np.fromiter((sketch.n for sketch in partials[0]), np.float64, len(entries)) > entries
 
     def _read(self, data: bytes) -> Partial:
         return ds.kll_doubles_sketch.deserialize(data)
@@ -282,6 +296,8 @@ class FrequentItems(_Sketch):
     """
 
     function = "frequent_items"
+    parts = ("sketch",)
+    blob = "a frequent items sketch of DataSketches, of strings or int64"
     reads = (Read("field", ("string", "int64")),)
     exact = False
     answer = list
@@ -317,6 +333,9 @@ class FrequentItems(_Sketch):
         both = copy.copy(older)
         both.merge(newer)
         return both
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        return np.fromiter((sketch.total_weight for sketch in partials[0]), np.float64, len(entries)) > entries
 
     def _read(self, data: bytes) -> Partial:
         if self.types[0] == "string":

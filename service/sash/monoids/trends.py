@@ -21,6 +21,7 @@ from sash.monoids.base import (
     Read,
     Values,
     object_array,
+    typed_parts,
 )
 from sash.monoids.numerics import difference, in_chunks, lengths, quiet, total
 
@@ -51,6 +52,7 @@ class LinearSlope(Monoid):
     """
 
     function = "linear_slope"
+    parts = ("entries", "origin", "mean_time", "mean_value", "s_tt", "s_tv")
     reads = (Read("field", NUMERIC), TIME)
     commutative = True
     exact = False
@@ -139,6 +141,9 @@ class LinearSlope(Monoid):
             return super().lower_columns(partials)
         return partials[5] / partials[4]
 
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        return (partials[0] != entries) | (partials[4] < 0)  # type: ignore[no-any-return]
+
 
 class Histogram(Monoid):
     """How many values of a field lie between given bounds.
@@ -161,6 +166,8 @@ class Histogram(Monoid):
     """
 
     function = "histogram"
+    parts = ("counts",)
+    blob = "JSON: a list of all counts, that of NaN last"
     reads = (Read("field", NUMERIC),)
     commutative = True
     invertible = True
@@ -196,6 +203,16 @@ class Histogram(Monoid):
     def lift_columns(self, values: Values) -> Partials:
         one_each = [tuple(row) for row in np.eye(len(self.identity), dtype=np.int64).tolist()]
         return (object_array([one_each[i] for i in self._bins(values[0]).tolist()]),)
+
+    def _typed(self, partial: Any) -> Partial:
+        kinds: list[FieldType] = ["int64"] * len(self.identity)
+        counts = typed_parts(partial, kinds)
+        if min(counts) < 0:
+            raise ValueError("a count is negative")
+        return counts
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        return np.fromiter(map(sum, partials[0]), np.float64, len(entries)) != entries  # type: ignore[no-any-return]
 
     def _bins(self, column: Array) -> Array:
         bins = np.searchsorted(np.array(self.bounds), column, "right")

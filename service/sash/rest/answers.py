@@ -16,21 +16,44 @@ import numpy as np
 import orjson
 from starlette.responses import Response
 
-from sash.monoids.base import Array
-from sash.windows.answers import Answer, Series, WindowInfo, WriteResult
+from sash.monoids.base import Array, Partials
+from sash.monoids.pane import part_names
+from sash.rest.columns import BLOB
+from sash.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
+from sash.windows.batch import Batch, Coded
+from sash.windows.spec import WindowSpec
 
-__all__ = ["answer_document", "json_response", "plain", "series_document", "window_document", "write_document"]
+__all__ = [
+    "answer_document",
+    "bulk_document",
+    "eviction_document",
+    "json_bytes",
+    "json_response",
+    "plain",
+    "series_document",
+    "staged_document",
+    "window_document",
+    "write_document",
+]
+
+
+def json_bytes(document: Any) -> bytes:
+    """JSON of plain values, and arrays of finite numbers or bools."""
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def json_response(document: Any, status: int = 200) -> Response:
-    """A JSON response of plain values, and arrays of finite numbers or bools."""
-    content = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Response(content, status, media_type="application/json")
+    """A JSON response, as `json_bytes`."""
+    return Response(json_bytes(document), status, media_type="application/json")
 
 
-def answer_document(answer: Answer) -> dict[str, Any]:
-    """An answer as plain JSON values."""
-    return {
+def answer_document(answer: Answer, spec: WindowSpec | None = None) -> dict[str, Any]:
+    """An answer as JSON values.
+
+    Args:
+        spec: the window's, where the answer has partials.
+    """
+    document = {
         "key": answer.key,
         "lookback": answer.lookback,
         "start": answer.start,
@@ -38,6 +61,33 @@ def answer_document(answer: Answer) -> dict[str, Any]:
         "entries": answer.entries,
         "aggregates": {name: plain(value) for name, value in answer.aggregates.items()},
     }
+    if answer.partials is not None and spec is not None:
+        document["partials"] = _partials(answer.partials, spec)
+    return document
+
+
+def bulk_document(batch: Batch, spec: WindowSpec) -> dict[str, Any]:
+    """Entries of a window as JSON columns that bulk-insert takes."""
+    document: dict[str, Any] = {"time": np.ascontiguousarray(batch.times)}
+    if batch.keys is not None:
+        document["key"] = batch.keys.decode().tolist()
+    if batch.partials is not None:
+        return document | {"partials": _partials(batch.partials, spec), "entries": np.ascontiguousarray(batch.entries)}
+    fields = {
+        name: _column(column.decode() if isinstance(column, Coded) else column)
+        for name, column in batch.columns.items()
+    }
+    return document | (fields if "fields" in spec.fields else {"fields": fields})
+
+
+def _partials(partials: Mapping[str, Partials], spec: WindowSpec) -> dict[str, Any]:
+    """Partials by aggregate and part; those that are no numbers have one part, which is base64."""
+    monoids, document = spec.monoids(), {}
+    for name, columns in partials.items():
+        blobs = any(column.dtype.hasobject for column in columns)
+        names = [BLOB] if blobs else part_names(monoids[name][0])
+        document[name] = {part: _column(column) for part, column in zip(names, columns, strict=True)}
+    return document
 
 
 def series_document(series: Series, start: int, end: int, step: int) -> dict[str, Any]:
@@ -68,6 +118,7 @@ def window_document(window: WindowInfo) -> dict[str, Any]:
             "evicted": window.counts.evicted,
             "duplicates": window.counts.duplicates,
         },
+        "durability": window.durability,
     }
 
 
@@ -81,7 +132,22 @@ def write_document(result: WriteResult, answered: bool = False) -> dict[str, Any
     }
     if answered:
         document["answers"] = [answer_document(answer) for answer in result.answers]
-    return document
+    return document | _given(result)
+
+
+def eviction_document(result: WriteResult) -> dict[str, Any]:
+    """What became of an eviction."""
+    return {"evicted": result.evicted} | _given(result)
+
+
+def staged_document(staged: Staged) -> dict[str, Any]:
+    """A part of a batch that is kept."""
+    return {"stage": staged.stage, "entries": staged.entries, "durability": staged.durability}
+
+
+def _given(result: WriteResult) -> dict[str, Any]:
+    """How durable a write is, and whether it is a retry of one that was."""
+    return {"durability": result.durability} | ({"already_applied": True} if result.already_applied else {})
 
 
 def _column(answers: Array) -> Any:

@@ -5,14 +5,17 @@
 
 FastAPI finds the route and keeps the documentation; it does not look at what comes in or goes out. Its
 validation would build a model per request, report its own error document, and read any body whole; `Route`
-calls the method straight away, which bodies and answers of a bulk pay nothing for.
+calls the method straight away, which bodies and answers of a bulk pay nothing for. A write is answered when the plane
+has it as durable as it promises, and goes on where nobody waits for it any more.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
+from itertools import chain
 from typing import Any
 
 from fastapi import FastAPI
@@ -26,15 +29,26 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sash.calls import INTERVAL_MS, check_interval, origin_of, unbroken
 from sash.errors import InvalidArgument
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest import arrow, columns, openapi, watch
-from sash.rest.answers import answer_document, json_response, series_document, window_document, write_document
-from sash.rest.bodies import ARROW, JSON, YAML, media_type, parse_json, prefers, read_body
+from sash.rest.answers import (
+    answer_document,
+    bulk_document,
+    eviction_document,
+    json_bytes,
+    json_response,
+    series_document,
+    staged_document,
+    window_document,
+    write_document,
+)
+from sash.rest.bodies import ARROW, JSON, OCTETS, YAML, media_type, parse_json, prefers, read_body
 from sash.rest.problems import of_error, of_status
 from sash.settings import Settings
-from sash.windows.answers import Answer
+from sash.windows.batch import Batch, Origin
 from sash.windows.spec import WindowSpec, parse_duration
 from sash.windows.window import ALL_KEYS, AllKeys
 
@@ -48,7 +62,7 @@ def create_app(
     settings: Settings,
     registry: CollectorRegistry,
     metrics: Metrics,
-    ready: Callable[[], bool] = lambda: True,
+    not_ready: Callable[[], str | None] = lambda: None,
 ) -> FastAPI:
     """Make the app.
 
@@ -57,7 +71,9 @@ def create_app(
         settings: limits.
         registry: what ``/metrics`` shows.
         metrics: counts the requests that end in an error.
-        ready: whether ``/readyz`` says that requests are welcome.
+        not_ready: why ``/readyz`` should say that requests are not welcome; None where they are.
+
+    Those who watch are let go when the app's `state.is_open` becomes False.
     """
     app = FastAPIOffline(
         docs_url="/docs",
@@ -71,7 +87,8 @@ def create_app(
     def endpoint_route(path: str, endpoint: Endpoint, **options: Any) -> APIRoute:
         return _Route(path, endpoint, metrics=metrics, **options)
 
-    routes = _Routes(plane, settings, registry, ready)
+    app.state.is_open = True
+    routes = _Routes(plane, settings, registry, not_ready)
     for method, path, name in (
         ("POST", "/v1/windows", "create_window"),
         ("GET", "/v1/windows", "list_windows"),
@@ -80,12 +97,17 @@ def create_app(
         ("POST", "/v1/windows/{name}/insert", "insert"),
         ("POST", "/v1/windows/{name}/bulk-insert", "bulk_insert"),
         ("POST", "/v1/windows/{name}/bulk-evict", "bulk_evict"),
+        ("POST", "/v1/windows/{name}/stage", "stage"),
+        ("POST", "/v1/windows/{name}/commit", "commit"),
         ("GET", "/v1/windows/{name}/query", "query"),
         ("GET", "/v1/windows/{name}/range", "range_query"),
         ("GET", "/v1/windows/{name}/series", "series"),
         ("GET", "/v1/windows/{name}/watch", "watch"),
         ("GET", "/v1/windows/{name}/keys", "keys"),
+        ("GET", "/v1/windows/{name}/entries", "entries"),
         ("POST", "/v1/windows/{name}/aggregates", "add_aggregates"),
+        ("GET", "/v1/windows/{name}/export", "export_window"),
+        ("POST", "/v1/windows/import", "import_window"),
         ("GET", "/metrics", "metrics"),
         ("GET", "/healthz", "healthz"),
         ("GET", "/readyz", "readyz"),
@@ -113,12 +135,12 @@ class _Routes:
     """One method per route: it reads the request, calls the plane, writes the response."""
 
     def __init__(
-        self, plane: Plane, settings: Settings, registry: CollectorRegistry, ready: Callable[[], bool]
+        self, plane: Plane, settings: Settings, registry: CollectorRegistry, not_ready: Callable[[], str | None]
     ) -> None:
         self._plane = plane
         self._settings = settings
         self._registry = registry
-        self._ready = ready
+        self._not_ready = not_ready
 
     # ------------------------------------------------------------ windows
 
@@ -132,7 +154,7 @@ class _Routes:
                 spec = WindowSpec.from_yaml(body.decode())
             except UnicodeDecodeError as error:
                 raise InvalidArgument(f"the body is not UTF-8: {error.reason}", field="body") from None
-        window, created = self._plane.create(spec)
+        window, created = await unbroken(self._plane.create(spec))
         return json_response(window_document(window), HTTPStatus.CREATED if created else HTTPStatus.OK)
 
     async def list_windows(self, request: Request) -> Response:
@@ -142,12 +164,23 @@ class _Routes:
         return json_response(window_document(self._plane.describe(_name(request))))
 
     async def delete_window(self, request: Request) -> Response:
-        return json_response({"entries": self._plane.delete(_name(request))})
+        return json_response({"entries": await unbroken(self._plane.delete(_name(request)))})
 
     async def add_aggregates(self, request: Request) -> Response:
         media_type(request, (JSON,))
         aggregates = parse_json(await self._body(request))
-        return json_response(window_document(self._plane.add_aggregates(_name(request), aggregates)))
+        return json_response(window_document(await unbroken(self._plane.add_aggregates(_name(request), aggregates))))
+
+    async def export_window(self, request: Request) -> Response:
+        parts = self._plane.export(_name(request))
+        return _streamed(chain([next(parts, b"")], parts), OCTETS)
+
+    async def import_window(self, request: Request) -> Response:
+        """Reads the body in parts, so its size is bounded by nothing here."""
+        media_type(request, (OCTETS,))
+        name = _parameters(request, once=("name",), repeatable=()).get("name", [None])[0]
+        window = await unbroken(self._plane.restore(request.stream(), name))
+        return json_response(window_document(window), HTTPStatus.CREATED)
 
     # ------------------------------------------------------------ writes
 
@@ -156,50 +189,110 @@ class _Routes:
         document = parse_json(await self._body(request))
         spec = self._plane.spec(_name(request))
         answer, lookbacks = columns.taken_question(document, spec)
+        origin = columns.taken_origin(document, spec)
         time, fields, key = columns.entry_of(document, spec)
-        result = self._plane.insert(_name(request), time, fields, key, answer, lookbacks)
-        return json_response(write_document(result, answer))
+        write = self._plane.insert(_name(request), time, fields, key, answer, lookbacks, origin=origin)
+        return json_response(write_document(await unbroken(write), answer))
 
     async def bulk_insert(self, request: Request) -> Response:
-        kind = media_type(request, (JSON, ARROW))
-        # Before the body: to find out after 64 MiB that there is no such window helps nobody.
-        spec = self._plane.spec(_name(request))
-        body = await self._body(request)
-        entries_max = self._settings.max_entries_per_write
-        if kind == ARROW:
-            batch = arrow.batch_of(body, spec, entries_max)
-        else:
-            batch = columns.batch_of(parse_json(body), spec, entries_max)
-        return json_response(write_document(self._plane.bulk_insert(_name(request), batch)))
+        batch, origin = await self._batch(request, ("producer", "sequence"))
+        write = self._plane.bulk_insert(_name(request), batch, origin=origin)
+        return json_response(write_document(await unbroken(write)))
 
     async def bulk_evict(self, request: Request) -> Response:
         media_type(request, (JSON,))
         document = parse_json(await self._body(request))
-        for name in document:
-            if name not in ("time", "key"):
-                raise InvalidArgument(f"{name!r} is unknown; bulk-evict takes time and key", field=name)
-        if "time" not in document:
-            raise InvalidArgument("time is missing", field="time")
-        time = columns.integer(document["time"], "time")
+        origin = columns.taken_origin(document)
+        _only(document, ("time", "key"), ("producer", "sequence"))
+        time = columns.integer(columns.member(document, "time"), "time")
         key = columns.text(document["key"], "key") if "key" in document else None
-        return json_response({"evicted": self._plane.bulk_evict(_name(request), time, key)})
+        write = self._plane.bulk_evict(_name(request), time, key, origin=origin)
+        return json_response(eviction_document(await unbroken(write)))
+
+    async def stage(self, request: Request) -> Response:
+        given = _parameters(request, once=("query", "batch"), repeatable=())
+        query, number = _text(given, "query"), _ticks(given, "batch")
+        batch, _ = await self._batch(request)
+        staged = await unbroken(self._plane.stage(_name(request), batch, query, number))
+        return json_response(staged_document(staged))
+
+    async def commit(self, request: Request) -> Response:
+        media_type(request, (JSON,))
+        document = parse_json(await self._body(request))
+        _only(document, ("query", "batch", "stages"))
+        query = columns.text(columns.member(document, "query"), "query")
+        number = columns.integer(columns.member(document, "batch"), "batch")
+        stages = columns.texts(columns.member(document, "stages"), "stages")
+        write = self._plane.commit(_name(request), query, number, stages)
+        return json_response(write_document(await unbroken(write)))
+
+    async def _batch(self, request: Request, origin: tuple[str, ...] = ()) -> tuple[Batch, Origin | None]:
+        """Read a bulk, and who sends it.
+
+        Args:
+            origin: the names of producer and sequence, where they are taken: members of JSON, parameters of Arrow.
+        """
+        kind = media_type(request, (JSON, ARROW))
+        # Before the body: to find out after 64 MiB that there is no such window helps nobody.
+        spec = self._plane.spec(_name(request))
+        entries_max = self._settings.max_entries_per_write
+        if kind == JSON:
+            if origin:
+                _parameters(request, once=(), repeatable=())
+            document = parse_json(await self._body(request))
+            sender = columns.taken_origin(document, spec) if origin else None
+            return columns.batch_of(document, spec, entries_max), sender
+        given = _parameters(request, once=origin, repeatable=()) if origin else {}
+        sequence = _ticks(given, "sequence") if "sequence" in given else None
+        sender = origin_of(given["producer"][0] if "producer" in given else None, sequence)
+        return arrow.batch_of(await self._body(request), spec, entries_max), sender
 
     # ------------------------------------------------------------ reads
 
     async def query(self, request: Request) -> Response:
-        given = _parameters(request, once=("all_keys", "combine", "as_of"), repeatable=("key", "lookback"))
+        return json_response(self._question(request)[1]())
+
+    async def watch(self, request: Request) -> Response:
+        given, ask = self._question(request, "interval")
+        interval_ms = _ticks(given, "interval") if "interval" in given else INTERVAL_MS
+        check_interval(interval_ms, "interval")
+        ask()  # what is wrong with the question is refused before the stream begins
+        state = request.app.state
+        stream = watch.events(lambda: json_bytes(ask()), interval_ms, lambda: state.is_open)
+        return StreamingResponse(stream, headers={"cache-control": "no-store"}, media_type=watch.MEDIA_TYPE)
+
+    def _question(self, request: Request, *further: str) -> tuple[Mapping[str, list[str]], Callable[[], Any]]:
+        """The parameters of a query, and a function that asks it: now, or over and over."""
+        once = ("all_keys", "combine", "as_of", "partials", *further)
+        given = _parameters(request, once=once, repeatable=("key", "lookback"))
         as_of = _ticks(given, "as_of") if "as_of" in given else None
-        combine = _flag(given, "combine")
+        combine, partials = _flag(given, "combine"), _flag(given, "partials")
         # Whoever combines a list of keys may have a list of one.
         key, keys = (None, given["key"]) if combine and "key" in given and "all_keys" not in given else _keys(given)
-        answers = self._plane.query(_name(request), key, given.get("lookback", []), as_of, keys, combine)
-        return json_response({"answers": [answer_document(answer) for answer in answers]})
+        name, lookbacks = _name(request), given.get("lookback", [])
+
+        def ask() -> dict[str, Any]:
+            answers = self._plane.query(name, key, lookbacks, as_of, keys, combine, partials)
+            spec = self._plane.spec(name) if partials else None
+            return {"answers": [answer_document(answer, spec) for answer in answers]}
+
+        return given, ask
 
     async def range_query(self, request: Request) -> Response:
+        given = _parameters(request, once=("start", "end", "all_keys", "partials"), repeatable=("key",))
+        start, end, partials = _ticks(given, "start"), _ticks(given, "end"), _flag(given, "partials")
+        answer = self._plane.range_query(_name(request), start, end, *_keys(given), partials)
+        return json_response(answer_document(answer, self._plane.spec(_name(request)) if partials else None))
+
+    async def entries(self, request: Request) -> Response:
         given = _parameters(request, once=("start", "end", "all_keys"), repeatable=("key",))
-        start, end = _ticks(given, "start"), _ticks(given, "end")
-        answer = self._plane.range_query(_name(request), start, end, *_keys(given))
-        return json_response(answer_document(answer))
+        start, end = (_ticks(given, name) if name in given else None for name in ("start", "end"))
+        bulks = self._plane.entries(_name(request), start, end, *_keys(given))
+        first, spec = next(bulks, None), self._plane.spec(_name(request))
+        bulks = chain([] if first is None else [first], bulks)
+        if prefers(request, ARROW):
+            return _streamed(arrow.stream_of_bulks(bulks, spec), ARROW)
+        return _streamed(_json_bulks(bulks, spec), JSON)
 
     async def series(self, request: Request) -> Response:
         given = _parameters(request, once=("start", "end", "step", "width", "all_keys"), repeatable=("key",))
@@ -211,21 +304,6 @@ class _Routes:
             return Response(arrow.stream_of(series), media_type=ARROW)
         ticks = parse_duration(step, self._plane.spec(_name(request)).time_unit, "step")
         return json_response(series_document(series, start, end, ticks))
-
-    async def watch(self, request: Request) -> Response:
-        given = _parameters(request, once=("key", "interval"), repeatable=("lookback",))
-        interval_ms = _ticks(given, "interval") if "interval" in given else watch.INTERVAL_MS
-        if not watch.INTERVAL_MS_MIN <= interval_ms <= watch.INTERVAL_MS_MAX:
-            limit = f"{watch.INTERVAL_MS_MIN} to {watch.INTERVAL_MS_MAX} ms"
-            raise InvalidArgument(f"interval {interval_ms} is out of range", field="interval", limit=limit)
-        name, key = _name(request), given["key"][0] if "key" in given else None
-
-        def ask() -> list[Answer]:
-            return self._plane.query(name, key, given.get("lookback", []))
-
-        ask()  # what is wrong with the question is refused before the stream begins
-        stream = watch.events(ask, interval_ms, self._ready)
-        return StreamingResponse(stream, headers={"cache-control": "no-store"}, media_type=watch.MEDIA_TYPE)
 
     async def keys(self, request: Request) -> Response:
         given = _parameters(request, once=("prefix", "limit"), repeatable=())
@@ -243,9 +321,10 @@ class _Routes:
         return json_response({"status": "alive"})
 
     async def readyz(self, request: Request) -> Response:
-        if self._ready():
+        reason = self._not_ready()
+        if reason is None:
             return json_response({"status": "ready"})
-        return of_status(HTTPStatus.SERVICE_UNAVAILABLE, "starting or shutting down")
+        return of_status(HTTPStatus.SERVICE_UNAVAILABLE, reason)
 
     async def _body(self, request: Request) -> bytes:
         return await read_body(request, self._settings.max_body_bytes)
@@ -330,13 +409,40 @@ def _name(request: Request) -> str:
     return request.path_params["name"]  # type: ignore[no-any-return]
 
 
+def _streamed(parts: Iterator[bytes], kind: str) -> Response:
+    """A response whose parts are made one at a time, with a turn for other calls between them."""
+
+    async def in_turns() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+            await asyncio.sleep(0)
+
+    return StreamingResponse(in_turns(), media_type=kind)
+
+
+def _json_bulks(bulks: Iterator[Batch], spec: WindowSpec) -> Iterator[bytes]:
+    """One document, bulk by bulk: ``{"bulks": [{"time": […], …}, …]}``."""
+    before = b'{"bulks":['
+    for bulk in bulks:
+        yield before + json_bytes(bulk_document(bulk, spec))
+        before = b","
+    yield b"]}" if before == b"," else before + b"]}"
+
+
+def _only(document: Mapping[str, Any], names: Sequence[str], taken: Sequence[str] = ()) -> None:
+    """Raise `InvalidArgument` for a member that a path does not take; `taken` ones are there no more."""
+    for name in document:
+        if name not in names:
+            takes = ", ".join((*names, *taken))
+            raise InvalidArgument(f"{name[:80]!r} is unknown; this path takes {takes}", field=name)
+
+
 def _parameters(request: Request, once: tuple[str, ...], repeatable: tuple[str, ...]) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, value in request.query_params.multi_items():
         if name not in once and name not in repeatable:
-            raise InvalidArgument(
-                f"{name[:80]!r} is unknown; this path takes {', '.join((*once, *repeatable))}", field=name
-            )
+            taken = ", ".join((*once, *repeatable)) or "no parameters with this body"
+            raise InvalidArgument(f"{name[:80]!r} is unknown; this path takes {taken}", field=name)
         if name in found and name in once:
             raise InvalidArgument(f"{name} is given twice", field=name)
         found.setdefault(name, []).append(value)

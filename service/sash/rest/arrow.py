@@ -1,4 +1,4 @@
-"""Arrow IPC streams to the plane's columns, and a series as such a stream.
+"""Arrow IPC streams to the plane's columns, and series and entries as such streams.
 
 Numbers are not copied on the way in where a stream has one batch. Integers and floats of other widths, and
 timestamps, are converted where nothing is lost, and refused otherwise.
@@ -6,6 +6,8 @@ timestamps, are converted where nothing is lost, and refused otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -14,20 +16,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sash.errors import InvalidArgument, TooLarge, Unsupported
-from sash.monoids.base import Array, FieldType
+from sash.monoids.base import NUMPY_TYPES, Array, FieldType, Partials, object_array
+from sash.monoids.pane import exported, part_names
+from sash.rest.columns import BLOB
 from sash.windows.answers import Series
 from sash.windows.batch import Batch, Coded
 from sash.windows.spec import WindowSpec
 
-__all__ = ["batch_of", "stream_of"]
+__all__ = ["batch_of", "stream_of", "stream_of_bulks"]
 
 _TYPES = {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
+# What parts of partials are, by the kind of their dtype; those that are objects and come as numbers are integers.
+_PARTS: dict[str, FieldType] = {"f": "float64", "i": "int64", "b": "bool", "O": "int64"}
 
 
 def batch_of(body: bytes, spec: WindowSpec, entries_max: int) -> Batch:
     """The columns of a stream: ``time``, ``key`` where keyed, and each field by its name.
 
-    ``time`` is integers (ticks) or timestamps (converted to the window's unit); strings may be dictionary-coded.
+    ``time`` is integers (ticks) or timestamps (converted to the window's unit); strings may be dictionary-coded. Where
+    the window takes partials, they may stand in the place of fields: ``entries``, and ``partials.NAME.PART`` for each
+    part of each aggregate, or ``partials.NAME.blob``.
 
     Raises:
         InvalidArgument: no such stream, or names the column that is wrong.
@@ -42,6 +50,10 @@ def batch_of(body: bytes, spec: WindowSpec, entries_max: int) -> Batch:
             raise InvalidArgument(f"column {name!r} has {table[name].null_count} nulls", field=name)
     if "time" not in names:
         raise InvalidArgument("time is missing", field="time")
+    times = _times(table["time"], spec)
+    keys = _strings(table["key"], "key") if "key" in names else None
+    if spec.granularity is not None and "entries" in names and "entries" not in spec.fields:
+        return _partial_batch(table, spec, times, keys)
     columns: dict[str, npt.NDArray[Any] | Coded] = {}
     for name in names:
         if name in ("time", "key"):
@@ -50,8 +62,32 @@ def batch_of(body: bytes, spec: WindowSpec, entries_max: int) -> Batch:
             known = ", ".join(spec.fields)
             raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
         columns[name] = _column(table[name], spec.fields[name], name)
-    keys = _strings(table["key"], "key") if "key" in names else None
-    return Batch(_times(table["time"], spec), columns, keys)
+    return Batch(times, columns, keys)
+
+
+def _partial_batch(table: Any, spec: WindowSpec, times: npt.NDArray[np.int64], keys: Coded | None) -> Batch:
+    left, partials = set(table.column_names) - {"time", "key", "entries"}, dict[str, Partials]()
+    for name, (monoid, _) in spec.monoids().items():
+        blob, parts = f"partials.{name}.{BLOB}", [f"partials.{name}.{part}" for part in part_names(monoid)]
+        if blob in left:
+            left.remove(blob)
+            partials[name] = (_blobs(table[blob], blob),)
+        elif found := left.intersection(parts):
+            for part in parts:
+                if part not in found:
+                    raise InvalidArgument(f"column {part!r} is missing", field=part)
+            left -= found
+            kinds = [_PARTS[dtype.kind] for dtype in monoid.dtypes]
+            partials[name] = tuple(_number(table[part], kind, part) for part, kind in zip(parts, kinds, strict=True))
+    for name in sorted(left):
+        raise InvalidArgument(f"{name[:200]!r} is no part of a partial of window {spec.name!r}", field=name)
+    return Batch(times, {}, keys, partials, _number(table["entries"], "int64", "entries"))
+
+
+def _blobs(column: Any, name: str) -> Array:
+    if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+        raise InvalidArgument(f"column {name!r} must be binary, not {column.type}", field=name)
+    return object_array(column.to_pylist())
 
 
 def stream_of(series: Series) -> bytes:
@@ -70,6 +106,63 @@ def stream_of(series: Series) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def stream_of_bulks(bulks: Iterable[Batch], spec: WindowSpec) -> Iterator[bytes]:
+    """Entries of a window as the parts of a stream that bulk-insert takes, a record batch for each bulk."""
+    sink, writer = BytesIO(), None
+    for bulk in bulks:
+        batch = _record_batch(bulk, spec)
+        if writer is None:
+            writer = pa.ipc.new_stream(sink, batch.schema)
+        writer.write_batch(batch)
+        yield _taken(sink)
+    if writer is None:
+        writer = pa.ipc.new_stream(sink, _record_batch(_nothing(spec), spec).schema)
+    writer.close()
+    yield _taken(sink)
+
+
+def _record_batch(bulk: Batch, spec: WindowSpec) -> Any:
+    columns = {"time": pa.array(bulk.times)}
+    if bulk.keys is not None:
+        columns["key"] = _text(bulk.keys)
+    for name, column in bulk.columns.items():
+        kind = spec.fields[name]
+        columns[name] = _text(column) if isinstance(column, Coded) else pa.array(column, _TYPES.get(kind, pa.string()))
+    if bulk.partials is not None:
+        columns["entries"] = pa.array(bulk.entries)
+        monoids = spec.monoids()
+        for name, parts in bulk.partials.items():
+            blobs = any(part.dtype.hasobject for part in parts)
+            for part, column in zip([BLOB] if blobs else part_names(monoids[name][0]), parts, strict=True):
+                columns[f"partials.{name}.{part}"] = pa.array(column, pa.binary()) if blobs else pa.array(column)
+    return pa.record_batch(columns)
+
+
+def _nothing(spec: WindowSpec) -> Batch:
+    """No entries of a window."""
+    none, keys = np.empty(0, np.int64), Coded([], np.empty(0, np.int64)) if spec.keyed else None
+    if spec.granularity is not None:
+        partials = {name: exported(monoid, []) for name, (monoid, _) in spec.monoids().items()}
+        return Batch(none, {}, keys, partials, none)
+    columns = {
+        name: Coded([], none) if kind == "string" else np.empty(0, NUMPY_TYPES[kind])
+        for name, kind in spec.fields.items()
+    }
+    return Batch(none, columns, keys)
+
+
+def _text(column: Coded) -> Any:
+    dictionary = pa.array(column.dictionary, pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(column.codes), dictionary).dictionary_decode()
+
+
+def _taken(sink: BytesIO) -> bytes:
+    data = sink.getvalue()
+    sink.seek(0)
+    sink.truncate()
+    return data
 
 
 def _answers(answers: Array, name: str) -> Any:
@@ -149,12 +242,14 @@ def _times(column: Any, spec: WindowSpec) -> npt.NDArray[np.int64]:
 
 
 def _column(column: Any, kind: FieldType, name: str) -> npt.NDArray[Any] | Coded:
-    if kind == "string":
-        return _strings(column, name)
+    return _strings(column, name) if kind == "string" else _number(column, kind, name)
+
+
+def _number(column: Any, kind: FieldType, name: str) -> npt.NDArray[Any]:
     found, is_number = column.type, pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     fits = {"float64": is_number, "int64": pa.types.is_integer(found), "bool": pa.types.is_boolean(found)}
     if not fits[kind]:
-        raise InvalidArgument(f"field {name!r} is a {kind}, not a {found}", field=name)
+        raise InvalidArgument(f"column {name!r} is a {kind}, not a {found}", field=name)
     return _numbers(_cast(column, _TYPES[kind], name))
 
 

@@ -12,11 +12,12 @@ from starlette.requests import Request
 from sash.errors import InvalidArgument, TooLarge
 from sash.rest.problems import UnsupportedMediaType
 
-__all__ = ["ARROW", "JSON", "YAML", "media_type", "parse_json", "prefers", "read_body"]
+__all__ = ["ARROW", "JSON", "OCTETS", "YAML", "media_type", "parse_json", "prefers", "read_body"]
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 YAML = "application/yaml"
+OCTETS = "application/octet-stream"
 # What curl -d and the like say of any body when told nothing.
 FORM = "application/x-www-form-urlencoded"
 

@@ -6,21 +6,26 @@ NumPy would turn true into 1 and 1.5 into 1. `set(map(type, …))` makes that ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from sash.calls import origin_of
 from sash.errors import InvalidArgument, TooLarge
-from sash.monoids.base import FieldType
-from sash.windows.batch import Batch, Coded
+from sash.monoids.base import FieldType, Monoid, Partials, object_array
+from sash.monoids.pane import part_names
+from sash.windows.batch import Batch, Coded, Origin
 from sash.windows.spec import WindowSpec
 
-__all__ = ["batch_of", "entry_of", "integer", "taken_question", "text"]
+__all__ = ["BLOB", "batch_of", "entry_of", "integer", "member", "taken_origin", "taken_question", "text", "texts"]
+
+BLOB = "blob"
+"""What the only part of a partial is called that is no numbers."""
 
 TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
-QUESTION = ("answer", "lookbacks")
 INT64_RANGE = "-2^63 to 2^63 - 1"
 # As proto3's JSON mapping writes them.
 SPECIALS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -38,7 +43,7 @@ def entry_of(document: Mapping[str, Any], spec: WindowSpec) -> tuple[int, dict[s
     Raises:
         InvalidArgument: names the member that is missing, unknown or of the wrong type.
     """
-    time = integer(_member(document, "time"), "time")
+    time = integer(member(document, "time"), "time")
     key = text(document["key"], "key") if "key" in document else None
     fields = {
         name: _scalar(value, spec.fields[name], name) if name in spec.fields else value
@@ -50,13 +55,10 @@ def entry_of(document: Mapping[str, Any], spec: WindowSpec) -> tuple[int, dict[s
 def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, list[str | int]]:
     """Take ``"answer"`` and ``"lookbacks"`` out of an entry's document: whether to answer, and over what.
 
-    Where a field is called so, it is the field that stands beside time and key; with ``"fields"`` both have a place.
-
     Raises:
         InvalidArgument: one of them is of the wrong type.
     """
-    nested = "fields" in document and "fields" not in spec.fields
-    taken = {name: document.pop(name) for name in QUESTION if name in document and (nested or name not in spec.fields)}
+    taken = _taken(document, spec, ("answer", "lookbacks"))
     answer = _bool(taken.get("answer", False), "answer")
     lookbacks = _list(taken.get("lookbacks", []), "lookbacks")
     for i, lookback in enumerate(lookbacks):
@@ -65,6 +67,31 @@ def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, li
                 f"lookbacks[{i}] must be a duration or ticks, not {_kind(lookback)}", field=f"lookbacks[{i}]"
             )
     return answer, lookbacks
+
+
+def taken_origin(document: dict[str, Any], spec: WindowSpec | None = None) -> Origin | None:
+    """Take ``"producer"`` and ``"sequence"`` out of a document: who sends the write, where it says so.
+
+    Args:
+        spec: whose fields may be called so; None where there are no fields.
+
+    Raises:
+        InvalidArgument: one of them is of the wrong type, or the other is missing.
+    """
+    taken = _taken(document, spec, ("producer", "sequence"))
+    producer = text(taken["producer"], "producer") if "producer" in taken else None
+    sequence = integer(taken["sequence"], "sequence") if "sequence" in taken else None
+    return origin_of(producer, sequence)
+
+
+def _taken(document: dict[str, Any], spec: WindowSpec | None, names: Sequence[str]) -> dict[str, Any]:
+    """Take some members out of a document.
+
+    Where a field is called so, it is the field that stands beside time and key; with ``"fields"`` both have a place.
+    """
+    fields: Mapping[str, Any] = {} if spec is None else spec.fields
+    nested = "fields" in document and "fields" not in fields
+    return {name: document.pop(name) for name in names if name in document and (nested or name not in fields)}
 
 
 def integer(value: Any, path: str) -> int:
@@ -92,6 +119,15 @@ def text(value: Any, path: str) -> str:
     if type(value) is not str:
         raise InvalidArgument(f"{path} must be a string, not {_kind(value)}", field=path)
     return value
+
+
+def texts(value: Any, path: str) -> list[str]:
+    """A list of strings.
+
+    Raises:
+        InvalidArgument: it is none, or has another thing in it.
+    """
+    return _strings(_list(value, path), path)
 
 
 def _float(value: Any, path: str) -> float:
@@ -128,15 +164,18 @@ def _scalar(value: Any, kind: FieldType, path: str) -> Any:
 
 
 def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) -> Batch:
-    """The columns of a bulk: a list of as many values for each.
+    """The columns of a bulk: a list of as many values for each; or of partials, where it has ``"partials"``.
 
     Raises:
         InvalidArgument: names the column, or the value in it (``delay[17]``), that is wrong.
         TooLarge: more than `entries_max` entries.
     """
-    times = _list(_member(document, "time"), "time")
+    times = _list(member(document, "time"), "time")
     if len(times) > entries_max:
         raise TooLarge(f"a write of {len(times)} entries is too large", field="time", limit=f"{entries_max} entries")
+    keys = Coded.of(texts(document["key"], "key")) if "key" in document else None
+    if "partials" in document and "partials" not in spec.fields:
+        return _partial_batch(document, spec, _integers(times, "time"), keys)
     named = _named(document, spec)
     columns: dict[str, Array | Coded] = {}
     for name, values in named.items():
@@ -144,8 +183,63 @@ def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) ->
             known = ", ".join(spec.fields)
             raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
         columns[name] = _column(_list(values, name), spec.fields[name], name)
-    keys = Coded.of(_strings(_list(document["key"], "key"), "key")) if "key" in document else None
     return Batch(_integers(times, "time"), columns, keys)
+
+
+def _partial_batch(document: Mapping[str, Any], spec: WindowSpec, times: Array, keys: Coded | None) -> Batch:
+    """Rows that are partials of every aggregate, instead of values of every field."""
+    for name in document:
+        if name not in ("time", "key", "partials", "entries"):
+            raise InvalidArgument(f"{name!r} stands beside partials, where only time, key and entries do", field=name)
+    entries = _integers(_list(member(document, "entries"), "entries"), "entries")
+    monoids = spec.monoids()
+    partials = {}
+    for name, parts in _object(document["partials"], "partials").items():
+        if name not in monoids:
+            known = ", ".join(monoids)
+            raise InvalidArgument(
+                f"window {spec.name!r} has no aggregate {name[:80]!r}; it has {known}", field=f"partials.{name}"
+            )
+        path = f"partials.{name}"
+        partials[name] = _partials(_object(parts, path), monoids[name][0], path)
+    return Batch(times, {}, keys, partials, entries)
+
+
+def _partials(document: Mapping[str, Any], monoid: Monoid, path: str) -> Partials:
+    """Columns of one aggregate's partials: a list for each part, or of blobs in base64 where a part is no number."""
+    # Sums over int64 are integers of any size, and blobs; those that fit may come as numbers.
+    numbers = monoid.fixed or getattr(monoid, "integers", False)
+    if list(document) == [BLOB] or not numbers:
+        blobs = texts(_parts(document, [BLOB], path)[0], f"{path}.{BLOB}")
+        return (object_array([_blob(each, f"{path}.{BLOB}[{i}]") for i, each in enumerate(blobs)]),)
+    names = part_names(monoid)
+    return tuple(
+        _numbers(_list(values, f"{path}.{name}"), dtype, f"{path}.{name}")
+        for name, values, dtype in zip(names, _parts(document, names, path), monoid.dtypes, strict=True)
+    )
+
+
+def _parts(document: Mapping[str, Any], names: Sequence[str], path: str) -> list[Any]:
+    for name in (*names, *document):
+        if name not in document or name not in names:
+            what = "is missing" if name not in document else "is unknown"
+            raise InvalidArgument(
+                f"{path}.{name[:80]} {what}: a partial has {', '.join(names)}", field=f"{path}.{name}"
+            )
+    return [document[name] for name in names]
+
+
+def _blob(value: str, path: str) -> bytes:
+    try:
+        return b64decode(value, validate=True)
+    except ValueError:
+        raise InvalidArgument(f"{path} is not base64", field=path) from None
+
+
+def _numbers(values: list[Any], dtype: np.dtype[Any], path: str) -> Array:
+    if dtype.kind == "f":
+        return _floats(values, path)
+    return _bools(values, path) if dtype.kind == "b" else _integers(values, path)
 
 
 def _column(values: list[Any], kind: FieldType, name: str) -> Array | Coded:
@@ -155,9 +249,7 @@ def _column(values: list[Any], kind: FieldType, name: str) -> Array | Coded:
         return _integers(values, name)
     if kind == "string":
         return Coded.of(_strings(values, name))
-    if set(map(type, values)) <= {bool}:
-        return np.array(values, np.bool_)
-    raise _first_wrong(values, name, _bool)
+    return _bools(values, name)
 
 
 def _integers(values: list[Any], name: str) -> Array:
@@ -167,6 +259,12 @@ def _integers(values: list[Any], name: str) -> Array:
         except OverflowError:
             pass  # below: which one
     raise _first_wrong(values, name, integer)
+
+
+def _bools(values: list[Any], name: str) -> Array:
+    if set(map(type, values)) <= {bool}:
+        return np.array(values, np.bool_)
+    raise _first_wrong(values, name, _bool)
 
 
 def _floats(values: list[Any], name: str) -> Array:
@@ -193,7 +291,8 @@ def _first_wrong(values: list[Any], name: str, check: Callable[[Any, str], Any])
 # ---------------------------------------------------------------- both
 
 
-def _member(document: Mapping[str, Any], name: str) -> Any:
+def member(document: Mapping[str, Any], name: str) -> Any:
+    """What a document has under a name; raises InvalidArgument where that is missing."""
     if name not in document:
         raise InvalidArgument(f"{name} is missing", field=name)
     return document[name]
@@ -208,11 +307,9 @@ def _named(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any]:
     found = {name: value for name, value in document.items() if name not in ("time", "key")}
     if "fields" in found and "fields" not in spec.fields:
         fields = found.pop("fields")
-        if type(fields) is not dict:
-            raise InvalidArgument(f"fields must be an object, not {_kind(fields)}", field="fields")
         for name in found:
             raise InvalidArgument(f"{name!r} stands beside fields, where only time and key do", field=name)
-        return fields
+        return _object(fields, "fields")
     if "value" in found and "value" not in spec.fields and len(spec.fields) == 1:
         found[next(iter(spec.fields))] = found.pop("value")
     return found
@@ -221,6 +318,12 @@ def _named(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any]:
 def _list(value: Any, path: str) -> list[Any]:
     if type(value) is not list:
         raise InvalidArgument(f"{path} must be a list, not {_kind(value)}", field=path)
+    return value
+
+
+def _object(value: Any, path: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise InvalidArgument(f"{path} must be an object, not {_kind(value)}", field=path)
     return value
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from sash.rest.bodies import ARROW, JSON, YAML
+from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN
+from sash.rest.bodies import ARROW, JSON, OCTETS, YAML
 from sash.rest.problems import MEDIA_TYPE
-from sash.rest.watch import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN
 from sash.windows.spec import WindowSpec
 
 __all__ = ["describe", "document"]
@@ -20,6 +20,10 @@ Time is an int64 in ticks of the window's unit. Ranges include both ends; a look
 `t - l < time <= t`. Where JSON has no number, answers (and float64 values in requests) have the strings
 `"NaN"`, `"Infinity"` and `"-Infinity"`. Every error is a problem document (RFC 9457) that names the field, and
 the limit where one was passed.
+
+A write is answered when it is as durable as the answer's `durability` says: `sync`, the tier has it; `interval`, the
+tier has it a moment later; `memory`, no tier ever has it. A write with a `producer` and a `sequence` (1, 2, 3, … for
+each producer and window) is applied once, however often it is sent.
 """
 
 SPEC_EXAMPLE: dict[str, Any] = {
@@ -83,7 +87,21 @@ _INT64 = {"type": "integer", "format": "int64"}
 _OPTIONAL_INT64 = {"type": ["integer", "null"], "format": "int64"}
 _VALUE = {"description": "A value of the field's type.", "type": ["number", "string", "boolean"]}
 _COUNTS = {"inserted": _INT64, "late": _INT64, "evicted": _INT64, "duplicates": _INT64}
-_COUNT_EXAMPLE = {"inserted": 3, "late": 0, "evicted": 0, "duplicates": 0}
+_GIVEN = {
+    "durability": {"type": "string", "enum": ["sync", "interval", "memory"]},
+    "already_applied": {"type": "boolean", "description": "A retry, which changed nothing; only where it is true."},
+}
+_COUNT_EXAMPLE = {"inserted": 3, "late": 0, "evicted": 0, "duplicates": 0, "durability": "sync"}
+_ORIGIN = {
+    "producer": {"type": "string", "description": "With `sequence`: the write is applied once. 1 to 200 bytes."},
+    "sequence": {**_INT64, "minimum": 1, "description": "1, 2, 3, … for each producer and window."},
+}
+_PARTIALS = {
+    "description": "By aggregate and part: columns, as the README lists them; `blob` in base64 for those that are no "
+    "numbers.",
+    "type": "object",
+    "additionalProperties": {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
+}
 
 SCHEMAS: dict[str, Any] = {
     "Problem": {
@@ -101,7 +119,7 @@ SCHEMAS: dict[str, Any] = {
     },
     "Window": {
         "type": "object",
-        "required": ["spec", "entries", "keys", "oldest", "newest", "counts"],
+        "required": ["spec", "entries", "keys", "oldest", "newest", "counts", "durability"],
         "properties": {
             "spec": {"$ref": "#/components/schemas/WindowSpec"},
             "entries": _INT64,
@@ -109,6 +127,7 @@ SCHEMAS: dict[str, Any] = {
             "oldest": _OPTIONAL_INT64,
             "newest": _OPTIONAL_INT64,
             "counts": {"$ref": "#/components/schemas/Counts"},
+            "durability": _GIVEN["durability"],
         },
     },
     "Windows": {
@@ -126,13 +145,39 @@ SCHEMAS: dict[str, Any] = {
     "Written": {
         "description": "What became of a write's entries; `answers` where they were asked for.",
         "type": "object",
-        "required": list(_COUNTS),
-        "properties": {**_COUNTS, "answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}},
+        "required": [*_COUNTS, "durability"],
+        "properties": {
+            **_COUNTS,
+            **_GIVEN,
+            "answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}},
+        },
     },
     "Removed": {
         "description": "How many entries were removed.",
         "type": "object",
-        "properties": {"evicted": _INT64, "entries": _INT64},
+        "properties": {"evicted": _INT64, "entries": _INT64, **_GIVEN},
+    },
+    "Staged": {
+        "description": "A part of a batch that is kept; `stage` names it in the commit.",
+        "type": "object",
+        "required": ["stage", "entries", "durability"],
+        "properties": {"stage": {"type": "string"}, "entries": _INT64, "durability": _GIVEN["durability"]},
+    },
+    "Commit": {
+        "description": "The parts that make a batch, in the order in which they are applied; none: an empty batch.",
+        "type": "object",
+        "required": ["query", "batch", "stages"],
+        "properties": {
+            "query": {"type": "string"},
+            "batch": {**_INT64, "minimum": 0},
+            "stages": {"type": "array", "items": {"type": "string"}},
+        },
+    },
+    "Bulks": {
+        "description": "Entries, by key and time, as bulks that bulk-insert takes.",
+        "type": "object",
+        "required": ["bulks"],
+        "properties": {"bulks": {"type": "array", "items": {"$ref": "#/components/schemas/Columns"}}},
     },
     "Entry": {
         "description": "One entry. `value` is the only field of a window that has one; `fields` names every field.",
@@ -149,22 +194,33 @@ SCHEMAS: dict[str, Any] = {
                 "items": {"type": ["string", "integer"]},
                 "description": "With `answer`: the lookbacks of that query.",
             },
+            **_ORIGIN,
         },
     },
     "Columns": {
-        "description": "Entries as columns of one length: `time`, `key` where keyed, and each field by its name.",
+        "description": "Entries as columns of one length: `time`, `key` where keyed, and each field by its name, "
+        "beside them or in `fields`. A window with a granularity takes `partials` of every aggregate, and `entries`, "
+        "instead.",
         "type": "object",
         "required": ["time"],
         "properties": {
             "time": {"type": "array", "items": _INT64},
             "key": {"type": "array", "items": {"type": "string"}},
+            "fields": {"type": "object", "additionalProperties": {"type": "array", "items": _VALUE}},
+            "partials": _PARTIALS,
+            "entries": {
+                "type": "array",
+                "items": _INT64,
+                "description": "With `partials`: how many entries each row stands for.",
+            },
+            **_ORIGIN,
         },
         "additionalProperties": {"type": "array", "items": _VALUE},
     },
     "Eviction": {
         "type": "object",
         "required": ["time"],
-        "properties": {"time": _INT64, "key": {"type": "string"}},
+        "properties": {"time": _INT64, "key": {"type": "string"}, **_ORIGIN},
     },
     "Answer": {
         "description": "The aggregates of the entries with start <= time <= end.",
@@ -177,6 +233,7 @@ SCHEMAS: dict[str, Any] = {
             "end": _OPTIONAL_INT64,
             "entries": _INT64,
             "aggregates": {"type": "object", "additionalProperties": True},
+            "partials": {**_PARTIALS, "description": "Where asked for: columns of one row, as bulk-insert takes them."},
         },
     },
     "Answers": {
@@ -271,11 +328,54 @@ def _operation(
 _INVALID = {400: "The request is wrong; `field` says where"}
 _UNKNOWN = {404: "There is no such window"}
 _TOGETHER = {422: "An aggregate depends on the order of entries, so it has no answer over several keys together"}
-_CONFLICT = {409: "The window's order policy rejects it: late, out of order, or of a time that is there"}
-_WRITTEN = _json("What became of the entries", "Counts", _COUNT_EXAMPLE)
+_CONFLICT = {
+    409: "The window's order policy rejects it: late, out of order, or of a time that is there. Or writes of its "
+    "producer are missing before it"
+}
+_AWAY = {503: "The tier cannot be reached; Retry-After says when to try again"}
+_WRITTEN = _json("What became of the entries", "Written", _COUNT_EXAMPLE)
+_BULK = {
+    JSON: _ref("Columns", {"time": [17, 18, 19], "value": [4, 5.5, "NaN"]}),
+    ARROW: {"schema": {"type": "string", "format": "binary"}},
+}
+_FILE = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
+_PARTIALS_TOO = {
+    "name": "partials",
+    "in": "query",
+    "description": "Answer with partials, too.",
+    "schema": {"type": "boolean", "default": False},
+}
 _START = {"name": "start", "in": "query", "required": True, "schema": _INT64, "example": 1357040000000000}
 _END = {"name": "end", "in": "query", "required": True, "schema": _INT64, "example": 1357041800000000}
 _TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+_QUESTION: list[dict[str, Any]] = [
+    _NAME,
+    _KEY,
+    _ALL_KEYS,
+    {
+        "name": "combine",
+        "in": "query",
+        "description": "One answer over the entries of all the keys, instead of one for each.",
+        "schema": {"type": "boolean", "default": False},
+    },
+    {
+        "name": "lookback",
+        "in": "query",
+        "description": "A duration (5m, 1h30m) or ticks; none: everything. Repeatable.",
+        "schema": {"type": "array", "items": {"type": "string"}},
+        "style": "form",
+        "explode": True,
+        "example": ["1h"],
+    },
+    {
+        "name": "as_of",
+        "in": "query",
+        "description": "End of the lookbacks; where missing, the time of the key's newest entry, or wall time "
+        "if that is the window's clock.",
+        "schema": _INT64,
+    },
+    _PARTIALS_TOO,
+]
 
 _OPERATIONS: dict[str, dict[str, Any]] = {
     "create_window": _operation(
@@ -285,7 +385,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
             201: _json("Created", "Window"),
             200: _json("It exists already, with this very spec", "Window"),
         },
-        {**_INVALID, 409: "It exists with another spec", 429: "There are as many windows as allowed"},
+        {**_INVALID, 409: "It exists with another spec", 429: "There are as many windows as allowed", **_AWAY},
         body={JSON: _ref("WindowSpec", SPEC_EXAMPLE), YAML: _ref("WindowSpec", YAML_EXAMPLE)},
     ),
     "list_windows": _operation("windows", "List all windows", {200: _json("All windows, by name", "Windows")}, {}),
@@ -296,7 +396,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
         "windows",
         "Delete a window",
         {200: _json("Deleted; how many entries it had", "Removed", {"entries": 42})},
-        _UNKNOWN,
+        {**_UNKNOWN, **_AWAY},
         parameters=[_NAME],
     ),
     "insert": _operation(
@@ -306,10 +406,10 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
             200: _json(
                 "What became of the entry",
                 "Written",
-                {"inserted": 1, "late": 0, "evicted": 0, "duplicates": 0, "answers": [ANSWER_EXAMPLE]},
+                {**_COUNT_EXAMPLE, "inserted": 1, "answers": [ANSWER_EXAMPLE]},
             )
         },
-        {**_INVALID, **_UNKNOWN, **_CONFLICT},
+        {**_INVALID, **_UNKNOWN, **_CONFLICT, **_AWAY},
         parameters=[_NAME],
         body={
             JSON: {
@@ -322,6 +422,9 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
                     "with the answer after it": {
                         "value": {"time": 18, "value": 5, "answer": True, "lookbacks": ["5m", "1h"]}
                     },
+                    "applied once, however often it is sent": {
+                        "value": {"time": 19, "value": 6, "producer": "sensor-7", "sequence": 1}
+                    },
                 },
             }
         },
@@ -330,60 +433,91 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
         "writes",
         "Insert many entries, whole or not at all",
         {200: _WRITTEN},
-        {**_INVALID, **_UNKNOWN, **_CONFLICT},
-        parameters=[_NAME],
-        body={
-            JSON: _ref("Columns", {"time": [17, 18, 19], "value": [4, 5.5, "NaN"]}),
-            ARROW: {"schema": {"type": "string", "format": "binary"}},
-        },
+        {**_INVALID, **_UNKNOWN, **_CONFLICT, **_AWAY},
+        parameters=[
+            _NAME,
+            *(
+                {
+                    "name": name,
+                    "in": "query",
+                    "description": "With an Arrow body; in JSON it is a member.",
+                    "schema": kind,
+                }
+                for name, kind in _ORIGIN.items()
+            ),
+        ],
+        body=_BULK,
     ),
     "bulk_evict": _operation(
         "writes",
         "Remove every entry with time <= the given one, of one key or of all",
-        {200: _json("How many were removed", "Removed", {"evicted": 3})},
-        {**_INVALID, **_UNKNOWN},
+        {200: _json("How many were removed", "Removed", {"evicted": 3, "durability": "sync"})},
+        {**_INVALID, **_UNKNOWN, 409: "Writes of its producer are missing before it", **_AWAY},
         parameters=[_NAME],
         body={JSON: _ref("Eviction", {"time": 17})},
+    ),
+    "stage": _operation(
+        "writes",
+        "Keep a part of a batch, invisible, until the batch is committed or the part expires",
+        {200: _json("It is kept", "Staged", {"stage": "7f2c9a0b61d4e385", "entries": 3, "durability": "sync"})},
+        {**_INVALID, **_UNKNOWN, 409: "The batch is committed already", 429: "Too many parts are kept", **_AWAY},
+        parameters=[
+            _NAME,
+            {
+                "name": "query",
+                "in": "query",
+                "required": True,
+                "description": "Whose batch it is: 1 to 200 bytes.",
+                "schema": {"type": "string"},
+                "example": "delays",
+            },
+            {
+                "name": "batch",
+                "in": "query",
+                "required": True,
+                "description": "The batch's number.",
+                "schema": {**_INT64, "minimum": 0},
+                "example": 0,
+            },
+        ],
+        body=_BULK,
+    ),
+    "commit": _operation(
+        "writes",
+        "Apply staged parts as one write, once: the second time it changes nothing",
+        {200: _WRITTEN},
+        {**_INVALID, **_UNKNOWN, 409: "A part is not there, or the window's order policy rejects an entry", **_AWAY},
+        parameters=[_NAME],
+        body={JSON: _ref("Commit", {"query": "delays", "batch": 0, "stages": []})},
     ),
     "query": _operation(
         "reads",
         "The current answer, over everything or over one or more lookbacks",
         {200: _json("One answer per key and lookback", "Answers", {"answers": [ANSWER_EXAMPLE]})},
-        {**_INVALID, **_UNKNOWN, **_TOGETHER},
-        parameters=[
-            _NAME,
-            _KEY,
-            _ALL_KEYS,
-            {
-                "name": "combine",
-                "in": "query",
-                "description": "One answer over the entries of all the keys, instead of one for each.",
-                "schema": {"type": "boolean", "default": False},
-            },
-            {
-                "name": "lookback",
-                "in": "query",
-                "description": "A duration (5m, 1h30m) or ticks; none: everything. Repeatable.",
-                "schema": {"type": "array", "items": {"type": "string"}},
-                "style": "form",
-                "explode": True,
-                "example": ["1h"],
-            },
-            {
-                "name": "as_of",
-                "in": "query",
-                "description": "End of the lookbacks; where missing, the time of the key's newest entry, or wall time "
-                "if that is the window's clock.",
-                "schema": _INT64,
-            },
-        ],
+        {**_INVALID, **_UNKNOWN, **_TOGETHER, **_AWAY},
+        parameters=_QUESTION,
     ),
     "range_query": _operation(
         "reads",
         "The answer over start <= time <= end, of one key or over the entries of several",
         {200: _json("The answer", "Answer", {**ANSWER_EXAMPLE, "lookback": None})},
-        {**_INVALID, **_UNKNOWN, **_TOGETHER},
-        parameters=[_NAME, _START, _END, _KEY, _ALL_KEYS],
+        {**_INVALID, **_UNKNOWN, **_TOGETHER, **_AWAY},
+        parameters=[_NAME, _START, _END, _KEY, _ALL_KEYS, _PARTIALS_TOO],
+    ),
+    "entries": _operation(
+        "reads",
+        "The entries themselves, by key and time, as bulks that could be inserted again",
+        {
+            200: {
+                "description": "The entries. As Arrow: a record batch for each bulk.",
+                "content": {
+                    JSON: _ref("Bulks", {"bulks": [{"time": [17, 18], "fields": {"value": [4.0, 5.5]}}]}),
+                    ARROW: {"schema": {"type": "string", "format": "binary"}},
+                },
+            }
+        },
+        {**_INVALID, **_UNKNOWN, 422: "The window's algorithm keeps no values", **_AWAY},
+        parameters=[_NAME, {**_START, "required": False}, {**_END, "required": False}, _KEY, _ALL_KEYS],
     ),
     "series": _operation(
         "reads",
@@ -397,7 +531,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
                 },
             }
         },
-        {**_INVALID, **_UNKNOWN, **_TOGETHER},
+        {**_INVALID, **_UNKNOWN, **_TOGETHER, **_AWAY},
         parameters=[
             _NAME,
             {**_START, "description": "Where the first bucket starts."},
@@ -430,18 +564,9 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
                 "content": {"text/event-stream": {"schema": {"type": "string"}}},
             }
         },
-        {**_INVALID, **_UNKNOWN},
+        {**_INVALID, **_UNKNOWN, **_TOGETHER, **_AWAY},
         parameters=[
-            _NAME,
-            {"name": "key", "in": "query", "schema": {"type": "string"}, "description": "Where the window is keyed."},
-            {
-                "name": "lookback",
-                "in": "query",
-                "description": "As in a query.",
-                "schema": {"type": "array", "items": {"type": "string"}},
-                "style": "form",
-                "explode": True,
-            },
+            *_QUESTION,
             {
                 "name": "interval",
                 "in": "query",
@@ -476,9 +601,31 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
         "windows",
         "Add aggregates, computed from the entries that are there",
         {200: _json("The window as it is now", "Window")},
-        {**_INVALID, **_UNKNOWN, 409: "There is an aggregate of that name with another definition"},
+        {**_INVALID, **_UNKNOWN, 409: "There is an aggregate of that name with another definition", **_AWAY},
         parameters=[_NAME],
         body={JSON: _ref("Aggregates", AGGREGATES_EXAMPLE)},
+    ),
+    "export_window": _operation(
+        "windows",
+        "A window with all it knows, as one file",
+        {200: {"description": "The window as it is now", "content": _FILE}},
+        {**_UNKNOWN, **_AWAY},
+        parameters=[_NAME],
+    ),
+    "import_window": _operation(
+        "windows",
+        "Create a window from an exported file, of any size",
+        {201: _json("Created", "Window")},
+        {**_INVALID, 409: "There is a window of that name", 429: "There are as many windows as allowed", **_AWAY},
+        parameters=[
+            {
+                "name": "name",
+                "in": "query",
+                "description": "Another name for the window.",
+                "schema": {"type": "string"},
+            }
+        ],
+        body=_FILE,
     ),
     "metrics": _operation(
         "service", "Metrics, as Prometheus reads them", {200: {"description": "All metrics", **_TEXT}}, {}
@@ -488,6 +635,6 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
         "service",
         "Does it want to be sent requests?",
         {200: _json("It does", "Status")},
-        {503: "It does not: it is starting or shutting down"},
+        {503: "It does not; `detail` says why: it is starting, or shutting down, or its tier is away"},
     ),
 }

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.applications import Starlette
 
 from sash.errors import InvalidArgument
 from sash.settings import Settings
@@ -17,14 +17,15 @@ __all__ = ["RestServer"]
 
 
 class RestServer:
-    """Serves an ASGI app over HTTP.
+    """Serves an app over HTTP.
 
     Args:
-        app: what to serve.
+        app: what to serve; its `state.is_open` becomes False when the server closes.
         settings: host and port.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: Starlette, settings: Settings) -> None:
+        self._app = app
         self._settings = settings
         config = uvicorn.Config(
             app,
@@ -65,7 +66,8 @@ class RestServer:
             await self._task  # raises what went wrong
 
     async def stop(self, grace_s: float) -> None:
-        """Take no new requests, let those in progress finish for `grace_s` seconds, close."""
+        """Take no new requests, let go of those who watch, let the rest finish for `grace_s` seconds, close."""
+        self._app.state.is_open = False
         if self._task is not None:
             # uvicorn counts in whole seconds, and takes 0 for no limit.
             self._config.timeout_graceful_shutdown = max(1, round(grace_s))

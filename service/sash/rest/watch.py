@@ -5,59 +5,36 @@
     data: {"detail": …, "field": …}
     :                                   a comment every 15 seconds, so that nobody on the way takes it for dead
 
-The service looks every so often instead of being told by every write, so that a write costs the same however many
-are watching, and a burst of writes is one event.
-
 Source: the format is the WHATWG's HTML standard, "Server-sent events".
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 
 import orjson
 
+from sash.calls import changes
 from sash.errors import SashError
-from sash.rest.answers import answer_document
-from sash.windows.answers import Answer
 
-__all__ = ["INTERVAL_MS", "INTERVAL_MS_MAX", "INTERVAL_MS_MIN", "MEDIA_TYPE", "events"]
+__all__ = ["MEDIA_TYPE", "events"]
 
 MEDIA_TYPE = "text/event-stream"
-INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 1000, 50, 3_600_000
-_SIGN_OF_LIFE_S = 15.0
-# How soon a stream ends when the service shuts down.
-_NAP_S = 0.25
 
 
-async def events(
-    ask: Callable[[], Sequence[Answer]], interval_ms: int, is_open: Callable[[], bool]
-) -> AsyncIterator[bytes]:
-    """Yield events until `is_open` says no, or `ask` refuses.
+async def events(look: Callable[[], bytes], interval_ms: int, is_open: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """Yield events until `is_open` says no, or `look` refuses; see `sash.calls.changes`.
 
     Args:
-        ask: gets the answers; called every `interval_ms`.
+        look: gets the answers, as JSON.
         interval_ms: milliseconds between two looks.
-        is_open: whether to go on; asked several times a second.
+        is_open: whether to go on.
     """
-    loop = asyncio.get_running_loop()
-    shown, said_at = b"", loop.time()
-    while is_open():
-        looked_at = loop.time()
-        try:
-            found = orjson.dumps({"answers": [answer_document(answer) for answer in ask()]})
-        except SashError as error:
-            yield b"event: problem\n" + _data(orjson.dumps({"detail": error.message, "field": error.field}))
-            return
-        if found != shown:
-            shown, said_at = found, looked_at
-            yield _data(found)
-        elif looked_at - said_at >= _SIGN_OF_LIFE_S:
-            said_at = looked_at
-            yield b":\n\n"
-        while is_open() and (left_s := looked_at + interval_ms / 1000 - loop.time()) > 0:
-            await asyncio.sleep(min(left_s, _NAP_S))
+    try:
+        async for found in changes(look, interval_ms, is_open):
+            yield b":\n\n" if found is None else _data(found)
+    except SashError as error:
+        yield b"event: problem\n" + _data(orjson.dumps({"detail": error.message, "field": error.field}))
 
 
 def _data(document: bytes) -> bytes:

@@ -1,18 +1,28 @@
 """The service's methods as plain functions: a request message in, a response message out, errors raised.
 
-They know nothing of contexts, statuses or event loops: `server` binds them to gRPC, the benchmark to more than
-one kind of server.
+    def         answers at once                      async def     answers when the tier has what was written
+    request     or an iterator of requests           response      or an iterator of responses, as the proto says
+
+They know nothing of contexts and statuses: `server` binds them to gRPC, the benchmark to more than one kind of server.
 """
 
 from __future__ import annotations
 
-from sash.errors import InvalidArgument
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from sash.calls import INTERVAL_MS, changes, check_interval
+from sash.errors import InvalidArgument, Unavailable
 from sash.plane import Plane
 from sash.rpc import translate
+from sash.rpc.pipeline import in_order
 from sash.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 
 __all__ = ["Operations"]
+
+# gRPC's clients take messages of up to 4 MiB unless told otherwise.
+CHUNK_BYTES_MAX = 1 << 20
 
 
 class Operations:
@@ -21,14 +31,18 @@ class Operations:
     Args:
         plane: the operations.
         entries_max: how many entries one write may carry.
+        is_open: whether those who watch may go on doing so.
     """
 
-    def __init__(self, plane: Plane, entries_max: int) -> None:
+    def __init__(self, plane: Plane, entries_max: int, is_open: Callable[[], bool] = lambda: True) -> None:
         self._plane = plane
         self._entries_max = entries_max
+        self._is_open = is_open
 
-    def CreateWindow(self, request: pb.CreateWindowRequest) -> pb.CreateWindowResponse:
-        window, created = self._plane.create(WindowSpec.parse(translate.document_of(request.spec)))
+    # ---------------------------------------------------------------- windows
+
+    async def CreateWindow(self, request: pb.CreateWindowRequest) -> pb.CreateWindowResponse:
+        window, created = await self._plane.create(WindowSpec.parse(translate.document_of(request.spec)))
         response = pb.CreateWindowResponse(created=created)
         translate.fill_window(response.window, window)
         return response
@@ -44,40 +58,115 @@ class Operations:
             translate.fill_window(response.windows.add(), window)
         return response
 
-    def DeleteWindow(self, request: pb.DeleteWindowRequest) -> pb.DeleteWindowResponse:
-        return pb.DeleteWindowResponse(entries=self._plane.delete(request.name))
+    async def DeleteWindow(self, request: pb.DeleteWindowRequest) -> pb.DeleteWindowResponse:
+        return pb.DeleteWindowResponse(entries=await self._plane.delete(request.name))
 
-    def Insert(self, request: pb.InsertRequest) -> pb.InsertResponse:
+    async def AddAggregates(self, request: pb.AddAggregatesRequest) -> pb.WindowInfo:
+        response = pb.WindowInfo()
+        window = await self._plane.add_aggregates(request.window, translate.aggregates_of(request.aggregates))
+        translate.fill_window(response, window)
+        return response
+
+    async def ExportWindow(self, request: pb.ExportWindowRequest) -> AsyncIterator[pb.WindowChunk]:
+        for part in self._plane.export(request.window):
+            for at in range(0, len(part), CHUNK_BYTES_MAX):
+                yield pb.WindowChunk(data=part[at : at + CHUNK_BYTES_MAX])
+            await asyncio.sleep(0)
+
+    async def ImportWindow(self, requests: AsyncIterator[pb.WindowChunk]) -> pb.WindowInfo:
+        first = await anext(requests, pb.WindowChunk())
+
+        # To gRPC a stream whose client has gone has ended. The file itself says where it ends, so it is refused.
+        async def parts() -> AsyncIterator[bytes]:
+            yield first.data
+            async for chunk in requests:
+                if chunk.name:
+                    raise InvalidArgument("only the first chunk may name the window", field="name")
+                yield chunk.data
+
+        response = pb.WindowInfo()
+        translate.fill_window(response, await self._plane.restore(parts(), first.name or None))
+        return response
+
+    # ---------------------------------------------------------------- writes
+
+    async def Insert(self, request: pb.InsertRequest) -> pb.InsertResponse:
         name = request.window
         fields = translate.entry_of(request, self._plane.spec(name))
         key = request.key if request.HasField("key") else None
         time = translate.required(request, "time")
-        lookbacks = list(request.lookbacks)
-        return translate.written(self._plane.insert(name, time, fields, key, request.answer, lookbacks))
+        lookbacks, origin = list(request.lookbacks), translate.origin_of(request)
+        result = await self._plane.insert(name, time, fields, key, request.answer, lookbacks, origin=origin)
+        return translate.written(result)
 
-    def BulkInsert(self, request: pb.BulkInsertRequest) -> pb.InsertResponse:
-        batch = translate.batch_of(request, self._entries_max)
-        return translate.written(self._plane.bulk_insert(request.window, batch))
+    async def BulkInsert(self, request: pb.BulkInsertRequest) -> pb.InsertResponse:
+        batch, origin = translate.batch_of(request, self._entries_max), translate.origin_of(request)
+        return translate.written(await self._plane.bulk_insert(request.window, batch, origin=origin))
 
-    def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
+    def InsertStream(self, requests: AsyncIterator[pb.BulkInsertRequest]) -> AsyncIterator[pb.InsertResponse]:
+        return in_order(requests, self.BulkInsert)
+
+    async def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
         key = request.key if request.HasField("key") else None
-        time = translate.required(request, "time")
-        return pb.BulkEvictResponse(evicted=self._plane.bulk_evict(request.window, time, key))
+        time, origin = translate.required(request, "time"), translate.origin_of(request)
+        result = await self._plane.bulk_evict(request.window, time, key, origin=origin)
+        return pb.BulkEvictResponse(
+            evicted=result.evicted, already_applied=result.already_applied, durability=result.durability
+        )
+
+    async def StageBatch(self, request: pb.StageBatchRequest) -> pb.StageBatchResponse:
+        number = translate.required(request, "batch")
+        part = request.entries
+        if translate.origin_of(part) is not None:
+            raise InvalidArgument("a part has no producer: the batch is applied once", field="entries.producer")
+        batch = translate.batch_of(part, self._entries_max)
+        staged = await self._plane.stage(part.window, batch, request.query, number)
+        return pb.StageBatchResponse(stage=staged.stage, entries=staged.entries, durability=staged.durability)
+
+    async def CommitBatch(self, request: pb.CommitBatchRequest) -> pb.InsertResponse:
+        number = translate.required(request, "batch")
+        return translate.written(await self._plane.commit(request.window, request.query, number, list(request.stages)))
+
+    # ---------------------------------------------------------------- reads
 
     def Query(self, request: pb.QueryRequest) -> pb.QueryResponse:
         response = pb.QueryResponse()
         key, keys = translate.keys_of(request)
         as_of = request.as_of if request.HasField("as_of") else None
-        lookbacks = list(request.lookbacks)
-        for answer in self._plane.query(request.window, key, lookbacks, as_of, keys, request.combine):
+        answers = self._plane.query(
+            request.window, key, list(request.lookbacks), as_of, keys, request.combine, request.partials
+        )
+        for answer in answers:
             translate.fill_answer(response.answers.add(), answer)
         return response
+
+    async def Watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.QueryResponse]:
+        interval_ms = request.interval_ms or INTERVAL_MS
+        check_interval(interval_ms, "interval_ms")
+
+        def look() -> bytes:
+            return self.Query(request.query).SerializeToString(deterministic=True)
+
+        async for found in changes(look, interval_ms, self._is_open):
+            if found is not None:
+                yield pb.QueryResponse.FromString(found)
+        raise Unavailable("the service is shutting down", retry_after_s=1.0)
+
+    async def Entries(self, request: pb.EntriesRequest) -> AsyncIterator[pb.BulkInsertRequest]:
+        key, keys = translate.keys_of(request)
+        start = request.start if request.HasField("start") else None
+        end = request.end if request.HasField("end") else None
+        for batch in self._plane.entries(request.window, start, end, key, keys):
+            yield translate.bulk_of(request.window, batch)
+            await asyncio.sleep(0)
 
     def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
         response = pb.Answer()
         key, keys = translate.keys_of(request)
         start, end = translate.required(request, "start"), translate.required(request, "end")
-        translate.fill_answer(response, self._plane.range_query(request.window, start, end, key, keys))
+        translate.fill_answer(
+            response, self._plane.range_query(request.window, start, end, key, keys, request.partials)
+        )
         return response
 
     def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:
@@ -88,12 +177,6 @@ class Operations:
             raise InvalidArgument("step is missing", field="step")
         series = self._plane.series(request.window, start, end, request.step, request.width or None, key, keys)
         translate.fill_series(response, series)
-        return response
-
-    def AddAggregates(self, request: pb.AddAggregatesRequest) -> pb.WindowInfo:
-        response = pb.WindowInfo()
-        window = self._plane.add_aggregates(request.window, translate.aggregates_of(request.aggregates))
-        translate.fill_window(response, window)
         return response
 
     def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sash import calls
 from sash.errors import InvalidArgument, TooLarge
-from sash.monoids.base import Array
+from sash.monoids.base import Array, Partials
 from sash.windows.answers import Answer, Series, WindowInfo, WriteResult
-from sash.windows.batch import Batch, Coded
+from sash.windows.batch import Batch, Coded, Origin
 from sash.windows.spec import WindowSpec
 from sash.windows.window import ALL_KEYS, AllKeys
 from sash_proto.v1 import windows_pb2 as pb
@@ -24,12 +25,14 @@ from sash_proto.v1 import windows_pb2 as pb
 __all__ = [
     "aggregates_of",
     "batch_of",
+    "bulk_of",
     "document_of",
     "entry_of",
     "fill_answer",
     "fill_series",
     "fill_window",
     "keys_of",
+    "origin_of",
     "required",
     "written",
 ]
@@ -38,6 +41,8 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _INT64 = np.dtype("<i8")
 _FLOAT64 = np.dtype("<f8")
 _CODE = np.dtype("<u4")
+# Texts of a spec that may be missing.
+_OPTIONS = ("idle_expiry", "algorithm", "durability", "granularity")
 
 
 # ---------------------------------------------------------------- requests
@@ -63,6 +68,15 @@ def keys_of(request: Any) -> tuple[str | None, Sequence[str] | AllKeys]:
         field = "keys" if request.keys else "all_keys"
         raise InvalidArgument("give one of key, keys and all_keys", field=field)
     return None, list(request.keys) or ALL_KEYS
+
+
+def origin_of(request: Any) -> Origin | None:
+    """Who sends a write, where it says so; proto3 has no empty `producer`.
+
+    Raises:
+        InvalidArgument: `producer` without `sequence`, or the other way round.
+    """
+    return calls.origin_of(request.producer or None, request.sequence if request.HasField("sequence") else None)
 
 
 def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
@@ -97,7 +111,13 @@ def batch_of(request: pb.BulkInsertRequest, entries_max: int) -> Batch:
         raise TooLarge(f"a write of {len(times)} entries is too large", field="time", limit=f"{entries_max} entries")
     columns = {name: _column(column, name) for name, column in request.fields.items()}
     keys = _coded(request.key, "key") if request.HasField("key") else None
-    return Batch(times, columns, keys)
+    if not request.partials and not request.entries:
+        return Batch(times, columns, keys)
+    partials = {
+        name: tuple(_part(column, f"partials.{name}") for column in found.columns)
+        for name, found in request.partials.items()
+    }
+    return Batch(times, columns, keys, partials, _numbers(request.entries, _INT64, "entries"))
 
 
 def document_of(message: pb.WindowSpec) -> dict[str, Any]:
@@ -114,7 +134,7 @@ def document_of(message: pb.WindowSpec) -> dict[str, Any]:
             slide["max_count"] = message.slide.max_count
     if message.HasField("order"):
         document["order"] = _texts(message.order, ("late", "out_of_order", "equal_times"))
-    return document | _texts(message, ("idle_expiry", "algorithm"))
+    return document | _texts(message, _OPTIONS)
 
 
 def aggregates_of(messages: Mapping[str, pb.AggregateSpec]) -> dict[str, Any]:
@@ -174,6 +194,16 @@ def _column(column: pb.Column, name: str) -> npt.NDArray[Any] | Coded:
             raise InvalidArgument(f"column {name!r} has no data", field=name)
 
 
+def _part(column: pb.Column, name: str) -> Array:
+    """One part of n partials; blobs as objects."""
+    if column.WhichOneof("data") == "blob":
+        return np.fromiter(column.blob.items, dtype=object, count=len(column.blob.items))
+    found = _column(column, name)
+    if isinstance(found, Coded):
+        raise InvalidArgument(f"column {name!r} has strings; partials are numbers or blobs", field=name)
+    return found
+
+
 def _numbers(data: bytes, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
     try:
         return np.frombuffer(data, dtype)
@@ -214,12 +244,62 @@ def fill_answer(message: pb.Answer, answer: Answer) -> None:
     aggregates = message.aggregates
     for name, value in answer.aggregates.items():
         _fill(aggregates[name], value)
+    for name, partial in (answer.partials or {}).items():
+        _fill_partials(message.partials[name], partial)
+
+
+def bulk_of(window: str, batch: Batch) -> pb.BulkInsertRequest:
+    """Entries of a window as a bulk that could be inserted again."""
+    message = pb.BulkInsertRequest(window=window, time=_bytes(batch.times, _INT64))
+    for name, column in batch.columns.items():
+        _fill_data(message.fields[name], column)
+    if batch.keys is not None:
+        _fill_strings(message.key, batch.keys)
+    for name, partials in (batch.partials or {}).items():
+        _fill_partials(message.partials[name], partials)
+    if batch.entries is not None:
+        message.entries = _bytes(batch.entries, _INT64)
+    return message
+
+
+def _fill_partials(message: pb.PartialColumns, partials: Partials) -> None:
+    message.SetInParent()
+    for part in partials:
+        if part.dtype.hasobject:
+            message.columns.add().blob.items.extend(part.tolist())
+        else:
+            _fill_data(message.columns.add(), part)
+
+
+def _fill_data(message: pb.Column, column: Array | Coded) -> None:
+    """Write a column into an empty message, whatever it holds."""
+    if isinstance(column, Coded):
+        _fill_strings(message.string, column)
+    elif column.dtype.kind == "f":
+        message.float64 = _bytes(column, _FLOAT64)
+    elif column.dtype.kind == "i":
+        message.int64 = _bytes(column, _INT64)
+    elif column.dtype.kind == "b":
+        message.bool = column.tobytes()
+    else:
+        _fill_strings(message.string, Coded.of(column.tolist()))
+
+
+def _fill_strings(message: pb.Strings, column: Coded) -> None:
+    message.SetInParent()
+    message.dictionary.extend(column.dictionary)
+    message.codes = _bytes(column.codes, _CODE)
 
 
 def written(result: WriteResult) -> pb.InsertResponse:
     """What became of a write, as a message."""
     message = pb.InsertResponse(
-        inserted=result.inserted, late=result.late, evicted=result.evicted, duplicates=result.duplicates
+        inserted=result.inserted,
+        late=result.late,
+        evicted=result.evicted,
+        duplicates=result.duplicates,
+        already_applied=result.already_applied,
+        durability=result.durability,
     )
     for answer in result.answers:
         fill_answer(message.answers.add(), answer)
@@ -276,6 +356,7 @@ def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:
     counts = window.counts
     message.counts.inserted, message.counts.late, message.counts.evicted = counts.inserted, counts.late, counts.evicted
     message.counts.duplicates = counts.duplicates
+    message.durability = window.durability
 
 
 def _fill_spec(message: pb.WindowSpec, spec: WindowSpec) -> None:
@@ -295,7 +376,8 @@ def _fill_spec(message: pb.WindowSpec, spec: WindowSpec) -> None:
     message.slide.clock = slide.clock
     message.order.late, message.order.out_of_order = order.late, order.out_of_order
     message.order.equal_times = order.equal_times
-    message.idle_expiry, message.algorithm = spec.idle_expiry or "", spec.algorithm or ""
+    for option in _OPTIONS:
+        setattr(message, option, getattr(spec, option) or "")
 
 
 def _fill(message: pb.Value, value: Any) -> None:

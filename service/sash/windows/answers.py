@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash.monoids.base import Array
-from sash.windows.spec import WindowSpec
+from sash.monoids.base import Array, Partials
+from sash.windows.spec import Durability, WindowSpec
 
-__all__ = ["Answer", "Counts", "Series", "WindowInfo", "WriteResult"]
+__all__ = ["Answer", "Counts", "Series", "Staged", "WindowInfo", "WriteResult"]
 
 
 @dataclass(slots=True)
@@ -29,6 +29,8 @@ class Answer:
     entries: int
     aggregates: dict[str, Any]
     lookback: str | None = None
+    partials: dict[str, Partials] | None = None
+    """Where they were asked for: each aggregate's partial as columns of one row (none where there are no entries)."""
 
 
 @dataclass(slots=True)
@@ -36,7 +38,8 @@ class WriteResult:
     """What became of a write's entries: `inserted + late + duplicates` is how many it carried.
 
     `duplicates` are entries of a time that was there already, where the window keeps one: they were not kept, or took
-    the other's place. `answers` are there where an insert asked for them.
+    the other's place. `answers` are there where an insert asked for them. `already_applied` says that a producer's
+    retry, or a batch's second commit, changed nothing: all counts are 0 then.
     """
 
     inserted: int = 0
@@ -44,6 +47,20 @@ class WriteResult:
     evicted: int = 0
     duplicates: int = 0
     answers: list[Answer] = field(default_factory=list)
+    already_applied: bool = False
+    durability: Durability = "memory"
+
+
+@dataclass(slots=True)
+class Staged:
+    """A part of a batch that is kept, invisible, until the batch is committed or the part expires.
+
+    `stage` is the token by which a commit names it.
+    """
+
+    stage: str
+    entries: int
+    durability: Durability = "memory"
 
 
 @dataclass(slots=True)
@@ -85,3 +102,4 @@ class WindowInfo:
     oldest: int | None
     newest: int | None
     counts: Counts
+    durability: Durability = "memory"

@@ -9,10 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from sash.errors import InvalidArgument
-from sash.monoids.base import NUMPY_TYPES, Array
+from sash.monoids import Count
+from sash.monoids.base import NUMPY_TYPES, Array, Partials
+from sash.monoids.pane import imported
 from sash.windows.spec import MAX_KEY_BYTES, WindowSpec
 
-__all__ = ["Batch", "Coded"]
+__all__ = ["Batch", "Coded", "Origin"]
+
+MAX_PANE_ENTRIES = 2**40
+"""So many entries a row of partials may stand for: their sum over any write is an int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,14 @@ class Coded:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Who sends a write, and its number among all writes of that producer to the window: 1, 2, 3, …"""
+
+    producer: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """n entries as columns, in arrival order.
 
@@ -42,6 +55,10 @@ class Batch:
         times: int64 (n,), ticks.
         columns: for each field of the window, n values: float64, int64, bool, or `Coded` for strings.
         keys: n keys where the window is keyed, else None.
+        partials: in the place of `columns`, for windows with a granularity: for each aggregate (counts may be left
+            out) n partials as columns, by its monoid's `dtypes`; where a part of them is an object, one object array of
+            what `Monoid.encode` writes; see `sash.monoids.pane`.
+        entries: with `partials`: int64 (n,), how many entries each row stands for.
 
     The arrays are handed over: the window keeps them, and nobody writes to them later.
     """
@@ -49,9 +66,15 @@ class Batch:
     times: npt.NDArray[np.int64]
     columns: Mapping[str, Array | Coded]
     keys: Coded | None = None
+    partials: Mapping[str, Partials] | None = None
+    entries: npt.NDArray[np.int64] | None = None
 
     def checked(self, spec: WindowSpec) -> tuple[npt.NDArray[np.int64], tuple[Array, ...]]:
-        """Check everything a caller can get wrong; return the times and one array per field of `spec`, in order.
+        """Check everything a caller can get wrong.
+
+        Returns:
+            the times, and one array per field of `spec`, in order; or where the batch carries partials the number of
+            entries, and one array for each element of the `dtypes` of each aggregate but counts, in order.
 
         Raises:
             InvalidArgument: names the field and, where one was passed, the limit.
@@ -59,6 +82,10 @@ class Batch:
         n = len(self.times)
         if self.times.dtype != np.int64 or self.times.ndim != 1:
             raise InvalidArgument(f"time must be int64 ticks, not {self.times.dtype}", field="time")
+        if self.partials is not None or self.entries is not None:
+            columns_of_partials = self._checked_partials(spec, n)
+            self._check_keys(spec, n)
+            return self.times, columns_of_partials
         for name in self.columns:
             if name not in spec.fields:
                 known = ", ".join(spec.fields)
@@ -79,6 +106,43 @@ class Batch:
             columns.append(column)
         self._check_keys(spec, n)
         return self.times, tuple(columns)
+
+    def _checked_partials(self, spec: WindowSpec, n: int) -> tuple[Array, ...]:
+        if spec.granularity is None:
+            raise InvalidArgument(
+                f"window {spec.name!r} keeps entries, and takes no partials: those with a granularity do",
+                field="partials",
+            )
+        entries = self.entries
+        if self.columns or self.partials is None or entries is None:
+            raise InvalidArgument(
+                "a write carries values of every field, or partials of every aggregate and how many entries each row "
+                "stands for",
+                field="partials",
+            )
+        if entries.dtype != np.int64 or entries.ndim != 1:
+            raise InvalidArgument(f"entries must be int64, not {entries.dtype}", field="entries")
+        _check_length(len(entries), n, "entries")
+        if n and not 1 <= int(entries.min()) <= int(entries.max()) <= MAX_PANE_ENTRIES:
+            raise InvalidArgument(
+                "a row stands for no entry, or for too many", field="entries", limit=f"1 to {MAX_PANE_ENTRIES}"
+            )
+        for name in self.partials:
+            if name not in spec.aggregates:
+                known = ", ".join(spec.aggregates)
+                raise InvalidArgument(
+                    f"window {spec.name!r} has no aggregate {name!r}; it has {known}", field=f"partials.{name}"
+                )
+        columns = [entries]
+        for name, (monoid, _) in spec.monoids().items():
+            given = self.partials.get(name)
+            counts = type(monoid) is Count
+            if given is None and not counts:
+                raise InvalidArgument(f"partials of {name!r} are missing", field=f"partials.{name}")
+            if given is not None:
+                parts = imported(monoid, given, entries, name)
+                columns += () if counts else parts
+        return tuple(columns)
 
     def _check_keys(self, spec: WindowSpec, n: int) -> None:
         if not spec.keyed:

@@ -41,6 +41,7 @@ import numpy as np
 from sash.aggregators import ALGORITHMS, Capability, LogMTA, create
 from sash.errors import FailedPrecondition, InvalidArgument, Unsupported
 from sash.forest import Forest, Layout
+from sash.forest.cold import Cold
 from sash.monoids import Count, Monoid, Partial
 from sash.monoids.base import Array, object_array
 from sash.windows.spec import WindowSpec
@@ -344,9 +345,11 @@ Store = Forest | ByAlgorithm
 """What holds the entries of one key."""
 
 
-def store_of(algorithm: str | None) -> Callable[[Layout], Store]:
-    """What makes the store of a key, by the algorithm that a spec names."""
-    return Forest if algorithm is None else lambda layout: ByAlgorithm(layout, algorithm)
+def store_of(algorithm: str | None, cold: Cold | None = None) -> Callable[[Layout], Store]:
+    """What makes the store of a key, by the algorithm that a spec names; `cold` as in `Forest`."""
+    if algorithm is not None:
+        return lambda layout: ByAlgorithm(layout, algorithm)
+    return Forest if cold is None else lambda layout: Forest(layout, cold)
 
 
 class Joint(Monoid):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sash.clock import Clock
 from sash.errors import AlreadyExists, NotFound, ResourceExhausted
 from sash.windows.spec import WindowSpec
@@ -23,10 +25,13 @@ class Catalogue:
         self._clock = clock
         self._windows: dict[str, Window] = {}
         self._max_windows = max_windows
-        self._max_keys = max_keys
+        self.max_keys = max_keys
 
-    def create(self, spec: WindowSpec) -> tuple[Window, bool]:
+    def create(self, spec: WindowSpec, make: Callable[[WindowSpec, int], Window] | None = None) -> tuple[Window, bool]:
         """Create a window, or find the one that has this very spec; the bool says whether it is new.
+
+        Args:
+            make: makes a window from its spec and the number of keys that it may have.
 
         Raises:
             AlreadyExists: a window of that name has another spec.
@@ -37,12 +42,21 @@ class Catalogue:
             if found.spec != spec:
                 raise AlreadyExists(f"window {spec.name!r} exists with another spec", field="name")
             return found, False
+        self.check_room()
+        window = Window(spec, self.max_keys, clock=self._clock) if make is None else make(spec, self.max_keys)
+        self._windows[spec.name] = window
+        return window, True
+
+    def check_room(self) -> None:
+        """Raise ResourceExhausted where there are as many windows as there may be."""
         if len(self._windows) >= self._max_windows:
             raise ResourceExhausted(
                 f"there are {len(self._windows)} windows already", field="name", limit=f"{self._max_windows} windows"
             )
-        window = self._windows[spec.name] = Window(spec, self._max_keys, clock=self._clock)
-        return window, True
+
+    def put(self, window: Window) -> None:
+        """Take in a window that was made elsewhere, in the place of one of its name if there is one."""
+        self._windows[window.spec.name] = window
 
     def find(self, name: str) -> Window:
         """The window of that name; raises NotFound."""

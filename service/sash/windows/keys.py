@@ -21,7 +21,7 @@ per key, and are the caller's to write but for `now`, which follows the newest e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -32,6 +32,7 @@ from sash.monoids import Partial, Partials
 from sash.monoids.base import Array
 from sash.windows.by_algorithm import Store
 from sash.windows.pages import PAGES, Numbers, Pages, grown
+from sash.windows.panes import PaneForest, PaneLayout, PanePages
 
 __all__ = ["NEVER", "UNKEYED", "Keys"]
 
@@ -87,7 +88,7 @@ class Keys:
         self._names: list[str | None] = []
         self._unused: list[int] = []
         self._forests: dict[int, Store] = {}
-        self._pages = Pages(layout, *(pages or PAGES))
+        self._pages = (PanePages if isinstance(layout, PaneLayout) else Pages)(layout, *(pages or PAGES))
         self._small = self._pages.largest if pages else 0
         """A key with more entries than this has a forest."""
 
@@ -125,6 +126,22 @@ class Keys:
             self._names[number] = name
         return np.array(numbers, np.int64)
 
+    def unused(self) -> Numbers:
+        """Numbers that no key has any more, int64; new keys get the last ones first."""
+        return np.array(self._unused, np.int64)
+
+    def resume(self, names: Sequence[str], numbers: Numbers, unused: Numbers) -> None:
+        """Create keys as they were elsewhere, after all that are there; `unused` as `unused` gave it, or a part.
+
+        A number is named or unused once, and in the end there is no gap.
+        """
+        both = np.concatenate((numbers, unused))
+        self._reach(max(int(both.max(initial=-1)) + 1, len(self._names)))
+        self._unused.extend(unused.tolist())
+        for number, name in zip(numbers.tolist(), names, strict=True):
+            self._numbers[name] = number
+            self._names[number] = name
+
     def forget(self, numbers: Numbers) -> int:
         """Remove keys with all they have; return how many entries that were. Later keys may get their numbers."""
         entries = int(self.entries_each(numbers).sum())
@@ -134,7 +151,9 @@ class Keys:
         for number in numbers.tolist():
             del self._numbers[self.name(number)]
             self._names[number] = None
-            self._forests.pop(number, None)
+            forest = self._forests.pop(number, None)
+            if isinstance(forest, Forest):
+                forest.drop()
             self._unused.append(number)
         return entries
 
@@ -153,6 +172,26 @@ class Keys:
     def forests(self) -> Iterable[Store]:
         """The forests of all keys that have one."""
         return self._forests.values()
+
+    def with_forests(self, numbers: Numbers) -> Iterator[tuple[int, Store]]:
+        """Of some keys those that have a forest: number, forest."""
+        return ((number, self._forests[number]) for number in numbers[self._own[numbers]].tolist())
+
+    def give(self, number: int, forest: Store) -> None:
+        """Give a key without entries a forest, with what is in it."""
+        self._forests[number] = forest
+        self._own[number] = True
+
+    def small(self, numbers: Numbers) -> tuple[Numbers, Numbers, list[Array]]:
+        """The entries of those of some keys that share pages.
+
+        Returns:
+            the numbers of those that have entries, int64 (k,); how many each has, int64 (k,); and their rows as
+            columns (copies), as `bulk_insert_each` takes them.
+        """
+        lengths = self._pages.entries_each(numbers)
+        numbers, lengths = numbers[lengths > 0], lengths[lengths > 0]
+        return numbers, lengths, self._pages.rows(numbers)
 
     def _reach(self, n: int) -> None:
         self._names.extend(repeat(None, n - len(self._names)))
@@ -265,11 +304,11 @@ class Keys:
     def entries(self, number: int) -> int:
         """How many entries a key has."""
         forest = self._forests.get(number)
-        return self._pages.entries(number) if forest is None else len(forest)
+        return self._pages.weight(number) if forest is None else len(forest)
 
     def entries_each(self, numbers: Numbers) -> Numbers:
         """How many entries k keys have, int64 (k,)."""
-        entries = self._pages.entries_each(numbers)
+        entries = self._pages.weights(numbers)
         for i, forest in self._with_forests(numbers):
             entries[i] = len(forest)
         return entries
@@ -279,7 +318,7 @@ class Keys:
         forest = self._forests.get(number)
         if forest is not None:
             return len(forest), forest.query()
-        entries = self._pages.entries(number)
+        entries = self._pages.weight(number)
         return entries, self._layout.lower(entries, self._pages.totals(number))
 
     def span(self, number: int) -> tuple[int | None, int | None]:
@@ -330,7 +369,7 @@ class Keys:
         """
         if len(numbers) == 1 and (own := self._forests.get(numbers.item())) is not None:
             return own.series(starts, stops)
-        forest = Forest(self._layout)
+        forest = PaneForest(self._layout) if isinstance(self._layout, PaneLayout) else Forest(self._layout)
         first, behind = int(starts.min(initial=NEVER + 1)), int(stops.max(initial=NEVER + 1))
         for number in numbers.tolist():
             times, *columns = self.columns(number)

@@ -42,6 +42,8 @@ class Rows:
     numbers: Numbers
     lengths: Numbers
     columns: list[Array]
+    entries: Numbers | None = None
+    """int64 (n,), how many entries each row stands for; None: one each."""
     late: int = 0
     duplicates: int = 0
     replaced: list[tuple[int, list[Array]]] = field(default_factory=list)
@@ -51,6 +53,10 @@ class Rows:
         ends = np.cumsum(self.lengths)
         return list(zip(self.numbers.tolist(), (ends - self.lengths).tolist(), ends.tolist(), strict=True))
 
+    def count(self, some: npt.NDArray[np.bool_]) -> int:
+        """How many entries the rows stand for where `some` is true."""
+        return int(np.count_nonzero(some) if self.entries is None else self.entries[some].sum())
+
     def keep(self, kept: npt.NDArray[np.bool_]) -> None:
         """Drop the rows where `kept` is false, and keys that have none left."""
         left = np.add.reduceat(kept, np.cumsum(self.lengths) - self.lengths, dtype=np.int64)
@@ -58,6 +64,7 @@ class Rows:
         self.names = [name for name, any_left in zip(self.names, some.tolist(), strict=True) if any_left]
         self.numbers, self.lengths = self.numbers[some], left[some]
         self.columns = [column[kept] for column in self.columns]
+        self.entries = None if self.entries is None else self.entries[kept]
 
 
 class Order:
@@ -133,7 +140,7 @@ class Order:
         if late_through.max(initial=NEVER) == NEVER:
             return
         on_time = rows.columns[0] > np.repeat(late_through, rows.lengths)
-        late = len(on_time) - int(np.count_nonzero(on_time))
+        late = rows.count(~on_time)
         if late:
             rows.late = self.refuse_late(late)
             rows.keep(on_time)

@@ -248,6 +248,14 @@ class Pages:
         """How many entries k keys have, int64 (k,)."""
         return self._counts[keys]
 
+    def weight(self, key: int) -> int:
+        """How many entries the rows of one key stand for: here, one each."""
+        return self._counts.item(key)
+
+    def weights(self, keys: Numbers) -> Numbers:
+        """How many entries the rows of k keys stand for, int64 (k,): here, one each."""
+        return self.entries_each(keys)
+
     def oldest(self, key: int) -> int | None:
         """Time of a key's oldest entry; None where it has none."""
         return self._columns[0].item(self._starts.item(key)) if self._counts.item(key) else None
@@ -287,6 +295,11 @@ class Pages:
         """A key's entries as columns (copies): times, then one array per field."""
         start = self._starts.item(key)
         return [column[start : start + self._counts.item(key)].copy() for column in self._columns]
+
+    def rows(self, keys: Numbers) -> list[Array]:
+        """The entries of k keys, one key's after the other's, as columns (copies)."""
+        rows = ragged(self._starts[keys], self._counts[keys])
+        return [column[rows] for column in self._columns]
 
     def _fold_each(self, rows: Numbers, counts: Numbers) -> list[Partials]:
         if not len(rows):

@@ -15,11 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sash.errors import InvalidArgument, Unsupported
-from sash.forest import Layout
-from sash.monoids import Partial, Partials
+from sash.forest import Cold, Layout
+from sash.monoids import Count, Monoid, Partial, Partials
+from sash.monoids.pane import exported
 from sash.windows.answers import Answer, Series
 from sash.windows.batch import check_key
 from sash.windows.by_algorithm import check_ranges
+from sash.windows.entries import Entries
 from sash.windows.keys import UNKEYED, Keys
 from sash.windows.slide import Slide
 from sash.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
@@ -29,6 +31,7 @@ __all__ = ["ALL_KEYS", "MAX_BUCKETS", "MAX_LOOKBACKS", "AllKeys", "Reader"]
 MAX_LOOKBACKS = 64
 MAX_BUCKETS = 1_000_000
 
+_COUNT: Monoid = Count()
 Numbers = npt.NDArray[np.int64]
 Span = tuple[str, int]
 
@@ -59,7 +62,13 @@ class Reader:
         self._slide = slide
 
     def query(
-        self, key: str | None, lookbacks: Sequence[str | int], as_of: int | None, keys: KeyList, combine: bool
+        self,
+        key: str | None,
+        lookbacks: Sequence[str | int],
+        as_of: int | None,
+        keys: KeyList,
+        combine: bool,
+        partials: bool = False,
     ) -> list[Answer]:
         """See `Plane.query`."""
         spans = self.spans(lookbacks)
@@ -69,13 +78,13 @@ class Reader:
         if not keys:
             if combine:
                 raise InvalidArgument("combine is for several keys: name them, or all of them", field="combine")
-            return self._answers(self.checked_key(key), key, spans, as_of)
+            return self._answers(self.checked_key(key), key, spans, as_of, partials)
         names = self._several(key, keys)
         if combine:
-            return self._combined(names, spans, as_of)
-        return [answer for name in names for answer in self._answers(name, name, spans, as_of)]
+            return self._combined(names, spans, as_of, partials)
+        return [answer for name in names for answer in self._answers(name, name, spans, as_of, partials)]
 
-    def range_query(self, start: int, end: int, key: str | None, keys: KeyList) -> Answer:
+    def range_query(self, start: int, end: int, key: str | None, keys: KeyList, partials: bool = False) -> Answer:
         """See `Plane.range_query`."""
         check_time(start, "start")
         check_time(end, "end")
@@ -83,8 +92,8 @@ class Reader:
             raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
         check_ranges(self._spec.algorithm)
         if keys:
-            return self._together(self._found(self._several(key, keys)), start, end)
-        return self._range(self._find(self.checked_key(key)), key, start, end)
+            return self._together(self._found(self._several(key, keys)), start, end, None, partials)
+        return self._range(self._find(self.checked_key(key)), key, start, end, None, partials)
 
     def series(
         self, start: int, end: int, step: str | int, width: str | int | None, key: str | None, keys: KeyList
@@ -112,6 +121,22 @@ class Reader:
             numbers = np.array([] if number is None else [number], np.int64)
         entries, answers = self._keys.series(numbers, starts, stops)
         return Series(key, starts, wide, entries, dict(zip(self._layout.names, answers, strict=True)))
+
+    def entries(
+        self, start: int | None, end: int | None, key: str | None, keys: KeyList, cold: Cold | None, rows: int
+    ) -> Entries:
+        """See `Plane.entries`."""
+        for time, name in ((start, "start"), (end, "end")):
+            if time is not None:
+                check_time(time, name)
+        if start is not None and end is not None and start > end:
+            raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
+        if keys:
+            numbers = self._found(self._several(key, keys))
+        else:
+            number = self._find(self.checked_key(key))
+            numbers = np.array([] if number is None else [number], np.int64)
+        return Entries(self._spec, self._layout, self._keys, numbers, start, end, cold, rows)
 
     # ---------------------------------------------------------------- which keys
 
@@ -162,7 +187,9 @@ class Reader:
 
     # ---------------------------------------------------------------- answers
 
-    def _answers(self, name: str, key: str | None, spans: Iterable[Span], as_of: int | None) -> list[Answer]:
+    def _answers(
+        self, name: str, key: str | None, spans: Iterable[Span], as_of: int | None, partials: bool
+    ) -> list[Answer]:
         """The answers of one key: one for each lookback, or one over everything (up to `as_of`)."""
         keys = self._keys
         number = self._find(name)
@@ -171,18 +198,23 @@ class Reader:
             now = self._slide.now() if self._slide.wall else None if number is None else keys.now_of[number]
         if spans:
             if now is None:  # a key that was never written has no now
-                return [self._nothing(key, None, None, text) for text, _ in spans]
-            return [self._range(number, key, max(now - span + 1, TICK_MIN), now, text) for text, span in spans]
+                return [self._nothing(key, None, None, text, partials) for text, _ in spans]
+            return [
+                self._range(number, key, max(now - span + 1, TICK_MIN), now, text, partials) for text, span in spans
+            ]
         if number is None:
-            return [self._nothing(key, None, as_of)]
+            return [self._nothing(key, None, as_of, None, partials)]
         if as_of is not None:
-            answer = self._range(number, key, TICK_MIN, as_of)
+            answer = self._range(number, key, TICK_MIN, as_of, None, partials)
             answer.start = keys.span(number)[0] if answer.entries else None
             return [answer]
         entries, answers = keys.query(number)
-        return [Answer(key, *keys.span(number), entries, self._named(answers))]
+        answer = Answer(key, *keys.span(number), entries, self._named(answers))
+        if partials:
+            answer.partials = self._exported(entries, keys.totals(number))
+        return [answer]
 
-    def _combined(self, names: Sequence[str], spans: Sequence[Span], as_of: int | None) -> list[Answer]:
+    def _combined(self, names: Sequence[str], spans: Sequence[Span], as_of: int | None, partials: bool) -> list[Answer]:
         numbers = self._found(names)
         now = as_of
         if now is None and self._slide.wall:
@@ -191,27 +223,29 @@ class Reader:
             now = int(self._keys.now[numbers].max())
         if spans:
             if now is None:
-                return [self._nothing(None, None, None, text) for text, _ in spans]
-            return [self._together(numbers, max(now - span + 1, TICK_MIN), now, text) for text, span in spans]
-        answer = self._together(numbers, TICK_MIN, TICK_MAX - 1 if as_of is None else as_of)
+                return [self._nothing(None, None, None, text, partials) for text, _ in spans]
+            return [self._together(numbers, max(now - span + 1, TICK_MIN), now, text, partials) for text, span in spans]
+        answer = self._together(numbers, TICK_MIN, TICK_MAX - 1 if as_of is None else as_of, None, partials)
         bounds = [self._keys.span(number)[0] for number in numbers.tolist()] if answer.entries else []
         answer.start = min((time for time in bounds if time is not None), default=None)
         answer.end = as_of if as_of is not None else now if answer.entries else None
         return [answer]
 
-    def _range(self, number: int | None, key: str | None, start: int, end: int, lookback: str | None = None) -> Answer:
+    def _range(
+        self, number: int | None, key: str | None, start: int, end: int, lookback: str | None, partials: bool
+    ) -> Answer:
         if number is None:
-            return self._nothing(key, start, end, lookback)
-        entries, answers = self._keys.range_query(number, start, end)
-        return Answer(key, start, end, entries, self._named(answers), lookback)
+            return self._nothing(key, start, end, lookback, partials)
+        entries, totals = self._keys.range_totals(number, start, end)
+        return self._answer(key, start, end, entries, totals, lookback, partials)
 
-    def _together(self, numbers: Numbers, start: int, end: int, lookback: str | None = None) -> Answer:
+    def _together(self, numbers: Numbers, start: int, end: int, lookback: str | None, partials: bool) -> Answer:
         """The answer over the entries of many keys."""
         self._check_commutative()
         entries, columns = self._keys.range_totals_each(numbers, start, end)
         count = int(entries.sum())
-        answers = self._layout.lower(count, self._fold(columns) if count else self._layout.identities)
-        return Answer(None, start, end, count, self._named(answers), lookback)
+        totals = self._fold(columns) if count else self._layout.identities
+        return self._answer(None, start, end, count, totals, lookback, partials)
 
     def _fold(self, columns: Sequence[Partials]) -> list[Partial]:
         return [monoid.fold(column) for monoid, column in zip(self._layout.monoids, columns, strict=True)]
@@ -225,9 +259,33 @@ class Reader:
                     field="keys",
                 )
 
-    def _nothing(self, key: str | None, start: int | None, end: int | None, lookback: str | None = None) -> Answer:
-        answers = self._layout.lower(0, self._layout.identities)
-        return Answer(key, start, end, 0, self._named(answers), lookback)
+    def _nothing(
+        self, key: str | None, start: int | None, end: int | None, lookback: str | None, partials: bool
+    ) -> Answer:
+        return self._answer(key, start, end, 0, self._layout.identities, lookback, partials)
+
+    def _answer(
+        self,
+        key: str | None,
+        start: int | None,
+        end: int | None,
+        entries: int,
+        totals: Sequence[Partial],
+        lookback: str | None,
+        partials: bool,
+    ) -> Answer:
+        answers = self._named(self._layout.lower(entries, totals))
+        out = self._exported(entries, totals) if partials else None
+        return Answer(key, start, end, entries, answers, lookback, out)
+
+    def _exported(self, entries: int, totals: Sequence[Partial]) -> dict[str, Partials]:
+        """Each aggregate's partial as it is outside: columns of one row, or of none over no entries."""
+        layout, out = self._layout, {}
+        slots = layout.answers[-len(layout.names) :]  # those of panes begin with one that has no name
+        for name, slot in zip(layout.names, slots, strict=True):
+            monoid, partial = (_COUNT, entries) if slot < 0 else (layout.monoids[slot], totals[slot])
+            out[name] = exported(monoid, [partial] if entries else [])
+        return out
 
     def _named(self, answers: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._layout.names, answers, strict=True))

@@ -15,9 +15,10 @@ from sash.monoids import catalogue
 from sash.monoids.base import FieldType, Monoid
 from sash.windows.predicate import Predicate
 
-__all__ = ["AggregateSpec", "OrderPolicy", "SlidePolicy", "TimeUnit", "WindowSpec", "parse_duration"]
+__all__ = ["AggregateSpec", "Durability", "OrderPolicy", "SlidePolicy", "TimeUnit", "WindowSpec", "parse_duration"]
 
 TimeUnit = Literal["ns", "us", "ms", "s", "none"]
+Durability = Literal["sync", "interval", "memory"]
 
 MAX_FIELDS = 64
 MAX_AGGREGATES = 64
@@ -154,8 +155,18 @@ class WindowSpec(_Document):
     idle_expiry: str | None = Field(
         None, description="A key that was not written for so long (wall time) is forgotten: a duration such as 30d."
     )
+    granularity: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
+        None,
+        description="Entries are combined into panes of so much time as they are written: a duration such as 1m, or "
+        "ticks. Times are rounded down to it, so that lookbacks, ranges and max_age take whole panes by their start.",
+    )
     algorithm: str | None = Field(
         None, description="An algorithm of the library by name; the columnar engine where nothing is said."
+    )
+    durability: Durability | None = Field(
+        None,
+        description="sync: a write is answered when the tier has it. interval: it is answered at once, and the tier "
+        "has it a moment later. memory: no tier ever has it. Where nothing is said, sync if the service has a tier.",
     )
 
     @classmethod
@@ -201,6 +212,12 @@ class WindowSpec(_Document):
         """`idle_expiry` in nanoseconds."""
         idle = self.idle_expiry
         return None if idle is None else parse_duration(idle, "ns", "idle_expiry")
+
+    @property
+    def granularity_ticks(self) -> int | None:
+        """`granularity` in ticks."""
+        granule = self.granularity
+        return None if granule is None else parse_duration(granule, self.time_unit, "granularity")
 
     def monoids(self) -> dict[str, tuple[Monoid, tuple[str, ...]]]:
         """Build each aggregate: name -> (monoid, the columns it reads: field names, or "time").
@@ -266,7 +283,8 @@ class WindowSpec(_Document):
                 raise InvalidArgument(
                     f"{reserved!r} is every entry's own; name the field otherwise", field=f"fields.{reserved}"
                 )
-            _ = self.max_age_ticks, self.idle_expiry_ns
+            _ = self.max_age_ticks, self.idle_expiry_ns, self.granularity_ticks
+            self._check_panes()
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
             if self.slide.clock == "wall" and self.time_unit == "none":
                 raise InvalidArgument("slide.clock: logical time has no wall clock", field="slide.clock")
@@ -275,6 +293,24 @@ class WindowSpec(_Document):
         except InvalidArgument as error:
             raise _Refused(error) from error
         return self
+
+    def _check_panes(self) -> None:
+        """Refuse what needs the entries themselves, where only panes are kept."""
+        if self.granularity is None:
+            return
+        why = "a window with a granularity keeps panes, and no entries"
+        if self.slide.max_count is not None:
+            raise InvalidArgument(f"slide.max_count: {why} that could leave one by one", field="slide.max_count")
+        if self.order.equal_times != "keep":
+            raise InvalidArgument(
+                f"order.equal_times: {why} of equal time that could be told apart",
+                field="order.equal_times",
+                limit="keep",
+            )
+        if self.algorithm is not None:
+            raise InvalidArgument(
+                f"algorithm: {why}, and {self.algorithm} takes entries; leave one of the two out", field="algorithm"
+            )
 
 
 class _Refused(ValueError):

@@ -14,7 +14,7 @@ moves nobody else's window. A window may be on wall time instead, which is the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Any
 
@@ -24,14 +24,18 @@ import numpy.typing as npt
 from sash.clock import Clock, SystemClock
 from sash.errors import AlreadyExists, InvalidArgument, ResourceExhausted, Unsupported
 from sash.forest import BLOCK, Layout
+from sash.forest.cold import Cold, Unsaved
 from sash.forest.segments import lengths_of_segments, starts_of_runs
 from sash.monoids.base import Array, FieldType
 from sash.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash.windows.batch import Batch, Coded
 from sash.windows.by_algorithm import check_algorithm, store_of
+from sash.windows.entries import BULK_ROWS
 from sash.windows.keys import NEVER, UNKEYED, Keys
+from sash.windows.ledger import Ledger
 from sash.windows.order import Order, Rows
 from sash.windows.pages import PAGES
+from sash.windows.panes import PaneForest, Panes
 from sash.windows.reader import ALL_KEYS, AllKeys, KeyList, Reader
 from sash.windows.slide import Slide
 from sash.windows.spec import WindowSpec, check_time
@@ -53,6 +57,10 @@ class Window:
         pages: rows of the smallest and of the largest page that small keys share, powers of two; None gives every
             key a store of its own, as windows have whose keys need one (no keys, `when`, `equal_times`, `algorithm`).
         clock: tells wall time.
+        cold: where forests keep their sealed blocks; None: in memory.
+
+    Attributes:
+        block, pages, cold: as they were given.
     """
 
     def __init__(
@@ -62,18 +70,23 @@ class Window:
         block: int = BLOCK,
         pages: tuple[int, int] | None = PAGES,
         clock: Clock | None = None,
+        cold: Cold | None = None,
     ) -> None:
         self.spec = spec
+        self.block, self.pages, self.cold = block, pages, cold
         self.counts = Counts()
+        self.ledger = Ledger()
         self._clock = clock or SystemClock()
         self._max_keys = max_keys
         self._newest = NEVER
         self._idle_ns = spec.idle_expiry_ns
         self._fields = [(name, kind, _PLAIN.get(kind)) for name, kind in spec.fields.items()]
-        self._layout = Layout(spec.fields, spec.monoids(), block)
+        self._panes = None if spec.granularity is None else Panes(spec, block)
+        self._layout = self._panes.layout if self._panes else Layout(spec.fields, spec.monoids(), block)
         check_algorithm(spec)
         shared = spec.keyed and spec.slide.when is None and spec.order.equal_times == "keep" and spec.algorithm is None
-        self._keys = Keys(self._layout, pages if shared else None, store_of(spec.algorithm))
+        make = store_of(spec.algorithm, cold) if self._panes is None else lambda layout: PaneForest(layout, cold)
+        self._keys = Keys(self._layout, pages if shared else None, make)
         self._order = Order(spec, self._keys)
         self._slide = Slide(spec, self._keys, self._clock, self.counts)
         self._reader = Reader(spec, self._layout, self._keys, self._slide)
@@ -91,6 +104,9 @@ class Window:
         """Insert one entry and slide; see `Plane.insert`."""
         check_time(time, "time")
         values = self._checked_values(fields)
+        if self._panes is not None:
+            values = self._panes.lifted(time, values)
+            time = self._panes.floor(time)
         name = self._reader.checked_key(key)
         if lookbacks:
             if not answer:
@@ -104,14 +120,28 @@ class Window:
 
     def bulk_insert(self, batch: Batch) -> WriteResult:
         """Insert many entries, each key's as one, and slide; see `Plane.bulk_insert`."""
-        times, columns = batch.checked(self.spec)
-        if not len(times):
+        columns, partials = self._checked_columns(batch), batch.partials is not None
+        if not len(columns[0]):
             return WriteResult()
-        newest = int(times.max())
-        check_time(int(times.min()), "time")
-        check_time(newest, "time")
-        result = self._insert_rows(self._rows(batch.keys, [times, *columns]))
-        return self._count(result, newest)
+        newest = int(columns[0].max())
+        rows = self._rows(batch.keys, columns)
+        if partials:
+            rows.entries = rows.columns[1]
+        return self._count(self._insert_rows(rows, partials), newest)
+
+    def check(self, batch: Batch) -> None:
+        """Check all of a bulk that can be checked before it is inserted; raises what `bulk_insert` would."""
+        self._checked_columns(batch)
+
+    def _checked_columns(self, batch: Batch) -> list[Array]:
+        """The times of a bulk and its columns; with panes, what `Panes.rows` makes of them."""
+        times, columns = batch.checked(self.spec)
+        if len(times):
+            check_time(int(times.min()), "time")
+            check_time(int(times.max()), "time")
+            if self._panes is not None:
+                return self._panes.rows(times, columns, batch.partials is not None)
+        return [times, *columns]
 
     def bulk_evict(self, time: int, key: str | None) -> int:
         """Remove entries with time <= `time`, of one key or of all; see `Plane.bulk_evict`."""
@@ -141,6 +171,14 @@ class Window:
                     f"window {self.spec.name!r} has an aggregate {name!r} with another definition",
                     field=f"aggregates.{name}",
                 )
+        if self._panes is not None:
+            for name in wider.aggregates.keys() - self.spec.aggregates.keys():
+                raise Unsupported(
+                    f"window {self.spec.name!r} keeps panes of {self.spec.granularity}, and no values to compute "
+                    f"{name!r} from",
+                    field=f"aggregates.{name}",
+                )
+            return self.info()
         layout = Layout(wider.fields, wider.monoids(), self._layout.block)
         self._keys.relayout(layout)
         self.spec, self._layout = wider, layout
@@ -166,7 +204,7 @@ class Window:
         if self._slide.wall and time <= self._slide.late_through():
             return WriteResult(late=order.refuse_late(1))
         if number is None:
-            self._check_room(1)
+            self.check_room(1)
             number = keys.create([name]).item()
         else:
             if order.in_order_only:
@@ -193,7 +231,8 @@ class Window:
             rows = Rows([UNKEYED], np.array([-1 if number is None else number]), np.array([len(times)]), columns)
             if self._order.in_order_only:
                 self._order.check_arrival(np.zeros(len(times), np.int64), times, rows.numbers)
-            if self._order.one_per_time and np.count_nonzero(times[1:] < times[:-1]):
+            sorted_rows = self._order.one_per_time or self._panes is not None
+            if sorted_rows and np.count_nonzero(times[1:] < times[:-1]):
                 order = np.argsort(times, kind="stable")
                 rows.columns = [column[order] for column in columns]
             return rows  # unsorted where nobody minds: the engine sorts, if it must
@@ -205,22 +244,27 @@ class Window:
             self._order.check_arrival(of, times, rows.numbers)
         return rows
 
-    def _insert_rows(self, rows: Rows) -> WriteResult:
+    def _insert_rows(self, rows: Rows, partials: bool) -> WriteResult:
         keys, order = self._keys, self._order
         order.drop_late(rows, self._slide.late_through())
+        entries = len(rows.columns[0])
+        if self._panes is not None and entries:
+            rows.lengths, rows.columns = self._panes.folded(rows.columns, rows.lengths, partials)
+            entries = int(rows.columns[1].sum())
         if order.one_per_time:
             order.settle_equal(rows)
+            entries = len(rows.columns[0])
         if self.spec.algorithm is not None:
             for number, a, b in rows.spans():
                 order.check_accepted(number, rows.columns[0][a:b])
         new = rows.numbers < 0
         if new.any():
-            self._check_room(int(np.count_nonzero(new)))
+            self.check_room(int(np.count_nonzero(new)))
             # Nothing was changed so far, and nothing below can fail.
             rows.numbers[new] = keys.create(list(compress(rows.names, new.tolist())))
         for number, (times, *columns) in rows.replaced:
             keys.replace(number, times, columns)
-        written, entries = rows.numbers, len(rows.columns[0])
+        written = rows.numbers
         if len(written) == 1:
             keys.bulk_insert(written.item(), rows.columns[0], rows.columns[1:])
         elif len(written):
@@ -243,6 +287,55 @@ class Window:
             self._newest = newest
         return result
 
+    @property
+    def keys(self) -> Keys:
+        """The entries by key."""
+        return self._keys
+
+    @property
+    def layout(self) -> Layout:
+        """The columns and aggregates."""
+        return self._layout
+
+    @property
+    def newest(self) -> int:
+        """The newest time ever inserted; `NEVER` before."""
+        return self._newest
+
+    def resume(self, counts: Counts, newest: int) -> None:
+        """Go on from what another window had counted, and its newest time."""
+        for name in Counts.__slots__:
+            setattr(self.counts, name, getattr(counts, name))  # in place: others hold on to it
+        self._newest = newest
+
+    def load(self, batch: Batch) -> None:
+        """Take in entries of keys that are there, as another window had them: nothing is late, counted, or leaves.
+
+        Raises:
+            InvalidArgument: they do not fit the window.
+        """
+        columns = self._checked_columns(batch)
+        if not len(columns[0]):
+            return
+        rows = self._rows(batch.keys, columns)
+        if self._panes is not None:
+            rows.lengths, rows.columns = self._panes.folded(rows.columns, rows.lengths, batch.partials is not None)
+        if (rows.numbers < 0).any():
+            raise InvalidArgument("an entry is of a key that is not there", field="key")
+        if len(rows.numbers) == 1:
+            self._keys.bulk_insert(rows.numbers.item(), rows.columns[0], rows.columns[1:])
+        else:
+            self._keys.bulk_insert_each(rows.numbers, rows.lengths, rows.columns)
+
+    def unsaved(self) -> list[Unsaved]:
+        """The sealed blocks of all keys that are not stored yet; see `Forest.unsaved`."""
+        return [] if self.cold is None else [block for forest in self.cold.dirty for block in forest.unsaved()]
+
+    @property
+    def keys_there(self) -> int:
+        """How many keys there are."""
+        return len(self._keys)
+
     # ---------------------------------------------------------------- checking
 
     def _checked_values(self, fields: Mapping[str, Any]) -> list[Any]:
@@ -258,7 +351,8 @@ class Window:
             raise InvalidArgument(f"window {self.spec.name!r} has no field {extra!r}; it has {known}", field=extra)
         return values
 
-    def _check_room(self, more: int) -> None:
+    def check_room(self, more: int) -> None:
+        """Raise ResourceExhausted where there is no room for so many further keys."""
         if len(self._keys) + more > self._max_keys:
             raise ResourceExhausted(
                 f"window {self.spec.name!r} has {len(self._keys)} keys, and this write brings {more} more",
@@ -275,19 +369,31 @@ class Window:
         as_of: int | None,
         keys: KeyList = (),
         combine: bool = False,
+        partials: bool = False,
     ) -> list[Answer]:
         """Answer over trailing lookbacks, or over everything; see `Plane.query`."""
-        return self._reader.query(key, lookbacks, as_of, keys, combine)
+        return self._reader.query(key, lookbacks, as_of, keys, combine, partials)
 
-    def range_query(self, start: int, end: int, key: str | None, keys: KeyList = ()) -> Answer:
+    def range_query(self, start: int, end: int, key: str | None, keys: KeyList = (), partials: bool = False) -> Answer:
         """Answer over start <= time <= end; see `Plane.range_query`."""
-        return self._reader.range_query(start, end, key, keys)
+        return self._reader.range_query(start, end, key, keys, partials)
 
     def series(
         self, start: int, end: int, step: str | int, width: str | int | None, key: str | None, keys: KeyList = ()
     ) -> Series:
         """Answer over buckets; see `Plane.series`."""
         return self._reader.series(start, end, step, width, key, keys)
+
+    def entries(
+        self,
+        start: int | None,
+        end: int | None,
+        key: str | None,
+        keys: KeyList = (),
+        rows: int = BULK_ROWS,
+    ) -> Iterator[Batch]:
+        """The entries of a time range as of now, in bulks of up to `rows` rows; see `Plane.entries`."""
+        return iter(self._reader.entries(start, end, key, keys, self.cold, rows))
 
     def key_names(self, prefix: str, limit: int) -> list[str]:
         """See `Plane.keys`."""
@@ -315,9 +421,9 @@ class Window:
 
     # ---------------------------------------------------------------- invariants
 
-    def check_invariants(self) -> None:
-        """Raise AssertionError naming the first invariant that does not hold."""
-        self._keys.check_invariants()
+    def check_invariants(self, same: Callable[..., bool] | None = None) -> None:
+        """Raise AssertionError naming the first invariant that does not hold; `same` as in `Keys.check_invariants`."""
+        self._keys.check_invariants(same)
         keys, numbers = self._keys, self._keys.numbers()
         entries = keys.entries_each(numbers)
         assert entries.sum() == self.counts.inserted - self.counts.evicted, "what was inserted and not evicted is here"

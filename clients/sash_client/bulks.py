@@ -1,0 +1,193 @@
+"""Bulks as callers write them into columns that fit a window, and those into messages.
+
+Bulk ──checked──▶ Columns ──requests──▶ BulkInsertRequest, BulkInsertRequest, …     each within the limits
+  ▲                                               │
+  └─────────────────── from_bulk ─────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sash_client.answers import Bulk, PartialColumn
+from sash_client.columns import Coded, Column, to_coded, to_column, to_part
+from sash_client.errors import InvalidArgument
+from sash_client.times import Ticks, to_ticks
+from sash_proto.v1 import windows_pb2 as pb
+
+__all__ = ["Columns", "checked", "from_bulk", "from_partials"]
+
+_DTYPES = {"float64": "<f8", "int64": "<i8", "bool": "|b1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """n entries of one window, ready to travel.
+
+    Args:
+        times: int64 (n,), ticks.
+        fields: field -> n values of its type.
+        keys: n keys; None where the window is not keyed.
+        partials: aggregate -> the parts of n partials.
+        entries: with partials: int64 (n,).
+    """
+
+    times: Ticks
+    fields: Mapping[str, Column] = field(default_factory=dict)
+    keys: Coded | None = None
+    partials: Mapping[str, Sequence[Column]] = field(default_factory=dict)
+    entries: npt.NDArray[np.int64] | None = None
+
+    def requests(self, window: str, *, entries_max: int, bytes_max: int) -> Iterator[pb.BulkInsertRequest]:
+        """Yield them as requests of at most `entries_max` rows and `bytes_max` bytes each, in order.
+
+        Where they are cut depends on nothing else, so that the same bulk is cut in the same places again. A single
+        row larger than `bytes_max` is sent as it is: the service's refusal names its limit.
+        """
+        # Later parts are taken from the end of a stack, so that halving an oversized part keeps the order.
+        n = len(self.times)
+        stops = range(0, max(n, 1), entries_max)
+        parts = [(start, min(start + entries_max, n)) for start in reversed(stops)]
+        while parts:
+            start, stop = parts.pop()
+            request = self._request(window, start, stop)
+            if request.ByteSize() > bytes_max and stop - start > 1:
+                middle = (start + stop) // 2
+                parts += [(middle, stop), (start, middle)]
+            else:
+                yield request
+
+    def _request(self, window: str, start: int, stop: int) -> pb.BulkInsertRequest:
+        request = pb.BulkInsertRequest(window=window, time=self.times[start:stop].tobytes())
+        for name, column in self.fields.items():
+            request.fields[name].CopyFrom(_column(column, start, stop))
+        if self.keys is not None:
+            request.key.CopyFrom(_strings(self.keys, start, stop))
+        for name, parts in self.partials.items():
+            request.partials[name].columns.extend([_column(part, start, stop) for part in parts])
+        if self.entries is not None:
+            request.entries = self.entries[start:stop].tobytes()
+        return request
+
+
+def checked(bulk: Bulk, spec: pb.WindowSpec) -> Columns:
+    """Return what a bulk holds as columns of a window's types.
+
+    Raises:
+        InvalidArgument: names the column that does not fit in `field`.
+    """
+    ticks = to_ticks(bulk.times, spec.time_unit or "us")
+    n = len(ticks)
+    if bulk.partials is None:
+        if bulk.entries is not None:
+            raise InvalidArgument("entries are counted where there are partials", field="entries")
+        fields = {name: to_column(each, spec.fields[name], name) for name, each in _named(bulk.columns, spec).items()}
+        columns = Columns(ticks, fields, _keys(bulk.keys, n))
+    else:
+        if bulk.columns is not None:
+            raise InvalidArgument("give either columns or partials", field="partials")
+        partials = {name: _parts(parts, name) for name, parts in bulk.partials.items()}
+        entries = None if bulk.entries is None else to_column(bulk.entries, "int64", "entries")
+        assert not isinstance(entries, Coded | list)
+        columns = Columns(ticks, {}, _keys(bulk.keys, n), partials, entries)
+    _check_lengths(columns)
+    return columns
+
+
+def from_bulk(message: pb.BulkInsertRequest) -> Bulk:
+    """Return the entries of a message."""
+    return Bulk(
+        times=np.frombuffer(message.time, "<i8"),
+        columns=None if message.partials else {name: _array(each) for name, each in sorted(message.fields.items())},
+        keys=_texts(message.key) if message.HasField("key") else None,
+        partials={name: from_partials(parts) for name, parts in sorted(message.partials.items())} or None,
+        entries=np.frombuffer(message.entries, "<i8") if message.partials else None,
+    )
+
+
+def from_partials(message: pb.PartialColumns) -> tuple[PartialColumn, ...]:
+    """Return the parts of n partials."""
+    return tuple(_array(column) for column in message.columns)
+
+
+def _named(columns: Any, spec: pb.WindowSpec) -> Mapping[str, Any]:
+    fields = spec.fields
+    if not isinstance(columns, Mapping):
+        if columns is None or len(fields) != 1:
+            raise InvalidArgument(
+                f"give a column for each field, by name: {', '.join(sorted(fields))}",
+                field="columns",
+            )
+        return {next(iter(fields)): columns}
+    for name in [*columns, *fields]:
+        if name not in fields:
+            known = ", ".join(sorted(fields))
+            raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
+        if name not in columns:
+            raise InvalidArgument(f"field {name!r} is missing", field=name)
+    return columns
+
+
+def _keys(keys: Any, n: int) -> Coded | None:
+    if keys is None:
+        return None
+    if isinstance(keys, str):
+        return Coded([keys], np.zeros(n, dtype="<u4"))
+    return to_coded(keys, "key")
+
+
+def _parts(parts: Any, name: str) -> list[Column]:
+    """The parts of an aggregate's partials: by name or in order; or its only part, alone."""
+    path = f"partials.{name}"
+    if isinstance(parts, Mapping):
+        return [to_part(part, f"{path}.{key}") for key, part in parts.items()]
+    if isinstance(parts, list | tuple) and parts and not np.isscalar(parts[0]):
+        return [to_part(part, f"{path}[{i}]") for i, part in enumerate(parts)]
+    return [to_part(parts, path)]
+
+
+def _check_lengths(columns: Columns) -> None:
+    n = len(columns.times)
+    named: list[tuple[str, Any]] = [*columns.fields.items(), ("key", columns.keys), ("entries", columns.entries)]
+    named += [(f"partials.{name}", part) for name, parts in columns.partials.items() for part in parts]
+    for name, column in named:
+        if column is not None and len(column) != n:
+            raise InvalidArgument(
+                f"column {name!r} has {len(column)} values where time has {n}", field=name, limit=str(n)
+            )
+
+
+def _column(column: Column, start: int, stop: int) -> pb.Column:
+    if isinstance(column, Coded):
+        return pb.Column(string=_strings(column, start, stop))
+    if isinstance(column, list):
+        return pb.Column(blob=pb.Blobs(items=column[start:stop]))
+    data = column[start:stop].tobytes()
+    if column.dtype.kind == "f":
+        return pb.Column(float64=data)
+    return pb.Column(int64=data) if column.dtype.kind == "i" else pb.Column(bool=data)
+
+
+def _strings(column: Coded, start: int, stop: int) -> pb.Strings:
+    whole = start == 0 and stop == len(column)
+    part = column if whole else column.part(start, stop)
+    return pb.Strings(dictionary=part.dictionary, codes=part.codes.tobytes())
+
+
+def _array(column: pb.Column) -> Any:
+    kind = column.WhichOneof("data")
+    if kind == "string":
+        return _texts(column.string)
+    if kind == "blob":
+        return list(column.blob.items)
+    return np.frombuffer(getattr(column, kind), _DTYPES[kind]) if kind else np.empty(0)
+
+
+def _texts(strings: pb.Strings) -> npt.NDArray[Any]:
+    dictionary = np.array([*strings.dictionary, None], dtype=object)
+    return dictionary.take(np.frombuffer(strings.codes, "<u4"))

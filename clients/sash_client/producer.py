@@ -1,0 +1,387 @@
+"""A producer: numbers its writes, gathers single entries into bulks, sends each until it is answered.
+
+                    linger_s, entries or bytes            one in flight, sent with the same number until answered
+    insert ─▶ [ open bulk ] ──sealed──▶ [ message ][ message ][ message ] ──▶ service
+                    └────────── at most buffer_bytes, else insert waits ──┘
+                                                                  a thread of its own ──▶ acknowledged, result
+
+A message's number is given when it is sent, and the next one has to wait for the answer: so the numbers have no gap,
+and a message that the service refuses leaves none. The service applies each number once, whatever is sent again.
+
+Errors that another attempt cannot mend (the window is gone, a key is too long, a gap) stop the sending. The next
+`insert`, `flush` or `close` raises the error, once, with the entries that were not applied in its `unapplied`; they are
+the caller's again, and the sending goes on with what follows them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from sash_client.answers import Bulk, WriteResult
+from sash_client.bulks import from_bulk
+from sash_client.calls import may_pass, pauses_s
+from sash_client.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, SashClientError
+from sash_client.keys import text
+from sash_client.times import TimeLike
+from sash_client.wire import from_write
+from sash_proto.v1 import windows_pb2 as pb
+
+if TYPE_CHECKING:
+    from sash_client.window import Window
+
+__all__ = ["Producer"]
+
+_ENTRY_BYTES = 16
+"""What an entry counts for besides its values."""
+
+
+class Producer:
+    """Sends entries to one window, each exactly once; get it from `Window.producer`. Threads may share it.
+
+    Close it, or use it as a context manager: entries that are neither flushed nor closed are lost with the process.
+
+    After a restart of the producing process, take a new name, or go on from the last acknowledged number (`start`).
+    The service may have applied one message more than it could acknowledge. The first message then gets that one's
+    number, is answered "already applied", and raises `FailedPrecondition`: if it has the same entries, all is well; if
+    not, insert its `unapplied` again. If the service has applied less than `start`, the error of the gap has the next
+    number in `limit`. Entries that are gathered by time do not fall into the same messages a second time: who resends
+    exactly what was not acknowledged calls `bulk_insert`, with bulks that are the same each time.
+
+    Args:
+        window: the window.
+        name: the producer's name: one process at a time may use it.
+        start: the last number that the service has acknowledged under this name; 0 for a new name.
+        bulk_entries: entries that are gathered at most before they are sent.
+        bulk_bytes: bytes that are gathered at most before they are sent.
+        linger_s: seconds that an entry waits for others at most.
+        buffer_bytes: bytes that may wait to be sent or answered; while there are more, `insert` waits.
+        timeout_s: seconds that `insert`, `flush` and `close` wait at most; None: until the service answers.
+
+    Raises:
+        NotFound: there is no such window.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        name: str,
+        *,
+        start: int = 0,
+        bulk_entries: int = 16_384,
+        bulk_bytes: int = 4 * 2**20,
+        linger_s: float = 0.02,
+        buffer_bytes: int = 64 * 2**20,
+        timeout_s: float | None = None,
+    ) -> None:
+        if start < 0 or linger_s < 0 or min(bulk_entries, bulk_bytes, buffer_bytes) < 1:
+            raise InvalidArgument("start and linger_s cannot be negative; bulks and buffers must be positive")
+        self._window = window
+        self._name = text(name, "producer")
+        self._spec = window._spec()
+        self._kinds = dict(sorted(self._spec.fields.items()))
+        self._bulk_entries, self._bulk_bytes, self._buffer_bytes = bulk_entries, bulk_bytes, buffer_bytes
+        self._linger_s, self._timeout_s = linger_s, timeout_s
+        self._changed = threading.Condition()
+        # All below only under `_changed`.
+        self._open = _Open(tuple(self._kinds))
+        self._messages: deque[pb.BulkInsertRequest] = deque()  # the first one is in flight
+        self._message_bytes = 0
+        self._hurried = 0  # flushes that wait: nothing lingers
+        self._first, self._acknowledged = start + 1, start
+        self._result: WriteResult | None = None
+        self._error: SashClientError | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=f"sash producer {name}", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"Producer({self._window.name!r}, {self._name!r}, acknowledged={self.acknowledged})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close(timeout_s=self._window._client.timeout_s if self._timeout_s is None else self._timeout_s)
+        except SashClientError as mine:
+            error.add_note(f"and the producer: {mine}")
+
+    @property
+    def acknowledged(self) -> int:
+        """The last number that the service has answered: `start` for the next producer of this name."""
+        with self._changed:
+            return self._acknowledged
+
+    @property
+    def result(self) -> WriteResult:
+        """What became of all entries that were answered so far."""
+        with self._changed:
+            return self._result or WriteResult()
+
+    def insert(
+        self,
+        time: TimeLike,
+        value: float | None = None,
+        *,
+        fields: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Take one entry, to be sent soon; arguments as in `Window.insert`.
+
+        Raises:
+            InvalidArgument: the entry does not fit the window.
+            DeadlineExceeded: the buffer is full, and stays so.
+            SashClientError: an earlier message failed. Whatever is raised, this entry is not taken.
+        """
+        row = self._row(time, value, fields, key)
+        with self._changed:
+            self._make_room()
+            self._open.take(*row)
+            if self._open.entries >= self._bulk_entries or self._open.bytes >= self._bulk_bytes:
+                self._seal()
+            elif self._open.entries == 1:
+                self._changed.notify_all()  # the thread has to know when it is due
+
+    def bulk_insert(
+        self,
+        times: Any,
+        columns: Any = None,
+        *,
+        keys: Any = None,
+        partials: Mapping[str, Any] | None = None,
+        entries: Any = None,
+    ) -> None:
+        """Take n entries, to be sent after those taken before; one bulk may be larger than the buffer.
+
+        Arguments are those of `Window.bulk_insert`; raises as `insert`.
+        """
+        requests = list(self._window._requests(Bulk(times, columns, keys, partials, entries)))
+        with self._changed:
+            self._make_room()
+            self._seal()
+            self._queue(requests)
+
+    def flush(self, timeout_s: float | None = None) -> WriteResult:
+        """Send all entries taken so far and wait for the answers; return `result`.
+
+        Args:
+            timeout_s: seconds to wait at most; the producer's where None.
+
+        Raises:
+            DeadlineExceeded: that took too long; the entries stay where they are, and are sent on.
+            SashClientError: a bulk failed; `unapplied` has its entries.
+        """
+        with self._changed:
+            self._hurried += 1
+            self._changed.notify_all()
+            try:
+                self._wait(lambda: not self._messages and not self._open.entries, timeout_s, "its entries are not sent")
+            finally:
+                self._hurried -= 1
+            return self._result or WriteResult()
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush and end; closing twice does nothing.
+
+        Raises:
+            SashClientError: as `flush`; `unapplied` has all that was not applied, and nothing more is sent. Of a
+                message whose answer did not come in time nobody knows whether it was applied: it is among them.
+        """
+        with self._changed:  # throughout, so that nothing is sent after the flush has failed
+            if self._closed:
+                return
+            try:
+                self.flush(timeout_s)
+            except SashClientError as error:
+                self._seal()
+                error.unapplied += tuple(from_bulk(message) for message in self._messages)
+                self._messages.clear()
+                raise
+            finally:
+                self._closed = True
+                self._changed.notify_all()
+
+    def _row(
+        self, time: TimeLike, value: float | None, fields: Mapping[str, Any] | None, key: str | None
+    ) -> tuple[int, str | None, list[Any]]:
+        """Check an entry, so that one that does not fit spoils no bulk; return its tick, its key and its values."""
+        if (value is None) == (fields is None):
+            raise InvalidArgument("give either a value or fields", field="value")
+        if fields is None:
+            if len(self._kinds) != 1:
+                raise InvalidArgument(f"give every field, by name: {', '.join(self._kinds)}", field="value")
+            fields = dict.fromkeys(self._kinds, value)
+        for name in [*fields, *self._kinds]:
+            if name not in self._kinds or name not in fields:
+                what = "is missing" if name in self._kinds else f"is none of {', '.join(self._kinds)}"
+                raise InvalidArgument(f"field {name!r} {what}", field=name)
+        if (key is not None) != self._spec.keyed:
+            raise InvalidArgument("a keyed window wants a key, another one none", field="key")
+        values = [_fitting(fields[name], kind, name) for name, kind in self._kinds.items()]
+        return self._window._tick(time, "time"), None if key is None else text(key), values
+
+    # ---------------------------------------------------------------- with the lock held
+
+    def _make_room(self) -> None:
+        """Wait until there is room, and nothing to complain about."""
+        self._wait(lambda: self._message_bytes + self._open.bytes < self._buffer_bytes, None, "the buffer is full")
+        if self._closed:
+            raise FailedPrecondition(f"producer {self._name!r} is closed")
+
+    def _wait(self, what: Callable[[], bool], timeout_s: float | None, otherwise: str) -> None:
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        if not self._changed.wait_for(lambda: self._error is not None or self._closed or what(), limit_s):
+            raise DeadlineExceeded(f"producer {self._name!r}: {otherwise}, and were not within {limit_s:g} s")
+        if self._error is not None:
+            error, self._error = self._error, None
+            self._changed.notify_all()  # it is known now: go on
+            raise error
+
+    def _seal(self) -> None:
+        """Make messages of the open bulk."""
+        if self._open.entries:
+            bulk, self._open = self._open.bulk(), _Open(tuple(self._kinds))
+            self._queue(self._window._requests(bulk))
+
+    def _queue(self, requests: Iterable[pb.BulkInsertRequest]) -> None:
+        for request in requests:
+            self._messages.append(request)
+            self._message_bytes += request.ByteSize()
+        self._changed.notify_all()
+
+    # ---------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        while (message := self._next()) is not None:
+            size = message.ByteSize()
+            message.producer, message.sequence = self._name, self.acknowledged + 1
+            done = self._sent(message)
+            with self._changed:
+                if self._closed:
+                    return  # close has handed the message back
+                self._messages.popleft()
+                self._message_bytes -= size
+                if isinstance(done, WriteResult):
+                    self._result = done if self._result is None else self._result + done
+                else:
+                    self._error = done
+                if isinstance(done, WriteResult | _Foreign):
+                    self._acknowledged = message.sequence
+                self._changed.notify_all()
+
+    def _next(self) -> pb.BulkInsertRequest | None:
+        """Wait for the next message to send; None where the producer has ended."""
+        with self._changed:
+            while not self._closed:
+                due_s = self._open.due_s(self._linger_s)
+                if not self._messages and due_s is not None and (due_s <= 0 or self._hurried):
+                    self._seal()
+                if not self._messages:
+                    self._changed.wait(due_s)
+                elif self._error is not None:
+                    self._changed.wait()  # until somebody knows
+                else:
+                    return self._messages[0]
+        return None
+
+    def _sent(self, message: pb.BulkInsertRequest) -> WriteResult | SashClientError:
+        """Send a message until it is answered; return the answer."""
+        client = self._window._client
+        for attempt, pause_s in enumerate(pauses_s()):
+            try:
+                result = from_write(client._call("BulkInsert", message), 1)
+            except SashClientError as error:
+                if not may_pass(error) or client._is_closed:
+                    return _blamed(error, message)
+                with self._changed:
+                    if self._changed.wait_for(lambda: self._closed, max(pause_s, error.retry_after_s or 0.0)):
+                        return error
+                continue
+            resumed = message.sequence == self._first > 1
+            if result.already_applied and (attempt == 0 or resumed):
+                what = f"another message with number {message.sequence} was applied before"
+                return _blamed(_Foreign(what, field="sequence"), message)
+            return result
+        raise AssertionError("pauses do not end")
+
+
+class _Foreign(FailedPrecondition):
+    """A message's number was used before: by a producer of the same name, now or in an earlier life of this one."""
+
+
+class _Open:
+    """The bulk that is being gathered, as lists."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self.entries, self.bytes = 0, 0
+        self._since_s = 0.0
+        self._times: list[int] = []
+        self._keys: list[str] = []
+        self._columns: dict[str, list[Any]] = {name: [] for name in fields}
+
+    def take(self, tick: int, key: str | None, values: Sequence[Any]) -> None:
+        if not self.entries:
+            self._since_s = clock.monotonic()
+        self.entries += 1
+        self.bytes += _ENTRY_BYTES + 8 * len(values) + len(key or "")
+        self._times.append(tick)
+        if key is not None:
+            self._keys.append(key)
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
+            if isinstance(value, str):
+                self.bytes += len(value)
+
+    def due_s(self, linger_s: float) -> float | None:
+        """Seconds until it is to be sent; None where it is empty."""
+        return self._since_s + linger_s - clock.monotonic() if self.entries else None
+
+    def bulk(self) -> Bulk:
+        return Bulk(np.array(self._times, "<i8"), self._columns, self._keys or None)
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "float64": (float, int, np.floating, np.integer),
+    "int64": (int, np.integer),
+    "bool": (bool, np.bool_),
+    "string": (str,),
+}
+
+
+def _fitting(value: Any, kind: str, name: str) -> Any:
+    """Return a value of a field; raises InvalidArgument where it has another type."""
+    fits = isinstance(value, _TYPES[kind]) and (kind == "bool" or not isinstance(value, bool))
+    if not fits:
+        raise InvalidArgument(f"{name} is a {kind} field; {value!r:.80} is a {type(value).__name__}", field=name)
+    if kind == "int64" and not -(2**63) <= value < 2**63:
+        raise InvalidArgument(f"{name}: {value} is out of range", field=name, limit="-2^63 <= value < 2^63")
+    if kind == "string" and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidArgument(f"{name}: {value!r:.80} has no UTF-8", field=name) from None
+    return float(value) if kind == "float64" else value
+
+
+def _blamed(error: SashClientError, message: pb.BulkInsertRequest) -> SashClientError:
+    """The error, naming the entries that it concerns."""
+    bulk = from_bulk(message)
+    error.unapplied = (bulk,)
+    times = f", times {bulk.times.min()} to {bulk.times.max()}," if len(bulk) else ""
+    error.message += (
+        f" (producer {message.producer!r}, sequence {message.sequence}: its {len(bulk)} entries{times} are not applied)"
+    )
+    error.args = (error.message,)
+    return error

@@ -1,0 +1,42 @@
+"""What a forest is restored from: all it has but the columns of its sealed blocks, which are stored under their ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sash.monoids import Partials
+from sash.monoids.base import Array
+
+__all__ = ["ForestImage"]
+
+
+@dataclass(frozen=True, slots=True)
+class ForestImage:
+    """A forest at one moment; the arrays are its own, and may be read-only where one is restored from it.
+
+    Attributes:
+        head: position of the oldest block, so that the same blocks are paired again, and floats round as they did.
+        skip: how many rows at the front of the oldest block (of the tail where there is none) are evicted.
+        newest: time of the newest entry; -2^63 where there is none.
+        ids, first, last, counts: int64 (b,), by sealed block, oldest first: where it is stored, the times of its first
+            and last entries, how many it has.
+        partials: per slot of the layout b partials, one per block. Objects are the forest's own: not to be changed.
+        tail: the open block: times and one array per field, evicted rows and all.
+        room: how many rows it had room for; evicted ones go when there is none left.
+    """
+
+    head: int
+    skip: int
+    newest: int
+    ids: Array
+    first: Array
+    last: Array
+    counts: Array
+    partials: list[Partials]
+    tail: list[Array]
+    room: int
+
+    @property
+    def entries(self) -> int:
+        """How many entries the forest has."""
+        return int(self.counts.sum()) + len(self.tail[0]) - self.skip

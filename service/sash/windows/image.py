@@ -1,0 +1,353 @@
+"""An image of a window: everything of it but the columns of its sealed blocks, as parts of a few MiB.
+
+    window ── dump: copies, at once ──▶ Image ── encode: later, in another thread ──▶ part 0, part 1, … ──▶ restore
+
+    head      spec, sizes, counts, newest
+    keys      names, numbers, now, late_through, touched       in the order in which they were created
+    unused    numbers that keys had once                       so that the next key gets the number it would have got
+    small     entries of keys that share pages
+    forest    one key's: where its head is, and its tail       blocks: ids, times, counts, partials
+    end       how much there was of each
+
+A part is a stored value that carries its number and some of these records, one after the other. The restored window
+answers as the dumped one would have, and what is done to it afterwards has the same effect; how rows lie in pages is
+nobody's to notice, and may differ.
+
+Dump: O(keys + entries of small keys + blocks), copies only.  Encode: the same, a part at a time.  Memory: one copy of
+what is dumped, until it is encoded. Requires: every sealed block is stored (`Window.unsaved` tells those that are not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from sash.clock import Clock
+from sash.errors import DataLoss, Unsupported
+from sash.forest import Forest, Layout
+from sash.forest.cold import Cold
+from sash.forest.image import ForestImage
+from sash.monoids import Monoid, Partials
+from sash.monoids.base import Array
+from sash.windows.answers import Counts
+from sash.windows.pages import Numbers
+from sash.windows.panes import PaneForest
+from sash.windows.spec import WindowSpec
+from sash.windows.values import columns_from, columns_to, pack, seal, unpack, unseal
+from sash.windows.window import Window
+
+__all__ = ["PART_BYTES", "Image", "dump", "restore"]
+
+PART_BYTES = 4 << 20
+"""A part has no more, unless a single entry, key or block is larger."""
+
+_KEYS = 65_536
+_ROWS = 65_536
+_BLOCKS = 1_024
+
+
+def dump(window: Window) -> Image:
+    """Take an image of a window as it is now.
+
+    Raises:
+        Unsupported: the window runs on an algorithm that keeps no entries.
+    """
+    if window.spec.algorithm is not None:
+        raise Unsupported(
+            f"window {window.spec.name!r} runs on {window.spec.algorithm}, which keeps partials that nobody can store",
+            field="algorithm",
+        )
+    keys = window.keys
+    numbers = keys.numbers()
+    small, lengths, rows = keys.small(numbers)
+    head = {
+        "spec": window.spec.document(),
+        "block": window.block,
+        "pages": window.pages,
+        "counts": asdict(window.counts),
+        "newest": window.newest,
+    }
+    return Image(
+        head,
+        window.layout,
+        keys.names(),
+        numbers,
+        [keys.now[numbers], keys.late_through[numbers], keys.touched[numbers]],
+        keys.unused(),
+        small,
+        lengths,
+        rows,
+        [(number, forest.dump()) for number, forest in keys.with_forests(numbers) if isinstance(forest, Forest)],
+    )
+
+
+@dataclass(slots=True)
+class Image:
+    """What `dump` took; nothing that it refers to changes any more.
+
+    Args:
+        head: the window's own document.
+        layout: what tells how partials are written.
+        names, numbers: k keys; int64 (k,).
+        states: now, late_through and touched of each, int64 (k,).
+        unused: numbers of no key, int64.
+        small, lengths, rows: entries of small keys, as `Keys.small` gives them.
+        forests: the others, by number.
+    """
+
+    head: dict[str, Any]
+    layout: Layout
+    names: list[str]
+    numbers: Numbers
+    states: list[Numbers]
+    unused: Numbers
+    small: Numbers
+    lengths: Numbers
+    rows: list[Array]
+    forests: list[tuple[int, ForestImage]]
+
+    def encode(self) -> Iterator[bytes]:
+        """Write it, part by part."""
+        part: list[bytes] = []
+        number = size = 0
+        for record in self._records():
+            if part and size + len(record) > PART_BYTES:
+                yield seal("image", [number, part])
+                part, number, size = [], number + 1, 0
+            part.append(record)
+            size += len(record) + 16
+        yield seal("image", [number, part])
+
+    def _records(self) -> Iterator[bytes]:
+        yield pack(["head", self.head])
+        yield from _pieces(self._keys, len(self.numbers), _KEYS)
+        yield from _pieces(lambda a, b: ["unused", columns_to([self.unused[a:b]])], len(self.unused), _KEYS)
+        if len(self.small):
+            ends = np.concatenate(([0], np.cumsum(self.lengths)))
+            step = max(1, _ROWS * len(self.small) // int(ends[-1]))
+            yield from _pieces(lambda a, b: self._small(ends, a, b), len(self.small), step)
+        for number, forest in self.forests:
+            yield from self._forest(number, forest)
+        yield pack(["end", self._totals()])
+
+    def _keys(self, a: int, b: int) -> list[Any]:
+        return ["keys", self.names[a:b], columns_to([column[a:b] for column in (self.numbers, *self.states)])]
+
+    def _small(self, ends: Numbers, a: int, b: int) -> list[Any]:
+        rows = slice(ends[a], ends[b])
+        columns = [column[rows] for column in self.rows]
+        return ["small", columns_to([self.small[a:b], self.lengths[a:b]]), columns_to(self.layout.stored(columns))]
+
+    def _forest(self, number: int, forest: ForestImage) -> Iterator[bytes]:
+        ends = [forest.head, forest.skip, forest.newest, forest.room]
+        yield pack(["forest", number, len(forest.ids), ends, columns_to(self.layout.stored(forest.tail))])
+
+        def blocks(a: int, b: int) -> list[Any]:
+            columns = (forest.ids, forest.first, forest.last, forest.counts)
+            partials = [
+                _partials_to(monoid, tuple(column[a:b] for column in slot))
+                for monoid, slot in zip(self.layout.monoids, forest.partials, strict=True)
+            ]
+            return ["blocks", columns_to([column[a:b] for column in columns]), partials]
+
+        yield from _pieces(blocks, len(forest.ids), _BLOCKS)
+
+    def _totals(self) -> dict[str, int]:
+        return {
+            "keys": len(self.numbers),
+            "unused": len(self.unused),
+            "entries": int(self.lengths.sum()),
+            "forests": len(self.forests),
+        }
+
+
+def _pieces(make: Callable[[int, int], list[Any]], n: int, step: int) -> Iterator[bytes]:
+    """Records over 0..n, of up to `step` each and less where they would be larger than a part."""
+    left = [(a, min(a + step, n)) for a in range(0, n, step)]
+    left.reverse()
+    while left:
+        a, b = left.pop()
+        record = pack(make(a, b))
+        if len(record) > PART_BYTES // 2 and b - a > 1:
+            middle = (a + b) // 2
+            left += [(middle, b), (a, middle)]
+        else:
+            yield record
+
+
+def restore(
+    parts: Iterable[bytes | None],
+    *,
+    max_keys: int = 10_000_000,
+    clock: Clock | None = None,
+    cold: Cold | None = None,
+    name: str = "the image",
+) -> Window:
+    """The window whose image it is.
+
+    Args:
+        parts: as `Image.encode` gave them, in order; None where one is missing.
+        max_keys, clock, cold: as for `Window`; `cold` loads the blocks that the image refers to.
+        name: what to call the image in an error.
+
+    Raises:
+        DataLoss: parts are missing or damaged.
+        FailedPrecondition: a newer version wrote them.
+        InvalidArgument: the spec names an aggregate that is not installed.
+    """
+    reader, number = _Reader(max_keys, clock, cold), -1
+    for number, data in enumerate(parts):
+        called = f"part {number} of {name}"
+        found, records = unseal("image", data, called)
+        if found != number:
+            raise DataLoss(f"{called} is part {found} of some image")
+        try:
+            for record in records:
+                reader.take(*unpack(record))
+        except (AssertionError, LookupError, TypeError, ValueError) as error:
+            raise DataLoss(f"{called} does not go on from the one before: {error!r}") from error
+    if reader.window is None or not reader.ended:
+        raise DataLoss(f"{name} ends behind part {number}, before it is complete")
+    return reader.window
+
+
+class _Reader:
+    """Puts a window together, record by record; a record that is out of place is an error of any kind."""
+
+    def __init__(self, max_keys: int, clock: Clock | None, cold: Cold | None) -> None:
+        self._max_keys, self._clock, self._cold = max_keys, clock, cold
+        self.window: Window | None = None
+        self.ended = False
+        self._found = {"keys": 0, "unused": 0, "entries": 0, "forests": 0}
+        self._forest: _Pieces | None = None
+        self._takers: dict[str, Callable[..., None]] = {
+            "keys": self._take_keys,
+            "unused": self._take_unused,
+            "small": self._take_small,
+            "forest": self._take_forest,
+            "blocks": self._take_blocks,
+            "end": self._take_end,
+        }
+
+    def take(self, kind: str, *fields: Any) -> None:
+        """Read one record."""
+        assert not self.ended, f"{kind} follows the end"
+        if self.window is None:
+            self.window = self._started(kind, *fields)
+        else:
+            assert (self._forest is not None) == (kind == "blocks"), f"{kind} is out of place"
+            self._takers[kind](self.window, *fields)
+
+    def _started(self, kind: str, head: dict[str, Any]) -> Window:
+        assert kind == "head", f"an image begins with its head, not with {kind}"
+        pages = head["pages"]
+        window = Window(
+            WindowSpec.parse(head["spec"]),
+            self._max_keys,
+            head["block"],
+            None if pages is None else tuple(pages),
+            self._clock,
+            self._cold,
+        )
+        window.resume(Counts(**head["counts"]), head["newest"])
+        return window
+
+    def _take_keys(self, window: Window, names: list[str], columns: list[Any]) -> None:
+        numbers, now, late_through, touched = columns_from(columns)
+        keys = window.keys
+        keys.resume(names, numbers, np.empty(0, np.int64))
+        keys.now[numbers], keys.late_through[numbers], keys.touched[numbers] = now, late_through, touched
+        self._found["keys"] += len(names)
+
+    def _take_unused(self, window: Window, columns: list[Any]) -> None:
+        (unused,) = columns_from(columns)
+        window.keys.resume([], np.empty(0, np.int64), unused)
+        self._found["unused"] += len(unused)
+
+    def _take_small(self, window: Window, keys: list[Any], columns: list[Any]) -> None:
+        numbers, lengths = columns_from(keys)
+        rows = window.layout.loaded(columns_from(columns))
+        window.keys.bulk_insert_each(numbers, lengths, rows)
+        self._found["entries"] += len(rows[0])
+
+    def _take_forest(self, window: Window, number: int, blocks: int, ends: list[int], tail: list[Any]) -> None:
+        self._forest = _Pieces(window.layout, number, blocks, ends, window.layout.loaded(columns_from(tail)))
+        self._found["forests"] += 1
+        self._give(window)
+
+    def _take_blocks(self, window: Window, columns: list[Any], partials: list[Any]) -> None:
+        assert self._forest is not None
+        slots = [_partials_from(monoid, slot) for monoid, slot in zip(window.layout.monoids, partials, strict=True)]
+        self._forest.add(columns_from(columns), slots)
+        self._give(window)
+
+    def _give(self, window: Window) -> None:
+        """Give the key its forest, once all blocks of it are there."""
+        if self._forest is not None and self._forest.missing <= 0:
+            assert self._cold is not None, "forests of an image need to load blocks"
+            image = self._forest.image()
+            kind = Forest if window.spec.granularity is None else PaneForest
+            window.keys.give(self._forest.number, kind.restore(window.layout, self._cold, image))
+            self._forest = None
+
+    def _take_end(self, window: Window, totals: dict[str, int]) -> None:
+        assert totals == self._found, f"{self._found} were read, and {totals} written"
+        self.ended = True
+
+
+class _Pieces:
+    """The image of one forest, as far as it was read."""
+
+    def __init__(self, layout: Layout, number: int, blocks: int, ends: list[int], tail: list[Array]) -> None:
+        self.number = number
+        self.missing = blocks
+        self._ends, self._tail = ends, tail
+        self._columns: list[list[Array]] = []
+        self._partials: list[list[Partials]] = []
+        if not blocks:
+            self.add([np.empty(0, np.int64)] * 4, [monoid.pack([]) for monoid in layout.monoids])
+
+    def add(self, columns: list[Array], partials: list[Partials]) -> None:
+        self.missing -= len(columns[0])
+        self._columns.append(columns)
+        self._partials.append(partials)
+
+    def image(self) -> ForestImage:
+        """It as a whole."""
+        head, skip, newest, room = self._ends
+        columns, partials = self._columns[0], self._partials[0]
+        if len(self._columns) > 1:
+            columns = [np.concatenate(parts) for parts in zip(*self._columns, strict=True)]
+            partials = [
+                tuple([np.concatenate(parts) for parts in zip(*slot, strict=True)])
+                for slot in zip(*self._partials, strict=True)
+            ]
+        ids, first, last, counts = columns
+        return ForestImage(
+            head=head,
+            skip=skip,
+            newest=newest,
+            ids=ids,
+            first=first,
+            last=last,
+            counts=counts,
+            partials=partials,
+            tail=self._tail,
+            room=room,
+        )
+
+
+def _partials_to(monoid: Monoid, partials: Partials) -> list[Any]:
+    """n partials: columns of numbers as they are, others one by one in the form that `Monoid.encode` gives them."""
+    if any(dtype.hasobject for dtype in monoid.dtypes):
+        return [monoid.encode(partial) for partial in monoid.unpack(partials)]
+    return columns_to(partials)
+
+
+def _partials_from(monoid: Monoid, payload: list[Any]) -> Partials:
+    if any(dtype.hasobject for dtype in monoid.dtypes):
+        return monoid.pack([monoid.decode(partial) for partial in payload])
+    return tuple(columns_from(payload))

@@ -1,0 +1,371 @@
+"""The journal: records of writes, in order, committed to the tier in groups.
+
+    loop        append r5 r6 r7 ──▶ pending ─┐                          ┌─▶ r5, r6, r7 are durable: their writers go on
+                background: blocks, images ──┴─▶ one group ──▶ tier ──┴─▶ the blocks have landed
+    thread                                       encode, commit, wait
+
+While one group is on its way, the next one gathers: so many concurrent writes share one commit, and none waits for a
+timer. Records go before background values, and a background value never overtakes a record that was appended before
+it: what a checkpoint says to be in the journal is there.
+
+A tier that cannot be reached keeps its group waiting; it is tried again until it succeeds, whatever was said to the
+writers meanwhile, so that memory and tier never differ for long. A tier that another server has taken over is never
+written again.
+
+Source: group commit is as old as DeWitt et al., "Implementation techniques for main memory database systems",
+SIGMOD 1984.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from sash.errors import DataLoss, FailedPrecondition, ResourceExhausted, SashError, Unavailable
+from sash.windows import values
+from sash.windows.tier import ColdTier
+
+__all__ = ["Job", "Journal"]
+
+_log = logging.getLogger(__name__)
+
+MIB = 2**20
+GROUP_BYTES = 8 * MIB
+"""A group takes no more once it has so many bytes of records, or of background values."""
+
+PENDING_BYTES = 64 * MIB
+"""With so many bytes waiting, writers wait, too."""
+
+_RETRY_FIRST_S, _RETRY_MOST_S = 0.1, 2.0
+
+
+@dataclass(slots=True)
+class Job:
+    """Background work for the tier.
+
+    Args:
+        puts: makes the values; called in the committer's thread.
+        deletes: keys.
+        size: about how many bytes.
+        done: called on the loop once the tier has it.
+    """
+
+    puts: Callable[[], Mapping[bytes, bytes]] | None = None
+    deletes: Sequence[bytes] = ()
+    size: int = 0
+    done: Callable[[], None] | None = None
+
+
+@dataclass(slots=True)
+class _Record:
+    number: int
+    window: int
+    encode: Callable[[], Any]
+    size: int
+    puts: Callable[[], Mapping[bytes, bytes]] | None
+    logged: bool
+
+
+@dataclass(slots=True)
+class _Group:
+    number: int
+    records: list[_Record]
+    jobs: list[Job]
+
+
+@dataclass(slots=True)
+class _Written:
+    """A group in the tier: for each of its windows the last record."""
+
+    number: int
+    last: dict[int, int] = field(default_factory=dict)
+
+
+class Journal:
+    """Appends records and commits them in groups.
+
+    Args:
+        tier: where to.
+        interval_s: how long records that nobody waits for may gather.
+
+    Call `start` with what recovery found; all methods belong to the event loop.
+    """
+
+    def __init__(self, tier: ColdTier, interval_s: float = 0.1) -> None:
+        self._tier = tier
+        self._interval_s = interval_s
+        self._thread = ThreadPoolExecutor(1, "sash-commit")
+        self._records: deque[_Record] = deque()
+        self._jobs: deque[Job] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._written: deque[_Written] = deque()
+        self._next_group = 1
+        self.last = 0
+        """Number of the last record that was appended."""
+        self._durable = 0
+        self.pending_bytes = 0
+        self._work = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._task: asyncio.Task[None] | None = None
+        self.error: SashError | None = None
+        """Why the tier takes nothing at the moment; None where it does."""
+        self._lost = False
+        self.commits = 0
+        self.committed_records = 0
+
+    # ---------------------------------------------------------------- life
+
+    def start(self, next_group: int, last: int, written: Iterable[tuple[int, Mapping[int, int]]]) -> None:
+        """Begin to commit.
+
+        Args:
+            next_group: number of the next group.
+            last: number of the last record.
+            written: the groups in the tier: number, and for each window its last record there.
+        """
+        self._next_group, self.last, self._durable = next_group, last, last
+        self._written.extend(_Written(number, dict(numbers)) for number, numbers in written)
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self, patience_s: float) -> bool:
+        """Commit what is pending for up to `patience_s` seconds, then stop; whether nothing is left."""
+        with contextlib.suppress(TimeoutError, SashError):
+            await asyncio.wait_for(self.drained(), patience_s)
+        left = bool(self._records or self._jobs or not self._idle.is_set())
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._thread.shutdown(wait=True)
+        return not left
+
+    # ---------------------------------------------------------------- appending
+
+    def append(
+        self,
+        window: int,
+        encode: Callable[[], Any],
+        size: int,
+        urgent: bool = True,
+        puts: Callable[[], Mapping[bytes, bytes]] | None = None,
+        logged: bool = True,
+    ) -> int:
+        """Append a record of a window; return its number.
+
+        Args:
+            encode: makes the record, of values that MessagePack knows; called in the committer's thread.
+            size: about how many bytes that will be.
+            urgent: somebody waits for it.
+            puts: makes values that go into the same commit.
+            logged: False where `puts` are all there is.
+        """
+        self.last += 1
+        self._records.append(_Record(self.last, window, encode, size, puts, logged))
+        self._added(size)
+        if urgent:
+            self._urgent.set()
+        return self.last
+
+    def background(self, job: Job) -> None:
+        """Commit something that nobody waits for, after all records that were appended before."""
+        self._jobs.append(job)
+        self._added(job.size)
+        self._urgent.set()
+
+    def _added(self, size: int) -> None:
+        self.pending_bytes += size
+        if self.pending_bytes > PENDING_BYTES:
+            self._room.clear()
+        self._idle.clear()
+        self._work.set()
+
+    # ---------------------------------------------------------------- waiting
+
+    @property
+    def full(self) -> bool:
+        """Whether a writer should wait for `room` first."""
+        return not self._room.is_set()
+
+    async def room(self) -> None:
+        """Wait until not too much is pending; raises what `check` does."""
+        while self.full:
+            self.check()
+            try:
+                await asyncio.wait_for(self._room.wait(), 1.0)
+            except TimeoutError:
+                continue
+
+    def check(self) -> None:
+        """Raise why the tier takes nothing at the moment, if it does not."""
+        if self.error is not None:
+            raise self.error
+
+    async def durable(self, number: int) -> None:
+        """Wait until a record, and all before it, are in the tier.
+
+        Raises:
+            Unavailable, ResourceExhausted: they are not, and it is not known when they will be. They stay pending.
+            FailedPrecondition, DataLoss: they never will be.
+        """
+        if number <= self._durable:
+            return
+        self.check()
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((number, future))
+        await future
+
+    async def drained(self) -> None:
+        """Wait until nothing is pending, background work included; raises as `durable`."""
+        while not self._idle.is_set():
+            self.check()
+            try:
+                await asyncio.wait_for(self._idle.wait(), 0.2)
+            except TimeoutError:
+                continue
+
+    # ---------------------------------------------------------------- the committer
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            if not self._urgent.is_set():
+                # Nobody waits: let some more come.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._urgent.wait(), self._interval_s)
+            group = self._take()
+            delay_s = _RETRY_FIRST_S
+            while not await self._committed(group):
+                if self._lost:
+                    return
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, _RETRY_MOST_S)
+            self._landed(group)
+
+    def _take(self) -> _Group:
+        records, jobs, size = [], [], 0
+        while self._records and size < GROUP_BYTES:
+            records.append(self._records.popleft())
+            size += records[-1].size
+        size = 0
+        while not self._records and self._jobs and size < GROUP_BYTES:
+            jobs.append(self._jobs.popleft())
+            size += jobs[-1].size
+        if not self._records and not self._jobs:
+            self._work.clear()
+            self._urgent.clear()
+        group = _Group(self._next_group, records, jobs)
+        if any(record.logged for record in records):
+            self._next_group += 1
+        return group
+
+    async def _committed(self, group: _Group) -> bool:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, group)
+        except (Unavailable, ResourceExhausted) as error:
+            self._fail(error)
+            return False
+        except (FailedPrecondition, DataLoss) as error:
+            _log.critical("the tier is lost: %s", error.message)
+            self._lost = True
+            self._fail(error)
+            return False
+        except Exception as error:
+            _log.exception("a commit failed; it is tried again")
+            self._fail(Unavailable(f"the tier failed: {type(error).__name__}", retry_after_s=_RETRY_MOST_S))
+            return False
+        if self.error is not None:
+            _log.warning("the tier takes writes again")
+            self.error = None
+        return True
+
+    def _commit(self, group: _Group) -> None:
+        puts: dict[bytes, bytes] = {}
+        deletes: list[bytes] = []
+        logged = [record for record in group.records if record.logged]
+        if logged:
+            entries = [[record.number, record.window, record.encode()] for record in logged]
+            puts[values.group_key(group.number)] = values.seal("journal", entries)
+        for source in (*(record.puts for record in group.records), *(job.puts for job in group.jobs)):
+            if source is not None:
+                puts.update(source())
+        for job in group.jobs:
+            deletes.extend(job.deletes)
+        self._tier.commit(puts, deletes)
+
+    def _fail(self, error: SashError) -> None:
+        if self.error is None:
+            _log.warning("the tier takes no writes: %s", error.message)
+        self.error = error
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(error)
+
+    def _landed(self, group: _Group) -> None:
+        self.commits += 1
+        self.committed_records += len(group.records)
+        if any(record.logged for record in group.records):
+            self._written.append(_Written(group.number, {record.window: record.number for record in group.records}))
+        if group.records:
+            self._durable = group.records[-1].number
+        kept = deque[tuple[int, asyncio.Future[None]]]()
+        while self._waiting:
+            number, future = self._waiting.popleft()
+            if number > self._durable:
+                kept.append((number, future))
+            elif not future.done():
+                future.set_result(None)
+        self._waiting = kept
+        self.pending_bytes -= sum(record.size for record in group.records) + sum(job.size for job in group.jobs)
+        if self.pending_bytes <= PENDING_BYTES:
+            self._room.set()
+        for job in group.jobs:
+            if job.done is not None:
+                try:
+                    job.done()
+                except Exception:
+                    _log.exception("what follows a commit failed")  # and must not end all commits
+        if not self._records and not self._jobs:
+            self._idle.set()
+
+    # ---------------------------------------------------------------- trimming
+
+    def oldest_window(self, through: Mapping[int, int]) -> int | None:
+        """The window whose records the oldest group is kept for; None where no group is needed.
+
+        Args:
+            through: for each window the last record that its checkpoint covers.
+        """
+        for written in self._written:
+            for window, last in written.last.items():
+                if window in through and last > through[window]:
+                    return window
+        return None
+
+    @property
+    def groups(self) -> int:
+        """How many groups the tier has."""
+        return len(self._written)
+
+    def trim(self, through: Mapping[int, int]) -> None:
+        """Delete the groups that no window of `through`, which is as in `oldest_window`, needs any more."""
+        done = []
+        while self._written:
+            last = self._written[0].last
+            if any(window in through and number > through[window] for window, number in last.items()):
+                break
+            done.append(self._written.popleft().number)
+        if not done:
+            return
+        first = self._written[0].number if self._written else self._next_group
+        pointer = {values.journal_key(): values.seal("pointer", [first, self.last])}
+        self.background(Job(lambda: pointer, [values.group_key(number) for number in done], 64 * len(done)))

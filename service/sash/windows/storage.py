@@ -1,0 +1,635 @@
+"""Storage: what keeps windows through restarts, and keeps most of a large one out of memory.
+
+    write ─▶ window (memory) ─▶ journal ─▶ tier ─▶ answered          journal.py
+    sealed blocks ─────────────▶ tier, and out of memory             kept.py, forest/cold.py
+    every 64 MiB of journal: an image of the rest ─▶ tier            kept.py, image.py
+    recovery: image, then the journal behind it
+
+    meta                                  the windows: number, durability, spec
+    pointer(w), image(w, v, i), block(w, i), staged(w, i)            of window w: see kept.py
+    journal, group(1), group(2), …        where the journal begins; records of all windows, in order
+
+A write is applied in memory first, so that what it answers and what the journal keeps are of one moment; readers may
+see it a moment before it is durable. It is *answered* when it is as durable as the window's spec says.
+
+A window whose state is in doubt (the tier failed in the middle of a write that had to read a cold block) answers
+nothing until it is recovered from the tier, by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sash.clock import Clock
+from sash.errors import AlreadyExists, DataLoss, FailedPrecondition, SashError, Unavailable
+from sash.forest import BLOCK
+from sash.windows import records, values
+from sash.windows.answers import Staged, WindowInfo, WriteResult
+from sash.windows.backing import Backing
+from sash.windows.batch import Batch, Origin
+from sash.windows.catalogue import Catalogue
+from sash.windows.export import Importer, export
+from sash.windows.journal import MIB
+from sash.windows.kept import Kept, discard_all
+from sash.windows.ledger import Ledger
+from sash.windows.reader import KeyList
+from sash.windows.records import Operation, Write
+from sash.windows.spec import Durability, WindowSpec
+from sash.windows.tier import ColdTier
+from sash.windows.window import Window
+
+__all__ = ["Storage", "StorageStatus"]
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class StorageStatus:
+    """What metrics show of a storage."""
+
+    tier: str
+    error: str | None
+    pending_bytes: int
+    commits: int
+    records: int
+    journal_groups: int
+    checkpoints: int
+    cache_bytes: int
+    cache_hits: int
+    cache_misses: int
+    damaged: int
+
+
+class Storage:
+    """The windows of one service, on a tier or in memory only.
+
+    Args:
+        catalogue: the windows.
+        clock: tells wall time.
+        tier: where windows are kept; None keeps them in memory.
+        cache_bytes: how much of all sealed blocks that are in the tier may be in memory as well.
+        checkpoint_bytes: after so much journal a window is checkpointed.
+        store_entries: with so many entries in sealed blocks that the tier lacks, a window writes them.
+        interval_s: how long writes to windows of durability "interval" may gather.
+        block: entries per sealed block of new windows.
+
+    All methods belong to the event loop.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        clock: Clock,
+        tier: ColdTier | None = None,
+        *,
+        cache_bytes: int = 256 * MIB,
+        checkpoint_bytes: int = 64 * MIB,
+        store_entries: int = 32_768,
+        interval_s: float = 0.1,
+        block: int = BLOCK,
+    ) -> None:
+        self._catalogue = catalogue
+        self._clock = clock
+        self._checkpoint_bytes = checkpoint_bytes
+        self._store_entries = store_entries
+        self._block = block
+        self._backing = None if tier is None else Backing(tier, cache_bytes, interval_s)
+        self._kept: dict[str, Kept] = {}
+        self._next_window = 1
+        self._discarded: dict[int, list[int]] = {}
+        """Windows whose values are being deleted: number -> what `discard_all` needs."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._admission = asyncio.Lock()
+        self._checkpoints = 0
+
+    # ---------------------------------------------------------------- life
+
+    async def start(self) -> None:
+        """Take the tier and recover what it has; raises what `ColdTier.acquire` does, and DataLoss."""
+        backing = self._backing
+        if backing is None:
+            return
+        backing.tier.acquire()
+        try:
+            backing.journal.start(*self._recover(backing))
+        except BaseException:
+            backing.tier.close()
+            raise
+        for number, left in list(self._discarded.items()):
+            self._discard(number, left)
+
+    async def stop(self, patience_s: float = 30.0) -> None:
+        """Bring the tier up to date, so that the next start is quick, and let go of it."""
+        backing = self._backing
+        if backing is None:
+            return
+        for task in self._tasks:
+            task.cancel()
+        if backing.journal.error is None:
+            for kept in self._kept.values():
+                if kept.logged_bytes and not kept.checkpointing and kept.doubt is None:
+                    self._checkpoint(kept)
+        if not await backing.journal.stop(patience_s):
+            _log.warning("the tier did not take everything in time; what was acknowledged is in its journal")
+        backing.tier.close()
+
+    @property
+    def problem(self) -> str | None:
+        """Why durable writes are refused at the moment; None where they are taken."""
+        error = None if self._backing is None else self._backing.journal.error
+        return None if error is None else error.message
+
+    def status(self) -> StorageStatus | None:
+        """Figures for the metrics; None where there is no tier."""
+        backing = self._backing
+        if backing is None:
+            return None
+        journal, cache = backing.journal, backing.cache
+        return StorageStatus(
+            tier=backing.tier.name,
+            error=self.problem,
+            pending_bytes=journal.pending_bytes,
+            commits=journal.commits,
+            records=journal.committed_records,
+            journal_groups=journal.groups,
+            checkpoints=self._checkpoints,
+            cache_bytes=cache.used_bytes,
+            cache_hits=cache.hits,
+            cache_misses=cache.misses,
+            damaged=len(backing.damaged),
+        )
+
+    # ---------------------------------------------------------------- windows
+
+    def find(self, name: str) -> Window:
+        """The window of that name, to read it.
+
+        Raises:
+            NotFound: there is none.
+            Unavailable: it is being recovered.
+            DataLoss: it cannot be.
+        """
+        kept = self._kept.get(name)
+        if kept is not None and kept.doubt is not None:
+            raise _recovering(kept)
+        return self._catalogue.find(name)
+
+    def info(self, window: Window) -> WindowInfo:
+        """A window as `describe` shows it."""
+        info = window.info()
+        kept = self._kept.get(window.spec.name)
+        info.durability = "memory" if kept is None else kept.durability
+        return info
+
+    async def create(self, spec: WindowSpec) -> tuple[Window, bool]:
+        """Create a window, or find the one of this very spec; raises as `Catalogue.create`, and as a write does."""
+        durability = self._durability(spec)
+        if durability == "memory":
+            return self._catalogue.create(spec, self._in_memory)
+        backing = self._checked_backing()
+
+        def make(spec: WindowSpec, max_keys: int) -> Window:
+            kept = self._kept[spec.name] = self._new(backing, spec, durability)
+            return kept.window
+
+        window, created = self._catalogue.create(spec, make)
+        await backing.journal.durable(self._log_windows(backing) if created else backing.journal.last)
+        return window, created
+
+    async def delete(self, name: str) -> int:
+        """Delete a window and all that the tier has of it; return how many entries it had."""
+        kept = self._kept.get(name)
+        if kept is None:
+            return self._catalogue.delete(name).info().entries
+        backing = self._checked_backing()
+        entries = self._catalogue.delete(name).info().entries
+        del self._kept[name]
+        left = self._discarded[kept.number] = kept.give_up()
+        number = self._log_windows(backing)
+        self._discard(kept.number, left)
+        await backing.journal.durable(number)
+        return entries
+
+    def _durability(self, spec: WindowSpec) -> Durability:
+        """What writes to a window of this spec are given; FailedPrecondition where it asks for more than there is."""
+        wanted = spec.durability
+        lacking = None
+        if self._backing is None:
+            lacking = "this service keeps windows in memory only"
+        elif spec.algorithm is not None:
+            lacking = f"{spec.algorithm} keeps partials and no values, so that its windows are in memory only"
+        if lacking is None:
+            return wanted or "sync"
+        if wanted in ("sync", "interval"):
+            raise FailedPrecondition(f"durability {wanted!r} cannot be had: {lacking}", field="durability")
+        return "memory"
+
+    def _in_memory(self, spec: WindowSpec, max_keys: int) -> Window:
+        return Window(spec, max_keys, self._block, clock=self._clock)
+
+    def _new(self, backing: Backing, spec: WindowSpec, durability: Durability) -> Kept:
+        number, self._next_window = self._next_window, self._next_window + 1
+        return Kept(backing, number, spec, durability, self._clock, self._catalogue.max_keys, self._block)
+
+    def _log_windows(self, backing: Backing) -> int:
+        """Write which windows there are, in order with the records; the number to wait for."""
+        windows = [
+            [kept.number, kept.durability, kept.window.spec.document()]
+            for kept in sorted(self._kept.values(), key=lambda kept: kept.number)
+        ]
+        meta = {"windows": windows, "next": self._next_window, "discarded": sorted(self._discarded.items())}
+        puts = {values.meta_key(): values.seal("meta", meta)}
+        return backing.journal.append(0, lambda: None, 1000, puts=lambda: puts, logged=False)
+
+    def _discard(self, number: int, left: Sequence[int]) -> None:
+        """Delete all values of a window in the background, then forget that there were any."""
+        assert self._backing is not None
+        backing = self._backing
+
+        def forgotten() -> None:
+            self._discarded.pop(number, None)
+            self._log_windows(backing)
+            backing.journal.trim(self._through())
+
+        discard_all(backing, number, left, forgotten)
+
+    # ---------------------------------------------------------------- writes
+
+    async def write(self, name: str, operation: Operation, origin: Origin | None = None) -> WriteResult:
+        """Apply a write to a window, and wait until it is as durable as the window's spec says.
+
+        Raises:
+            Unavailable, ResourceExhausted: the tier does not take it now. Nothing has changed, unless it failed while
+                this write was on its way: then it is applied, and may be durable later; a producer's retry finds out.
+            SashError: what the operation raises; nothing has changed.
+        """
+        await self._admit(name)
+        window, kept = self._catalogue.find(name), self._kept.get(name)
+        if origin is not None and window.ledger.applied(origin):
+            result, number = WriteResult(already_applied=True), self._last()
+        else:
+            result, number = self._apply(window, kept, operation, origin)
+        return await self._settled(result, number, kept)
+
+    async def stage(self, name: str, batch: Batch, query: str, number: int) -> Staged:
+        """Keep a part of a batch; see `Plane.stage`."""
+        await self._admit(name)
+        window, kept = self._catalogue.find(name), self._kept.get(name)
+        window.ledger.check_stage(query, number)
+        window.check(batch)
+        token, entries = secrets.token_hex(8), len(batch.times)
+        if kept is None:
+            _, logged = self._apply(window, None, records.Stage(token, query, number, entries, batch))
+        else:
+            key = values.staged_key(kept.number, window.ledger.next_part)
+
+            def puts() -> Mapping[bytes, bytes]:
+                return {key: values.seal("part", values.batch_to(batch))}
+
+            operation = records.Stage(token, query, number, entries)
+            _, logged = self._apply(window, kept, operation, None, puts, values.size_of(batch))
+        return await self._settled(Staged(token, entries), logged, kept)
+
+    async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult:
+        """Apply staged parts, once; see `Plane.commit`."""
+        await self._admit(name)
+        window, kept = self._catalogue.find(name), self._kept.get(name)
+        batches: Sequence[Batch] = ()
+        if not window.ledger.committed(query, number):
+            parts = window.ledger.named(query, number, stages)
+            if kept is None:
+                batches = [part.held for part in parts if part.held is not None]
+            else:
+                await self._checked_backing().journal.durable(self._last())  # a part may be on its way still
+                batches = await asyncio.to_thread(kept.read_parts, parts)
+                # Meanwhile another commit may have been quicker, or the window may be gone.
+                await self._admit(name)
+                if self._catalogue.find(name) is not window:
+                    raise Unavailable(f"window {name!r} is another one now", retry_after_s=_RETRY_S)
+        if window.ledger.committed(query, number):
+            return await self._settled(WriteResult(already_applied=True), self._last(), kept)
+        operation = records.Commit(query, number, stages, lambda _: batches)
+        result, logged = self._apply(window, kept, operation)
+        if kept is not None:
+            kept.drop_parts(operation.dropped)
+        return await self._settled(result, logged, kept)
+
+    def tidy(self) -> None:
+        """Do what time alone brings, to every window; to be called about once a second."""
+        for window in self._catalogue.all():
+            kept = self._kept.get(window.spec.name)
+            if kept is not None and (kept.doubt is not None or self.problem is not None):
+                continue
+            write = Write(records.Tidy(), self._clock.now_ns())
+            before = window.counts.evicted, window.keys_there
+            self._at(window, kept, write)
+            if kept is not None and before != (window.counts.evicted, window.keys_there):
+                self._log(kept, write, urgent=False)
+            if window.ledger.expired(write.now_ns):
+                expire = records.Expire()
+                self._apply(window, kept, expire)
+                if kept is not None:
+                    kept.drop_parts(expire.dropped)
+        self._shorten_journal()
+        self.trim()
+
+    def trim(self) -> None:
+        """Let columns of stored blocks go that are too many; between operations only."""
+        if self._backing is not None:
+            self._backing.cache.trim()
+
+    def _apply(
+        self,
+        window: Window,
+        kept: Kept | None,
+        operation: Operation,
+        origin: Origin | None = None,
+        puts: Callable[[], Mapping[bytes, bytes]] | None = None,
+        size: int = 0,
+    ) -> tuple[WriteResult, int]:
+        """Change the window and append the record; the number of the record, 0 where there is none."""
+        write = Write(operation, self._clock.now_ns(), origin)
+        result = self._at(window, kept, write)
+        if kept is None:
+            return result, 0
+        number = self._log(kept, write, kept.durability == "sync", puts, size)
+        kept.store(self._store_entries)
+        if kept.wants_checkpoint(self._checkpoint_bytes):
+            self._checkpoint(kept)
+        self.trim()
+        return result, number
+
+    def _at(self, window: Window, kept: Kept | None, write: Write) -> WriteResult:
+        """Apply a write at its time."""
+        if kept is None:
+            return write.apply(window)
+        kept.clock.stopped = write.now_ns
+        try:
+            return write.apply(window)
+        except (Unavailable, DataLoss) as error:
+            self._doubt(kept, error)
+            raise
+        except SashError:
+            raise  # refused before anything was changed
+        except Exception as error:
+            self._doubt(kept, Unavailable(f"a write failed half-way: {error!r}"))
+            raise
+        finally:
+            kept.clock.stopped = None
+
+    def _log(
+        self,
+        kept: Kept,
+        write: Write,
+        urgent: bool,
+        puts: Callable[[], Mapping[bytes, bytes]] | None = None,
+        size: int = 0,
+    ) -> int:
+        assert self._backing is not None
+        size += write.operation.size
+        kept.logged_bytes += size
+        return self._backing.journal.append(kept.number, write.record, size, urgent, puts)
+
+    async def _admit(self, name: str) -> None:
+        """Refuse a write that the tier would not take, and let it wait where too much is pending."""
+        if name not in self._kept:
+            return
+        journal = self._checked_backing().journal
+        async with self._admission:  # in order of arrival: the next write of a producer must not overtake this one
+            if journal.full:
+                await journal.room()
+        kept = self._kept.get(name)
+        if kept is not None and kept.doubt is not None:
+            raise _recovering(kept)
+
+    def _checked_backing(self) -> Backing:
+        """The tier, where it takes writes; raises why not."""
+        assert self._backing is not None, "there is a tier where there is a window that it keeps"
+        self._backing.journal.check()
+        return self._backing
+
+    async def _settled(self, result: T, number: int, kept: Kept | None) -> T:
+        """The result of a write, once it is durable."""
+        if kept is not None:
+            result.durability = kept.durability  # type: ignore[attr-defined]  # results of writes have it
+            if kept.durability == "sync":
+                assert self._backing is not None
+                await self._backing.journal.durable(number)
+        return result
+
+    def _last(self) -> int:
+        return 0 if self._backing is None else self._backing.journal.last
+
+    # ---------------------------------------------------------------- checkpoints
+
+    def _checkpoint(self, kept: Kept, then: Callable[[], None] | None = None) -> None:
+        assert self._backing is not None
+        journal = self._backing.journal
+
+        def counted() -> None:
+            self._checkpoints += 1
+            journal.trim(self._through())
+            if then is not None:
+                then()
+
+        kept.checkpoint(counted)
+
+    def _through(self) -> dict[int, int]:
+        return {kept.number: kept.through for kept in self._kept.values()}
+
+    def _shorten_journal(self) -> None:
+        """Checkpoint the window for which alone the oldest records are kept, where the journal is long."""
+        if self._backing is None or self._backing.journal.error is not None:
+            return
+        if sum(kept.logged_bytes for kept in self._kept.values()) < 2 * self._checkpoint_bytes:
+            return
+        number = self._backing.journal.oldest_window(self._through())
+        for kept in self._kept.values():
+            if kept.number == number and not kept.checkpointing and kept.doubt is None:
+                self._checkpoint(kept)
+
+    # ---------------------------------------------------------------- whole windows out and in
+
+    def entries(self, name: str, start: int | None, end: int | None, key: str | None, keys: KeyList) -> Iterator[Batch]:
+        """See `Plane.entries`."""
+        return self._held(self.find(name).entries(start, end, key, keys))
+
+    def export(self, name: str) -> Iterator[bytes]:
+        """See `Plane.export`."""
+        window = self.find(name)
+        return self._held(export(window, {"ledger": window.ledger.document(parts=False)}))
+
+    def _held(self, parts: Iterator[T]) -> Iterator[T]:
+        """Iterate, while nothing is deleted that the rest of the iteration may need."""
+        if self._backing is None:
+            return parts
+        held = self._holding(self._backing, parts)
+        next(held)  # the hold begins now, and ends when the iterator is exhausted, closed or forgotten
+        return held  # type: ignore[return-value]
+
+    def _holding(self, backing: Backing, parts: Iterator[T]) -> Iterator[T | None]:
+        with backing.hold():
+            yield None
+            for part in parts:
+                yield part
+                backing.cache.trim()
+
+    async def restore(self, parts: AsyncIterator[bytes], name: str | None) -> Window:
+        """See `Plane.restore`."""
+        made: list[Kept] = []
+
+        def make(spec: WindowSpec) -> Window:
+            self._check_new(spec)
+            durability = self._durability(spec)
+            if durability == "memory":
+                return self._in_memory(spec, self._catalogue.max_keys)
+            made.append(self._new(self._checked_backing(), spec, durability))
+            return made[0].window
+
+        importer = Importer(make, name)
+        try:
+            async for part in parts:
+                importer.feed(part)
+                if made:
+                    made[0].store(self._store_entries)
+                    await self._checked_backing().journal.room()
+                self.trim()
+            window = importer.finish()
+            window.ledger = Ledger.of(importer.extra["ledger"])
+            if made:
+                await self._keep(made[0])
+            self._check_new(window.spec)
+        except BaseException:
+            for kept in made:
+                self._discard(kept.number, kept.give_up())
+            raise
+        self._catalogue.put(window)
+        if made:
+            self._kept[made[0].name] = made[0]
+            backing = self._checked_backing()
+            await backing.journal.durable(self._log_windows(backing))
+        return window
+
+    def _check_new(self, spec: WindowSpec) -> None:
+        self._catalogue.check_room()
+        if any(window.spec.name == spec.name for window in self._catalogue.all()):
+            raise AlreadyExists(f"there is a window {spec.name!r} already", field="name")
+
+    async def _keep(self, kept: Kept) -> None:
+        """Bring a window that is not listed yet into the tier, whole."""
+        backing = self._checked_backing()
+        await backing.journal.durable(self._log_windows(backing))  # its number is not another's, whatever happens
+        image_counts = asyncio.get_running_loop().create_future()
+        kept.checkpoint(lambda: image_counts.set_result(None))
+        while not image_counts.done():
+            await asyncio.wait([image_counts], timeout=_RETRY_S)
+            backing.journal.check()
+
+    # ---------------------------------------------------------------- recovery
+
+    def _recover(self, backing: Backing) -> tuple[int, int, list[tuple[int, dict[int, int]]]]:
+        """Read all windows from the tier; where the journal goes on."""
+        meta = backing.read("meta", values.meta_key())
+        if meta is not None:
+            self._next_window = meta["next"]
+            self._discarded = dict(meta["discarded"])
+            for number, durability, document in meta["windows"]:
+                self._recover_window(backing, number, durability, WindowSpec.parse(document))
+        pointer = backing.read("pointer", values.journal_key())
+        group, last = (1, 0) if pointer is None else pointer
+        last = max([last, *self._through().values()])
+        by_number = {kept.number: kept for kept in self._kept.values()}
+        written = []
+        for number, entries in backing.groups():
+            written.append((number, {window: record for record, window, _ in entries}))
+            for record, window, fields in entries:
+                last = max(last, record)
+                if (kept := by_number.get(window)) is not None and kept.doubt is None:
+                    self._apply_again(backing, kept, record, fields)
+            group = number + 1
+        if meta is not None:
+            _log.info("recovered %d windows, %d groups of journal", len(self._kept), len(written))
+        return group, last, written
+
+    def _recover_window(self, backing: Backing, number: int, durability: Durability, spec: WindowSpec) -> None:
+        kept = Kept(backing, number, spec, durability, self._clock, self._catalogue.max_keys, self._block)
+        try:
+            kept.recover()
+        except DataLoss as error:
+            backing.lost(f"window {spec.name!r}, which is not served", error)
+            kept.doubt = error
+        self._kept[spec.name] = kept
+        self._catalogue.put(kept.window)
+
+    def _apply_again(self, backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
+        """Apply a record of the journal to a window, unless its image covers it."""
+        if record <= kept.through:
+            return
+        write = records.read(fields, f"record {record} of the journal")
+        operation = write.operation
+        if isinstance(operation, records.Commit):
+            operation.bring = kept.read_parts
+        kept.clock.stopped = write.now_ns
+        try:
+            write.apply(kept.window)
+        finally:
+            kept.clock.stopped = None
+        kept.logged_bytes += operation.size
+        if isinstance(operation, records.Commit | records.Expire):
+            kept.drop_parts(operation.dropped)
+        backing.cache.trim()
+
+    # ---------------------------------------------------------------- doubt
+
+    def _doubt(self, kept: Kept, error: SashError) -> None:
+        """A write failed half-way: recover the window."""
+        if kept.doubt is not None or kept.deleted:
+            return
+        _log.warning("window %r is recovered from the tier: %s", kept.name, error.message)
+        kept.doubt = error
+        task = asyncio.get_running_loop().create_task(self._recover_doubted(kept))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _recover_doubted(self, kept: Kept) -> None:
+        assert self._backing is not None
+        while not kept.deleted:
+            try:
+                # What is pending and not in the tier yet belongs to the window, too.
+                await self._backing.journal.drained()
+                self._recover_again(self._backing, kept)
+            except SashError as error:
+                _log.warning("window %r cannot be recovered yet: %s", kept.name, error.message)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return
+
+    def _recover_again(self, backing: Backing, kept: Kept) -> None:
+        spec = kept.window.spec
+        fresh = Kept(backing, kept.number, spec, kept.durability, self._clock, self._catalogue.max_keys, self._block)
+        fresh.recover()
+        for _, entries in backing.groups():
+            for record, window, fields in entries:
+                if window == kept.number:
+                    self._apply_again(backing, fresh, record, fields)
+        kept.deleted = True  # nothing of it is under way
+        kept.cold.forget()
+        self._kept[kept.name] = fresh
+        self._catalogue.put(fresh.window)
+        _log.warning("window %r is recovered", kept.name)
+
+
+def _recovering(kept: Kept) -> SashError:
+    assert kept.doubt is not None
+    if isinstance(kept.doubt, DataLoss):
+        return kept.doubt
+    return Unavailable(f"window {kept.name!r} is being recovered: {kept.doubt.message}", retry_after_s=_RETRY_S)

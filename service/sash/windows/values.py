@@ -1,0 +1,264 @@
+"""How stored values are written, and what they are called.
+
+    value     SASH | format | kind        | checksum | payload, as MessagePack
+              4      1        11            8          any length
+    column    [dtype, raw little-endian bytes]            numbers and bools
+              [texts]                                     strings or bytes, most of them different
+              [texts, codes]                              the same where each is there twice or more, on average
+
+The checksum is XXH3-64 over all else. A value that is damaged, cut short or of another kind is a `DataLoss` that names
+it, and never an answer. What a newer version wrote is told from what is damaged, because this frame stays.
+
+At 1,024 strings a plain list takes 30 µs to write and 52 µs to read, whatever they are. With codes it takes 65 to
+110 µs to write and 9 to 30 µs to read, and equal strings are one object in memory afterwards; so that where they
+repeat. One text with lengths was slower than both to read (120 µs).
+
+Arrays that are read are views of the bytes that they came in: read-only, as are those that come over the network.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+import numpy as np
+import xxhash
+
+from sash.errors import DataLoss, FailedPrecondition
+from sash.monoids.base import Array, object_array
+from sash.windows.batch import Batch, Coded
+
+__all__ = [
+    "FORMAT",
+    "batch_from",
+    "batch_to",
+    "block_key",
+    "columns_from",
+    "columns_to",
+    "group_key",
+    "image_key",
+    "journal_key",
+    "meta_key",
+    "pack",
+    "pointer_key",
+    "seal",
+    "size_of",
+    "staged_key",
+    "unpack",
+    "unseal",
+]
+
+FORMAT = 1
+"""Raised with every change that an older version could not read."""
+
+_MAGIC = b"SASH"
+_HEAD = struct.Struct("<4sB11s")
+_SUM = struct.Struct("<Q")
+_FRONT = _HEAD.size + _SUM.size
+_WIDTHS = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"))
+
+
+# ---------------------------------------------------------------- what values are called
+
+
+def meta_key() -> bytes:
+    """What is said of all windows: which there are, and where each one's image is."""
+    return b"meta"
+
+
+def journal_key() -> bytes:
+    """Where the journal begins."""
+    return b"journal"
+
+
+def group_key(number: int) -> bytes:
+    """A group of the journal's records; groups are numbered from 1."""
+    return b"journal/%016x" % number
+
+
+def block_key(window: int, block: int) -> bytes:
+    """A sealed block of a window. Digits are padded, so that blocks of one time lie together where keys are sorted."""
+    return b"block/%08x/%016x" % (window, block)
+
+
+def image_key(window: int, version: int, part: int) -> bytes:
+    """A part of an image of a window; parts are numbered from 0."""
+    return b"image/%08x/%016x/%08x" % (window, version, part)
+
+
+def pointer_key(window: int) -> bytes:
+    """Which image of a window counts."""
+    return b"pointer/%08x" % window
+
+
+def staged_key(window: int, part: int) -> bytes:
+    """A staged part of a batch."""
+    return b"staged/%08x/%016x" % (window, part)
+
+
+# ---------------------------------------------------------------- frames
+
+
+def seal(kind: str, payload: Any) -> bytes:
+    """Frame a value.
+
+    Args:
+        kind: up to 11 ASCII letters; who reads the value says the same.
+        payload: None, bool, int (64 bits), float, str, bytes, and lists and mappings of them.
+    """
+    assert len(kind) <= 11, f"{kind!r} is too long for a kind"
+    head = _HEAD.pack(_MAGIC, FORMAT, kind.encode("ascii"))
+    packed = pack(payload)
+    return b"".join((head, _SUM.pack(_checksum(head, packed)), packed))
+
+
+def unseal(kind: str, data: bytes | None, name: bytes | str) -> Any:
+    """The payload of a value, lists where there were lists or tuples.
+
+    Args:
+        data: the value; None where there is none.
+        name: what to call it in an error, or its key.
+
+    Raises:
+        DataLoss: there is none, or it is damaged, or of another kind.
+        FailedPrecondition: a newer version wrote it.
+    """
+    called = name if isinstance(name, str) else f"value {name.decode('ascii', 'backslashreplace')!r}"
+    if data is None:
+        raise DataLoss(f"{called} is missing")
+    if len(data) < _FRONT:
+        raise DataLoss(f"{called} is cut short: it has {len(data)} bytes, and no value has less than {_FRONT}")
+    head = data[: _HEAD.size]
+    packed = memoryview(data)[_FRONT:]
+    magic, version, found = _HEAD.unpack(head)
+    if magic != _MAGIC:
+        raise DataLoss(f"{called} is not one that Sash wrote: it begins with {magic!r}")
+    if _SUM.unpack_from(data, _HEAD.size)[0] != _checksum(head, packed):
+        raise DataLoss(f"{called} is damaged: its checksum is another")
+    if version > FORMAT:
+        raise FailedPrecondition(
+            f"{called} is of format {version}, which a newer version of Sash wrote", limit=f"format {FORMAT}"
+        )
+    if found.rstrip(b"\0") != kind.encode("ascii"):
+        raise DataLoss(f"{called} is of kind {found.rstrip(bytes(1)).decode('ascii', 'replace')}, not {kind}")
+    try:
+        return unpack(packed)
+    except ValueError as error:
+        raise DataLoss(f"{called} cannot be read: {error}") from None
+
+
+def pack(payload: Any) -> bytes:
+    """MessagePack; strings may hold half a surrogate pair, as JSON's may."""
+    return msgpack.packb(payload, unicode_errors="surrogatepass")  # type: ignore[no-any-return]
+
+
+def unpack(data: bytes | memoryview) -> Any:
+    """The opposite of `pack`; raises ValueError where it is none."""
+    try:
+        return msgpack.unpackb(data, unicode_errors="surrogatepass", strict_map_key=False)
+    except (msgpack.StackError, msgpack.FormatError) as error:
+        raise ValueError(f"no MessagePack: {type(error).__name__}") from None
+
+
+def _checksum(head: bytes, packed: bytes | memoryview) -> int:
+    digest = xxhash.xxh3_64(head)
+    digest.update(packed)
+    return digest.intdigest()
+
+
+# ---------------------------------------------------------------- columns
+
+
+def columns_to(columns: Sequence[Array]) -> list[Any]:
+    """Columns of numbers, bools, strings or bytes as what `pack` takes."""
+    return [_column_to(column) for column in columns]
+
+
+def columns_from(payload: Sequence[Any]) -> list[Array]:
+    """The opposite of `columns_to`: arrays that are not to be written to."""
+    return [_column_from(*column) for column in payload]
+
+
+def _column_to(column: Array) -> list[Any]:
+    if column.dtype.hasobject:
+        texts = column.tolist()
+        different = list(dict.fromkeys(texts))
+        if 2 * len(different) > len(texts):
+            return [texts]
+        index = dict(zip(different, range(len(different)), strict=True))
+        return [different, np.fromiter(map(index.__getitem__, texts), _width(len(different)), len(texts)).tobytes()]
+    little = column.dtype.newbyteorder("<")
+    return [little.str, column.astype(little, copy=False).tobytes()]
+
+
+def _column_from(first: Any, second: bytes | None = None) -> Array:
+    if isinstance(first, str):
+        little = np.dtype(first)
+        return np.frombuffer(second or b"", little).astype(little.newbyteorder("="), copy=False)
+    texts = object_array(first)
+    return texts if second is None else texts[np.frombuffer(second, _width(len(first)))]
+
+
+def _coded_to(column: Coded) -> list[Any]:
+    texts = column.dictionary
+    return [texts, column.codes.astype(_width(len(texts)), copy=False).tobytes()]
+
+
+def _coded_from(texts: list[str], codes: bytes) -> Coded:
+    return Coded(texts, np.frombuffer(codes, _width(len(texts))))
+
+
+def _width(texts: int) -> np.dtype[Any]:
+    """What a code into so many texts is written as."""
+    return _WIDTHS[(texts > 1 << 8) + (texts > 1 << 16)]
+
+
+# ---------------------------------------------------------------- batches
+
+
+def batch_to(batch: Batch) -> list[Any]:
+    """A bulk of entries as what `pack` takes."""
+    columns = {
+        name: _coded_to(column) if isinstance(column, Coded) else _column_to(column)
+        for name, column in batch.columns.items()
+    }
+    keys = None if batch.keys is None else _coded_to(batch.keys)
+    if batch.partials is None:
+        return [_column_to(batch.times), columns, keys]
+    assert batch.entries is not None, "rows of partials say how many entries they stand for"
+    partials = {name: columns_to(parts) for name, parts in batch.partials.items()}
+    return [_column_to(batch.times), columns, keys, partials, _column_to(batch.entries)]
+
+
+def batch_from(payload: Sequence[Any]) -> Batch:
+    """The opposite of `batch_to`: strings are `Coded`, codes as narrow as they can be.
+
+    Raises:
+        ValueError, TypeError: it is no such payload.
+    """
+    times, columns, keys, *rest = payload
+    read: dict[str, Array | Coded] = {
+        name: _column_from(*column) if isinstance(column[0], str) else _coded_from(*column)
+        for name, column in columns.items()
+    }
+    coded = None if keys is None else _coded_from(*keys)
+    if not rest:
+        return Batch(_column_from(*times), read, coded)
+    partials, entries = rest
+    parts = {name: tuple(columns_from(columns)) for name, columns in partials.items()}
+    return Batch(_column_from(*times), read, coded, parts, _column_from(*entries))
+
+
+def size_of(batch: Batch) -> int:
+    """About how many bytes a bulk takes when it is written."""
+    n, size = len(batch.times), 8 * len(batch.times)
+    for column in (batch.keys, *batch.columns.values()):
+        if isinstance(column, Coded):
+            size += n + sum(map(len, column.dictionary))
+        elif column is not None:
+            size += column.nbytes
+    for parts in (batch.partials or {}).values():
+        size += sum(sum(map(len, part)) if part.dtype.hasobject else part.nbytes for part in parts)
+    return size

@@ -1,0 +1,132 @@
+"""Numbered writes, batches, streams and partials against a real service."""
+
+import numpy as np
+import pytest
+
+from sash_client import Bulk, Client, FailedPrecondition, WriteResult
+from sash_client.local import local_service
+
+SPEC = {
+    "name": "w",
+    "time_unit": "s",
+    "keyed": True,
+    "aggregates": {"n": {"function": "count"}, "all": {"function": "collect"}},
+}
+
+
+def test_a_write_is_applied_once(client):
+    window = client.create_window(SPEC)
+    for again in (False, True):
+        result = window.insert(1, 1.0, key="a", producer="p", sequence=1)
+        assert (result.inserted, result.already_applied) == (not again, again)
+        result = window.bulk_insert([2, 3], [2, 3], keys="a", producer="p", sequence=2)
+        assert (result.inserted, result.already_applied) == (2 * (not again), again)
+        result = window.bulk_evict(1, producer="p", sequence=3)
+        assert (result.evicted, result.already_applied) == (1 * (not again), again)
+    with pytest.raises(FailedPrecondition) as caught:
+        window.insert(9, 1.0, key="a", producer="p", sequence=6)
+    assert (caught.value.field, caught.value.limit) == ("sequence", "4")
+    assert window.query(key="a")[0].aggregates["all"] == [2.0, 3.0]
+    assert window.describe().durability == "memory"
+
+
+def test_a_producer_and_a_stream(client, service):
+    window = client.create_window(SPEC)
+    with window.producer("p", bulk_entries=7) as producer:
+        for i in range(50):
+            producer.insert(i, i, key="ab"[i % 2])
+    assert producer.result.inserted == 50
+    assert window.query(key="a")[0].aggregates["all"] == list(range(0, 50, 2))
+    with Client(service.grpc_target, bulk_entries_max=10) as small:
+        bulks = [Bulk(np.arange(n), np.arange(n), "c") for n in (5, 30)]
+        answers = small.window("w").insert_stream(bulks, producer="s", sequence=1)
+        assert [(answer.inserted, answer.sequences) for answer in answers] == [(5, 1), (30, 3)]
+    assert window.query(key="c")[0].entries == 35
+
+
+def test_a_batch_is_committed_once(client, service):
+    window = client.create_window(SPEC)
+    with Client(service.grpc_target, bulk_entries_max=2) as small:
+        parts = small.window("w").stage([1, 2, 3], [1, 2, 3], keys="a", query="q", batch=0)
+        small.window("w").stage([1, 2, 3], [7, 8, 9], keys="a", query="q", batch=0)  # a task's other attempt
+    assert [part.entries for part in parts] == [2, 1]
+    assert window.query(key="a")[0].entries == 0
+    assert window.commit("q", 0, parts).inserted == 3
+    assert window.commit("q", 0, parts).already_applied
+    assert window.query(key="a")[0].aggregates["all"] == [1.0, 2.0, 3.0]
+    with pytest.raises(FailedPrecondition):
+        window.commit("q", 1, [parts[0]])
+
+
+def test_watch_shows_what_has_changed(client):
+    window = client.create_window(SPEC)
+    looks = window.watch(keys=["a", "b"], every_s=0.1)
+    assert [answer.entries for answer in next(looks)] == [0, 0]
+    window.insert(1, 1.0, key="b")
+    assert [answer.entries for answer in next(looks)] == [0, 1]
+    looks.close()
+
+
+def test_partials_come_and_go(client):
+    spec = {
+        "time_unit": "s",
+        "aggregates": {"mean": {"function": "mean"}, "users": {"function": "distinct_count"}},
+        "granularity": "10s",
+    }
+    times = np.arange(100)
+    source = client.create_window(spec | {"name": "source"})
+    source.bulk_insert(times, times % 7)
+    (answer,) = source.query(partials=True)
+    assert set(answer.partials) == {"mean", "users"}
+    assert source.range_query(0, 99, partials=True).partials.keys() == answer.partials.keys()
+    copy = client.create_window(spec | {"name": "copy"})
+    for bulk in source.entries():
+        written = copy.bulk_insert(bulk.times, partials=bulk.partials, entries=bulk.entries)
+        assert written.inserted == len(times)
+    for one, other in zip(source.query(lookbacks=["50s"]), copy.query(lookbacks=["50s"]), strict=True):
+        assert one.aggregates == other.aggregates
+        assert one.entries == other.entries
+
+
+def test_entries_come_as_bulks_that_can_be_inserted(client):
+    spec = SPEC | {"fields": {"v": "float64", "s": "string", "b": "bool"}}
+    spec["aggregates"] = {"vs": {"function": "collect", "field": "v"}, "ss": {"function": "collect", "field": "s"}}
+    source, copy = (client.create_window(spec | {"name": name}) for name in ("source", "copy"))
+    random = np.random.default_rng(3)
+    times = random.integers(0, 500, 3000)
+    columns = {"v": random.normal(size=3000), "s": np.array(["x", "yy", ""])[times % 3], "b": times % 2 == 0}
+    source.bulk_insert(times, columns, keys=np.array(["a", "b", "c"])[random.integers(0, 3, 3000)])
+    for bulk in source.entries():
+        copy.bulk_insert(bulk.times, bulk.columns, keys=bulk.keys)
+    for key in "abc":
+        assert source.query(key=key) == copy.query(key=key)
+    some = list(source.entries(100, 200, key="b"))
+    assert sum(map(len, some)) == source.range_query(100, 200, key="b").entries > 0
+    assert {key for bulk in some for key in bulk.keys.tolist()} == {"b"}
+
+
+def test_a_window_goes_into_a_file_and_back(client, tmp_path):
+    window = client.create_window(SPEC)
+    window.bulk_insert(
+        np.arange(5000), np.arange(5000), keys=np.array(["a", "b"])[np.arange(5000) % 2], producer="p", sequence=1
+    )
+    assert client.export_window("w", tmp_path / "file") == (tmp_path / "file").stat().st_size
+    copy = client.import_window(tmp_path / "file", "copy")
+    assert (copy.name, copy.entries, copy.keys) == ("copy", 5000, 2)
+    assert client.window("copy").query(key="a") == window.query(key="a")
+    # What it knows of its producers went along.
+    assert client.window("copy").insert(1, 1.0, key="a", producer="p", sequence=1).already_applied
+    assert window.insert(6000, 1.0, key="a") == WriteResult(inserted=1)
+    assert client.window("copy").describe().entries == 5000
+
+
+def test_writes_survive_the_service_they_were_acknowledged_by(tmp_path):
+    with local_service(data=str(tmp_path / "data")) as service, Client(service.target) as client:
+        window = client.create_window(SPEC)
+        with window.producer("p") as producer:
+            producer.insert(1, 1.0, key="a")
+        assert producer.result == WriteResult(inserted=1, durability="sync", sequences=1)
+    with local_service(data=str(tmp_path / "data")) as service, Client(service.target) as client:
+        window = client.window("w")
+        assert window.insert(1, 1.0, key="a", producer="p", sequence=1).already_applied
+        assert window.query(key="a")[0].entries == 1

@@ -1,0 +1,237 @@
+"""Numbered writes, parts and commits survive lost requests and lost replies; nothing is applied twice."""
+
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2
+
+from sash_client import (
+    Bulk,
+    Client,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    SashClientError,
+    Unavailable,
+    WriteResult,
+)
+from sash_client.calls import pauses_s
+from tests.support.numbered import LOST, Numbered, serving
+from tests.support.recorder import status
+
+
+@pytest.fixture
+def service():
+    servicer = Numbered()
+    with serving(servicer) as port, Client(f"127.0.0.1:{port}", timeout_s=5) as client:
+        yield servicer, client.window("w")
+
+
+WRITES = [
+    lambda window, **number: window.insert(1, 1.0, **number),
+    lambda window, **number: window.bulk_insert([1], [1.0], **number),
+    lambda window, **number: window.bulk_evict(1, **number),
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED])
+def test_a_request_that_was_lost_is_sent_again(service, write, code):
+    servicer, window = service
+    servicer.script += [("before", status(code, "lost"))] * 2
+    result = write(window, producer="p", sequence=1)
+    assert (result.already_applied, result.sequences) == (False, 1)
+    assert servicer.arrived == [("p", 1)] * 3
+    assert servicer.applied == {"p": 1}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_reply_that_was_lost_is_answered_again(service, write):
+    servicer, window = service
+    servicer.script.append(("after", LOST))
+    result = write(window, producer="p", sequence=1)
+    assert (result.already_applied, result.inserted, result.evicted) == (True, 0, 0)
+    assert servicer.applied == {"p": 1}
+    assert len(servicer.rows) <= 1
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_without_a_number_is_sent_once(service, write):
+    servicer, window = service
+    servicer.script.append(("after", LOST))
+    with pytest.raises(Unavailable):
+        write(window)
+    assert servicer.arrived == [("", 0)]
+
+
+def test_what_a_retry_cannot_mend_is_raised_at_once(service):
+    servicer, window = service
+    with pytest.raises(FailedPrecondition, match="the next one is 1"):
+        window.insert(1, 1.0, producer="p", sequence=3)
+    assert servicer.arrived == [("p", 3)]
+
+
+def test_retries_end_with_the_time(service):
+    servicer, window = service
+    servicer.script += [("before", LOST)] * 100
+    with Client(window._client.target, timeout_s=0.5) as hasty:
+        start = time.monotonic()
+        with pytest.raises(SashClientError) as caught:
+            hasty.window("w").insert(1, 1.0, producer="p", sequence=1)
+        assert time.monotonic() - start < 2
+    assert type(caught.value) in (Unavailable, DeadlineExceeded)
+    assert len(servicer.arrived) > 1
+
+
+def test_the_service_says_when_to_come_again(service):
+    servicer, window = service
+
+    def later(seconds):
+        delay = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=seconds))
+        return status(grpc.StatusCode.UNAVAILABLE, "the tier is away", delay)
+
+    servicer.script += [("before", later(1))]
+    start = time.monotonic()
+    assert window.insert(1, 1.0, producer="p", sequence=1).inserted == 1
+    assert time.monotonic() - start >= 1
+    servicer.script += [("before", later(60))]
+    start = time.monotonic()
+    with pytest.raises(Unavailable) as caught:  # it is over before then: no use in waiting
+        window.insert(1, 1.0, producer="p", sequence=2)
+    assert caught.value.retry_after_s == 60
+    assert time.monotonic() - start < 1
+
+
+def test_a_bulk_in_parts_has_a_number_for_each(service):
+    servicer, window = service
+    with Client(window._client.target, bulk_entries_max=10) as client:
+        small = client.window("w")
+        servicer.script += [None, ("after", LOST)]
+        result = small.bulk_insert(np.arange(35), np.zeros(35), producer="p", sequence=1)
+        expected = WriteResult(inserted=25, already_applied=True, durability="sync", sequences=4)
+        assert result == expected
+        assert servicer.times() == list(range(35))
+        # The same call again changes nothing, and neither does the part of it that was sent before an error.
+        again = small.bulk_insert(np.arange(35), np.zeros(35), producer="p", sequence=1)
+        assert again == WriteResult(already_applied=True, durability="sync", sequences=4)
+        servicer.script += [None, None, ("before", status(grpc.StatusCode.INTERNAL, "a bug"))]
+        with pytest.raises(SashClientError, match="a bug") as caught:
+            small.bulk_insert(np.arange(35, 70), np.zeros(35), producer="p", sequence=5)
+        assert caught.value.applied.sequences == 2
+        assert small.bulk_insert(np.arange(35, 70), np.zeros(35), producer="p", sequence=5).sequences == 4
+        assert servicer.times() == list(range(70))
+
+
+def test_a_number_is_checked_before_anything_is_sent(service):
+    servicer, window = service
+    for number, field in [
+        ({"producer": "p"}, "sequence"),
+        ({"sequence": 1}, "sequence"),
+        ({"producer": 5, "sequence": 1}, "producer"),
+        ({"producer": "p", "sequence": -1}, "sequence"),
+        ({"producer": "p", "sequence": "1"}, "sequence"),
+        ({"producer": "p", "sequence": 2**63}, "sequence"),
+    ]:
+        for write in WRITES:
+            with pytest.raises(InvalidArgument) as caught:
+                write(window, **number)
+            assert caught.value.field == field
+    assert servicer.arrived == []
+
+
+def test_parts_and_commits_are_sent_again(service):
+    servicer, window = service
+    servicer.script += [("after", LOST), ("before", LOST)]
+    with Client(window._client.target, bulk_entries_max=2) as client:
+        small = client.window("w")
+        first = small.stage([1, 2, 3], [0.0] * 3, query="q", batch=0)
+        second = small.stage([4], [0.0], query="q", batch=0)
+    assert len(servicer.stages) == 4  # one is an orphan
+    assert [(part.entries, part.durability) for part in first + second] == [(2, "sync"), (1, "sync"), (1, "sync")]
+    servicer.script.append(("after", LOST))
+    result = window.commit("q", 0, [*second, *(part.stage for part in first)])
+    assert result.already_applied
+    assert servicer.times() == [4, 1, 2, 3]
+    assert window.commit("q", 1, []) == WriteResult(durability="sync")
+    for call, field in [
+        (lambda: window.commit("q", -1, []), "batch"),
+        (lambda: window.commit(5, 0, []), "query"),
+        (lambda: window.commit("q", 2, [5]), "stages"),
+        (lambda: window.stage([1], [1.0], query="q", batch=None), "batch"),
+    ]:
+        with pytest.raises(InvalidArgument) as caught:
+            call()
+        assert caught.value.field == field
+
+
+def test_a_stream_of_bulks_is_answered_bulk_by_bulk(service):
+    servicer, window = service
+    with Client(window._client.target, bulk_entries_max=10) as client:
+        bulks = (Bulk(np.arange(n), np.zeros(n)) for n in (3, 25, 0, 10))
+        results = list(client.window("w").insert_stream(bulks, producer="p", sequence=1))
+    assert [(result.inserted, result.sequences) for result in results] == [(3, 1), (25, 3), (0, 1), (10, 1)]
+    assert servicer.applied == {"p": 6}
+
+
+def test_the_first_error_ends_a_stream(service):
+    servicer, window = service
+    servicer.script += [None, None, ("before", status(grpc.StatusCode.NOT_FOUND, "gone"))]
+    with Client(window._client.target, bulk_entries_max=10) as client:
+        answers = client.window("w").insert_stream([Bulk([1], [1.0]), Bulk(np.arange(20), np.zeros(20))])
+        assert next(answers).inserted == 1
+        with pytest.raises(SashClientError, match="gone") as caught:
+            next(answers)
+    assert caught.value.applied.inserted == 10
+
+
+def test_a_bulk_that_cannot_be_sent_ends_a_stream_with_its_own_error(service):
+    servicer, window = service
+    answers = window.insert_stream([Bulk([1], [1.0]), Bulk([1, 2], [1.0])])
+    with pytest.raises(InvalidArgument) as caught:
+        list(answers)
+    assert caught.value.field == "value"
+    assert len(servicer.rows) <= 1
+
+
+def test_a_stream_that_stands_still_is_given_up(service):
+    servicer, window = service
+    servicer.gate.clear()
+    try:
+        with (
+            Client(window._client.target, timeout_s=0.2) as client,
+            pytest.raises(DeadlineExceeded, match="stood still"),
+        ):
+            list(client.window("w").insert_stream([Bulk(np.array([1]), np.zeros(1))]))
+    finally:
+        servicer.gate.set()
+
+
+def test_watch_yields_until_the_service_ends_it(service):
+    _, window = service
+    looks = window.watch()
+    assert [next(looks)[0].entries, next(looks)[0].entries] == [1, 2]
+    with pytest.raises(Unavailable, match="shutting down"):
+        next(looks)
+    assert next(window.watch(lookbacks=["5m"], every_s=0.1))[0].entries == 1
+
+
+def test_pauses_double_and_differ():
+    def longest():
+        return pauses_s(lambda low, high: high)
+
+    assert [pause for pause, _ in zip(longest(), range(7), strict=False)] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    for pause, most in zip(pauses_s(), [0.1, 0.2, 0.4, 0.8, 1.6, 2.0], strict=False):
+        assert most / 2 <= pause <= most
+
+
+def test_a_closed_client_is_not_asked_again(service):
+    _, window = service
+    window._client.close()
+    start = threading.active_count()
+    with pytest.raises(Unavailable, match="closed"):
+        window.insert(1, 1.0, producer="p", sequence=1)
+    assert threading.active_count() == start

@@ -1,0 +1,198 @@
+"""Writes that are applied once, batches in parts, partials, and how durable a write is said to be."""
+
+import numpy as np
+import pytest
+
+from sash.windows.answers import Answer, WriteResult
+from sash_proto.v1 import windows_pb2 as pb
+from tests.rpc.conftest import made
+from tests.rpc.test_errors import refuse
+from tests.rpc.test_operations import aggregates, bulk, float64, int64, strings
+
+
+def entries(stub, window):
+    return stub.GetWindow(pb.GetWindowRequest(name=window)).entries
+
+
+# ---------------------------------------------------------------- once
+
+
+def writes(stub, window):
+    """Each write that may have a producer: the call, and a request without."""
+    return [
+        (stub.Insert, pb.InsertRequest(window=window, time=1, value=1)),
+        (stub.BulkInsert, bulk(window, [2, 3], [2, 3])),
+        (stub.BulkEvict, pb.BulkEvictRequest(window=window, time=1)),
+    ]
+
+
+def test_a_retry_changes_nothing(stub, window):
+    for sequence, (call, request) in enumerate(writes(stub, window), 1):
+        request.producer, request.sequence = "sensor-7", sequence
+        first, again = call(request), call(request)
+        assert (first.already_applied, again.already_applied) == (False, True)
+        assert first.durability == again.durability == "memory"
+        assert again == type(again)(already_applied=True, durability="memory")
+    assert entries(stub, window) == 2
+
+
+def test_a_stream_is_applied_once(stub, window):
+    requests = [bulk(window, [i], [i]) for i in range(20)]
+    for sequence, request in enumerate(requests, 1):
+        request.producer, request.sequence = "sensor-7", sequence
+    assert not any(each.already_applied for each in stub.InsertStream(iter(requests)))
+    assert all(each.already_applied for each in stub.InsertStream(iter(requests)))
+    assert entries(stub, window) == 20
+
+
+@pytest.mark.parametrize(
+    ("origin", "code", "field"),
+    [
+        ({"producer": "p"}, "INVALID_ARGUMENT", "sequence"),
+        ({"sequence": 1}, "INVALID_ARGUMENT", "producer"),
+        ({"producer": "", "sequence": 1}, "INVALID_ARGUMENT", "producer"),
+        ({"producer": "p" * 201, "sequence": 1}, "INVALID_ARGUMENT", "producer"),
+        ({"producer": "p", "sequence": 0}, "INVALID_ARGUMENT", "sequence"),
+        ({"producer": "p", "sequence": -1}, "INVALID_ARGUMENT", "sequence"),
+        ({"producer": "p", "sequence": 2}, "FAILED_PRECONDITION", "sequence"),
+    ],
+)
+def test_a_wrong_producer(stub, window, origin, code, field):
+    for call, request in writes(stub, window):
+        request.MergeFrom(type(request)(**origin))
+        refuse(call, request, code, field)
+    assert entries(stub, window) == 0
+
+
+# ---------------------------------------------------------------- batches
+
+
+def stage(window, times, batch=0, query="q"):
+    return pb.StageBatchRequest(entries=bulk(window, times, times), query=query, batch=batch)
+
+
+def test_a_batch_in_parts(stub, window):
+    staged = [stub.StageBatch(stage(window, times)) for times in ([1, 2], [3], [4])]
+    assert [each.entries for each in staged] == [2, 1, 1]
+    assert {each.durability for each in staged} == {"memory"}
+    assert entries(stub, window) == 0
+    commit = pb.CommitBatchRequest(window=window, query="q", batch=0, stages=[staged[1].stage, staged[0].stage])
+    first, again = stub.CommitBatch(commit), stub.CommitBatch(commit)
+    assert (first.inserted, first.already_applied, first.durability) == (3, False, "memory")
+    assert (again.inserted, again.already_applied) == (0, True)
+    (answer,) = stub.Query(pb.QueryRequest(window=window)).answers
+    assert aggregates(answer)["all"] == [1, 2, 3]
+    refuse(stub.StageBatch, stage(window, [9]), "FAILED_PRECONDITION", "batch")
+    nothing = pb.CommitBatchRequest(window=window, query="q", batch=1)
+    assert stub.CommitBatch(nothing).inserted == 0
+
+
+def test_a_wrong_part(stub, window):
+    good = stage(window, [1])
+    for change, code, field in (
+        ({"query": ""}, "INVALID_ARGUMENT", "query"),
+        ({"query": "q" * 201}, "INVALID_ARGUMENT", "query"),
+        ({"batch": None}, "INVALID_ARGUMENT", "batch"),
+        ({"batch": -1}, "INVALID_ARGUMENT", "batch"),
+        ({"entries": bulk("unknown", [1], [1])}, "NOT_FOUND", "window"),
+        ({"entries": pb.BulkInsertRequest(window=window, time=int64(1))}, "INVALID_ARGUMENT", "value"),
+        ({"entries": pb.BulkInsertRequest(window=window, producer="p", sequence=1)}, "INVALID_ARGUMENT",
+         "entries.producer"),
+    ):  # fmt: skip
+        whole = {"entries": good.entries, "query": "q", "batch": 0} | change
+        refuse(stub.StageBatch, pb.StageBatchRequest(**whole), code, field)
+    too_many = np.zeros(20_001)
+    request = pb.StageBatchRequest(entries=bulk(window, too_many, too_many), query="q", batch=0)
+    refuse(stub.StageBatch, request, "RESOURCE_EXHAUSTED", "time")
+
+
+def test_a_wrong_commit(stub, window):
+    token = stub.StageBatch(stage(window, [1])).stage
+    for change, code, field in (
+        ({"query": ""}, "INVALID_ARGUMENT", "query"),
+        ({"batch": None}, "INVALID_ARGUMENT", "batch"),
+        ({"batch": -1}, "INVALID_ARGUMENT", "batch"),
+        ({"window": "unknown"}, "NOT_FOUND", "window"),
+        ({"stages": ["nope"]}, "FAILED_PRECONDITION", "stages"),
+        ({"stages": [token, token]}, "INVALID_ARGUMENT", "stages"),
+        ({"query": "other", "stages": [token]}, "FAILED_PRECONDITION", "stages"),
+    ):
+        whole = {"window": window, "query": "q", "batch": 0, "stages": [token]} | change
+        refuse(stub.CommitBatch, pb.CommitBatchRequest(**whole), code, field)
+    assert entries(stub, window) == 0
+
+
+# ---------------------------------------------------------------- specs and partials
+
+
+def test_durability_and_granularity_of_a_spec(stub):
+    spec = pb.WindowSpec(
+        name="panes",
+        time_unit="s",
+        aggregates={"mean": pb.AggregateSpec(function="mean")},
+        granularity="1m",
+        durability="memory",
+    )
+    for name in made(stub, spec):
+        shown = stub.GetWindow(pb.GetWindowRequest(name=name))
+        assert (shown.spec.granularity, shown.spec.durability, shown.durability) == ("1m", "memory", "memory")
+    for change, field in (({"granularity": "often"}, "granularity"), ({"durability": "certainly"}, "durability")):
+        wrong = pb.WindowSpec(name="w", aggregates=spec.aggregates, **change)
+        refuse(stub.CreateWindow, pb.CreateWindowRequest(spec=wrong), "INVALID_ARGUMENT", field)
+
+
+def test_partials_go_in_as_columns(stub, service, window, monkeypatch):
+    taken = []
+
+    async def bulk_insert(name, batch, origin=None):
+        taken.append(batch)
+        return WriteResult(inserted=len(batch.times))
+
+    monkeypatch.setattr(service.plane, "bulk_insert", bulk_insert)
+    parts = [pb.Column(int64=int64(2, 1)), pb.Column(float64=float64(0.5, 3))]
+    partials = {
+        "mean": pb.PartialColumns(columns=parts),
+        "p95": pb.PartialColumns(columns=[pb.Column(blob=pb.Blobs(items=[b"\x00a", b"b"]))]),
+    }
+    request = pb.BulkInsertRequest(window=window, time=int64(1, 2), partials=partials, entries=int64(2, 1))
+    assert stub.BulkInsert(request).inserted == 2
+    (batch,) = taken
+    assert dict(batch.columns) == {}
+    assert batch.entries.tolist() == [2, 1]
+    assert [part.tolist() for part in batch.partials["mean"]] == [[2, 1], [0.5, 3.0]]
+    assert [part.tolist() for part in batch.partials["p95"]] == [[b"\x00a", b"b"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"entries": b"123"}, "entries"),
+        ({"partials": {"mean": pb.PartialColumns(columns=[pb.Column(int64=b"123")])}}, "partials.mean"),
+        ({"partials": {"mean": pb.PartialColumns(columns=[pb.Column()])}}, "partials.mean"),
+        ({"partials": {"mean": pb.PartialColumns(columns=[pb.Column(string=strings(["x"], 0))])}}, "partials.mean"),
+    ],
+)
+def test_wrong_partials(stub, window, change, field):
+    request = pb.BulkInsertRequest(window=window, time=int64(1), **{"entries": int64(1), **change})
+    refuse(stub.BulkInsert, request, "INVALID_ARGUMENT", field)
+
+
+def test_partials_come_out_where_they_are_asked_for(stub, service, window, monkeypatch):
+    asked = []
+
+    def answer(name, *arguments):
+        asked.append(arguments[-1])
+        partials = {"mean": (np.array([2]), np.array([0.5])), "p95": (np.array([b"\x00"], object),)}
+        return Answer(None, 1, 2, 2, {"mean": 0.5}, None, partials if arguments[-1] else None)
+
+    monkeypatch.setattr(service.plane, "query", lambda *arguments: [answer(*arguments)])
+    monkeypatch.setattr(service.plane, "range_query", answer)
+    (without,) = stub.Query(pb.QueryRequest(window=window)).answers
+    assert not without.partials
+    (queried,) = stub.Query(pb.QueryRequest(window=window, partials=True)).answers
+    ranged = stub.RangeQuery(pb.RangeQueryRequest(window=window, start=1, end=2, partials=True))
+    assert asked == [False, True, True]
+    for found in (queried, ranged):
+        assert [part.WhichOneof("data") for part in found.partials["mean"].columns] == ["int64", "float64"]
+        assert found.partials["mean"].columns[1].float64 == float64(0.5)
+        assert list(found.partials["p95"].columns[0].blob.items) == [b"\x00"]

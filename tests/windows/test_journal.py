@@ -1,0 +1,184 @@
+"""The journal: groups, order, and a tier that fails."""
+
+import asyncio
+import threading
+
+import pytest
+
+from sash.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from sash.windows import values
+from sash.windows.journal import Job, Journal
+
+
+class Recorder:
+    """A tier that keeps values in a dict and fails as it is told to; a gate holds commits back."""
+
+    name = "recorder"
+
+    def __init__(self):
+        self.values = {}
+        self.commits = []
+        self.failures = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def commit(self, puts, deletes=()):
+        assert self.gate.wait(10)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.commits.append((dict(puts), list(deletes)))
+        self.values.update(puts)
+        for key in deletes:
+            self.values.pop(key, None)
+
+    def records(self):
+        """The records by group, as a recovery would read them."""
+        groups, number = [], 1
+        while (data := self.values.get(values.group_key(number))) is not None:
+            groups.append([fields for _, _, fields in values.unseal("journal", data, "group")])
+            number += 1
+        return groups
+
+
+@pytest.fixture
+async def tier():
+    return Recorder()
+
+
+@pytest.fixture
+async def journal(tier):
+    journal = Journal(tier, interval_s=0.05)
+    journal.start(1, 0, [])
+    yield journal
+    tier.gate.set()
+    await journal.stop(5)
+
+
+def append(journal, text, **options):
+    return journal.append(7, lambda: text, 10, **options)
+
+
+async def test_a_record_is_durable_when_its_commit_is_done(journal, tier):
+    number = append(journal, "a")
+    await journal.durable(number)
+    assert tier.records() == [["a"]]
+
+
+async def test_records_that_come_during_a_commit_share_the_next_one(journal, tier):
+    tier.gate.clear()
+    first = append(journal, "a")
+    await asyncio.sleep(0.05)
+    numbers = [append(journal, text) for text in "bcd"]
+    waiting = [asyncio.create_task(journal.durable(number)) for number in (first, *numbers)]
+    await asyncio.sleep(0.05)
+    assert not any(task.done() for task in waiting)
+    tier.gate.set()
+    await asyncio.gather(*waiting)
+    assert tier.records() == [["a"], ["b", "c", "d"]]
+
+
+async def test_nobody_waits_for_the_interval_but_those_that_nobody_waits_for(journal, tier):
+    append(journal, "slow", urgent=False)
+    await asyncio.sleep(0)
+    append(journal, "more", urgent=False)
+    await asyncio.sleep(0.02)
+    assert tier.records() == []
+    await journal.drained()
+    assert tier.records() == [["slow", "more"]]
+
+
+async def test_background_work_never_overtakes_a_record_before_it(journal, tier):
+    tier.gate.clear()
+    append(journal, "a")
+    await asyncio.sleep(0.02)
+    append(journal, "b")
+    landed = []
+    journal.background(Job(lambda: {b"block": b"x"}, done=lambda: landed.append(len(tier.commits))))
+    tier.gate.set()
+    await journal.drained()
+    [at] = [i for i, (puts, _) in enumerate(tier.commits) if b"block" in puts]
+    assert any(values.group_key(2) in puts for puts, _ in tier.commits[: at + 1])
+    assert landed == [at + 1]
+
+
+async def test_an_unavailable_tier_fails_its_writers_and_gets_the_records_later(journal, tier):
+    tier.failures = [Unavailable("gone", retry_after_s=1), Unavailable("gone")]
+    number = append(journal, "a")
+    with pytest.raises(Unavailable, match="gone"):
+        await journal.durable(number)
+    with pytest.raises(Unavailable):
+        journal.check()
+    later = append(journal, "b")  # of a write that was on its way already
+    for _ in range(100):
+        if journal.error is None:
+            break
+        await asyncio.sleep(0.02)
+    await journal.durable(later)
+    assert tier.records() == [["a"], ["b"]]
+    journal.check()
+
+
+async def test_a_full_tier_is_tried_again_too(journal, tier):
+    tier.failures = [ResourceExhausted("full", field="data")]
+    number = append(journal, "a")
+    with pytest.raises(ResourceExhausted):
+        await journal.durable(number)
+    await asyncio.sleep(0.3)
+    await journal.durable(number)
+    assert tier.records() == [["a"]]
+
+
+async def test_a_tier_that_another_server_took_is_never_written_again(journal, tier):
+    tier.failures = [FailedPrecondition("another server has it")]
+    number = append(journal, "a")
+    with pytest.raises(FailedPrecondition, match="another server"):
+        await journal.durable(number)
+    await asyncio.sleep(0.3)
+    assert tier.commits == []
+    with pytest.raises(FailedPrecondition):
+        journal.check()
+    assert not await journal.stop(0.1)
+
+
+async def test_a_commit_that_failed_is_tried_again_under_the_same_number(journal, tier):
+    """It may have taken place: a second group with the same records would apply them twice."""
+    tier.failures = [Unavailable("unknown")]
+    number = append(journal, "a")
+    with pytest.raises(Unavailable):
+        await journal.durable(number)
+    append(journal, "b")
+    await asyncio.sleep(0.3)
+    await journal.drained()
+    assert tier.records() == [["a"], ["b"]]
+
+
+async def test_groups_are_trimmed_when_all_their_windows_are_checkpointed(journal, tier):
+    for window, text in ((1, "a"), (2, "b"), (1, "c")):
+        await journal.durable(journal.append(window, lambda text=text: text, 10))
+    assert journal.groups == 3
+    assert journal.oldest_window({1: 0, 2: 0}) == 1
+    journal.trim({1: 0, 2: 2})
+    assert journal.groups == 3, "window 1 needs the first"
+    journal.trim({1: 1, 2: 0})
+    assert journal.oldest_window({1: 1, 2: 0}) == 2
+    journal.trim({1: 3})  # window 2 is deleted
+    await journal.drained()
+    assert tier.records() == []
+    assert values.unseal("pointer", tier.values[values.journal_key()], "journal") == [4, 3]
+    await journal.durable(append(journal, "d"))
+    assert values.group_key(4) in tier.values
+
+
+async def test_writers_wait_where_too_much_is_pending(journal, tier, monkeypatch):
+    monkeypatch.setattr("sash.windows.journal.PENDING_BYTES", 25)
+    tier.gate.clear()
+    for text in "abc":
+        append(journal, text)
+    assert journal.full
+    waiting = asyncio.create_task(journal.room())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    tier.gate.set()
+    await asyncio.wait_for(waiting, 5)
+    await journal.drained()
+    assert journal.pending_bytes == 0

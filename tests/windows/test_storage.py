@@ -1,0 +1,405 @@
+"""Storage against the same windows in memory: restarts, crashes, tiers that fail, tiny caches, retries."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash.clock import ManualClock
+from sash.errors import DataLoss, FailedPrecondition, SashError, Unavailable
+from sash.windows import values
+from sash.windows.batch import Batch, Coded, Origin
+from sash.windows.catalogue import Catalogue
+from sash.windows.records import AddAggregates, BulkEvict, BulkInsert, Insert
+from sash.windows.spec import WindowSpec
+from sash.windows.storage import Storage
+from sash.windows.window import Window
+
+KEYS = ["a", "b", "c"]
+AGGREGATES = {
+    "n": {"function": "count"},
+    "all": {"function": "collect"},
+    "max": {"function": "max"},
+    "distinct": {"function": "collect_distinct"},
+}
+
+
+class DictTier:
+    """Values in a dict that outlives it; fails when told to, before a commit or after it."""
+
+    name = "dict"
+
+    def __init__(self, stored):
+        self.stored = stored
+        self.fail_before = self.fail_after = self.fail_reads = 0
+        self.dead = False
+        self.reads = 0
+
+    def acquire(self):
+        pass
+
+    def close(self):
+        pass
+
+    def get_many(self, keys):
+        self.reads += 1
+        if self.fail_reads:
+            self.fail_reads -= 1
+            raise Unavailable("the tier cannot be read", retry_after_s=0.1)
+        return [self.stored.get(key) for key in keys]
+
+    def commit(self, puts, deletes=()):
+        if self.dead:
+            raise Unavailable("killed")
+        if self.fail_before:
+            self.fail_before -= 1
+            raise Unavailable("no commit")
+        self.stored.update(puts)
+        for key in deletes:
+            self.stored.pop(key, None)
+        if self.fail_after:
+            self.fail_after -= 1
+            raise Unavailable("no answer")
+
+
+class Server:
+    """A storage over values that survive it."""
+
+    def __init__(self, stored=None, clock=None, **options):
+        self.stored = {} if stored is None else stored
+        self.clock = clock or ManualClock()
+        self.options = {"cache_bytes": 1000, "checkpoint_bytes": 2000, "store_entries": 8, "block": 4, **options}
+
+    async def start(self):
+        self.catalogue = Catalogue(clock=self.clock)
+        self.tier = DictTier(self.stored)
+        self.storage = Storage(self.catalogue, self.clock, self.tier, **self.options)
+        await self.storage.start()
+        return self.storage
+
+    async def restart(self):
+        await self.storage.stop(5)
+        return await self.start()
+
+    async def crash(self):
+        """What was not committed is gone, what is under way comes to nothing."""
+        self.tier.dead = True
+        await self.storage._backing.journal.stop(0.01)
+        return await self.start()
+
+
+def spec(**parts):
+    document = {"name": "w", "keyed": True, "time_unit": "none", "fields": {"value": "int64"}, "aggregates": AGGREGATES}
+    return WindowSpec.parse(document | parts)
+
+
+def batch(pairs, first_value):
+    return Batch(
+        np.array([time for _, time in pairs], np.int64),
+        {"value": np.arange(first_value, first_value + len(pairs))},
+        Coded.of([key for key, _ in pairs]),
+    )
+
+
+def same(window, model):
+    assert window.key_names("", 1000) == model.key_names("", 1000)
+    assert window.counts == model.counts
+    assert window.info().newest == model.info().newest
+    for key in KEYS:
+        assert window.query(key, [5], None) == model.query(key, [5], None)
+        assert window.query(key, [], None) == model.query(key, [], None)
+        assert window.range_query(3, 17, key) == model.range_query(3, 17, key)
+        mine, theirs = window.series(0, 40, 4, 9, key), model.series(0, 40, 4, 9, key)
+        assert mine.entries.tolist() == theirs.entries.tolist()
+        assert mine.aggregates["all"].tolist() == theirs.aggregates["all"].tolist()
+    window.check_invariants()
+
+
+times = st.integers(0, 40)
+entries = st.tuples(st.sampled_from(KEYS), times)
+steps = st.one_of(
+    st.tuples(st.just("insert"), entries),
+    st.tuples(st.just("bulk"), st.lists(entries, max_size=25)),
+    st.tuples(st.just("bulk"), st.lists(st.tuples(st.just("a"), times), min_size=20, max_size=60)),
+    st.tuples(st.just("batch"), st.lists(st.lists(entries, max_size=9), max_size=3)),
+    st.tuples(st.just("evict"), st.tuples(st.sampled_from([*KEYS, None]), times)),
+    st.tuples(st.just("together"), st.lists(entries, min_size=2, max_size=6)),
+    st.tuples(st.just("tidy"), st.integers(0, 3)),
+    st.sampled_from([("restart", None), ("crash", None), ("check", None)]),
+)
+
+
+async def follow(history, slide, options):
+    server = Server(**options)
+    storage = await server.start()
+    document = spec(slide=slide, idle_expiry="10s")
+    await storage.create(document)
+    model = Window(document, clock=server.clock)
+    value = sequence = number = 0
+    for step, what in history:
+        if step == "insert":
+            key, time = what
+            sequence += 1
+            for attempt in range(2):
+                write = Insert(time, {"value": value}, key)
+                result = await storage.write("w", write, Origin("p", sequence))
+                assert result.already_applied == (attempt > 0)
+            model.insert(time, {"value": value}, key)
+            value += 1
+        elif step == "bulk":
+            await storage.write("w", BulkInsert(batch(what, value)))
+            model.bulk_insert(batch(what, value))
+            value += len(what)
+        elif step == "batch":
+            stages, pairs = [], []
+            for part in what:
+                staged = await storage.stage("w", batch(part, value + len(pairs)), "q", number)
+                stages.append(staged.stage)
+                pairs += part
+            await storage.stage("w", batch([("a", 1)], 0), "q", number)  # of a task that was retried
+            if number % 3 == 1:
+                storage = await server.crash()
+            for attempt in range(2):
+                result = await storage.commit("w", "q", number, stages)
+                assert result.already_applied == (attempt > 0)
+            model.bulk_insert(batch(pairs, value))
+            number, value = number + 1, value + len(pairs)
+        elif step == "evict":
+            key, time = what
+            await storage.write("w", BulkEvict(time, key))
+            model.bulk_evict(time, key)
+        elif step == "together":
+            writes = [storage.write("w", BulkInsert(batch([pair], value + i))) for i, pair in enumerate(what)]
+            await asyncio.gather(*writes)
+            for i, pair in enumerate(what):
+                model.bulk_insert(batch([pair], value + i))
+            value += len(what)
+        elif step == "tidy":
+            server.clock.advance(what * 5 * 10**9)
+            storage.tidy()
+            await storage._backing.journal.drained()  # nobody was answered: a crash now might undo it for a second
+            model.tidy()
+        elif step == "restart":
+            storage = await server.restart()
+        elif step == "crash":
+            storage = await server.crash()
+        else:
+            same(storage.find("w"), model)
+    same(storage.find("w"), model)
+    storage = await server.restart()
+    same(storage.find("w"), model)
+    await storage.delete("w")
+    await storage.stop(5)
+    left = set(server.stored) - {values.meta_key(), values.journal_key()}
+    assert not left, f"nothing of a deleted window is left: {left}"
+
+
+@given(
+    st.lists(steps, max_size=25),
+    st.sampled_from([{}, {"max_age": 9}, {"max_count": 7}, {"when": "total.n > 12"}]),
+    st.sampled_from([0, 64, 10**6]),
+    st.sampled_from([4096, 300, 10**6]),
+    st.sampled_from([1, 8, 10**6]),
+)
+def test_any_history_equals_the_window_in_memory(history, slide, cache, checkpoint, store):
+    options = {"cache_bytes": cache, "checkpoint_bytes": checkpoint, "store_entries": store}
+    asyncio.run(follow(history, slide, options))
+
+
+async def test_a_write_without_an_answer_is_applied_once_when_it_is_sent_again():
+    server = Server()
+    storage = await server.start()
+    await storage.create(spec())
+    server.tier.fail_before = 1
+    with pytest.raises(Unavailable):
+        await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))
+    for _ in range(100):
+        try:
+            result = await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))
+            break
+        except Unavailable:
+            await asyncio.sleep(0.05)
+    assert result.already_applied
+    assert result.durability == "sync"
+    storage = await server.crash()
+    assert storage.find("w").query("a", [], None)[0].entries == 1
+    await storage.stop()
+
+
+async def test_a_commit_that_took_place_but_was_not_answered_is_not_applied_twice():
+    server = Server()
+    storage = await server.start()
+    await storage.create(spec())
+    server.tier.fail_after = 2
+    with pytest.raises(Unavailable):
+        await storage.write("w", Insert(1, {"value": 1}, "a"))
+    await asyncio.sleep(0.5)
+    await storage.write("w", Insert(2, {"value": 2}, "a"))
+    storage = await server.crash()
+    assert storage.find("w").query("a", [], None)[0].aggregates["all"] == [1, 2]
+    await storage.stop()
+
+
+async def test_while_the_tier_is_down_writes_fail_fast_and_memory_answers():
+    server = Server()
+    storage = await server.start()
+    await storage.create(spec())
+    await storage.write("w", Insert(1, {"value": 1}, "a"))
+    server.tier.fail_before = 3
+    with pytest.raises(Unavailable):
+        await storage.write("w", Insert(2, {"value": 2}, "a"))
+    assert storage.problem is not None
+    with pytest.raises(Unavailable):
+        await storage.write("w", Insert(3, {"value": 3}, "a"))
+    assert storage.find("w").query("a", [], None)[0].aggregates["max"] == 2, "the third changed nothing"
+    with pytest.raises(Unavailable):
+        await storage.create(spec(name="other"))
+    await asyncio.sleep(1.5)
+    assert storage.problem is None
+    await storage.write("w", Insert(3, {"value": 3}, "a"))
+    await storage.stop()
+
+
+async def test_a_window_that_was_left_half_changed_recovers_by_itself():
+    server = Server(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
+    storage = await server.start()
+    await storage.create(spec(aggregates={"first": {"function": "first"}, "n": {"function": "count"}}))
+    await storage.write("w", BulkInsert(batch([("a", 2 * time) for time in range(100)], 0)))
+    await storage._backing.journal.drained()
+    storage.trim()
+    server.tier.fail_reads = 3
+    with pytest.raises(Unavailable):
+        await storage.write("w", Insert(11, {"value": 1000}, "a"))
+    with pytest.raises(Unavailable, match="recovered"):
+        storage.find("w")
+    for _ in range(100):
+        try:
+            await storage.write("w", Insert(11, {"value": 1000}, "a"))
+            break
+        except Unavailable:
+            await asyncio.sleep(0.1)
+    assert storage.find("w").range_query(10, 12, "a").entries == 3
+    assert storage.find("w").query("a", [], None)[0].entries == 101
+    storage = await server.restart()
+    assert storage.find("w").range_query(10, 12, "a").aggregates["first"] == 5
+    await storage.stop()
+
+
+async def test_a_damaged_block_is_named_and_harms_only_what_needs_it():
+    server = Server(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
+    storage = await server.start()
+    await storage.create(spec(keyed=False))
+    rows = Batch(np.arange(100), {"value": np.arange(100)})
+    await storage.write("w", BulkInsert(rows))
+    await storage._backing.journal.drained()
+    storage.trim()
+    [key] = [values.block_key(1, 5)]
+    server.stored[key] = server.stored[key][:-1] + b"?"
+    window = storage.find("w")
+    with pytest.raises(DataLoss, match="block 5 of window 'w'"):
+        window.range_query(17, 40, None)
+    assert window.range_query(30, 41, None).entries == 12
+    assert window.query(None, [], None)[0].entries == 100
+    assert storage.status().damaged == 1
+    assert server.stored[key].endswith(b"?"), "it is left as it is"
+    await storage.stop()
+
+
+async def test_a_damaged_image_takes_one_window_down_and_no_other():
+    server = Server()
+    storage = await server.start()
+    for name in ("w", "v"):
+        await storage.create(spec(name=name))
+        await storage.write(name, Insert(1, {"value": 1}, "a"))
+    await storage.stop()
+    [damaged] = [key for key in server.stored if key.startswith(b"image/00000001") and key.endswith(b"0")]
+    server.stored[damaged] = b"nonsense"
+    storage = await server.start()
+    with pytest.raises(DataLoss):
+        storage.find("w")
+    with pytest.raises(DataLoss):
+        await storage.write("w", Insert(2, {"value": 2}, "a"))
+    assert storage.find("v").query("a", [], None)[0].entries == 1
+    await storage.delete("w")
+    await storage.create(spec())
+    await storage.stop()
+
+
+async def test_added_aggregates_and_spec_survive():
+    server = Server()
+    storage = await server.start()
+    await storage.create(spec())
+    await storage.write("w", BulkInsert(batch([("a", time) for time in range(10)], 0)))
+    await storage.write("w", AddAggregates({"min": {"function": "min"}}))
+    for again in (server.crash, server.restart, server.crash):
+        storage = await again()
+        assert storage.find("w").query("a", [], None)[0].aggregates["min"] == 0
+        assert storage.info(storage.find("w")).durability == "sync"
+    await storage.stop()
+
+
+async def test_a_window_in_memory_is_gone_after_a_restart_and_says_so_before():
+    server = Server()
+    storage = await server.start()
+    await storage.create(spec(durability="memory"))
+    result = await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))
+    assert result.durability == "memory"
+    assert (await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))).already_applied
+    staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)
+    assert (await storage.commit("w", "q", 0, [staged.stage])).inserted == 1
+    storage = await server.restart()
+    with pytest.raises(SashError, match="no window"):
+        storage.find("w")
+    await storage.stop()
+
+
+async def test_interval_windows_answer_before_the_commit():
+    server = Server(interval_s=0.2)
+    storage = await server.start()
+    await storage.create(spec(durability="interval"))
+    commits = storage.status().commits
+    for time in range(10):
+        assert (await storage.write("w", Insert(time, {"value": 1}, "a"))).durability == "interval"
+    assert storage.status().commits == commits
+    await asyncio.sleep(0.5)
+    storage = await server.crash()
+    assert storage.find("w").query("a", [], None)[0].entries == 10
+    await storage.stop()
+
+
+async def test_durability_needs_a_tier():
+    storage = Storage(Catalogue(), ManualClock())
+    await storage.start()
+    with pytest.raises(FailedPrecondition) as refused:
+        await storage.create(spec(durability="sync"))
+    assert refused.value.field == "durability"
+    window, _ = await storage.create(spec())
+    assert storage.info(window).durability == "memory"
+
+
+async def test_two_commits_of_one_batch_at_once_apply_it_once():
+    server = Server()
+    storage = await server.start()
+    await storage.create(spec())
+    staged = await storage.stage("w", batch([("a", 5), ("b", 6)], 7), "q", 0)
+    results = await asyncio.gather(*(storage.commit("w", "q", 0, [staged.stage]) for _ in range(4)))
+    assert sorted(result.inserted for result in results) == [0, 0, 0, 2]
+    await storage.stop()
+
+
+async def test_a_journal_is_cut_behind_checkpoints_and_blocks_that_nobody_needs_go():
+    server = Server(checkpoint_bytes=3000, store_entries=8)
+    storage = await server.start()
+    await storage.create(spec(keyed=False, slide={"max_count": 50}))
+    sizes = []
+    for start in range(0, 5000, 50):
+        rows = Batch(np.arange(start, start + 50), {"value": np.arange(50)})
+        await storage.write("w", BulkInsert(rows))
+        storage.tidy()
+        sizes.append(len(server.stored))
+    await storage._backing.journal.drained()
+    assert max(sizes[50:]) < 1.5 * max(sizes[:50]), "it does not grow with what came and went"
+    assert storage.status().checkpoints > 5
+    await storage.stop()
