@@ -44,12 +44,17 @@ format: setup ## put code into the house's format
 	$(BIN)/ruff format $(ROOMS)
 	$(BIN)/ruff check --fix $(ROOMS)
 
+soak: setup ## long: properties with thousands of examples, and hundreds of kills of the service on each tier
+	SASH_PROFILE=soak $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 3600 -m "not spark"
+	$(BIN)/python -m tests.crash.driver --kills 200
+
 bench: setup ## all benchmarks at real size, pinned to one core where they measure one
 	taskset -c 1 $(BIN)/python -m bench.engine
 	taskset -c 1 $(BIN)/python -m bench.keys
 	$(BIN)/python -m bench.edges
 	$(BIN)/python -m bench.combine_counts
 	taskset -c 1 $(BIN)/python -m bench.papers
+	$(BIN)/python -m bench.storage
 
 load: setup ## a bounded load test with REST and gRPC users against a server of its own
 	$(BIN)/python -m loadtest
@@ -62,4 +67,4 @@ proto: setup ## make the stubs from windows.proto
 clean: ## remove what was built and installed
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo run test check format bench load proto clean
+.PHONY: help setup demo run test check format soak bench load proto clean

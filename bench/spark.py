@@ -1,0 +1,262 @@
+"""Fine-sliding windows in Spark: a million rows over one hour, the sum over ten minutes at every second.
+
+    window       Spark's own `groupBy(window(time, "10 minutes", "1 second"))`: every row goes into 600 groups
+    aggregate    `sliding_aggregate` on the same table: a row is kept once, a window is folded from panes
+    stream       `sliding_aggregate` on the same rows as a stream, state in RocksDB, answers by watermark
+
+Each case runs in a process and a Spark session of its own, one after the other, on the same Parquet files. Seconds
+are from the first call until the answers have been written as Parquet; starting the JVM and one small query
+before are not counted. Peak memory is that of the JVM and all Python workers together (their resident sets, sampled ten
+times a second: pages that they share are counted for each).
+
+All answers are compared with a fold by NumPy, window by window, and the digest is of those sums, rounded: it depends on
+the rows and on nothing else.
+
+Does not show: a cluster, where Spark's own way is as many times slower but has more cores to be so on.
+
+Run ``python -m bench.spark`` (some minutes; Linux), ``--rows``, ``--cores`` and ``--cases`` to change what is
+measured, or ``--smoke`` (figures meaningless).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sash_spark.session import local_session
+from sash_spark.sliding import sliding_aggregate
+
+SECOND = 1_000_000  # all times are in microseconds
+START = 1_577_836_800 * SECOND
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured: rows, and the seconds that they are spread over, the width and the step."""
+
+    rows: int
+    over_s: int
+    width_s: int
+    step_s: int
+    files: int = 8
+
+
+SMOKE = Size(rows=5_000, over_s=120, width_s=20, step_s=1, files=2)
+REAL = Size(rows=1_000_000, over_s=3_600, width_s=600, step_s=1)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one case took, and the windows that came out."""
+
+    seconds: float
+    peak_mib: float
+    windows: int
+    wrong: int
+
+
+# ---------------------------------------------------------------- rows, and the fold
+
+
+def rows_of(size: Size) -> tuple[Any, Any]:
+    """Times in order, int64 (n,), and values, float64 (n,): quarters, so that sums are exact in any order."""
+    rng = np.random.default_rng(7)
+    times = START + np.sort(rng.integers(0, size.over_s * SECOND, size.rows))
+    return times, rng.integers(-4_000, 4_000, size.rows) / 4
+
+
+def write_rows(size: Size, directory: Path) -> None:
+    """Write the rows as Parquet files, in order of time."""
+    times, values = rows_of(size)
+    directory.mkdir()
+    for i, part in enumerate(np.array_split(np.arange(size.rows), size.files)):
+        table = pa.table({"at": pa.array(times[part]).cast(pa.timestamp("us", "UTC")), "value": values[part]})
+        pq.write_table(table, directory / f"{i:03d}.parquet")
+
+
+def expected_sums(size: Size) -> dict[int, float]:
+    """Start of each window with rows in it, in microseconds -> the sum over it."""
+    times, values = rows_of(size)
+    width, step = size.width_s * SECOND, size.step_s * SECOND
+    starts = np.arange((times[0] - width) // step * step + step, times[-1] + 1, step)
+    first, stop = times.searchsorted(starts), times.searchsorted(starts + width)
+    return {
+        int(s): float(values[a:b].sum())
+        for s, a, b in zip(starts.tolist(), first.tolist(), stop.tolist(), strict=True)
+        if a < b
+    }
+
+
+# ---------------------------------------------------------------- the cases
+
+
+def spark_window(spark: SparkSession, size: Size, rows: Path, out: Path) -> None:
+    """Spark's own."""
+    window = F.window("at", f"{size.width_s} seconds", f"{size.step_s} seconds").alias("w")
+    sums = spark.read.parquet(str(rows)).groupBy(window).agg(F.sum("value").alias("sum"))
+    sums.select("w.start", "sum").write.parquet(str(out))
+
+
+def sliding_table(spark: SparkSession, size: Size, rows: Path, out: Path) -> None:
+    """`sliding_aggregate` on a table."""
+    sliding(spark.read.parquet(str(rows)), size).select("start", "sum").write.parquet(str(out))
+
+
+def sliding_stream(spark: SparkSession, size: Size, rows: Path, out: Path) -> None:
+    """`sliding_aggregate` on a stream of all files at once; a last row an hour on closes the last windows."""
+    far = START + 2 * (size.over_s + size.width_s) * SECOND
+    last = pa.table({"at": pa.array([far]).cast(pa.timestamp("us", "UTC")), "value": [0.0]})
+    feed = out.with_suffix(".feed")
+    feed.mkdir()
+    for file in rows.iterdir():
+        os.link(file, feed / file.name)
+    pq.write_table(last, feed / "last.parquet")
+    stream = spark.readStream.schema("at timestamp, value double").parquet(str(feed))
+    sums = sliding(stream, size, watermark="0 seconds").select("start", "sum")
+    query = sums.writeStream.format("parquet").option("checkpointLocation", str(out.with_suffix(".checkpoint")))
+    query.trigger(availableNow=True).start(str(out)).awaitTermination()
+
+
+def sliding(frame: DataFrame, size: Size, **options: str) -> DataFrame:
+    """The question."""
+    return sliding_aggregate(
+        frame,
+        time="at",
+        windows=[f"{size.width_s}s"],
+        aggregates={"sum": {"function": "sum", "field": "value"}},
+        emit=f"{size.step_s}s",
+        **options,
+    )
+
+
+# A case is a function of (session, size, directory of the rows, directory for the answers), which writes Parquet
+# with `start` and `sum`. One that needs a service starts it itself.
+CASES: dict[str, Callable[[SparkSession, Size, Path, Path], None]] = {
+    "window": spark_window,
+    "aggregate": sliding_table,
+    "stream": sliding_stream,
+}
+
+
+# ---------------------------------------------------------------- measuring
+
+
+class Peak:
+    """Samples the resident memory of a process and all that it started."""
+
+    def __init__(self, root: int) -> None:
+        self.mib = 0.0
+        self._root, self._stop = root, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.1):
+            self.mib = max(self.mib, resident_mib(self._root))
+
+
+def resident_mib(root: int) -> float:
+    """Resident memory of a process and its descendants."""
+    page, parents, sizes = os.sysconf("SC_PAGE_SIZE"), {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                sizes[int(entry.name)] = int((entry / "statm").read_text().split()[1]) * page
+            except (OSError, IndexError):
+                continue  # it has ended meanwhile
+    family, grown = {root}, True
+    while grown:
+        more = {pid for pid, parent in parents.items() if parent in family} - family
+        family, grown = family | more, bool(more)
+    return sum(sizes.get(pid, 0) for pid in family) / 2**20
+
+
+def measure(case: str, size: Size, cores: int, scratch: Path) -> Result:
+    """Run one case in this process."""
+    out = scratch / case
+    spark = local_session(f"bench {case}", scratch, cores=cores)
+    try:
+        spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+        spark.read.parquet(str(scratch / "rows")).limit(10).mapInArrow(
+            lambda batches: batches, "at timestamp, value double"
+        ).collect()
+        peak = Peak(os.getpid())
+        began = time.perf_counter()
+        CASES[case](spark, size, scratch / "rows", out)
+        seconds = time.perf_counter() - began
+        peak.stop()
+        found = spark.read.parquet(str(out)).select(F.unix_micros("start"), "sum").collect()
+    finally:
+        spark.stop()
+    expected = expected_sums(size)
+    if case == "stream":  # the row that closed the windows has none of its own: the watermark is not past them
+        found = [row for row in found if row[0] < START + size.over_s * SECOND]
+    wrong = len(set(expected) ^ {row[0] for row in found}) + len(found) - len({row[0] for row in found})
+    wrong += sum(1 for start, total in found if expected.get(start) != total)
+    return Result(seconds, peak.mib, len(found), wrong)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes; figures meaningless")
+    parser.add_argument("--rows", type=int, help="how many rows")
+    parser.add_argument("--cores", type=int, default=2, help="tasks at a time")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--one", help=argparse.SUPPRESS)  # the directory to measure one case in, in this process
+    arguments = parser.parse_args(argv)
+    size = SMOKE if arguments.smoke else REAL
+    if arguments.rows:
+        size = Size(**(asdict(size) | {"rows": arguments.rows}))
+    if arguments.one:
+        result = measure(arguments.cases[0], size, arguments.cores, Path(arguments.one))
+        print(json.dumps(asdict(result)))
+        return 0
+    print(
+        f"{size.rows:,} rows over {size.over_s} s, the sum over {size.width_s} s every {size.step_s} s; "
+        f"{arguments.cores} cores"
+    )
+    print(f"{'case':10} {'seconds':>9} {'rows/s':>12} {'peak MiB':>10} {'windows':>9} {'wrong':>6}")
+    wrong = 0
+    with tempfile.TemporaryDirectory() as name:
+        write_rows(size, Path(name) / "rows")
+        for case in arguments.cases:
+            command = [sys.executable, "-m", "bench.spark", "--one", name, "--cases", case, "--rows", str(size.rows)]
+            command += ["--cores", str(arguments.cores), *(["--smoke"] if arguments.smoke else [])]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            result = Result(**json.loads(done.stdout.splitlines()[-1]))
+            wrong += result.wrong
+            print(
+                f"{case:10} {result.seconds:9.1f} {size.rows / result.seconds:12,.0f} {result.peak_mib:10,.0f} "
+                f"{result.windows:9,} {result.wrong:6}",
+                flush=True,
+            )
+    sums = sorted(expected_sums(size).items())
+    print("digest", hashlib.blake2b(repr(sums).encode(), digest_size=8).hexdigest())
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

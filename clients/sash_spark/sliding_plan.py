@@ -1,0 +1,297 @@
+"""What a sliding aggregation computes: columns, aggregates, widths, and which windows there are.
+
+    step     |----|----|----|----|----|----|          a window starts at every multiple of the step, as in Spark
+    rows          x  x              x
+    width    [---------)                              start 0: no multiple before it holds a row
+                  [---------)                         …
+                            [---------)               windows without a row do not count
+
+Everything here is decided once, on the driver, and pickled to the executors. Times are int64 microseconds, which
+is what Spark keeps; a window is start <= time < end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from sash.errors import InvalidArgument as SpecRefused
+from sash.forest import Layout
+from sash.monoids import Monoid
+from sash.monoids.base import NUMPY_TYPES, Array, FieldType
+from sash_client import InvalidArgument
+
+__all__ = ["EVER", "NEVER", "Plan", "columns_of", "record_batch_of"]
+
+NEVER, EVER = -(2**62), 2**62
+"""Before and after all times: half of int64, so that a width more or less does not overflow."""
+
+BUCKETS_AT_ONCE = 65_536
+"""So many windows are computed in one pass: the tables of a series take some 100 bytes for each and aggregate."""
+
+_OWN = ("width", "start", "end", "entries")
+_ARROW_TYPES = {"float64": pa.float64(), "int64": pa.int64(), "string": pa.string(), "bool": pa.bool_()}
+_ANSWER_TYPES = {float: pa.float64(), int: pa.int64(), str: pa.string(), bool: pa.bool_(), bytes: pa.binary()}
+_SAMPLES: dict[str, Array] = {
+    "float64": np.array([1.0, 2.0]),
+    "int64": np.array([1, 2]),
+    "string": np.array(["a", "b"], object),
+    "bool": np.array([False, True]),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Make it with `Plan.of`.
+
+    Args:
+        key: the column whose values have windows of their own; None where there is one for all.
+        key_type: its type.
+        time: the column with the event time.
+        zoned: whether that is a timestamp with (True) or without a time zone.
+        fields: the columns that aggregates read, and what the engine takes them for.
+        aggregates: name -> (monoid, the columns it reads).
+        widths: the windows: as written, and in microseconds.
+        step: microseconds between starts of windows; None where the current answers are wanted.
+    """
+
+    key: str | None
+    key_type: DataType
+    time: str
+    zoned: bool
+    fields: Mapping[str, FieldType]
+    aggregates: Mapping[str, tuple[Monoid, tuple[str, ...]]]
+    widths: tuple[tuple[str, int], ...]
+    step: int | None
+
+    @classmethod
+    def of(
+        cls,
+        schema: StructType,
+        key: str | None,
+        time: str,
+        windows: Sequence[str],
+        aggregates: Mapping[str, Mapping[str, Any]],
+        emit: str,
+    ) -> Plan:
+        """Check everything against the columns there are.
+
+        Raises:
+            InvalidArgument: what does not fit, with `field` set to the argument (or the path into it).
+        """
+        columns = {f.name: f.dataType for f in schema.fields}
+        wanted = [time, *([] if key is None else [key])]
+        for name, document in aggregates.items():
+            if not isinstance(document, Mapping):
+                raise InvalidArgument(f"aggregates.{name}: write {{'function': …}}", field=f"aggregates.{name}")
+            wanted += [str(document[option]) for option in ("field", "returns") if document.get(option) is not None]
+        for column in wanted:
+            if column not in columns:
+                raise InvalidArgument(f"no column {column!r}; there are {', '.join(columns)}", field=column)
+        if not isinstance(columns[time], TimestampType | TimestampNTZType):
+            raise InvalidArgument(
+                f"column {time!r} is a {columns[time].simpleString()}: cast it to a timestamp", field=time
+            )
+        if isinstance(windows, str) or not windows or len(set(windows)) < len(windows):
+            raise InvalidArgument("windows are one or several different durations: ['10m', '1h']", field="windows")
+        for name in (*aggregates, *([] if key is None else [key])):
+            if name in _OWN or (name == key and name in aggregates):
+                raise InvalidArgument(f"{name!r} is a column of the result already", field=name)
+        fields = {c: _field_type(c, columns[c]) for c in dict.fromkeys(wanted[1 if key is None else 2 :])}
+        try:
+            widths = tuple((width, _micros(width, "windows")) for width in windows)
+            step = None if emit == "update" else _micros(emit, "emit")
+            monoids = _monoids(fields, aggregates)
+        except SpecRefused as error:
+            raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
+        if step is not None and step > min(width for _, width in widths):
+            raise InvalidArgument(f"a step of {emit} leaves gaps between windows", field="emit")
+        key_type = LongType() if key is None else columns[key]
+        zoned = isinstance(columns[time], TimestampType)
+        return cls(key, key_type, time, zoned, fields, monoids, widths, step)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The engine's view of columns and aggregates."""
+        return Layout(self.fields, self.aggregates)
+
+    @property
+    def longest(self) -> int:
+        """The widest window, in microseconds."""
+        return max(width for _, width in self.widths)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Eight bytes that change with anything that stored state depends on."""
+        aggregates = [[name, repr(m), repr(sorted(vars(m).items())), reads] for name, (m, reads) in self._sorted()]
+        facts = [dict(self.fields), aggregates, [width for _, width in self.widths], self.step]
+        return hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).digest()
+
+    def _sorted(self) -> list[tuple[str, tuple[Monoid, tuple[str, ...]]]]:
+        return sorted(self.aggregates.items(), key=lambda item: item[0])
+
+    # ---------------------------------------------------------------- schemas
+
+    @cached_property
+    def entries_schema(self) -> Any:
+        """Entries as Arrow columns: int64 times, then the fields."""
+        return pa.schema([("time", pa.int64()), *((c, _ARROW_TYPES[kind]) for c, kind in self.fields.items())])
+
+    @cached_property
+    def answers_schema(self) -> Any:
+        """A result without its key."""
+        instant = pa.timestamp("us", "UTC" if self.zoned else None)
+        answers = [(name, _answer_type(monoid)) for name, (monoid, _) in self.aggregates.items()]
+        return pa.schema(
+            [("width", pa.string()), ("start", instant), ("end", instant), ("entries", pa.int64()), *answers]
+        )
+
+    @cached_property
+    def result(self) -> StructType:
+        """The DataFrame that comes out."""
+        key = [] if self.key is None else [StructField(self.key, self.key_type)]
+        answers = [StructField(f.name, from_arrow_type(f.type)) for f in self.answers_schema]
+        return StructType(key + answers)
+
+    def table(self, width: int, starts: Array, ends: Array, entries: Array, answers: Sequence[Array]) -> Any:
+        """Answers as a record batch of `answers_schema`; `width` is the number of the window's width.
+
+        Raises:
+            InvalidArgument: an answer fits no column, as a sum of integers of more than 64 bits.
+        """
+        schema, k = self.answers_schema, len(starts)
+        instant = schema.field("start").type
+        columns = [
+            pa.repeat(pa.scalar(self.widths[width][0]), k),
+            pa.array(starts).cast(instant),
+            pa.array(ends).cast(instant),
+            pa.array(entries),
+        ]
+        for field, column in zip(list(schema)[4:], answers, strict=True):
+            try:
+                columns.append(pa.array(column if column.dtype.kind != "O" else column.tolist(), field.type))
+            except (pa.ArrowException, OverflowError) as error:
+                raise InvalidArgument(
+                    f"{field.name}: an answer is no {field.type}: {error}", field=field.name
+                ) from None
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    # ---------------------------------------------------------------- which windows
+
+    def closes(self, times: Array) -> Array:
+        """When the last window with an entry of each time ends."""
+        assert self.step is not None
+        return times // self.step * self.step + self.longest
+
+    def starts(self, first: Array, last: Array, width: int, after: int, upto: int) -> Iterator[Array]:
+        """Starts of the windows with after < end <= upto that may hold an entry, in order, in parts.
+
+        Args:
+            first, last: int64 (k,), spans of time with entries, `first` sorted.
+            width: of the windows, in microseconds.
+        """
+        step = self.step
+        assert step is not None
+        low = np.maximum((first - width) // step, (after - width) // step) + 1  # in steps, inclusive
+        high = np.minimum(last // step, (upto - width) // step)
+        low[1:] = np.maximum(low[1:], np.maximum.accumulate(high)[:-1] + 1)  # spans overlap: each start once
+        some = low <= high
+        low, lengths = low[some], (high - low + 1)[some]
+        offsets = np.cumsum(lengths) - lengths
+        total = int(lengths.sum())
+        for at in range(0, total, BUCKETS_AT_ONCE):
+            numbers = np.arange(at, min(at + BUCKETS_AT_ONCE, total))
+            span = offsets.searchsorted(numbers, "right") - 1
+            yield (low[span] + numbers - offsets[span]) * step
+
+    def due(self, first: Array, last: Array, after: int) -> int | None:
+        """The earliest end of a window with end > after that may hold an entry; None where there is none."""
+        step = self.step
+        assert step is not None
+        dues = []
+        for _, width in self.widths:
+            low = np.maximum((first - width) // step, (after - width) // step) + 1
+            low = low[low <= last // step]
+            if len(low):
+                dues.append(int(low.min()) * step + width)
+        return min(dues, default=None)
+
+
+def columns_of(plan: Plan, batch: Any) -> list[Array]:
+    """A record batch of `entries_schema` as the engine's columns."""
+    kinds: list[FieldType] = ["int64", *plan.fields.values()]
+    return [
+        column.to_numpy(zero_copy_only=False).astype(NUMPY_TYPES[kind], copy=False)
+        for column, kind in zip(batch.columns, kinds, strict=True)
+    ]
+
+
+def record_batch_of(plan: Plan, columns: Sequence[Array]) -> Any:
+    """The opposite of `columns_of`."""
+    schema = plan.entries_schema
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _micros(text: str, field: str) -> int:
+    from sash.windows.spec import parse_duration
+
+    plain = str(text).strip()
+    if re.fullmatch(r"\d+", plain):
+        raise InvalidArgument(f"{field} {plain!r} has no unit; write 10m, 1h30m, 250ms", field=field)
+    return parse_duration(plain, "us", field)
+
+
+def _monoids(
+    fields: Mapping[str, FieldType], aggregates: Mapping[str, Mapping[str, Any]]
+) -> dict[str, tuple[Monoid, tuple[str, ...]]]:
+    """The aggregates by the rules of a window's spec."""
+    # Imported here, on the driver only: every Python worker would spend most of a second on it.
+    from sash.windows.spec import WindowSpec
+
+    document = {"name": "sliding", "aggregates": {name: dict(one) for name, one in aggregates.items()}}
+    return WindowSpec.parse(document | ({"fields": dict(fields)} if fields else {})).monoids()
+
+
+def _field_type(column: str, kind: DataType) -> FieldType:
+    if isinstance(kind, DoubleType | FloatType):
+        return "float64"
+    if isinstance(kind, IntegralType):
+        return "int64"
+    if isinstance(kind, StringType):
+        return "string"
+    if isinstance(kind, BooleanType):
+        return "bool"
+    raise InvalidArgument(
+        f"column {column!r} is a {kind.simpleString()}: cast it to double, long, string or boolean", field=column
+    )
+
+
+def _answer_type(monoid: Monoid) -> Any:
+    """The Arrow type of answers; that of lists and dicts is seen from an answer over two rows."""
+    if monoid.answer in _ANSWER_TYPES:
+        return _ANSWER_TYPES[monoid.answer]
+    sample = monoid.lower(monoid.reduce([_SAMPLES[kind] for kind in monoid.types]))
+    return pa.array([sample]).type

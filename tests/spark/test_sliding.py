@@ -1,0 +1,290 @@
+"""`sliding_aggregate` on a local Spark: what comes out is what Spark's own `window` makes of the same rows.
+
+Streams read Parquet files; `Stream.run` writes one at a time and waits until the query has dealt with it, including the
+empty micro-batch that finds the watermark moved.
+"""
+
+import datetime as dt
+import itertools
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampNTZType
+
+from sash_client import InvalidArgument
+from sash_spark.sliding import sliding_aggregate
+
+pytestmark = pytest.mark.spark
+
+START = dt.datetime(2020, 1, 1)
+ROWS = "at timestamp, k string, v long, x double, s string"
+AGGREGATES = {
+    "n": {"function": "count"},
+    "sum": {"function": "sum", "field": "v"},
+    "deviation": {"function": "stddev", "field": "x"},
+    "largest": {"function": "max", "field": "x"},
+    "distinct": {"function": "distinct_count", "field": "s"},
+}
+
+
+def own_aggregates(distinct=F.countDistinct):
+    """The same in Spark's words."""
+    return [
+        F.count("*").alias("n"),
+        F.sum("v").alias("sum"),
+        F.stddev("x").alias("deviation"),
+        F.max("x").alias("largest"),
+        distinct("s").alias("distinct"),
+    ]
+
+
+SETTINGS = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.shuffle.partitions": "1",  # a partition costs two Python processes per micro-batch
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settings(spark):
+    before = {name: spark.conf.get(name) for name in SETTINGS}
+    for name, value in SETTINGS.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+def row(second, key, value):
+    return START + dt.timedelta(seconds=second), key, value, value % 11 * 0.25, f"s{value % 6}"
+
+
+def at(second):
+    return START + dt.timedelta(seconds=second)
+
+
+def own_windows(frame, widths, step):
+    """What Spark's `window` makes of a table."""
+    out = []
+    for width in widths:
+        found = frame.groupBy("k", F.window("at", f"{width} seconds", f"{step} seconds").alias("w"))
+        found = found.agg(F.count("*").alias("entries"), *own_aggregates())
+        out += found.select("k", F.lit(f"{width}s"), "w.start", "w.end", *found.columns[2:]).collect()
+    return ordered(out)
+
+
+def ordered(rows):
+    return sorted((tuple(found) for found in rows), key=lambda found: tuple(map(str, found[:4])))
+
+
+def assert_same(found, expected):
+    """Equal but for the last bits of the deviation."""
+    assert len(found) == len(expected)
+    for ours, theirs in zip(ordered(found), expected, strict=True):
+        assert ours[:7] + ours[8:] == theirs[:7] + theirs[8:]
+        assert ours[7] == (None if theirs[7] is None else pytest.approx(theirs[7], abs=1e-12))
+
+
+class Stream:
+    """One query over the files of a directory; `answers` has what it has emitted, by micro-batch."""
+
+    def __init__(self, spark, path, schema=ROWS, **options):
+        self.spark, self.path, self.options, self.schema = spark, path, options, schema
+        self.files = itertools.count()
+        self.answers = {}
+        self.metrics = {}
+        (path / "in").mkdir(parents=True, exist_ok=True)
+
+    def source(self):
+        return self.spark.readStream.schema(self.schema).parquet(str(self.path / "in"))
+
+    def run(self, *files, beside=()):
+        """Start from the checkpoint, write files and deal with each, stop; raises what the query raises.
+
+        `beside` are other queries over `source()` that run already.
+        """
+
+        def keep(batch, number):
+            rows = ordered(batch.collect())
+            assert self.answers.get(number, rows) == rows, "a batch that is repeated has the same rows"
+            self.answers[number] = rows
+
+        query = sliding_aggregate(self.source(), **self.options).writeStream.foreachBatch(keep)
+        query = query.option("checkpointLocation", str(self.path / "checkpoint")).start()
+        try:
+            for rows in files:
+                self.write(rows)
+                for each in (query, *beside):
+                    each.processAllAvailable()
+            for progress in query.recentProgress:
+                self.metrics[progress["batchId"]] = progress["observedMetrics"].get("sliding")
+        finally:
+            query.stop()
+
+    def write(self, rows):
+        frame = self.spark.createDataFrame(rows, self.schema).coalesce(1)
+        frame.write.parquet(str(self.path / "one"))
+        (part,) = (self.path / "one").glob("*.parquet")
+        part.rename(self.path / "in" / f"{next(self.files):03d}.parquet")
+        for rest in (self.path / "one").iterdir():
+            rest.unlink()
+        (self.path / "one").rmdir()
+
+    @property
+    def rows(self):
+        return [found for number in sorted(self.answers) for found in self.answers[number]]
+
+    @property
+    def late(self):
+        return sum(found["late"] for found in self.metrics.values() if found)
+
+
+def test_a_stream_gives_what_spark_s_windows_give(spark, tmp_path):
+    """Several keys, out of order within the watermark, several files, and a restart between them."""
+    disorder = [0, 3, -4, 2, -5, 1, 5, -1]
+    rows = [row(40 + i // 2 + disorder[i % 8], f"k{i % 3}", i) for i in range(240)]
+    rows += [row(190, None, 7), row(192, "k1", 8)]  # a silence, and a null key
+    stream = Stream(
+        *(spark, tmp_path),
+        key="k",
+        time="at",
+        windows=["10s", "25s"],
+        emit="2s",
+        aggregates=AGGREGATES,
+        watermark="12 seconds",
+    )
+    stream.run(rows[:100])
+    before = len(stream.rows)
+    stream.run(rows[100:110], [*rows[110:], row(1000, "end", 0)])
+    assert 0 < before < len(stream.rows)
+    assert stream.late == 0
+    expected = own_windows(spark.createDataFrame(rows, ROWS), (10, 25), 2)
+    assert_same(stream.rows, expected)
+    assert len({found[:4] for found in stream.rows}) == len(stream.rows), "every window once"
+
+
+def test_late_rows_are_dropped_as_spark_drops_them_and_counted(spark, tmp_path):
+    files = [
+        [row(s, "a", s) for s in range(30)],
+        # The watermark is at 24: a window of 10 s that holds 14 has ended, one that holds 15 is open.
+        [row(14, "a", 100), row(15, "a", 101), row(13, "new", 102), row(20, "new", 103), row(40, "a", 104)],
+        [row(25, "a", 105), row(24, "new", 106), row(90, "a", 107)],
+    ]
+    stream = Stream(spark, tmp_path, key="k", time="at", windows=["10s"], emit="1s", aggregates=AGGREGATES)
+    stream.options["watermark"] = "5 seconds"
+    own = (
+        stream.source()
+        .withWatermark("at", "5 seconds")
+        .groupBy("k", F.window("at", "10 seconds", "1 second").alias("w"))
+    )
+    own = own.agg(F.count("*").alias("entries"), *own_aggregates(F.approx_count_distinct))
+    own = own.select("k", F.lit("10s"), "w.start", "w.end", *own.columns[2:])
+    theirs = {}
+    query = own.writeStream.foreachBatch(lambda batch, number: theirs.update({number: batch.collect()}))
+    query = query.outputMode("append").option("checkpointLocation", str(tmp_path / "theirs")).start()
+    try:
+        stream.run(*files, beside=[query])
+    finally:
+        query.stop()
+    assert_same(stream.rows, ordered(found for part in theirs.values() for found in part))
+    assert len({found[:4] for found in stream.rows}) == len(stream.rows), "every window once"
+    assert stream.late == 4
+
+
+def test_update_gives_the_current_answers_of_each_key(spark, tmp_path):
+    schema = "at timestamp_ntz, `odd.name` long, v double"
+    stream = Stream(
+        *(spark, tmp_path, schema),
+        key="odd.name",
+        time="at",
+        windows=["10s", "1m"],
+        aggregates={
+            "all": {"function": "collect", "field": "v"},
+            "quartiles": {"function": "quantile", "field": "v", "q": [0.25, 0.75]},
+            "m4": {"function": "m4", "field": "v"},
+        },
+    )
+    stream.run([(at(s), s % 2, float(s)) for s in range(60)])
+    # 0 goes on; 1 gets a row that no window of the key holds, and one that only the longer does.
+    stream.run([(at(62), 0, 62.0), (at(-2), 1, -2.0), (at(5), 1, 5.0)])
+    first, second = stream.answers[0], stream.answers[1]
+    assert isinstance(spark.createDataFrame([], schema).schema["at"].dataType, TimestampNTZType)
+    assert [found[:5] for found in first] == [
+        (0, "10s", at(48), at(58), 5),
+        (0, "1m", at(-2), at(58), 30),
+        (1, "10s", at(49), at(59), 5),
+        (1, "1m", at(-1), at(59), 30),
+    ]
+    assert first[0][5] == [50.0, 52.0, 54.0, 56.0, 58.0]
+    assert [found[:5] for found in second] == [
+        (0, "10s", at(52), at(62), 4),
+        (0, "1m", at(2), at(62), 29),
+        (1, "10s", at(49), at(59), 5),
+        (1, "1m", at(-1), at(59), 31),
+    ]
+    assert [found[5] for found in second[::2]] == [[54.0, 56.0, 58.0, 62.0], [51.0, 53.0, 55.0, 57.0, 59.0]]
+    assert second[3][5] == [1.0, 3.0, 5.0, 5.0, *(float(s) for s in range(7, 60, 2))]
+    assert second[0][6] == [54.0, 58.0]
+    assert second[0][7]["min"].asDict() == {"time": 1_577_836_854_000_000, "value": 54.0}
+    assert stream.late == 1
+
+
+def test_the_state_of_an_idle_key_goes_with_the_watermark(spark, tmp_path):
+    for emit in ("update", "1s"):
+        stream = Stream(
+            *(spark, tmp_path / emit),
+            key="k",
+            time="at",
+            windows=["10s"],
+            emit=emit,
+            aggregates={"n": {"function": "count"}},
+            watermark="1 second",
+        )
+        stream.run([row(s, "idle", s) for s in range(5)] + [row(s, "busy", s) for s in range(30)])
+        checkpoint = str(tmp_path / emit / "checkpoint")
+        state = spark.read.format("statestore").option("path", checkpoint).option("stateVarName", "head").load()
+        assert [found["key"]["key"] for found in state.select("key").collect()] == ["busy"]
+
+
+def test_state_of_other_aggregates_fails_the_query(spark, tmp_path):
+    options = {"key": "k", "time": "at", "windows": ["10s"], "watermark": "1 second"}
+    stream = Stream(spark, tmp_path, **options, aggregates={"n": {"function": "count"}})
+    stream.run([row(1, "a", 1)])
+    stream.options["aggregates"] = {"n": {"function": "sum", "field": "v"}}
+    with pytest.raises(StreamingQueryException, match="belongs to other fields, aggregates, windows or steps"):
+        stream.run([row(2, "a", 1)])
+
+
+def test_a_missing_value_fails_the_query_and_names_the_column(spark, tmp_path):
+    stream = Stream(spark, tmp_path, time="at", windows=["10s"], aggregates={"sum": {"function": "sum", "field": "v"}})
+    with pytest.raises(StreamingQueryException, match="column 'v' has 1 missing values"):
+        stream.run([(START, "a", None, 1.0, "s")])
+
+
+def test_a_table_gives_what_spark_s_windows_give(spark):
+    rows = [row(i * 7 % 200, f"k{i % 3}", i) for i in range(300)]
+    frame = spark.createDataFrame(rows, ROWS)
+    found = sliding_aggregate(
+        frame, key="k", time="at", windows=["10s", "25s"], emit="2s", aggregates=AGGREGATES
+    ).collect()
+    assert_same(found, own_windows(frame, (10, 25), 2))
+
+
+def test_a_table_without_a_key(spark):
+    rows = [row(i, "k", i) for i in range(100)]
+    options = {"time": "at", "windows": ["10s"], "aggregates": {"sum": {"function": "sum", "field": "v"}}}
+    (found,) = sliding_aggregate(spark.createDataFrame(rows, ROWS), **options).collect()
+    assert found.asDict() == {"width": "10s", "start": at(89), "end": at(99), "entries": 10, "sum": sum(range(90, 100))}
+    assert sliding_aggregate(spark.createDataFrame([], ROWS), **options, emit="1s").collect() == []
+
+
+def test_steps_need_a_watermark_and_tables_have_none(spark, tmp_path):
+    options = {"time": "at", "windows": ["10s"], "aggregates": {"n": {"function": "count"}}, "emit": "1s"}
+    with pytest.raises(InvalidArgument) as caught:
+        sliding_aggregate(spark.readStream.schema(ROWS).parquet(str(tmp_path)), **options)
+    assert caught.value.field == "watermark"
+    with pytest.raises(InvalidArgument) as caught:
+        sliding_aggregate(spark.createDataFrame([], ROWS), **options, watermark="1 second")
+    assert caught.value.field == "watermark"
