@@ -1,17 +1,26 @@
-"""The README's code runs, in the order in which a reader meets it, and prints what it says.
+"""The README's code runs, in the order in which a reader meets it, and prints what it says; its tables are complete.
 
 The blocks that need Spark run with the other tests of Spark.
 """
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+import sash_client
+from sash.main import app
+from sash.monoids import BUILT_IN
+from sash.monoids.pane import partials_table
+from sash.settings import Settings
+from sash.windows.spec import WindowSpec
 from sash_client.local import local_service
-from tests.support.readme import Reader, blocks_of, needs_spark, readme_blocks
+from sash_proto.v1 import windows_pb2 as pb
+from tests.support.readme import README, Reader, blocks_of, names_in, needs_spark, readme_blocks, table_of
 
 
 @pytest.fixture(scope="module")
-def service():
-    with local_service() as service:
+def service(tmp_path_factory):
+    with local_service(data=str(tmp_path_factory.mktemp("data"))) as service:
         yield service
 
 
@@ -42,3 +51,79 @@ def test_a_block_that_is_wrong_is_found(reader, text, says):
     (block,) = blocks_of(text)
     with pytest.raises(AssertionError, match=says):
         reader.run(block)
+
+
+# -------------------------------------------------------------------- tables
+
+
+@pytest.fixture(scope="module")
+def text():
+    return README.read_text()
+
+
+def test_partials_are_those_of_the_code(text):
+    written = {}
+    for functions, parts, blob in table_of(text, "`function`", "parts"):
+        written |= dict.fromkeys(names_in(functions), (parts, blob))
+    assert written == {function: (parts, blob) for function, parts, blob in partials_table(BUILT_IN)}
+
+
+def test_aggregates_are_those_of_the_code(text):
+    written = [name for row in table_of(text, "`function`", "options") for name in names_in(row[0])]
+    assert sorted(written) == sorted(monoid.function for monoid in BUILT_IN)
+
+
+def test_calls_are_those_of_both_edges(text, service):
+    rows = table_of(text, "REST", "gRPC")
+    paths = httpx.get(f"{service.address}/openapi.json", trust_env=False).json()["paths"]
+    served = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    assert {call for row in rows for call in names_in(row[0])} == served
+    methods = {method.name for method in pb.DESCRIPTOR.services_by_name["Windows"].methods}
+    assert {name for row in rows for name in names_in(row[1])} == methods | {"grpc.health.v1.Health"}
+    for row in rows:
+        for name in names_in(row[2]):
+            owner, method = name.split(".")
+            assert callable(getattr(getattr(sash_client, owner), method)), name
+
+
+def test_metrics_are_those_of_a_scrape(text, service):
+    scraped = httpx.get(f"{service.address}/metrics", trust_env=False).text
+    served = {
+        family.name + "_total" * (family.type == "counter")
+        for family in text_string_to_metric_families(scraped)
+        if family.name.startswith("sash_") and not family.name.endswith("_created")
+    }
+    assert {name for row in table_of(text, "metric") for name in names_in(row[0])} == served
+
+
+def test_settings_are_those_of_the_code(text):
+    """With the defaults that they are said to have, and the options of `sash serve`."""
+    options, defaults = set(), {}
+    for cell, default, _ in table_of(text, "variable", "default"):
+        variables = [name for name in names_in(cell) if name.startswith("SASH_")]
+        options |= {name for name in names_in(cell) if name.startswith("--")}
+        single = len(variables) == 1
+        defaults |= zip(variables, [default] if single else default.split(", "), strict=True)
+    fields = Settings.model_fields
+    assert set(defaults) == {f"SASH_{name.upper()}" for name in fields}
+    for name, default in defaults.items():
+        assert _value(default) == fields[name.removeprefix("SASH_").lower()].default, name
+    (serve,) = (command.callback for command in app.registered_commands if command.callback.__name__ == "serve")
+    assert options == {f"--{name.replace('_', '-')}" for name in serve.__annotations__ if name != "return"}
+
+
+def test_keys_of_a_spec_are_those_of_the_code(text):
+    """In the table, or in the example before it."""
+    keys = {name.partition(".")[0] for row in table_of(text, "key", "values") for name in names_in(row[0])}
+    example = next(block.code for block in readme_blocks() if block.language == "yaml")
+    keys |= {line.partition(":")[0] for line in example.splitlines() if line[:1].isalpha()}
+    assert keys == set(WindowSpec.model_fields)
+
+
+def _value(text):
+    """A default as the README writes it: 64 MiB, 4,000,000, info."""
+    number, _, unit = text.partition(" ")
+    plain = number.replace(",", "")
+    if not plain.replace(".", "", 1).isdigit():
+        return None if text == "none" else text
+    return int(plain) * 2**20 if unit == "MiB" else float(plain) if "." in plain else int(plain)

@@ -1,4 +1,4 @@
-"""Runs the README's code, block by block, as a reader would.
+"""Runs the README's code, block by block, as a reader would, and reads its tables.
 
 One service stands for the one that the README starts; its addresses take the place of the default ones.
 """
@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from sash_client import Client
@@ -97,3 +98,19 @@ def readme_blocks():
 
 def needs_spark(block):
     return "sash_spark" in block.code
+
+
+def table_of(text, *header):
+    """The rows of the table whose header begins with these cells, each as a list of cells."""
+    lines = [_cells(line) if line.startswith("|") else [] for line in text.splitlines()]
+    (start,) = (i for i, cells in enumerate(lines) if cells[: len(header)] == list(header))
+    return list(takewhile(bool, lines[start + 2 :]))
+
+
+def names_in(cell):
+    """What a cell has between backticks."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def _cells(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
