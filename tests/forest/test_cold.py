@@ -232,7 +232,7 @@ def test_deferred_rows_load_nothing_until_their_block_is_stored_or_read():
 
 def test_many_deferred_rows_do_not_load_either():
     """More notes than a block takes become one."""
-    lockstep = ColdLockstep(commuting_layout(256), 0)
+    lockstep = ColdLockstep(Layout({"value": "int64"}, {"sum": (Sum("int64"), ["value"])}, 256), 0)
     lockstep.run([("bulk", [1] * 1000), ("cool",)])
     for i in range(150):
         lockstep.bulk([-1000 + 37 * i % 250, 500])

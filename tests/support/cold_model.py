@@ -73,11 +73,16 @@ class Tier:
 
 
 def referred(forest: Forest, swept: bool = True) -> set[int]:
-    """The ids that the blocks of a forest have; with those of evicted blocks that are not swept yet, or without."""
+    """The ids that blocks and partials of a forest have; with those of evicted blocks not swept yet, or without."""
     directory = forest._directory
     start = (directory._swept if swept else directory.head) - directory.base
     stop = directory.tail - directory.base
     clean = {number for number in directory._ids[start:stop].tolist() if number >= 0}
+    for level in forest._levels._levels:
+        rows = slice(start, stop) if level is directory else slice(None)
+        for slot, _ in level._spilled:
+            ids = level.columns[slot][1][rows]
+            clean |= set(ids[ids >= 0].tolist())
     return clean | {block.base for block in directory._blocks[start:stop] if type(block) is Owing}
 
 
@@ -105,7 +110,8 @@ class ColdLockstep(Lockstep):
         stored, released = set(self.tier.blocks), set(self.cold.released)
         assert stored == referred(self.forest) | released
         assert not released & referred(self.forest)
-        assert sum(len(block.columns[0]) for block in self.forest.unsaved()) == self.cold.dirty_entries
+        blocks = [block for block in self.forest.unsaved() if not block.partial]
+        assert sum(len(block.columns[0]) for block in blocks) == self.cold.dirty_entries
         self.trim()
 
     def cool(self) -> None:
@@ -141,11 +147,12 @@ class ColdLockstep(Lockstep):
         image = self.forest.dump()
         assert len(self.tier.calls) == calls, "a dump loads nothing"
         assert image.entries == len(self.entries)
-        assert set(image.ids.tolist()) == referred(self.forest, swept=False)
+        assert set(image.numbers) == referred(self.forest, swept=False)
         released = self.cold.take_released()
-        assert set(self.tier.blocks) == set(image.ids.tolist()) | set(released)
+        assert set(self.tier.blocks) == set(image.numbers) | set(released)
         self.tier.delete(released)
-        for part in [image.ids, image.first, image.last, image.counts, *image.tail, *sum(image.partials, ())]:
+        arrays = [image.ids, image.first, image.last, image.counts, *image.tail, *image.nodes]
+        for part in [*arrays, *sum(image.partials, ())]:
             part.flags.writeable = False
         self._saved = image, self.layout, self.entries[:], self.arrivals, self.now
 
@@ -159,7 +166,7 @@ class ColdLockstep(Lockstep):
         calls = len(self.tier.calls)
         self.forest = Forest.restore(self.layout, self.cold, image)
         assert len(self.tier.calls) == calls, "nor does restoring"
-        self.tier.delete(sorted(set(self.tier.blocks) - set(image.ids.tolist())))
+        self.tier.delete(sorted(set(self.tier.blocks) - set(image.numbers)))
 
     def refused(self, step: Step, loads: int = 0) -> bool:
         """Return whether the step needed more loads than there were."""

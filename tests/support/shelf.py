@@ -2,7 +2,7 @@
 
 from sash.forest import Cache, Cold
 from sash.windows import image
-from sash.windows.values import columns_from, columns_to, seal, unseal
+from sash.windows.values import seal, sealed_from, sealed_to, unseal
 
 
 class Shelf:
@@ -21,7 +21,7 @@ class Shelf:
 
     def _load(self, ids):
         self.loads.append(list(ids))
-        return [self.layout.loaded(columns_from(unseal("block", self.values.get(i), f"block {i}"))) for i in ids]
+        return [sealed_from(unseal("block", self.values.get(i), f"block {i}"), self.layout) for i in ids]
 
     def store(self, window):
         """Store all sealed blocks and let go of their columns."""
@@ -29,7 +29,7 @@ class Shelf:
         blocks = window.unsaved()
         for block in blocks:
             block.stored = self.next
-            self.values[self.next] = seal("block", columns_to(self.layout.stored(block.columns)))
+            self.values[self.next] = seal("block", sealed_to(block, self.layout))
             self.next += 1
         self.cold.landed([(block, block.stored) for block in blocks])
         self.cold.cache.trim()

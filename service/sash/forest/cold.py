@@ -7,6 +7,7 @@
 A sealed block is *dirty* until somebody gives it an id and hands its columns to a writer. Until the tier says that
 it has them the block is *in flight* and stays in memory; after that it is one of many in a cache with a budget, which
 all windows share. Columns of a block with an id are never written to: an edit makes a new, dirty block of a copy.
+A large partial (spilled.py) is stored in the same way, as a block of one row with the bytes that it is.
 
 Example, with a dictionary for a tier:
 
@@ -52,17 +53,20 @@ are the engine's from then on. Raises Unavailable, or DataLoss where a block is 
 
 
 class Unsaved:
-    """A sealed block that is to be stored. Only of use until the next operation on its forest, or with an id.
+    """A sealed block or a partial, to be stored. Only of use until the next operation on its forest, or with an id.
 
     Attributes:
-        columns: times and one array per field, sorted; to be read only, and as long as it takes where it has an id.
+        columns: times and one array per field, sorted; to be read only, and as long as it takes where it has an id. Of
+            a partial one array of dtype object, with the bytes that it is.
         rows: how many rows that are.
+        partial: whether it is a partial.
         nbytes: how much the cache counts for it, in bytes.
     """
 
-    __slots__ = ("_give", "_stored", "columns", "nbytes", "rows")
+    __slots__ = ("_give", "_stored", "columns", "nbytes", "partial", "rows")
 
-    def __init__(self, block: Block, give: Callable[[int], None]) -> None:
+    def __init__(self, block: Block, give: Callable[[int], None], partial: bool = False) -> None:
+        self.partial = partial
         self.rows = block.rows
         self.columns = [column[: block.rows] for column in block.columns]
         self.nbytes = _size(block)
@@ -86,6 +90,8 @@ class Dirty(Protocol):
 
     dirty: int
     """Entries in such blocks."""
+    loose: int
+    """Partials to store; none where there are none, or only of such blocks."""
 
     def unsaved(self, most: int | None = None) -> list[Unsaved]:
         """See `Forest.unsaved`."""
@@ -246,7 +252,7 @@ class Cold:
         """Entries have come to `owner`'s dirty blocks, or have left them."""
         self.dirty_entries += entries
         owner.dirty += entries
-        if owner.dirty:
+        if owner.dirty or owner.loose:
             self.dirty[owner] = None
         else:
             self.dirty.pop(owner, None)
@@ -308,7 +314,7 @@ class Cold:
     def check_invariants(self) -> None:
         """Raise AssertionError naming the first invariant that does not hold."""
         entries = [owner.dirty for owner in self.dirty]
-        assert all(entries), "who is listed as dirty has dirty blocks"
+        assert all(owner.dirty or owner.loose for owner in self.dirty), "who is listed as dirty has blocks to store"
         assert sum(entries) == self.dirty_entries, f"{sum(entries)} dirty entries, not {self.dirty_entries}"
         assert len(set(self.released)) == len(self.released), "an id is released once"
         for number in self.released:

@@ -89,7 +89,7 @@ class Directory(Level):
         self._first[row] = times.item(0)
         self._last[row] = times.item(rows - 1)
         self.counts[row] = rows
-        for slot, monoid in enumerate(self._monoids):
+        for slot, monoid in enumerate(self.monoids):
             monoid.put(self.columns[slot], row, partials[slot])
         if self._swept < self.head:
             self.sweep(_SWEEP)
@@ -137,21 +137,32 @@ class Directory(Level):
     def truncate(self, position: int) -> None:
         """Forget the blocks from `position` on, to add others in their place."""
         assert self.head <= position <= self.tail
-        del self._blocks[position - self.base :]
+        row = position - self.base
+        del self._blocks[row:]
+        self._clear(slice(row, self.tail - self.base))  # what is stored is whoever's it was kept by
         self.tail = position
 
     def relevel(self, monoids: Sequence[Monoid], columns: list[Partials]) -> None:
         """Keep the blocks and replace the partials: per slot of `monoids`, one for each block of head..tail."""
         row = self.head - self.base
-        self._monoids = monoids
+        self._use(monoids)
         self.columns = [tuple(np.empty(len(self.counts), dtype) for dtype in monoid.dtypes) for monoid in monoids]
+        self._clear(slice(0, len(self.counts)))
         rows = slice(row, row + self.tail - self.head)
         self.put_many(rows, self.counts[rows], columns)
 
     # ---------------------------------------------------------------- reading and changing blocks
 
-    def fetch(self, positions: Iterable[int]) -> None:
-        """The blocks at `positions` will be read: nothing to do where all are in memory."""
+    def fetch(self, positions: Iterable[int], partials: Sequence[int] = ()) -> None:
+        """The blocks at `positions` and stored partials will be read: nothing to do where all are in memory."""
+
+    def replaced(self, position: int) -> None:
+        """The block at `position` will be truncated, and others added in its place."""
+        row = position - self.base
+        self.release(slice(row, row + 1))
+
+    def loosen(self) -> None:
+        """Partials were made, of blocks that may be stored already."""
 
     def block(self, position: int) -> Block:
         """The block at `position`, its pending rows sorted in; not to be changed."""

@@ -75,7 +75,11 @@ class Splicer:
         bounds = [*starts.tolist(), len(owners)]
         deferred = len(positions) > 1 and self._layout.commutative
         if directory.loads:  # all at once, and before anything changes
-            directory.fetch((self._not_deferred(positions, bounds, skip) if deferred else positions).tolist())
+            blocks = self._not_deferred(positions, bounds, skip) if deferred else positions
+            nodes = self._levels.beside(positions) if directory.spills else []
+            if deferred and directory.spills:
+                nodes += [(0, position) for position in positions.tolist()]
+            self._levels.fetch(blocks.tolist(), nodes)
         if deferred:
             self._defer(rows, starts, positions, bounds, skip)
         else:
@@ -102,6 +106,7 @@ class Splicer:
             position = behind = position + 1
         elif at:
             block = directory.edit(position)
+            directory.replaced(position)
             behind += 1
             if at > skip:
                 parts.insert(0, self._pieces([column[skip:at] for column in block.columns]))
@@ -141,7 +146,7 @@ class Splicer:
         newcomers, at = self._layout.reduce_segments(rows, starts), positions - directory.base
         partials = [
             monoid.combine_columns(tuple([part[at] for part in mine]), theirs)
-            for monoid, mine, theirs in zip(self._layout.monoids, directory.columns, newcomers, strict=True)
+            for monoid, mine, theirs in zip(directory.monoids, directory.columns, newcomers, strict=True)
         ]
         directory.change_many(positions, directory.counts[at] + (ends - starts), partials)
 

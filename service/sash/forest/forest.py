@@ -16,12 +16,17 @@ Source: Villalba, Berral, Carrera, TPDS 2019 (AMTA); the head's scan and the sma
 No I/O, no threads, no clock, no randomness. Arrays that are passed in are handed over: the forest keeps views of
 them, never writes to them, and nobody else may.
 
-Blocks may be kept in a tier (cold.py), and be loaded when their rows are read; folds are in memory for all of them:
+Blocks may be kept in a tier (cold.py), and be loaded when their rows are read. So may the partials of sketches and
+collections, at all levels (spilled.py), which are loaded when they are folded; others are in memory for all blocks:
 
-    in order, evict, whole window     nothing, but the block that the head lands in
-    range query                       its two end blocks, at once
-    series                            the blocks with ends in them at once, and those of narrow ranges at once
-    out of order                      the blocks that are spliced, at once; none for rows that are deferred
+    in order, evict, whole window     nothing, but the block that the head lands in; at once with it, as the head moves
+                                      on, large partials of the next blocks to be evicted and of O(log n) nodes
+    range query                       its two end blocks and large partials of its O(log n) nodes, at once
+    series                            the blocks with ends in them at once, the partials of wide ranges at once, and
+                                      the blocks of narrow ones at once
+    out of order                      the blocks that are spliced, at once, but none for rows that are deferred; with
+                                      them what their ancestors are combined from
+    a cut, other aggregates           when nodes are next read, the large partials of all blocks that moved
 
 An operation loads all it needs before it changes anything: where loading raises, the forest is as it was. A block that
 is lost or damaged hurts who needs its rows, until it is evicted; others are answered as before.
@@ -31,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -46,6 +52,7 @@ from sash.forest.middle import Middle
 from sash.forest.pieces import Piece, piece_of
 from sash.forest.prefix import Prefix
 from sash.forest.series import Rows, fold_buckets
+from sash.forest.spilled import spilling
 from sash.forest.stored import Stored
 from sash.monoids import Monoid, Partial, Partials
 from sash.monoids.base import Array
@@ -91,8 +98,11 @@ class Forest:
 
     def __init__(self, layout: Layout, cold: Cold | None = None) -> None:
         self._cold = cold
-        self._directory = Directory(layout.monoids) if cold is None else Stored(layout.monoids, cold)
-        self._levels = Levels(self._directory, layout.monoids)
+        monoids = spilling(layout.monoids, cold)
+        self._directory = Directory(monoids) if cold is None else Stored(monoids, cold)
+        self._levels = Levels(self._directory, monoids)
+        if isinstance(self._directory, Stored):
+            self._directory.above = WeakMethod(self._levels.unsaved)
         self._tail = Tail(layout)
         self._use(layout)
         self._skip = 0  # evicted rows at the front of the first block
@@ -294,7 +304,9 @@ class Forest:
         """
         self._answers = None
         if self._directory.loads:
-            self._directory.fetch({self._directory.ending(time, "left") for time in times.tolist()})
+            touched = sorted({self._directory.ending(time, "left") for time in times.tolist()})
+            each = touched if self._directory.spills else ()  # one after the other is combined with what is beside it
+            self._levels.fetch(touched, {node for one in each for node in self._levels.beside(np.array([one]))})
         places = [self._locate(time, "left") for time in times.tolist()]
         for position in sorted({position for position, _ in places}):
             mine = [i for i, (at, _) in enumerate(places) if at == position]
@@ -422,6 +434,7 @@ class Forest:
         """Evict all entries and release all ids at once: nobody will want this forest any more."""
         self._clear()
         self._directory.sweep(self._directory.tail)
+        self._levels.sweep()
 
     # ---------------------------------------------------------------- reading
 
@@ -441,8 +454,8 @@ class Forest:
         if not skip:
             whole: list[Partial] = self._middle.fold(position)  # type: ignore[assignment]
             return (tail.fold(0, whole) if tail.rows else whole)[:]
-        rest = tail.fold(0, self._middle.fold(position + 1))
         front = self._head.known(skip)
+        rest = tail.fold(0, self._middle.fold(position + 1, (position,) if front is None else ()))
         if front is None:
             block = directory.block(position)
             front = self._head.fold(block.columns, skip, block.rows)
@@ -483,11 +496,13 @@ class Forest:
         directory = self._directory
         a, b = directory.ending(start, "left"), directory.ending(end, "right")
         inside = [a] if a < directory.tail and start > directory.first(a) else []
-        if a == directory.head and self._skip and end < self._newest:  # else it is the whole, which has its fold
+        whole = a == directory.head and not inside and end >= self._newest  # it has its fold
+        if a == directory.head and self._skip and not whole:
             inside.append(a)
+        between = () if whole or not directory.spills else self._levels.parts(a + bool(inside), b)
         if b < directory.tail and end >= directory.first(b):
             inside.append(b)
-        directory.fetch(inside)
+        self._levels.fetch(inside, between)
 
     def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
         """Answer over many time ranges at once, which may overlap: a chart's points.
@@ -503,7 +518,7 @@ class Forest:
         Costs O(k log n + entries in narrow ranges); all entries of a range wider than some blocks are not read.
         """
         rows = Rows(self._directory, self._tail, self._skip)
-        return fold_buckets(self._layout, rows, self._fold_rows, starts, stops)
+        return fold_buckets(self._layout, rows, self._fold_each, starts, stops)
 
     def columns(self) -> list[Array]:
         """All entries as columns (copies): times, then one array per field."""
@@ -547,8 +562,9 @@ class Forest:
         slots = [slot for slot, key in enumerate(layout.keys) if key not in known]
         for slot, partials in zip(slots, self._reduce_blocks(layout, slots), strict=True):
             known[layout.keys[slot]] = partials
-        directory.relevel(layout.monoids, [known[key] for key in layout.keys])
-        self._levels.relevel(layout.monoids)
+        monoids = spilling(layout.monoids, self._cold)
+        self._levels.relevel(monoids)
+        directory.relevel(monoids, [known[key] for key in layout.keys])
         self._tail.relayout(layout)
         self._use(layout)
         self._split = 0
@@ -583,19 +599,23 @@ class Forest:
         directory, tail = self._directory, self._tail
         assert isinstance(directory, Stored), "a forest in memory has nothing stored"
         directory.sweep(directory.head)
+        self._levels.sweep()
+        done, nodes = self._levels.dump()
         first, last = directory.spans(directory.head, directory.tail)
         counts, columns = directory.slices(directory.head, directory.tail)
         return ForestImage(
             head=directory.head,
             skip=self._skip,
             newest=self._newest,
-            ids=directory.ids(),
+            ids=directory.block_ids(),
             first=first.copy(),
             last=last.copy(),
             counts=counts.copy(),
-            partials=[tuple([part.copy() for part in parts]) for parts in columns],
+            partials=directory.dumped(columns),
             tail=[column[: tail.rows].copy() for column in tail.columns],
             room=len(tail.columns[0]),
+            done=done,
+            nodes=nodes,
         )
 
     @classmethod
@@ -610,6 +630,7 @@ class Forest:
         forest = cls(layout, cold)
         assert isinstance(forest._directory, Stored)
         forest._directory.restore(image)
+        forest._levels.restore(image.done, image.nodes)
         forest._tail.restore(image.tail, image.room)
         forest._skip = image.skip
         forest._len = image.entries
@@ -659,6 +680,17 @@ class Forest:
             part = layout.reduce_rows(self._columns(b), 0, stop_row)
             total = part if total is None else layout.combine(total, part)
         return entries, total  # type: ignore[return-value]  # some part was there: a < b
+
+    def _fold_each(self, places: Sequence[tuple[int, int, int, int]]) -> list[list[Partial]]:
+        """Fold between each two places, as `_fold_rows` does; what is lacking for all comes at once."""
+        if self._directory.spills:
+            blocks, nodes = set(), set()
+            for a, first_row, b, stop_row in places:
+                blocks |= {a} if first_row else set()
+                blocks |= {b} if stop_row else set()
+                nodes.update(self._levels.parts(a + bool(first_row), b))
+            self._levels.fetch(sorted(blocks), sorted(nodes))
+        return [self._fold_rows(*place)[1] for place in places]
 
     def _columns(self, position: int) -> list[Array]:
         directory = self._directory

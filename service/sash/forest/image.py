@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sash.monoids import Partials
 from sash.monoids.base import Array
@@ -20,7 +20,11 @@ class ForestImage:
         newest: time of the newest entry; -2^63 where there is none.
         ids, first, last, counts: int64 (b,), by sealed block, oldest first: where it is stored, the times of its first
             and last entries, how many it has.
-        partials: per slot of the layout b partials, one per block. Objects are the forest's own: not to be changed.
+        partials: per slot of the layout b partials, one per block; () where they are large (spilled.py). Objects are
+            the forest's own: not to be changed.
+        nodes: for each slot with large partials their ids, int64 (u,): of the b blocks, of the nodes of level 1, and so
+            on. Of others the nodes above level 0 are computed anew.
+        done: position of the block up to which such nodes are there.
         tail: the open block: times and one array per field, evicted rows and all.
         room: how many rows it had room for; evicted ones go when there is none left.
     """
@@ -35,6 +39,13 @@ class ForestImage:
     partials: list[Partials]
     tail: list[Array]
     room: int
+    nodes: list[Array] = field(default_factory=list)
+    done: int = 0
+
+    @property
+    def numbers(self) -> list[int]:
+        """The ids of all that is stored of it."""
+        return [number for ids in (self.ids, *self.nodes) for number in ids.tolist()]
 
     @property
     def entries(self) -> int:

@@ -5,15 +5,18 @@
     counts     | 8  | 8  | 7  | 8  |    |    |
     columns    | p  | p  | p  | p  |    |    |        per slot one array per element of the monoid's `dtypes`
 
-Nodes are addressed by position, which only grows; dead ones at the front go when a level runs out of room.
+Nodes are addressed by position, which only grows; dead ones at the front go when a level runs out of room. Where large
+partials are kept in a tier (spilled.py), what is stored is released when its node is written anew, forgotten or gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from sash.forest.cold import Unsaved
+from sash.forest.spilled import Spilled
 from sash.monoids import Monoid, Partial, Partials
 from sash.monoids.base import Array
 
@@ -30,14 +33,20 @@ class Level:
         base: position of the first node.
     """
 
-    __slots__ = ("_monoids", "base", "columns", "counts", "tail")
+    __slots__ = ("_spilled", "base", "columns", "counts", "monoids", "spills", "tail")
 
     def __init__(self, monoids: Sequence[Monoid], base: int = 0) -> None:
-        self._monoids = monoids
+        self._use(monoids)
         self.base = base
         self.tail = base
         self.counts: Array = np.empty(0, np.int64)
         self.columns: list[Partials] = [tuple(np.empty(0, dtype) for dtype in m.dtypes) for m in monoids]
+
+    def _use(self, monoids: Sequence[Monoid]) -> None:
+        self.monoids = monoids
+        self._spilled = [(slot, monoid) for slot, monoid in enumerate(monoids) if isinstance(monoid, Spilled)]
+        self.spills = bool(self._spilled)
+        """Whether partials may have to be loaded, so that it pays to say before which will be read."""
 
     def reserve(self, k: int, live: int) -> int:
         """Make room for k more nodes and count them in; return the row of the first.
@@ -55,6 +64,7 @@ class Level:
         """Move the nodes to longer columns, with room for k more, without those before `live`; return `tail`'s row."""
         dead = min(max(live, self.base), self.tail) - self.base
         rows = self.tail - self.base - dead
+        self.release(slice(0, dead))
         self._move(dead, rows, max(_FIRST_ROWS, 2 * rows, rows + k))
         self.base += dead
         return rows
@@ -62,14 +72,18 @@ class Level:
     def _move(self, dead: int, rows: int, capacity: int) -> None:
         self.counts = moved(self.counts, dead, rows, capacity)
         self.columns = [tuple([moved(part, dead, rows, capacity) for part in parts]) for parts in self.columns]
+        self._clear(slice(rows, capacity))
 
     def restart(self, position: int) -> None:
         """Forget all nodes; the next one is at `position`."""
+        self.release(slice(0, self.tail - self.base))
         self.base = self.tail = position
 
     def truncate(self, position: int) -> None:
         """Forget the nodes from `position` on."""
-        self.tail = max(position, self.base)
+        position = max(position, self.base)
+        self.release(slice(position - self.base, max(self.tail - self.base, 0)))
+        self.tail = position
 
     def count(self, position: int) -> int:
         """Entries under one node."""
@@ -83,7 +97,7 @@ class Level:
         """The partials of one node, one per slot."""
         row = position - self.base
         out = []
-        for slot, monoid in enumerate(self._monoids):
+        for slot, monoid in enumerate(self.monoids):
             out.append(monoid.take(self.columns[slot], row))
         return out
 
@@ -93,27 +107,53 @@ class Level:
             return self.node(start)
         a, b = start - self.base, stop - self.base
         out = []
-        for slot, monoid in enumerate(self._monoids):
+        for slot, monoid in enumerate(self.monoids):
             out.append(monoid.fold(tuple([part[a:b] for part in self.columns[slot]])))
         return out
 
     def put(self, row: int, count: int, partials: Sequence[Partial]) -> None:
         """Write one node."""
         self.counts[row] = count
-        for slot, monoid in enumerate(self._monoids):
+        for slot, monoid in enumerate(self.monoids):
             monoid.put(self.columns[slot], row, partials[slot])
 
     def put_many(self, rows: Array | slice, counts: Array, columns: Sequence[Partials]) -> None:
         """Write k nodes: int64 counts (k,) and, per slot, k partials."""
+        self.release(rows)
         self.counts[rows] = counts
         for mine, theirs in zip(self.columns, columns, strict=True):
-            for to, source in zip(mine, theirs, strict=True):
+            for to, source in zip(mine, theirs, strict=False):  # newcomers have no ids: released rows have none either
                 to[rows] = source
 
     def slices(self, start: int, stop: int) -> tuple[Array, list[Partials]]:
         """Counts and partials of the nodes start..stop, as views."""
         a, b = start - self.base, stop - self.base
         return self.counts[a:b], [tuple([part[a:b] for part in parts]) for parts in self.columns]
+
+    # ---------------------------------------------------------------- partials that are kept in a tier
+
+    def numbers(self, position: int) -> list[int]:
+        """The ids of those partials of one node that are stored."""
+        row = position - self.base
+        return [number for slot, _ in self._spilled if (number := self.columns[slot][1].item(row)) >= 0]
+
+    def ids(self, start: int, stop: int) -> list[Array]:
+        """For each slot with large partials the ids of the nodes start..stop (copies), int64; -1 where not stored."""
+        return [self.columns[slot][1][start - self.base : stop - self.base].copy() for slot, _ in self._spilled]
+
+    def partials_unsaved(self, start: int, stop: int, given: Callable[[], None]) -> list[Unsaved]:
+        """The partials of the nodes start..stop that are to be stored; `given` is called when one gets its id."""
+        a, b = start - self.base, stop - self.base
+        return [one for slot, monoid in self._spilled for one in monoid.unsaved(self.columns[slot], a, b, given)]
+
+    def release(self, rows: Array | slice) -> None:
+        """The partials in some rows will not be read again; those that are stored are released."""
+        for slot, monoid in self._spilled:
+            monoid.release(self.columns[slot], rows)
+
+    def _clear(self, rows: Array | slice) -> None:
+        for slot, monoid in self._spilled:
+            monoid.clear(self.columns[slot], rows)
 
 
 def moved(column: Array, dead: int, rows: int, capacity: int) -> Array:

@@ -5,10 +5,11 @@
     level 0      0    1    2    3    4    5    6      the directory: position of a sealed block
                  ^ head                        ^ tail
 
-A node exists once its last block is sealed, and dies when `head` passes its first one.
+A node exists once its last block is sealed, and dies when `head` passes its first one. Where its partials are large,
+they may be in a tier (spilled.py); what reads several nodes loads what it lacks of them at once.
 
 Append: amortised O(1) combines, paid when nodes are next read.  Fold of a range: O(log n).
-Refresh of a block's ancestors: O(log n).  Space: 2 n partials for n blocks.
+Refresh of a block's ancestors: O(log n).  Space: 2 n partials for n blocks, without those in a tier.
 Source: Villalba, Berral, Carrera, "Constant-Time Sliding Window Framework with Reduced Memory Footprint and
 Efficient Bulk Evictions", TPDS 2019.  Differs: (a) level 0 holds a block of entries, not one; (b) nodes are
 addressed by position instead of dequeued, so that any range can be folded; (c) whole chunks are combined in one
@@ -17,12 +18,17 @@ vectorised call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
+import numpy as np
+
+from sash.forest.cold import Unsaved
 from sash.forest.directory import Directory
 from sash.forest.level import Level
 from sash.forest.segments import starts_of_runs
-from sash.monoids import Monoid, Partial
+from sash.forest.spilled import Spilled
+from sash.monoids import Monoid, Partial, Partials
 from sash.monoids.base import Array
 
 __all__ = ["Levels"]
@@ -42,7 +48,7 @@ class Levels:
         monoids: one per slot.
     """
 
-    __slots__ = ("_directory", "_done", "_levels", "_monoids")
+    __slots__ = ("__weakref__", "_directory", "_done", "_levels", "_monoids")
 
     def __init__(self, directory: Directory, monoids: Sequence[Monoid]) -> None:
         self._directory = directory
@@ -59,6 +65,8 @@ class Levels:
     def relevel(self, monoids: Sequence[Monoid]) -> None:
         """The directory's partials are of other aggregates now."""
         self._monoids = monoids
+        for level in self._levels[1:]:
+            level.restart(0)
         del self._levels[1:]
         self._done = self._directory.head
 
@@ -72,6 +80,8 @@ class Levels:
 
     def node(self, i: int, index: int) -> list[Partial]:
         """The partials of node (i, index), one per slot."""
+        if self._directory.spills:
+            self.fetch((), [(i, index)])
         return self._levels[i].node(index)
 
     def entries(self, i: int, index: int) -> int:
@@ -99,6 +109,8 @@ class Levels:
     def fold(self, start: int, stop: int) -> tuple[int, list[Partial]]:
         """Count and fold the blocks start..stop, start < stop; one partial per slot."""
         paired = self._paired(start, stop)
+        if self._directory.spills:
+            self.fetch((), self.parts(start, stop))
         entries, nodes = 0, []
         for i, index in _cover(start, paired):
             level = self._levels[i]
@@ -120,6 +132,17 @@ class Levels:
                 total = combine(total, take(columns[slot], row))
             out.append(total if newer is None else combine(total, newer[slot]))
         return entries, out
+
+    def parts(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The nodes that `fold` reads for the blocks start..stop."""
+        if start >= stop:
+            return []
+        paired = self._paired(start, stop)
+        return _cover(start, paired) + [(0, position) for position in range(paired, stop)]
+
+    def fetch(self, positions: Iterable[int], nodes: Iterable[tuple[int, int]]) -> None:
+        """The blocks at `positions` and the partials of `nodes` will be read: load what is lacking, in one go."""
+        self._directory.fetch(positions, [n for i, index in nodes for n in self._levels[i].numbers(index)])
 
     def _paired(self, start: int, stop: int) -> int:
         """Up to where the blocks start..stop are in pairs, or will be now; few new ones are left as they are."""
@@ -171,7 +194,8 @@ class Levels:
 
     def refresh(self, positions: Array) -> None:
         """Let the ancestors of the blocks at `positions`, int64 (k,) and strictly increasing, follow them."""
-        if len(positions) <= _ONE_BY_ONE:
+        few = 1 if self._directory.spills else _ONE_BY_ONE  # one by one a common ancestor is combined several times
+        if len(positions) <= few:
             for position in positions.tolist():
                 self._refresh_above(position)
             return
@@ -186,6 +210,16 @@ class Levels:
             left = 2 * positions - children.base
             self._combine_pairs(children, level, left, left + 1, positions - level.base)
 
+    def beside(self, positions: Array) -> list[tuple[int, int]]:
+        """The nodes that `refresh` reads, but for those that it has written."""
+        head, found = self._directory.head, []
+        mine = {position for position in positions.tolist() if position < self._done}
+        for i in range(1, len(self._levels)):
+            parents = {p for p in {child >> 1 for child in mine} if p << i >= head and (p + 1) << i <= self._done}
+            found += [(i - 1, child) for p in sorted(parents) for child in (2 * p, 2 * p + 1) if child not in mine]
+            mine = parents
+        return found
+
     def _refresh_above(self, position: int) -> None:
         for i in range(1, len(self._levels)):
             position >>= 1
@@ -197,6 +231,9 @@ class Levels:
     def _catch_up(self) -> None:
         """Write the nodes that new blocks complete."""
         tail = self._directory.tail
+        if self._directory.spills:
+            self.fetch((), self._unpaired())
+            self._directory.loosen()
         first, self._done = self._done, tail
         if tail - first > _ONE_BY_ONE:
             self._complete(first)
@@ -208,6 +245,16 @@ class Levels:
                 i += 1
                 if self._make(i, position, position + 1) == position:
                     self._combine_pair(i, position)
+
+    def _unpaired(self) -> list[tuple[int, int]]:
+        """What is there of the nodes that new ones will be made of."""
+        first, tail, head = self._done, self._directory.tail, self._directory.head
+        found, i = [(0, position) for position in range(max(first, head), tail)], 0
+        while tail >> i + 1 > first >> i + 1:
+            if first >> i & 1 and (first >> i) - 1 << i >= head:  # the older one of a pair, of which this is the newer
+                found.append((i, (first >> i) - 1))
+            i += 1
+        return found
 
     def _complete(self, first: int) -> None:
         """Write the nodes of level 1 and up that the blocks from `first` on complete."""
@@ -248,17 +295,82 @@ class Levels:
             monoid.put(level.columns[slot], row, pair)
 
     def _combine_pairs(
-        self, children: Level, level: Level, left: Array | slice, right: Array | slice, rows: Array | slice
+        self,
+        children: Level,
+        level: Level,
+        left: Array | slice,
+        right: Array | slice,
+        rows: Array | slice,
+        known: Mapping[int, Partials] = MappingProxyType({}),
     ) -> None:
-        """Write many nodes from the rows of their children."""
+        """Write many nodes from the rows of their children, but for slots of which the partials are known."""
         level.put_many(
             rows,
             children.counts[left] + children.counts[right],
             [
-                monoid.combine_columns(tuple([part[left] for part in parts]), tuple([part[right] for part in parts]))
-                for monoid, parts in zip(self._monoids, children.columns, strict=True)
+                known[slot]
+                if slot in known
+                else monoid.combine_columns(
+                    tuple([part[left] for part in parts]), tuple([part[right] for part in parts])
+                )
+                for slot, (monoid, parts) in enumerate(zip(self._monoids, children.columns, strict=True))
             ],
         )
+
+    # ---------------------------------------------------------------- storing
+
+    def unsaved(self, given: Callable[[], None]) -> list[Unsaved]:
+        """The partials above level 0 that are to be stored, of all nodes; `given` is called when one gets its id."""
+        if self._done < self._directory.tail:
+            self._catch_up()
+        return [
+            one
+            for i, level in enumerate(self._levels[1:], 1)
+            for one in level.partials_unsaved(max(-(-self._directory.head >> i), level.base), level.tail, given)
+        ]
+
+    def sweep(self) -> None:
+        """Release what is stored of nodes that are dead."""
+        for i, level in enumerate(self._levels[1:], 1):
+            live = min(-(-self._directory.head >> i), level.tail)
+            level.release(slice(0, max(live - level.base, 0)))
+
+    def dump(self) -> tuple[int, list[Array]]:
+        """Up to where there are nodes, and the ids of all large partials: see `ForestImage`."""
+        ids = [[part] for part in self._directory.ids(self._directory.head, self._directory.tail)]
+        for i in range(1, len(self._levels)):
+            start, stop = self._live(i)
+            for into, part in zip(ids, self._levels[i].ids(start, stop) if start < stop else (), strict=False):
+                into.append(part)
+        nodes = [np.concatenate(parts) for parts in ids]
+        assert all((part >= 0).all() for part in nodes), "partials are stored"
+        return self._done, nodes
+
+    def restore(self, done: int, nodes: Sequence[Array]) -> None:
+        """Take the nodes of an image; those partials that are not large are computed anew."""
+        assert len(self._levels) == 1, "there are none so far"
+        large = [slot for slot, monoid in enumerate(self._monoids) if isinstance(monoid, Spilled)]
+        if not large:
+            return
+        self._done, i, at = done, 1, self._directory.tail - self._directory.head
+        while True:
+            start, stop = self._live(i)
+            if start == stop:
+                assert all(len(ids) == at for ids in nodes), f"there are {at} nodes"
+                return
+            level, children, end = Level(self._monoids, start), self._levels[i - 1], at + stop - start
+            level.reserve(stop - start, start)
+            self._levels.append(level)
+            left, right = 2 * start - children.base, 2 * stop - children.base
+            stored = {slot: (np.full(stop - start, None), ids[at:end]) for slot, ids in zip(large, nodes, strict=True)}
+            rows = slice(0, stop - start)
+            self._combine_pairs(children, level, slice(left, right, 2), slice(left + 1, right, 2), rows, stored)
+            i, at = i + 1, end
+
+    def _live(self, i: int) -> tuple[int, int]:
+        """The nodes of level i that are there and live: from where, and up to where."""
+        start = -(-self._directory.head >> i)
+        return start, max(start, self._done >> i)
 
     def check_invariants(self, same: Callable[[Monoid, Partial, Partial], bool]) -> None:
         """Raise AssertionError naming the first invariant that does not hold; `same` compares two partials."""

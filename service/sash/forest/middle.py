@@ -20,6 +20,9 @@ written; (b) the lowest levels of the stack are one scan, since one loop is chea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from sash.errors import SashError
 from sash.forest.directory import Directory
 from sash.forest.layout import Layout
 from sash.forest.levels import Levels
@@ -85,19 +88,22 @@ class Middle:
         else:
             self._back, self._back_end = None, self._split
 
-    def fold(self, first: int) -> list[Partial] | None:
+    def fold(self, first: int, others: Sequence[int] = ()) -> list[Partial] | None:
         """Fold the blocks first..tail; None where there are none. `first` never goes back until it is told to forget.
 
         The same list as long as nothing changes.
+
+        Args:
+            others: positions of blocks that the caller will read, so that they are loaded with what is lacking here.
         """
         tail = self._directory.tail
         if self._total_tail == tail and self._total_first == first:
             return self._total
         at = first - self._near_start
-        front = self._near[at] if 0 <= at < len(self._near) else self._refill(first)
+        front = self._near[at] if 0 <= at < len(self._near) else self._refill(first, others)
         if self._back_end < tail:
             one = self._back_end + 1 == tail  # the usual case, and a microsecond cheaper
-            newer = self._directory.node(tail - 1) if one else self._levels.fold(self._back_end, tail)[1]
+            newer = self._levels.node(0, tail - 1) if one else self._levels.fold(self._back_end, tail)[1]
             self._back = newer if self._back is None else self._layout.combine(self._back, newer)
             self._back_end = tail
         back = self._back
@@ -105,8 +111,15 @@ class Middle:
         self._total, self._total_first, self._total_tail = total, first, tail
         return total
 
-    def _refill(self, first: int) -> list[Partial] | None:
+    def _refill(self, first: int, others: Sequence[int]) -> list[Partial] | None:
         """Scan the next blocks from `first` on; the fold of [first..split), None where that is empty."""
+        try:
+            return self._scan(first, others)
+        except SashError:
+            self.forget()  # what could not be loaded may have left it half-way
+            raise
+
+    def _scan(self, first: int, others: Sequence[int]) -> list[Partial] | None:
         stack, levels, combine = self._stack, self._levels, self._layout.combine
         if first > self._split:
             # Out-of-order writes tend to come back to where they were: what they touch stays behind the split.
@@ -120,7 +133,10 @@ class Middle:
         end = stack[-1][0] if stack else self._split
         total = stack[-1][1] if stack else None
         near_end = min((first // _NEAR + 1) * _NEAR, end)
-        for i, index in reversed(levels.cover(near_end, end)):
+        cover = levels.cover(near_end, end)
+        if self._directory.spills:
+            levels.fetch(others, [*cover, *((0, position) for position in range(first, near_end))])
+        for i, index in reversed(cover):
             node = levels.node(i, index)
             total = node if total is None else combine(node, total)
             stack.append((index << i, total))

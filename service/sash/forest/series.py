@@ -37,7 +37,7 @@ __all__ = ["Rows", "fold_buckets"]
 _WIDE_BLOCKS = 8
 """A pane of so many blocks is folded from nodes: some 20 µs, what one aggregate takes over 8,192 rows."""
 
-_Fold = Callable[[int, int, int, int], tuple[int, list[Partial]]]
+_Fold = Callable[[Sequence[tuple[int, int, int, int]]], list[list[Partial]]]
 
 
 class Rows:
@@ -120,7 +120,7 @@ def fold_buckets(layout: Layout, rows: Rows, fold: _Fold, starts: Array, stops: 
     Args:
         layout: the aggregates.
         rows: the entries.
-        fold: folds the rows between two places, from the nodes where it can.
+        fold: folds the rows between each two places, from the nodes where it can.
         starts: int64 (k,), first times.
         stops: int64 (k,), times behind the last.
     """
@@ -156,7 +156,7 @@ def _fold_panes(layout: Layout, rows: Rows, fold: _Fold, cuts: Array) -> list[Pa
     bounds, edges = cuts.tolist(), [-1, *wide.tolist(), len(widths)]
     runs = [(bounds[a + 1], bounds[b]) for a, b in itertools.pairwise(edges) if a + 1 < b]
     narrow = np.flatnonzero(widths < _WIDE_BLOCKS * layout.block)
-    folds = [fold(*rows.place(bounds[i]), *rows.place(bounds[i + 1]))[1] for i in wide.tolist()]
+    folds = fold([(*rows.place(bounds[i]), *rows.place(bounds[i + 1])) for i in wide.tolist()])
     parts = [monoid.pack([partials[slot] for partials in folds]) for slot, monoid in enumerate(layout.monoids)]
     if not len(narrow):
         return parts

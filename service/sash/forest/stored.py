@@ -5,8 +5,9 @@
     blocks     .  .  .   .   B   .   O   B           B: dirty, in memory   .: stored   O: stored, and rows to sort in
                                      └─ base 5       first, last, counts, partials: as in directory.py
 
-A stored block costs its row in the columns; where its own columns are, if anywhere in memory, is Cold's matter. One
-that only gets deferred rows is not read for it: it *owes* a look at what is stored until somebody reads it.
+A stored block costs its row in the columns: 32 bytes, and 8 to 66 for each of its partials, 16 where they are large and
+stored as well (spilled.py). Where its own columns are, if anywhere in memory, is Cold's matter. One that only gets
+deferred rows is not read for it: it *owes* a look at what is stored until somebody reads it.
 
 Every method that reads several blocks can be told so before, by `fetch`, and then loads at once; an operation that
 fetches all it needs before it changes anything leaves the forest as it was where loading fails.
@@ -14,7 +15,7 @@ fetches all it needs before it changes anything leaves the forest as it was wher
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -66,7 +67,7 @@ class Stored(Directory):
         cold: where the others are.
     """
 
-    __slots__ = ("_cold", "_ids", "dirty")
+    __slots__ = ("_cold", "_ids", "above", "dirty", "loose")
 
     loads: ClassVar[bool] = True
 
@@ -76,14 +77,21 @@ class Stored(Directory):
         self._ids: Array = np.empty(0, np.int64)
         self.dirty = 0
         """Entries in blocks that are not stored as they are."""
+        self.loose = 0
+        """How many partials are not stored, maybe of blocks that are; or 1, for some that nobody has counted yet."""
+        self.above: Callable[[], Callable[[Callable[[], None]], list[Unsaved]] | None] = lambda: None
+        """Gives `Levels.unsaved` of the levels above; a weak reference, as those know this."""
 
     def restore(self, image: ForestImage) -> None:
         """Take the blocks that an image names; there are none so far."""
         assert self.tail == 0, "an unused directory"
         self.restart(image.head)
         self.head = self._swept = image.head
-        nothing = [None] * len(image.ids)
-        self.extend(Kept(nothing, image.first, image.last, image.counts, image.partials, image.ids))
+        partials = list(image.partials)
+        b = len(image.ids)
+        for (slot, _), ids in zip(self._spilled, image.nodes, strict=bool(b)):
+            partials[slot] = np.full(b, None), ids[:b]
+        self.extend(Kept([None] * b, image.first, image.last, image.counts, partials, image.ids))
 
     # ---------------------------------------------------------------- growing and shrinking
 
@@ -116,6 +124,9 @@ class Stored(Directory):
         """Drop the blocks before `head`; their ids are released when they are swept."""
         self._soil_range(self.head, head, -1)
         super().advance(head)
+        if self.loose and head == self.tail:
+            self.loose = 0
+            self._cold.soil(self, 0)
 
     def truncate(self, position: int) -> None:
         """Forget the blocks from `position` on: those that are stored must have been kept, to be added again."""
@@ -131,7 +142,25 @@ class Stored(Directory):
                     self._cold.release(number)
                 elif type(block) is Owing:
                     self._cold.release(block.base)
+            self.release(slice(start, stop))
         return super().sweep(most)
+
+    def relevel(self, monoids: Sequence[Monoid], columns: list[Partials]) -> None:
+        """Keep the blocks and replace the partials; stored ones that are not among `columns` are released."""
+        self.sweep(self.tail)
+        before = self._stored_partials()
+        super().relevel(monoids, columns)
+        after = set(self._stored_partials())
+        for number in before:
+            if number not in after:
+                self._cold.release(number)
+        self.loosen()
+
+    def loosen(self) -> None:
+        """Partials were made, of blocks that may be stored already."""
+        if self.spills and not self.loose:
+            self.loose = 1
+            self._cold.soil(self, 0)
 
     def _soil_range(self, start: int, stop: int, sign: int) -> None:
         """The dirty ones of the blocks start..stop have come (1) or gone (-1)."""
@@ -148,9 +177,9 @@ class Stored(Directory):
 
     # ---------------------------------------------------------------- reading and changing blocks
 
-    def fetch(self, positions: Iterable[int]) -> None:
-        """Load what is lacking of the blocks at `positions`, in one go; `tail` is none."""
-        numbers = []
+    def fetch(self, positions: Iterable[int], partials: Sequence[int] = ()) -> None:
+        """Load what is lacking of the blocks at `positions` and of stored partials, in one go; `tail` is none."""
+        numbers = list(partials)
         for position in positions:
             if position < self.tail:
                 row = position - self.base
@@ -243,13 +272,32 @@ class Stored(Directory):
 
     def unsaved(self, most: int | None = None) -> list[Unsaved]:
         """See `Forest.unsaved`."""
-        if not self.dirty:
+        if not (self.dirty or self.loose):
             return []
+        partials = self._partials_unsaved() if self.spills else []
         ids = self._ids[self.head - self.base : self.tail - self.base]
         positions = (np.flatnonzero(ids == _NONE)[:most] + self.head).tolist()
         self.fetch(positions)
         blocks = [self.block(position) for position in positions]
-        return [Unsaved(block, partial(self._number, p, block)) for p, block in zip(positions, blocks, strict=True)]
+        saved = [Unsaved(block, partial(self._number, p, block)) for p, block in zip(positions, blocks, strict=True)]
+        saved += partials if most is None else partials[: max(0, most - len(saved))]
+        self.loose = len(partials)
+        self._cold.soil(self, 0)
+        return saved
+
+    def _partials_unsaved(self) -> list[Unsaved]:
+        above = self.above()
+        nodes = above(self._stored_one) if above else []
+        return self.partials_unsaved(self.head, self.tail, self._stored_one) + nodes
+
+    def _stored_one(self) -> None:
+        """One of the partials that were counted has got its id."""
+        self.loose -= 1
+        if not self.loose:
+            self._cold.soil(self, 0)
+
+    def _stored_partials(self) -> list[int]:
+        return [number for ids in self.ids(self.head, self.tail) for number in ids.tolist() if number >= 0]
 
     def _number(self, position: int, block: Block, number: int) -> None:
         """The dirty block at `position` is stored under an id."""
@@ -263,7 +311,12 @@ class Stored(Directory):
         self._cold.launch(number, block)
         self._cold.soil(self, -block.rows)
 
-    def ids(self) -> Array:
+    def dumped(self, columns: Sequence[Partials]) -> list[Partials]:
+        """Copies of partials, as an image has them: none of those that are large."""
+        large = {slot for slot, _ in self._spilled}
+        return [() if slot in large else tuple([part.copy() for part in parts]) for slot, parts in enumerate(columns)]
+
+    def block_ids(self) -> Array:
         """The ids of all blocks (a copy), int64; all of them are stored."""
         assert not self.dirty, f"{self.dirty} entries are in blocks that are not stored"
         return self._ids[self.head - self.base : self.tail - self.base].copy()
@@ -286,6 +339,11 @@ class Stored(Directory):
         assert len(set(numbers)) == len(numbers), f"ids are unique: {numbers}"
         assert not set(numbers) & set(self._cold.released), "an id that is in use is not released"
         assert dirty == self.dirty, f"{dirty} entries in dirty blocks, not {self.dirty}"
-        assert (self in self._cold.dirty) == (dirty > 0), "who has dirty blocks is listed"
+        assert (self in self._cold.dirty) == (dirty > 0 or self.loose > 0), "who has dirty blocks is listed"
+        in_memory = any((ids < 0).any() for ids in self.ids(self.head, self.tail))
+        assert not in_memory or self.dirty or self.loose, "who has partials to store is listed"
+        partials = self._stored_partials()
+        assert len(set(partials)) == len(partials), f"ids of partials are unique: {partials}"
+        assert not set(partials) & (set(numbers) | set(self._cold.released)), "an id is of one thing that is in use"
         self._cold.check_invariants()
         super().check_invariants(skip)
