@@ -3,6 +3,10 @@
     window       Spark's own `groupBy(window(time, "10 minutes", "1 second"))`: every row goes into 600 groups
     aggregate    `sliding_aggregate` on the same table: a row is kept once, a window is folded from panes
     stream       `sliding_aggregate` on the same rows as a stream, state in RocksDB, answers by watermark
+    sink         the rows into a durable window (LMDB) with `format("sash")`, then one series query
+
+    noop, write  how fast rows leave Spark: into its own sink that does nothing, as they are and once through Python,
+                 and into a durable window; cached rows, in turns, medians
 
 Each case runs in a process and a Spark session of its own, one after the other, on the same Parquet files. Seconds
 are from the first call until the answers have been written as Parquet; starting the JVM and one small query
@@ -24,6 +28,7 @@ import argparse
 import hashlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -40,6 +45,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sash_client import Client
+from sash_client.local import local_service
+from sash_spark import register
 from sash_spark.session import local_session
 from sash_spark.sliding import sliding_aggregate
 
@@ -135,6 +143,60 @@ def sliding_stream(spark: SparkSession, size: Size, rows: Path, out: Path) -> No
     query.trigger(availableNow=True).start(str(out)).awaitTermination()
 
 
+def sash_sink_and_series(spark: SparkSession, size: Size, rows: Path, out: Path) -> None:
+    """All rows into a window, then one question for all answers."""
+    width, step = size.width_s * SECOND, size.step_s * SECOND
+    with local_service(data=str(out.with_suffix(".sash"))) as service, Client(service.target) as client:
+        window = client.create_window(WINDOW)
+        written(spark.read.parquet(str(rows)), service.target)
+        start = (START - width) // step * step
+        series = window.series(start, START + size.over_s * SECOND, step=step, width=width)
+    there = series.entries > 0
+    starts = pa.array(series.times[there]).cast(pa.timestamp("us", "UTC"))
+    out.mkdir()
+    pq.write_table(pa.table({"start": starts, "sum": series.aggregates["sum"][there]}), out / "series.parquet")
+
+
+WINDOW = {"name": "rows", "time_unit": "us", "aggregates": {"sum": {"function": "sum"}}}
+
+
+def written(frame: DataFrame, target: str) -> None:
+    """Write rows into the window, exactly once."""
+    register(frame.sparkSession)
+    options = {"target": target, "window": "rows", "time": "at"}
+    frame.write.format("sash").options(**options).mode("append").save()
+
+
+def throughput(size: Size, cores: int, directory: Path) -> None:
+    """Print how fast rows leave Spark: into a window, and into sinks that do nothing."""
+    with tempfile.TemporaryDirectory() as scratch:
+        spark = local_session("bench throughput", Path(scratch), cores=cores)
+        try:
+            with local_service(data=str(Path(scratch) / "data")) as service, Client(service.target) as client:
+                client.create_window(WINDOW | {"slide": {"max_count": 2 * size.rows}})
+                frame = spark.read.parquet(str(directory / "rows")).repartition(cores).persist()
+                frame.count()
+                kept = frame.schema
+                ways: dict[str, Callable[[], None]] = {
+                    "noop": lambda: frame.write.format("noop").mode("overwrite").save(),
+                    "noop through Python": lambda: (
+                        frame.mapInArrow(lambda batches: batches, kept).write.format("noop").mode("overwrite").save()
+                    ),
+                    "write": lambda: written(frame, service.target),
+                }
+                taken: dict[str, list[float]] = {name: [] for name in ways}
+                for turn in range(4):
+                    for name, way in ways.items():
+                        began = time.perf_counter()
+                        way()
+                        if turn:  # the first starts workers
+                            taken[name].append(time.perf_counter() - began)
+        finally:
+            spark.stop()
+    for name, seconds in taken.items():
+        print(f"{name:20} {statistics.median(seconds):8.2f} s {size.rows / statistics.median(seconds):12,.0f} rows/s")
+
+
 def sliding(frame: DataFrame, size: Size, **options: str) -> DataFrame:
     """The question."""
     return sliding_aggregate(
@@ -153,6 +215,7 @@ CASES: dict[str, Callable[[SparkSession, Size, Path, Path], None]] = {
     "window": spark_window,
     "aggregate": sliding_table,
     "stream": sliding_stream,
+    "sink": sash_sink_and_series,
 }
 
 
@@ -253,6 +316,7 @@ def main(argv: list[str] | None = None) -> int:
                 f"{result.windows:9,} {result.wrong:6}",
                 flush=True,
             )
+        throughput(size, arguments.cores, Path(name))
     sums = sorted(expected_sums(size).items())
     print("digest", hashlib.blake2b(repr(sums).encode(), digest_size=8).hexdigest())
     return 1 if wrong else 0

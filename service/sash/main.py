@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from sash import cli, ui
 from sash.clock import Clock, SystemClock
 from sash.errors import SashError
+from sash.memory import give_back
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest.app import create_app
@@ -58,7 +59,7 @@ class Service:
         self._storage = Storage(
             catalogue,
             clock,
-            open_tier(settings.data, settings.redis_prefix),
+            open_tier(settings.data, settings.redis_prefix, max_bytes=settings.data_max_bytes),
             cache_bytes=settings.cache_bytes,
             checkpoint_bytes=settings.checkpoint_bytes,
             store_entries=settings.store_entries,
@@ -122,6 +123,7 @@ class Service:
             await asyncio.sleep(_TIDY_EVERY_S)
             try:
                 self.plane.tidy()
+                await asyncio.to_thread(give_back)
                 if ready != (self._not_ready() is None):
                     ready = not ready
                     await self._rpc.set_ready(ready)

@@ -33,6 +33,9 @@ class Settings(BaseSettings):
         min_length=1,
         description="Where windows are kept: a directory, redis://… or rediss://…, or `memory`, which keeps nothing.",
     )
+    data_max_bytes: int | None = Field(
+        None, ge=MIB, description="Most bytes that a data directory may take; as many as the disk has if not set."
+    )
     redis_prefix: str = Field(
         "sash", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="What the keys of this service begin with in Redis."
     )

@@ -44,7 +44,7 @@ def test_the_client_exports():
 
 
 def test_spark_exports():
-    assert sash_spark.__all__ == ["BatchReport", "SashSink", "sash_sink"]
+    assert sash_spark.__all__ == ["BatchReport", "SashDataSource", "SashSink", "register", "sash_sink"]
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ class Faulty:
     def __init__(self, tier: ColdTier) -> None:
         self.tier = tier
         self.name = tier.name
+        self.healthy = True
         self.fail_before = 0
         self.fail_after = 0
         self.fail_reads = 0

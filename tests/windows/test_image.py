@@ -103,7 +103,7 @@ def test_what_the_tier_keeps_no_more_is_known_after_a_restart():
     twins.evict(("a", 19))
     twins.stored.keys.forget(np.array([twins.stored.keys.find("b")]))
     taken = image.dump(twins.stored)
-    kept = {number for _, forest in taken.forests for number in forest.ids.tolist()}
+    kept = {number for _, forest in taken.forests for number in forest.numbers}
     assert kept
     assert kept | set(twins.shelf.cold.released) == stored
     assert not kept & set(twins.shelf.cold.released)
@@ -137,7 +137,7 @@ def test_an_image_of_many_parts_is_read_as_a_whole():
     assert len(parts) > 20
     assert max(map(len, parts)) < 1500  # one entry, or one block, may be larger than a part
     kinds = {values.unpack(record)[0] for part in parts for record in values.unseal("image", part, "part")[1]}
-    assert kinds == {"head", "keys", "unused", "small", "forest", "blocks", "end"}
+    assert kinds == {"head", "keys", "unused", "small", "forest", "nodes", "blocks", "end"}
     twins.restart(None)
 
 

@@ -14,6 +14,7 @@ class Recorder:
     """A tier that keeps values in a dict and fails as it is told to; a gate holds commits back."""
 
     name = "recorder"
+    healthy = True
 
     def __init__(self):
         self.values = {}
@@ -164,7 +165,7 @@ async def test_groups_are_trimmed_when_all_their_windows_are_checkpointed(journa
     journal.trim({1: 3})  # window 2 is deleted
     await journal.drained()
     assert tier.records() == []
-    assert values.unseal("pointer", tier.values[values.journal_key()], "journal") == [4, 3]
+    assert values.unseal("pointer", tier.values[values.journal_key()], "journal") == [4, 3, []]
     await journal.durable(append(journal, "d"))
     assert values.group_key(4) in tier.values
 
@@ -182,3 +183,69 @@ async def test_writers_wait_where_too_much_is_pending(journal, tier, monkeypatch
     await asyncio.wait_for(waiting, 5)
     await journal.drained()
     assert journal.pending_bytes == 0
+
+
+async def test_of_what_one_group_says_of_a_key_the_last_holds(journal, tier):
+    tier.gate.clear()
+    append(journal, "a")
+    await asyncio.sleep(0.02)
+    journal.background(Job(lambda: {b"gone": b"x", b"there": b"x"}))
+    journal.background(Job(deletes=[b"gone", b"there"]))
+    journal.background(Job(lambda: {b"there": b"y"}))
+    tier.gate.set()
+    await journal.drained()
+    [(puts, deletes)] = [commit for commit in tier.commits if b"there" in commit[0]]
+    assert (puts, deletes) == ({b"there": b"y"}, [b"gone"])
+
+
+async def test_who_waits_for_what_was_appended_does_not_wait_for_what_comes_after(journal, tier):
+    stop = False
+
+    async def load():
+        while not stop:
+            await journal.durable(append(journal, "more"))
+
+    writers = [asyncio.create_task(load()) for _ in range(3)]
+    await asyncio.wait_for(journal.passed(), 5)
+    assert not any(writer.done() for writer in writers)
+    stop = True
+    await asyncio.gather(*writers)
+
+
+async def test_groups_that_only_a_damaged_window_needs_are_set_apart(journal, tier):
+    for window in (1, 2, 3, 2, 1):
+        await journal.durable(journal.append(window, lambda: "x", 10))
+    through, damaged = {1: 5, 2: 4, 3: 0}, {3}
+    assert journal.oldest_window(through, damaged) is None
+    journal.trim(through, damaged)
+    await journal.drained()
+    assert values.unseal("pointer", tier.values[values.journal_key()], "journal") == [6, 5, [3]]
+    assert [number for number in range(1, 7) if values.group_key(number) in tier.values] == [3]
+    assert journal.groups == 1
+    commits = len(tier.commits)
+    journal.trim(through, damaged)
+    await journal.drained()
+    assert len(tier.commits) == commits, "there was nothing to do"
+    again = Journal(tier)
+    again.start(6, 5, [(3, {3: 3})], first=6)
+    await again.durable(again.append(1, lambda: "y", 10))
+    again.trim({1: 0, 3: 0})
+    assert again.oldest_window({1: 0, 3: 0}) == 3, "it is whole again"
+    again.trim({1: 6, 3: 3})
+    assert await again.stop(5)
+    assert values.unseal("pointer", tier.values[values.journal_key()], "journal") == [7, 6, []]
+
+
+async def test_whoever_waits_at_the_end_is_told(journal, tier):
+    tier.gate.clear()
+    waiting = asyncio.create_task(journal.durable(append(journal, "a")))
+    await asyncio.sleep(0.02)
+    stopping = asyncio.create_task(journal.stop(0.01))
+    await asyncio.sleep(0.05)
+    assert not stopping.done(), "the commit is under way, and the loop goes on meanwhile"
+    tier.gate.set()
+    assert not await stopping
+    with pytest.raises(Unavailable, match="shuts down"):
+        await waiting
+    with pytest.raises(Unavailable, match="shuts down"):
+        await journal.durable(append(journal, "b"))

@@ -10,112 +10,19 @@ from hypothesis import strategies as st
 from sash.clock import ManualClock
 from sash.errors import DataLoss, FailedPrecondition, SashError, Unavailable
 from sash.windows import values
-from sash.windows.batch import Batch, Coded, Origin
+from sash.windows.batch import Batch, Origin
 from sash.windows.catalogue import Catalogue
 from sash.windows.records import AddAggregates, BulkEvict, BulkInsert, Insert
-from sash.windows.spec import WindowSpec
 from sash.windows.storage import Storage
 from sash.windows.window import Window
+from tests.support.stored import AGGREGATES, KEYS, Server, batch, same, spec
 
-KEYS = ["a", "b", "c"]
-AGGREGATES = {
-    "n": {"function": "count"},
-    "all": {"function": "collect"},
-    "max": {"function": "max"},
-    "distinct": {"function": "collect_distinct"},
+EXACT = 4096
+SKETCHES = {
+    "users": {"function": "distinct_count"},
+    "median": {"function": "quantile", "q": 0.5, "k": EXACT},  # a sketch of more entries flips coins
+    "frequent": {"function": "frequent_items", "limit": 2},
 }
-
-
-class DictTier:
-    """Values in a dict that outlives it; fails when told to, before a commit or after it."""
-
-    name = "dict"
-
-    def __init__(self, stored):
-        self.stored = stored
-        self.fail_before = self.fail_after = self.fail_reads = 0
-        self.dead = False
-        self.reads = 0
-
-    def acquire(self):
-        pass
-
-    def close(self):
-        pass
-
-    def get_many(self, keys):
-        self.reads += 1
-        if self.fail_reads:
-            self.fail_reads -= 1
-            raise Unavailable("the tier cannot be read", retry_after_s=0.1)
-        return [self.stored.get(key) for key in keys]
-
-    def commit(self, puts, deletes=()):
-        if self.dead:
-            raise Unavailable("killed")
-        if self.fail_before:
-            self.fail_before -= 1
-            raise Unavailable("no commit")
-        self.stored.update(puts)
-        for key in deletes:
-            self.stored.pop(key, None)
-        if self.fail_after:
-            self.fail_after -= 1
-            raise Unavailable("no answer")
-
-
-class Server:
-    """A storage over values that survive it."""
-
-    def __init__(self, stored=None, clock=None, **options):
-        self.stored = {} if stored is None else stored
-        self.clock = clock or ManualClock()
-        self.options = {"cache_bytes": 1000, "checkpoint_bytes": 2000, "store_entries": 8, "block": 4, **options}
-
-    async def start(self):
-        self.catalogue = Catalogue(clock=self.clock)
-        self.tier = DictTier(self.stored)
-        self.storage = Storage(self.catalogue, self.clock, self.tier, **self.options)
-        await self.storage.start()
-        return self.storage
-
-    async def restart(self):
-        await self.storage.stop(5)
-        return await self.start()
-
-    async def crash(self):
-        """What was not committed is gone, what is under way comes to nothing."""
-        self.tier.dead = True
-        await self.storage._backing.journal.stop(0.01)
-        return await self.start()
-
-
-def spec(**parts):
-    document = {"name": "w", "keyed": True, "time_unit": "none", "fields": {"value": "int64"}, "aggregates": AGGREGATES}
-    return WindowSpec.parse(document | parts)
-
-
-def batch(pairs, first_value):
-    return Batch(
-        np.array([time for _, time in pairs], np.int64),
-        {"value": np.arange(first_value, first_value + len(pairs))},
-        Coded.of([key for key, _ in pairs]),
-    )
-
-
-def same(window, model):
-    assert window.key_names("", 1000) == model.key_names("", 1000)
-    assert window.counts == model.counts
-    assert window.info().newest == model.info().newest
-    for key in KEYS:
-        assert window.query(key, [5], None) == model.query(key, [5], None)
-        assert window.query(key, [], None) == model.query(key, [], None)
-        assert window.range_query(3, 17, key) == model.range_query(3, 17, key)
-        mine, theirs = window.series(0, 40, 4, 9, key), model.series(0, 40, 4, 9, key)
-        assert mine.entries.tolist() == theirs.entries.tolist()
-        assert mine.aggregates["all"].tolist() == theirs.aggregates["all"].tolist()
-    window.check_invariants()
-
 
 times = st.integers(0, 40)
 entries = st.tuples(st.sampled_from(KEYS), times)
@@ -134,7 +41,7 @@ steps = st.one_of(
 async def follow(history, slide, options):
     server = Server(**options)
     storage = await server.start()
-    document = spec(slide=slide, idle_expiry="10s")
+    document = spec(slide=slide, idle_expiry="10s", aggregates=AGGREGATES | SKETCHES)
     await storage.create(document)
     model = Window(document, clock=server.clock)
     value = sequence = number = 0
@@ -179,7 +86,7 @@ async def follow(history, slide, options):
         elif step == "tidy":
             server.clock.advance(what * 5 * 10**9)
             storage.tidy()
-            await storage._backing.journal.drained()  # nobody was answered: a crash now might undo it for a second
+            await server.settled()  # nobody was answered: a crash now might undo it for a second
             model.tidy()
         elif step == "restart":
             storage = await server.restart()
@@ -192,8 +99,7 @@ async def follow(history, slide, options):
     same(storage.find("w"), model)
     await storage.delete("w")
     await storage.stop(5)
-    left = set(server.stored) - {values.meta_key(), values.journal_key()}
-    assert not left, f"nothing of a deleted window is left: {left}"
+    assert not server.left, "nothing of a deleted window is left"
 
 
 @given(
@@ -267,7 +173,7 @@ async def test_a_window_that_was_left_half_changed_recovers_by_itself():
     storage = await server.start()
     await storage.create(spec(aggregates={"first": {"function": "first"}, "n": {"function": "count"}}))
     await storage.write("w", BulkInsert(batch([("a", 2 * time) for time in range(100)], 0)))
-    await storage._backing.journal.drained()
+    await server.settled()
     storage.trim()
     server.tier.fail_reads = 3
     with pytest.raises(Unavailable):
@@ -290,20 +196,20 @@ async def test_a_window_that_was_left_half_changed_recovers_by_itself():
 async def test_a_damaged_block_is_named_and_harms_only_what_needs_it():
     server = Server(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
     storage = await server.start()
-    await storage.create(spec(keyed=False))
+    await storage.create(spec(keyed=False, aggregates={"n": {"function": "count"}}))  # so only blocks are numbered
     rows = Batch(np.arange(100), {"value": np.arange(100)})
     await storage.write("w", BulkInsert(rows))
-    await storage._backing.journal.drained()
+    await server.settled()
     storage.trim()
     [key] = [values.block_key(1, 5)]
-    server.stored[key] = server.stored[key][:-1] + b"?"
+    server.store.values[key] = server.store.values[key][:-1] + b"?"
     window = storage.find("w")
     with pytest.raises(DataLoss, match="block 5 of window 'w'"):
         window.range_query(17, 40, None)
     assert window.range_query(30, 41, None).entries == 12
     assert window.query(None, [], None)[0].entries == 100
     assert storage.status().damaged == 1
-    assert server.stored[key].endswith(b"?"), "it is left as it is"
+    assert server.store.values[key].endswith(b"?"), "it is left as it is"
     await storage.stop()
 
 
@@ -314,8 +220,8 @@ async def test_a_damaged_image_takes_one_window_down_and_no_other():
         await storage.create(spec(name=name))
         await storage.write(name, Insert(1, {"value": 1}, "a"))
     await storage.stop()
-    [damaged] = [key for key in server.stored if key.startswith(b"image/00000001") and key.endswith(b"0")]
-    server.stored[damaged] = b"nonsense"
+    [damaged] = [key for key in server.store.values if key.startswith(b"image/00000001") and key.endswith(b"0")]
+    server.store.values[damaged] = b"nonsense"
     storage = await server.start()
     with pytest.raises(DataLoss):
         storage.find("w")
@@ -398,8 +304,24 @@ async def test_a_journal_is_cut_behind_checkpoints_and_blocks_that_nobody_needs_
         rows = Batch(np.arange(start, start + 50), {"value": np.arange(50)})
         await storage.write("w", BulkInsert(rows))
         storage.tidy()
-        sizes.append(len(server.stored))
-    await storage._backing.journal.drained()
+        sizes.append(len(server.store.values))
+    await server.settled()
     assert max(sizes[50:]) < 1.5 * max(sizes[:50]), "it does not grow with what came and went"
     assert storage.status().checkpoints > 5
+    await storage.stop()
+
+
+async def test_an_idle_window_does_not_keep_the_journal_of_a_busy_one():
+    server = Server(checkpoint_bytes=2000)
+    storage = await server.start()
+    await storage.create(spec(name="idle"))
+    await storage.create(spec())
+    await storage.write("idle", Insert(1, {"value": 1}, "a"))
+    for time in range(200):
+        await storage.write("w", Insert(time, {"value": 1}, "a"))
+        storage.tidy()
+    await storage._backing.journal.drained()
+    assert storage.status().journal_groups < 80
+    storage = await server.crash()
+    assert storage.find("idle").query("a", [], None)[0].entries == 1
     await storage.stop()

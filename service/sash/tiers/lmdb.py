@@ -84,6 +84,7 @@ class LmdbTier:
     """
 
     name = "lmdb"
+    healthy = True  # a directory that is there can be reached; what it cannot do shows when it is tried
 
     def __init__(self, path: Path, *, max_bytes: int | None = None) -> None:
         if max_bytes is not None and max_bytes < _BYTES_LEAST:

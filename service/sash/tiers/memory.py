@@ -42,6 +42,7 @@ class MemoryTier:
     """
 
     name = "memory"
+    healthy = True
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from sash.errors import DataLoss
@@ -51,17 +52,30 @@ class Backing:
         return None if data is None else values.unseal(kind, data, key)
 
     def groups(self) -> Iterator[tuple[int, list[Any]]]:
-        """The groups of the journal that are there: number, and its records as (number, window, fields)."""
+        """The groups of the journal that are there: number, and its records as (number, window, fields).
+
+        Raises:
+            DataLoss: one is damaged, or missing between others.
+        """
         pointer = self.read("pointer", values.journal_key())
-        first = 1 if pointer is None else pointer[0]
+        first, _, apart = values.unseal("pointer", None, values.journal_key()) if pointer is None else pointer
+        for number in apart:
+            yield number, self._group(number, self._found([number])[0])
         while True:
             numbers = range(first, first + _GROUPS_PER_TRIP)
-            keys = [values.group_key(number) for number in numbers]
-            for number, key, data in zip(numbers, keys, self.tier.get_many(keys), strict=True):
+            for number, data in zip(numbers, self._found(numbers), strict=True):
                 if data is None:
+                    if any(later is not None for later in self._found(range(number + 1, number + _GROUPS_PER_TRIP))):
+                        self._group(number, None)
                     return
-                yield number, values.unseal("journal", data, key)
+                yield number, self._group(number, data)
             first += _GROUPS_PER_TRIP
+
+    def _found(self, numbers: Sequence[int]) -> list[bytes | None]:
+        return self.tier.get_many([values.group_key(number) for number in numbers])
+
+    def _group(self, number: int, data: bytes | None) -> list[Any]:
+        return list(values.unseal("journal", data, values.group_key(number)))
 
     def run(self, key: Callable[[int], bytes]) -> list[bytes]:
         """The keys that there are among `key(0)`, `key(1)`, …, up to the first that is not."""
@@ -81,16 +95,24 @@ class Backing:
 
     # ---------------------------------------------------------------- deleting
 
-    def discard(self, keys: Sequence[bytes], done: Callable[[], None] | None = None) -> None:
-        """Delete keys in the background, some at a time; `done` is called after the last."""
-        for start in range(0, len(keys), _KEYS_PER_JOB):
-            some = keys[start : start + _KEYS_PER_JOB]
-            last = start + _KEYS_PER_JOB >= len(keys)
-            job = Job(deletes=some, size=16 * len(some), done=done if last else None)
-            if self._holds:
-                self._postponed.append(job)
-            else:
-                self.journal.background(job)
+    def discard(self, keys: Iterable[bytes], done: Callable[[], None] | None = None) -> None:
+        """Delete keys in the background, some at a time; `done` is called when none is left."""
+        rest = iter(keys)
+
+        def some() -> None:
+            chunk = list(islice(rest, _KEYS_PER_JOB))
+            if chunk:
+                self._delete(Job(deletes=chunk, size=16 * len(chunk), done=some))
+            elif done is not None:
+                done()
+
+        some()
+
+    def _delete(self, job: Job) -> None:
+        if self._holds:
+            self._postponed.append(job)
+        else:
+            self.journal.background(job)
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:

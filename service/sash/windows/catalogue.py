@@ -65,6 +65,9 @@ class Catalogue:
             raise NotFound(f"there is no window {name[:140]!r}", field="window")
         return window
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._windows
+
     def class_of(self, name: str) -> str:
         """What kind of window it is, for metrics: "plain", "keyed", or "none" where there is none."""
         window = self._windows.get(name)

@@ -7,6 +7,7 @@
     unused    numbers that keys had once                       so that the next key gets the number it would have got
     small     entries of keys that share pages
     forest    one key's: where its head is, and its tail       blocks: ids, times, counts, partials
+                                                               nodes: ids of large partials, of all levels
     end       how much there was of each
 
 A part is a stored value that carries its number and some of these records, one after the other. The restored window
@@ -142,8 +143,11 @@ class Image:
         return ["small", columns_to([self.small[a:b], self.lengths[a:b]]), columns_to(self.layout.stored(columns))]
 
     def _forest(self, number: int, forest: ForestImage) -> Iterator[bytes]:
-        ends = [forest.head, forest.skip, forest.newest, forest.room]
-        yield pack(["forest", number, len(forest.ids), ends, columns_to(self.layout.stored(forest.tail))])
+        ends = [forest.head, forest.skip, forest.newest, forest.room, forest.done]
+        nodes = len(forest.nodes[0]) if forest.nodes else 0
+        sizes = [len(forest.ids), nodes]
+        yield pack(["forest", number, sizes, ends, columns_to(self.layout.stored(forest.tail))])
+        yield from _pieces(lambda a, b: ["nodes", columns_to([ids[a:b] for ids in forest.nodes])], nodes, _KEYS)
 
         def blocks(a: int, b: int) -> list[Any]:
             columns = (forest.ids, forest.first, forest.last, forest.counts)
@@ -228,6 +232,7 @@ class _Reader:
             "unused": self._take_unused,
             "small": self._take_small,
             "forest": self._take_forest,
+            "nodes": self._take_nodes,
             "blocks": self._take_blocks,
             "end": self._take_end,
         }
@@ -238,7 +243,7 @@ class _Reader:
         if self.window is None:
             self.window = self._started(kind, *fields)
         else:
-            assert (self._forest is not None) == (kind == "blocks"), f"{kind} is out of place"
+            assert (self._forest is not None) == (kind in ("blocks", "nodes")), f"{kind} is out of place"
             self._takers[kind](self.window, *fields)
 
     def _started(self, kind: str, head: dict[str, Any]) -> Window:
@@ -273,9 +278,14 @@ class _Reader:
         window.keys.bulk_insert_each(numbers, lengths, rows)
         self._found["entries"] += len(rows[0])
 
-    def _take_forest(self, window: Window, number: int, blocks: int, ends: list[int], tail: list[Any]) -> None:
-        self._forest = _Pieces(window.layout, number, blocks, ends, window.layout.loaded(columns_from(tail)))
+    def _take_forest(self, window: Window, number: int, sizes: list[int], ends: list[int], tail: list[Any]) -> None:
+        self._forest = _Pieces(window.layout, number, sizes, ends, window.layout.loaded(columns_from(tail)))
         self._found["forests"] += 1
+        self._give(window)
+
+    def _take_nodes(self, window: Window, ids: list[Any]) -> None:
+        assert self._forest is not None
+        self._forest.add_nodes(columns_from(ids))
         self._give(window)
 
     def _take_blocks(self, window: Window, columns: list[Any], partials: list[Any]) -> None:
@@ -301,12 +311,14 @@ class _Reader:
 class _Pieces:
     """The image of one forest, as far as it was read."""
 
-    def __init__(self, layout: Layout, number: int, blocks: int, ends: list[int], tail: list[Array]) -> None:
+    def __init__(self, layout: Layout, number: int, sizes: list[int], ends: list[int], tail: list[Array]) -> None:
         self.number = number
-        self.missing = blocks
+        blocks, nodes = sizes
+        self.missing = blocks + nodes
         self._ends, self._tail = ends, tail
         self._columns: list[list[Array]] = []
         self._partials: list[list[Partials]] = []
+        self._nodes: list[list[Array]] = []
         if not blocks:
             self.add([np.empty(0, np.int64)] * 4, [monoid.pack([]) for monoid in layout.monoids])
 
@@ -315,9 +327,13 @@ class _Pieces:
         self._columns.append(columns)
         self._partials.append(partials)
 
+    def add_nodes(self, ids: list[Array]) -> None:
+        self.missing -= len(ids[0])
+        self._nodes.append(ids)
+
     def image(self) -> ForestImage:
         """It as a whole."""
-        head, skip, newest, room = self._ends
+        head, skip, newest, room, done = self._ends
         columns, partials = self._columns[0], self._partials[0]
         if len(self._columns) > 1:
             columns = [np.concatenate(parts) for parts in zip(*self._columns, strict=True)]
@@ -337,17 +353,19 @@ class _Pieces:
             partials=partials,
             tail=self._tail,
             room=room,
+            done=done,
+            nodes=[np.concatenate(ids) for ids in zip(*self._nodes, strict=True)],
         )
 
 
 def _partials_to(monoid: Monoid, partials: Partials) -> list[Any]:
     """n partials: columns of numbers as they are, others one by one in the form that `Monoid.encode` gives them."""
-    if any(dtype.hasobject for dtype in monoid.dtypes):
+    if any(part.dtype.hasobject for part in partials):
         return [monoid.encode(partial) for partial in monoid.unpack(partials)]
     return columns_to(partials)
 
 
 def _partials_from(monoid: Monoid, payload: list[Any]) -> Partials:
-    if any(dtype.hasobject for dtype in monoid.dtypes):
+    if payload and isinstance(payload[0], bytes):
         return monoid.pack([monoid.decode(partial) for partial in payload])
     return tuple(columns_from(payload))

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +32,7 @@ from sash.errors import DataLoss, FailedPrecondition, ResourceExhausted, SashErr
 from sash.windows import values
 from sash.windows.tier import ColdTier
 
-__all__ = ["Job", "Journal"]
+__all__ = ["Job", "Journal", "anew"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,10 +40,12 @@ MIB = 2**20
 GROUP_BYTES = 8 * MIB
 """A group takes no more once it has so many bytes of records, or of background values."""
 
-PENDING_BYTES = 64 * MIB
+PENDING_BYTES = 16 * MIB
 """With so many bytes waiting, writers wait, too."""
 
 _RETRY_FIRST_S, _RETRY_MOST_S = 0.1, 2.0
+_PATIENCE_WHILE_DOWN_S = 3.0
+"""So long the end of a service waits for a tier that takes nothing: what was acknowledged as `sync` is there."""
 
 
 @dataclass(slots=True)
@@ -85,6 +88,12 @@ class _Written:
 
     number: int
     last: dict[int, int] = field(default_factory=dict)
+    at: int = 0
+    """How many bytes had been appended when it landed."""
+
+    def needed(self, through: Mapping[int, int]) -> list[int]:
+        """The windows that need it, as their checkpoints do not cover all of it."""
+        return [window for window, number in self.last.items() if window in through and number > through[window]]
 
 
 class Journal:
@@ -105,11 +114,13 @@ class Journal:
         self._jobs: deque[Job] = deque()
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._written: deque[_Written] = deque()
-        self._next_group = 1
+        self._apart: list[_Written] = []
+        self._first = self._next_group = 1
         self.last = 0
         """Number of the last record that was appended."""
         self._durable = 0
         self.pending_bytes = 0
+        self._appended = 0
         self._work = asyncio.Event()
         self._urgent = asyncio.Event()
         self._room = asyncio.Event()
@@ -125,27 +136,36 @@ class Journal:
 
     # ---------------------------------------------------------------- life
 
-    def start(self, next_group: int, last: int, written: Iterable[tuple[int, Mapping[int, int]]]) -> None:
+    def start(
+        self, next_group: int, last: int, written: Iterable[tuple[int, Mapping[int, int]]], first: int = 1
+    ) -> None:
         """Begin to commit.
 
         Args:
             next_group: number of the next group.
             last: number of the last record.
             written: the groups in the tier: number, and for each window its last record there.
+            first: from this group on none is left out.
         """
-        self._next_group, self.last, self._durable = next_group, last, last
+        self._first, self._next_group, self.last, self._durable = first, next_group, last, last
         self._written.extend(_Written(number, dict(numbers)) for number, numbers in written)
         self._task = asyncio.create_task(self._run())
 
     async def stop(self, patience_s: float) -> bool:
-        """Commit what is pending for up to `patience_s` seconds, then stop; whether nothing is left."""
-        with contextlib.suppress(TimeoutError, SashError):
-            await asyncio.wait_for(self.drained(), patience_s)
+        """Commit what is pending for up to `patience_s` seconds, then stop; whether nothing is left.
+
+        Who still waits then, or comes later, is told that the service shuts down.
+        """
+        if self.error is not None:
+            patience_s = 0 if self._lost else min(patience_s, _PATIENCE_WHILE_DOWN_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), patience_s)
         left = bool(self._records or self._jobs or not self._idle.is_set())
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._thread.shutdown(wait=True)
+        await asyncio.to_thread(self._thread.shutdown)  # a commit that is on its way may take a while
+        self._refuse(Unavailable("the service shuts down", retry_after_s=_RETRY_MOST_S))
         return not left
 
     # ---------------------------------------------------------------- appending
@@ -170,6 +190,7 @@ class Journal:
         """
         self.last += 1
         self._records.append(_Record(self.last, window, encode, size, puts, logged))
+        self._appended += size
         self._added(size)
         if urgent:
             self._urgent.set()
@@ -207,7 +228,7 @@ class Journal:
     def check(self) -> None:
         """Raise why the tier takes nothing at the moment, if it does not."""
         if self.error is not None:
-            raise self.error
+            raise anew(self.error)
 
     async def durable(self, number: int) -> None:
         """Wait until a record, and all before it, are in the tier.
@@ -231,6 +252,12 @@ class Journal:
                 await asyncio.wait_for(self._idle.wait(), 0.2)
             except TimeoutError:
                 continue
+
+    async def passed(self) -> None:
+        """Wait until all that was appended so far is in the tier, however long that takes, and whatever comes after."""
+        future = asyncio.get_running_loop().create_future()
+        self.background(Job(done=lambda: None if future.done() else future.set_result(None)))
+        await future
 
     # ---------------------------------------------------------------- the committer
 
@@ -289,32 +316,42 @@ class Journal:
 
     def _commit(self, group: _Group) -> None:
         puts: dict[bytes, bytes] = {}
-        deletes: list[bytes] = []
+        deletes: dict[bytes, None] = {}
         logged = [record for record in group.records if record.logged]
         if logged:
             entries = [[record.number, record.window, record.encode()] for record in logged]
             puts[values.group_key(group.number)] = values.seal("journal", entries)
-        for source in (*(record.puts for record in group.records), *(job.puts for job in group.jobs)):
-            if source is not None:
-                puts.update(source())
+        for record in group.records:
+            puts.update(record.puts() if record.puts is not None else {})
         for job in group.jobs:
-            deletes.extend(job.deletes)
+            made = job.puts() if job.puts is not None else {}
+            puts.update(made)
+            # A tier takes them in no order: of one key only the last that was said of it may be there.
+            for key in made:
+                deletes.pop(key, None)
+            for key in job.deletes:
+                puts.pop(key, None)
+                deletes[key] = None
         self._tier.commit(puts, deletes)
 
     def _fail(self, error: SashError) -> None:
         if self.error is None:
             _log.warning("the tier takes no writes: %s", error.message)
+        self._refuse(error)
+
+    def _refuse(self, error: SashError) -> None:
         self.error = error
         while self._waiting:
             _, future = self._waiting.popleft()
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(anew(error))
 
     def _landed(self, group: _Group) -> None:
         self.commits += 1
         self.committed_records += len(group.records)
         if any(record.logged for record in group.records):
-            self._written.append(_Written(group.number, {record.window: record.number for record in group.records}))
+            last = {record.window: record.number for record in group.records}
+            self._written.append(_Written(group.number, last, self._appended))
         if group.records:
             self._durable = group.records[-1].number
         kept = deque[tuple[int, asyncio.Future[None]]]()
@@ -339,33 +376,60 @@ class Journal:
 
     # ---------------------------------------------------------------- trimming
 
-    def oldest_window(self, through: Mapping[int, int]) -> int | None:
+    def oldest_window(self, through: Mapping[int, int], damaged: Collection[int] = ()) -> int | None:
         """The window whose records the oldest group is kept for; None where no group is needed.
 
         Args:
             through: for each window the last record that its checkpoint covers.
+            damaged: windows that cannot be recovered as things are: no checkpoint will ever cover their records.
         """
         for written in self._written:
-            for window, last in written.last.items():
-                if window in through and last > through[window]:
+            for window in written.needed(through):
+                if window not in damaged:
                     return window
         return None
 
     @property
+    def behind_bytes(self) -> int:
+        """How much was appended, since the start, after the oldest group that is still kept."""
+        return self._appended - self._written[0].at if self._written else 0
+
+    @property
     def groups(self) -> int:
         """How many groups the tier has."""
-        return len(self._written)
+        return len(self._written) + len(self._apart)
 
-    def trim(self, through: Mapping[int, int]) -> None:
-        """Delete the groups that no window of `through`, which is as in `oldest_window`, needs any more."""
-        done = []
+    def trim(self, through: Mapping[int, int], damaged: Collection[int] = ()) -> None:
+        """Delete the groups that no window needs any more.
+
+        Those that only damaged windows need stay, set apart: should somebody put right what is damaged, they are
+        needed again, and until then they must not keep the rest of the journal from being cut. They do not grow in
+        number, as nothing is written to such a window.
+
+        Args:
+            through, damaged: as in `oldest_window`.
+        """
+        done = [written.number for written in self._apart if not written.needed(through)]
+        apart = [written for written in self._apart if written.needed(through)]
         while self._written:
-            last = self._written[0].last
-            if any(window in through and number > through[window] for window, number in last.items()):
+            needed = self._written[0].needed(through)
+            if any(window not in damaged for window in needed):
                 break
-            done.append(self._written.popleft().number)
-        if not done:
+            oldest = self._written.popleft()
+            if needed:
+                apart.append(oldest)
+            else:
+                done.append(oldest.number)
+        if not done and len(apart) == len(self._apart):
             return
-        first = self._written[0].number if self._written else self._next_group
-        pointer = {values.journal_key(): values.seal("pointer", [first, self.last])}
+        self._apart = apart
+        # What was set apart in an earlier life comes before the first that is not.
+        self._first = max(self._first, self._written[0].number if self._written else self._next_group)
+        numbers = [written.number for written in (*apart, *self._written) if written.number < self._first]
+        pointer = {values.journal_key(): values.seal("pointer", [self._first, self.last, numbers])}
         self.background(Job(lambda: pointer, [values.group_key(number) for number in done], 64 * len(done)))
+
+
+def anew(error: SashError) -> SashError:
+    """The same error, to be raised once more: one that is raised again and again holds on to every caller's frames."""
+    return copy.copy(error)

@@ -1,18 +1,26 @@
 """One window in the tier: its sealed blocks, its images, and what is to be deleted of it.
 
-    sealed blocks ──▶ block(w, 1), block(w, 2), …          in the background, when enough have gathered
+    sealed blocks ──▶ block(w, 1), block(w, 2), …          in the background, when enough have gathered; so do
+                                                           large partials of the forest's nodes, as bytes
     all the rest  ──▶ image(w, v, 0), image(w, v, 1), …    after so much journal
                       pointer(w) ──▶ v, and the last record that it covers
 
 A checkpoint stores all sealed blocks, then an image as of one moment, then the pointer to it. What only older images
 refer to (blocks that were evicted or changed, parts of batches that were committed) is *trash*: it is deleted after
-the pointer is written, so a crash at any point finds all that the image that counts refers to. Blocks that were stored
-after that image belong to nobody after a crash, and are trash, too; numbers are never used again.
+the pointer is written, so a crash at any point finds all that the image that counts refers to; images name the trash
+that the tier may still have. Blocks that were stored after that image belong to nobody after a crash, and are trash,
+too; numbers are never used again.
+
+The pointer is there from the window's first commit on, before there is an image. So one that is missing is a loss that
+is noticed, and no empty window. It also says which numbers are in use, so that a window whose image is damaged can be
+deleted without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from sash.clock import Clock
 from sash.errors import DataLoss, SashError
@@ -26,7 +34,7 @@ from sash.windows.ledger import Ledger, Part
 from sash.windows.spec import Durability, WindowSpec
 from sash.windows.window import Window
 
-__all__ = ["Kept", "OperationClock", "discard_all"]
+__all__ = ["Kept", "Left", "OperationClock", "discard_all"]
 
 _CHUNK = GROUP_BYTES // 2
 _PARTS_PER_TRIP = 16
@@ -50,6 +58,40 @@ class OperationClock:
         return self._clock.monotonic_s()
 
 
+@dataclass(slots=True)
+class Left:
+    """What the tier has of a window that is to be deleted.
+
+    Args:
+        blocks: the first number that was never given to one.
+        staged: the first number that may be there, and the first that was never given to one.
+        image: the version that counts.
+        parts: how many it has.
+        begun: the last version of which something may be there.
+        keys: what there is beside these.
+    """
+
+    blocks: int = 1
+    staged: tuple[int, int] = (1, 1)
+    image: int = 0
+    parts: int = 0
+    begun: int = 1
+    keys: list[bytes] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """It as plain values."""
+        return asdict(self)
+
+    def found(self, backing: Backing, number: int) -> Left:
+        """It with what was written of window `number` after it was noted, by a service that is no more."""
+        blocks, (first, last), keys = self.blocks, self.staged, list(self.keys)
+        blocks += len(backing.run(lambda i: values.block_key(number, self.blocks + i)))
+        last += len(backing.run(lambda i: values.staged_key(number, self.staged[1] + i)))
+        for version in range(self.image + 1, self.begun + 1):
+            keys += backing.run(lambda i, version=version: values.image_key(number, version, i))  # type: ignore[misc]
+        return Left(blocks, (first, last), self.image, self.parts, self.begun, keys)
+
+
 class Kept:
     """A window that the tier keeps.
 
@@ -66,6 +108,9 @@ class Kept:
         through: the last record that the image covers.
         logged_bytes: how much journal there is behind it.
         doubt: why the window answers nothing at the moment; None where it does.
+        lost: it cannot be recovered as things are, and answers nothing until they are put right and the service starts.
+        losses: how often it was recovered because something was damaged.
+        resting: storing failed a moment ago.
         deleted: what it has under way comes to nothing.
     """
 
@@ -88,6 +133,9 @@ class Kept:
         self.through = 0
         self.logged_bytes = 0
         self.doubt: SashError | None = None
+        self.lost = False
+        self.losses = 0
+        self.resting = False
         self.deleted = False
         self.checkpointing = False
         self._next_block = 1
@@ -96,6 +144,18 @@ class Kept:
         self._image_parts = 0
         self._image_bytes = 0
         self._trash: list[bytes] = []
+        self._leaving: dict[int, list[bytes]] = {}  # trash on its way out, by the version of the image that allowed it
+        self._staged = 1, 1  # the first part that the image needs, and its ledger's next
+        self._gone: Callable[[], None] | None = None
+        self._documented: WindowSpec | None = None
+        self._document: dict[str, Any] = {}
+
+    def document(self) -> dict[str, Any]:
+        """The window's spec as a plain document; made once, as all windows are listed whenever one comes or goes."""
+        if self._documented is not self.window.spec:
+            self._documented = self.window.spec
+            self._document = self._documented.document()
+        return self._document
 
     # ---------------------------------------------------------------- blocks
 
@@ -106,15 +166,15 @@ class Kept:
         for number, data in zip(numbers, found, strict=True):
             what = f"block {number} of window {self.name!r}"
             try:
-                blocks.append(self.window.layout.loaded(values.columns_from(values.unseal("block", data, what))))
+                blocks.append(values.sealed_from(values.unseal("block", data, what), self.window.layout))
             except DataLoss as error:
                 self._backing.lost(what, error)
                 raise
         return blocks
 
     def store(self, least: int = 0) -> None:
-        """Store the sealed blocks that the tier lacks, where they have `least` entries and more."""
-        if self.cold.dirty_entries < max(least, 1):
+        """Store the sealed blocks that the tier lacks, and large partials, where they have `least` entries and more."""
+        if self.cold.dirty_entries < least or not self.cold.dirty:
             return
         chunk: list[Unsaved] = []
         size = 0
@@ -122,7 +182,7 @@ class Kept:
             block.stored = self._next_block
             self._next_block += 1
             chunk.append(block)
-            size += sum(column.nbytes for column in block.columns)
+            size += block.nbytes
             if size >= _CHUNK:
                 self._store_chunk(chunk, size)
                 chunk, size = [], 0
@@ -135,9 +195,7 @@ class Kept:
 
         def puts() -> Mapping[bytes, bytes]:
             return {
-                values.block_key(self.number, number): values.seal(
-                    "block", values.columns_to(layout.stored(block.columns))
-                )
+                values.block_key(self.number, number): values.seal("block", values.sealed_to(block, layout))
                 for block, number in numbered
             }
 
@@ -158,21 +216,27 @@ class Kept:
 
         Args:
             then: called when the image counts.
+
+        Raises:
+            Unavailable, DataLoss: a block that has to be read for it cannot be; nothing has begun.
         """
         backing = self._backing
-        self.checkpointing = True
-        self.logged_bytes = 0
         self.store()
         through = backing.journal.last
         taken = image.dump(self.window)
+        self.checkpointing = True
+        self.logged_bytes = 0
         # Right after the dump, which releases what was evicted before it.
         trash = self._trash + [values.block_key(self.number, number) for number in self.cold.take_released()]
         trash += self._image_keys(self._image, self._image_parts)
         self._trash = []
         self._version += 1
         version = self._version
-        head = {"ledger": self.window.ledger.document(), "next_block": self._next_block, "trash": trash}
-        chunks = _chunks(values.seal("head", head), taken.encode())
+        ledger = self.window.ledger
+        staged = min((part.number for part in ledger.parts.values()), default=ledger.next_part), ledger.next_part
+        numbers = {"next_block": self._next_block, "staged": staged, "through": through}
+        leaving = [key for keys in self._leaving.values() for key in keys]
+        chunks = _chunks(values.seal("head", {"ledger": ledger.document(), "trash": leaving + trash}), taken.encode())
         written = [0, 0]  # parts, bytes
         last: list[bool] = []
 
@@ -189,24 +253,43 @@ class Kept:
 
         def go_on() -> None:
             if self.deleted:
-                backing.discard(self._image_keys(version, written[0]))
+                self._taken_back(version, written[0])
             elif not last:
                 backing.journal.background(Job(_once(some), size=_CHUNK, done=go_on))
             else:
-                pointer = {"image": version, "parts": written[0], "bytes": written[1], "through": through}
-                puts = {values.pointer_key(self.number): values.seal("pointer", pointer)}
+                puts = self._pointer(numbers, version, *written)
                 backing.journal.background(Job(lambda: puts, size=100, done=done))
 
         def done() -> None:
             if self.deleted:
-                backing.discard([*self._image_keys(version, written[0]), values.pointer_key(self.number)])
+                self._taken_back(version, written[0])
                 return
             self._image, self._image_parts, self._image_bytes = version, *written
+            self._staged = staged
             self.through, self.checkpointing = through, False
-            backing.discard(trash)
+            self._leaving[version] = trash
+            backing.discard(trash, left)
             then()
 
+        def left() -> None:
+            del self._leaving[version]
+
         go_on()
+
+    def _taken_back(self, version: int, parts: int) -> None:
+        """The window was deleted while it wrote an image."""
+        self.checkpointing = False
+        self._trash += self._image_keys(version, parts)
+        if self._gone is not None:
+            self._gone()
+
+    def first_pointer(self) -> Mapping[bytes, bytes]:
+        """What is written of a new window: that there is no image of it yet."""
+        return self._pointer({"next_block": 1, "staged": [1, 1], "through": 0}, 0, 0, 0)
+
+    def _pointer(self, numbers: Mapping[str, Any], version: int, parts: int, size: int) -> Mapping[bytes, bytes]:
+        pointer = {"image": version, "parts": parts, "bytes": size, **numbers}
+        return {values.pointer_key(self.number): values.seal("pointer", pointer)}
 
     def _image_keys(self, version: int, parts: int) -> list[bytes]:
         return [values.image_key(self.number, version, i) for i in range(parts)]
@@ -230,47 +313,73 @@ class Kept:
 
     def recover(self) -> None:
         """Read the image that counts, if there is one; raises DataLoss."""
-        pointer = self._backing.read("pointer", values.pointer_key(self.number))
-        if pointer is not None:
-            parts = self._read_image(pointer["image"], pointer["parts"])
-            head = values.unseal("head", next(parts), f"the image of window {self.name!r}")
-            self.window = image.restore(parts, max_keys=self._max_keys, clock=self.clock, cold=self.cold)
-            self.window.ledger = Ledger.of(head["ledger"])
-            self._next_block, self._trash = head["next_block"], list(head["trash"])
-            self._image = self._version = pointer["image"]
-            self._image_parts, self._image_bytes = pointer["parts"], pointer["bytes"]
-            self.through = pointer["through"]
-        # What was written after it, in order, and belongs to nobody now.
-        blocks = self._backing.run(lambda i: values.block_key(self.number, self._next_block + i))
-        parts_begun = self._backing.run(lambda i: values.image_key(self.number, self._image + 1, i))
-        self._next_block += len(blocks)
-        self._version += bool(parts_begun)
-        self._trash += [*blocks, *parts_begun]
+        try:
+            self._read()
+        finally:
+            # What was written after it, in order, and belongs to nobody now.
+            self._trash += self._found_blocks() + self._found_images()
 
-    def _read_image(self, version: int, parts: int) -> Iterator[bytes | None]:
-        for key in self._image_keys(version, parts):
+    def _read(self) -> None:
+        data = self._backing.read("pointer", values.pointer_key(self.number))
+        if data is None:
+            raise DataLoss(f"the pointer to the image of window {self.name!r} is missing")
+        self._image = self._version = data["image"]
+        self._image_parts, self._image_bytes = data["parts"], data["bytes"]
+        self._next_block, self._staged, self.through = data["next_block"], tuple(data["staged"]), data["through"]
+        if self._image:
+            parts = self._read_image()
+            called = f"the image of window {self.name!r}"
+            head = values.unseal("head", next(parts), called)
+            self.window = image.restore(parts, max_keys=self._max_keys, clock=self.clock, cold=self.cold, name=called)
+            self.window.ledger = Ledger.of(head["ledger"])
+            self._trash = list(head["trash"])
+
+    def _read_image(self) -> Iterator[bytes | None]:
+        for key in self._image_keys(self._image, self._image_parts):
             yield from self._backing.tier.get_many([key])
 
-    def give_up(self) -> list[int]:
-        """Let what is under way come to nothing; what `discard_all` needs to delete all there is in the tier."""
+    def _found_blocks(self) -> list[bytes]:
+        found = self._backing.run(lambda i: values.block_key(self.number, self._next_block + i))
+        self._next_block += len(found)
+        return found
+
+    def _found_images(self) -> list[bytes]:
+        """Parts of images that were begun; of each that was, the one before it was begun, too, and not deleted."""
+        found = []
+        while begun := self._backing.run(lambda i: values.image_key(self.number, self._version + 1, i)):
+            self._version += 1
+            found += begun
+        return found
+
+    def give_up(self, then: Callable[[], None]) -> None:
+        """Let what is under way come to nothing; `then` is called as soon as `left` says all there will ever be."""
         self.deleted = True
         self.cold.forget()
-        self._backing.discard(self._trash)
-        return [self._next_block, self._image, self._image_parts, self.window.ledger.next_part]
+        self._gone = then
+        if not self.checkpointing:
+            then()
+
+    def left(self) -> Left:
+        """What the tier has of it, or is going to have."""
+        leaving = [key for keys in self._leaving.values() for key in keys]
+        first, last = self._staged[0], max(self._staged[1], self.window.ledger.next_part)
+        left = Left(
+            self._next_block, (first, last), self._image, self._image_parts, self._version + 1, leaving + self._trash
+        )
+        return left.found(self._backing, self.number) if self.lost else left
 
 
-def discard_all(backing: Backing, number: int, left: Sequence[int], done: Callable[[], None]) -> None:
+def discard_all(backing: Backing, number: int, left: Left, done: Callable[[], None]) -> None:
     """Delete all values of a window that was given up, in the background; `done` is called after that."""
-    next_block, version, parts, next_part = left
-    backing.discard(
-        [
-            values.pointer_key(number),
-            *(values.image_key(number, version, i) for i in range(parts)),
-            *(values.staged_key(number, i) for i in range(1, next_part)),
-            *(values.block_key(number, i) for i in range(1, next_block)),
-        ],
-        done,
-    )
+
+    def keys() -> Iterator[bytes]:
+        yield values.pointer_key(number)
+        yield from (values.image_key(number, left.image, i) for i in range(left.parts))
+        yield from left.keys
+        yield from (values.staged_key(number, i) for i in range(*left.staged))
+        yield from (values.block_key(number, i) for i in range(1, left.blocks))
+
+    backing.discard(keys(), done)
 
 
 def _chunks(head: bytes, parts: Iterator[bytes]) -> Iterator[list[bytes]]:

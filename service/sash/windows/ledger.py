@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from sash.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
@@ -161,8 +162,8 @@ class Ledger:
         return self._drop([token for token, part in self.parts.items() if part.query == query and part.batch <= batch])
 
     def expired(self, now_ns: int) -> bool:
-        """Whether `expire` would drop something."""
-        return any(part.expires_ns <= now_ns for part in self.parts.values())
+        """Whether `expire` would drop something: parts expire in the order in which they came."""
+        return any(part.expires_ns <= now_ns for part in islice(self.parts.values(), 1))
 
     def expire(self, now_ns: int) -> list[Part]:
         """Drop the parts that nobody committed in time; return them."""

@@ -34,9 +34,9 @@ from sash.windows.backing import Backing
 from sash.windows.batch import Batch, Origin
 from sash.windows.catalogue import Catalogue
 from sash.windows.export import Importer, export
-from sash.windows.journal import MIB
-from sash.windows.kept import Kept, discard_all
-from sash.windows.ledger import Ledger
+from sash.windows.journal import MIB, anew
+from sash.windows.kept import Kept, Left, discard_all
+from sash.windows.ledger import Ledger, Part
 from sash.windows.reader import KeyList
 from sash.windows.records import Operation, Write
 from sash.windows.spec import Durability, WindowSpec
@@ -48,6 +48,8 @@ __all__ = ["Storage", "StorageStatus"]
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
+_RECOVERY_PAUSE_MAX_S = 60.0
+"""A window in which writes meet a damaged block again and again is recovered after each, but no more often than so."""
 
 T = TypeVar("T")
 
@@ -105,11 +107,12 @@ class Storage:
         self._backing = None if tier is None else Backing(tier, cache_bytes, interval_s)
         self._kept: dict[str, Kept] = {}
         self._next_window = 1
-        self._discarded: dict[int, list[int]] = {}
-        """Windows whose values are being deleted: number -> what `discard_all` needs."""
+        self._discarded: dict[int, Left] = {}
+        """Windows whose values are being deleted, or are to be if this service dies while it imports them."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._admission = asyncio.Lock()
         self._checkpoints = 0
+        self._running = False
 
     # ---------------------------------------------------------------- life
 
@@ -121,22 +124,30 @@ class Storage:
         backing.tier.acquire()
         try:
             backing.journal.start(*self._recover(backing))
+            discarded = {number: left.found(backing, number) for number, left in self._discarded.items()}
         except BaseException:
+            await backing.journal.stop(0)
             backing.tier.close()
             raise
-        for number, left in list(self._discarded.items()):
+        self._running = True
+        if not backing.journal.last:
+            # Both are there from now on, so that one that is missing is noticed. All else comes behind them.
+            begin = {values.journal_key(): values.seal("pointer", [1, 0, []])}
+            self._log_windows(backing, begin)
+        for number, left in discarded.items():
             self._discard(number, left)
 
     async def stop(self, patience_s: float = 30.0) -> None:
         """Bring the tier up to date, so that the next start is quick, and let go of it."""
         backing = self._backing
-        if backing is None:
-            return
+        if backing is None or not self._running:
+            return  # what was not recovered in full must not be written back
+        self._running = False
         for task in self._tasks:
             task.cancel()
         if backing.journal.error is None:
             for kept in self._kept.values():
-                if kept.logged_bytes and not kept.checkpointing and kept.doubt is None:
+                if kept.logged_bytes:
                     self._checkpoint(kept)
         if not await backing.journal.stop(patience_s):
             _log.warning("the tier did not take everything in time; what was acknowledged is in its journal")
@@ -145,8 +156,12 @@ class Storage:
     @property
     def problem(self) -> str | None:
         """Why durable writes are refused at the moment; None where they are taken."""
-        error = None if self._backing is None else self._backing.journal.error
-        return None if error is None else error.message
+        if self._backing is None:
+            return None
+        error, tier = self._backing.journal.error, self._backing.tier
+        if error is None:
+            return None if tier.healthy else f"the tier ({tier.name}) cannot be reached"
+        return error.message
 
     def status(self) -> StorageStatus | None:
         """Figures for the metrics; None where there is no tier."""
@@ -202,22 +217,30 @@ class Storage:
             return kept.window
 
         window, created = self._catalogue.create(spec, make)
-        await backing.journal.durable(self._log_windows(backing) if created else backing.journal.last)
+        if created:
+            await backing.journal.durable(self._log_windows(backing, self._kept[spec.name].first_pointer()))
+        else:
+            self.find(spec.name)
+            await backing.journal.durable(backing.journal.last)  # its first commit may be on its way still
         return window, created
 
     async def delete(self, name: str) -> int:
         """Delete a window and all that the tier has of it; return how many entries it had."""
         kept = self._kept.get(name)
-        if kept is None:
-            return self._catalogue.delete(name).info().entries
-        backing = self._checked_backing()
-        entries = self._catalogue.delete(name).info().entries
-        del self._kept[name]
-        left = self._discarded[kept.number] = kept.give_up()
-        number = self._log_windows(backing)
-        self._discard(kept.number, left)
-        await backing.journal.durable(number)
-        return entries
+        if kept is not None:
+            left = kept.left()
+            backing = self._checked_backing()
+            counts = self._catalogue.delete(name).counts
+            del self._kept[name]
+            self._discarded[kept.number] = left
+            number = self._log_windows(backing)
+            self._give_up(kept)
+            await backing.journal.durable(number)
+        else:
+            if self._backing is not None and name not in self._catalogue:
+                await self._backing.journal.durable(self._last())  # that there is none may be on its way still
+            counts = self._catalogue.delete(name).counts
+        return counts.inserted - counts.evicted
 
     def _durability(self, spec: WindowSpec) -> Durability:
         """What writes to a window of this spec are given; FailedPrecondition where it asks for more than there is."""
@@ -240,17 +263,26 @@ class Storage:
         number, self._next_window = self._next_window, self._next_window + 1
         return Kept(backing, number, spec, durability, self._clock, self._catalogue.max_keys, self._block)
 
-    def _log_windows(self, backing: Backing) -> int:
-        """Write which windows there are, in order with the records; the number to wait for."""
+    def _log_windows(self, backing: Backing, new: Mapping[bytes, bytes] | None = None) -> int:
+        """Write which windows there are, in order with the records; the number to wait for.
+
+        Args:
+            new: what goes into the same commit.
+        """
         windows = [
-            [kept.number, kept.durability, kept.window.spec.document()]
+            [kept.number, kept.durability, kept.document()]
             for kept in sorted(self._kept.values(), key=lambda kept: kept.number)
         ]
-        meta = {"windows": windows, "next": self._next_window, "discarded": sorted(self._discarded.items())}
-        puts = {values.meta_key(): values.seal("meta", meta)}
+        discarded = [[number, left.document()] for number, left in self._discarded.items()]
+        meta = {"windows": windows, "next": self._next_window, "discarded": discarded}
+        puts = {values.meta_key(): values.seal("meta", meta), **(new or {})}
         return backing.journal.append(0, lambda: None, 1000, puts=lambda: puts, logged=False)
 
-    def _discard(self, number: int, left: Sequence[int]) -> None:
+    def _give_up(self, kept: Kept) -> None:
+        """Delete all that the tier has of a window that is not listed any more."""
+        kept.give_up(lambda: self._discard(kept.number, kept.left()))
+
+    def _discard(self, number: int, left: Left) -> None:
         """Delete all values of a window in the background, then forget that there were any."""
         assert self._backing is not None
         backing = self._backing
@@ -258,7 +290,7 @@ class Storage:
         def forgotten() -> None:
             self._discarded.pop(number, None)
             self._log_windows(backing)
-            backing.journal.trim(self._through())
+            self._trim(backing)
 
         discard_all(backing, number, left, forgotten)
 
@@ -309,8 +341,7 @@ class Storage:
             if kept is None:
                 batches = [part.held for part in parts if part.held is not None]
             else:
-                await self._checked_backing().journal.durable(self._last())  # a part may be on its way still
-                batches = await asyncio.to_thread(kept.read_parts, parts)
+                batches = await self._brought(kept, parts)
                 # Meanwhile another commit may have been quicker, or the window may be gone.
                 await self._admit(name)
                 if self._catalogue.find(name) is not window:
@@ -319,28 +350,39 @@ class Storage:
             return await self._settled(WriteResult(already_applied=True), self._last(), kept)
         operation = records.Commit(query, number, stages, lambda _: batches)
         result, logged = self._apply(window, kept, operation)
-        if kept is not None:
-            kept.drop_parts(operation.dropped)
         return await self._settled(result, logged, kept)
+
+    async def _brought(self, kept: Kept, parts: Sequence[Part]) -> list[Batch]:
+        """The entries of staged parts, which stay in the tier for as long as it takes."""
+        backing = self._checked_backing()
+        with backing.hold():
+            await backing.journal.durable(self._last())  # a part may be on its way still
+            return await asyncio.to_thread(kept.read_parts, parts)
 
     def tidy(self) -> None:
         """Do what time alone brings, to every window; to be called about once a second."""
         for window in self._catalogue.all():
-            kept = self._kept.get(window.spec.name)
-            if kept is not None and (kept.doubt is not None or self.problem is not None):
-                continue
-            write = Write(records.Tidy(), self._clock.now_ns())
-            before = window.counts.evicted, window.keys_there
-            self._at(window, kept, write)
-            if kept is not None and before != (window.counts.evicted, window.keys_there):
-                self._log(kept, write, urgent=False)
-            if window.ledger.expired(write.now_ns):
-                expire = records.Expire()
-                self._apply(window, kept, expire)
-                if kept is not None:
-                    kept.drop_parts(expire.dropped)
+            try:
+                self._tidy(window, self._kept.get(window.spec.name))
+            except SashError as error:
+                _log.warning("window %r cannot be tidied now: %s", window.spec.name, error.message)
+            except Exception:
+                _log.exception("window %r cannot be tidied", window.spec.name)  # others can
         self._shorten_journal()
         self.trim()
+
+    def _tidy(self, window: Window, kept: Kept | None) -> None:
+        if kept is not None:
+            kept.resting = False
+            if kept.doubt is not None or self.problem is not None:
+                return
+        write = Write(records.Tidy(), self._clock.now_ns())
+        before = window.counts.evicted, window.keys_there
+        self._at(window, kept, write)
+        if kept is not None and before != (window.counts.evicted, window.keys_there):
+            self._log(kept, write, urgent=False)
+        if window.ledger.expired(write.now_ns):
+            self._apply(window, kept, records.Expire())
 
     def trim(self) -> None:
         """Let columns of stored blocks go that are too many; between operations only."""
@@ -362,9 +404,9 @@ class Storage:
         if kept is None:
             return result, 0
         number = self._log(kept, write, kept.durability == "sync", puts, size)
-        kept.store(self._store_entries)
-        if kept.wants_checkpoint(self._checkpoint_bytes):
-            self._checkpoint(kept)
+        if isinstance(operation, records.Commit | records.Expire):
+            kept.drop_parts(operation.dropped)  # before a checkpoint covers it, which is to name them
+        self._relieve(kept)
         self.trim()
         return result, number
 
@@ -381,7 +423,7 @@ class Storage:
         except SashError:
             raise  # refused before anything was changed
         except Exception as error:
-            self._doubt(kept, Unavailable(f"a write failed half-way: {error!r}"))
+            self._doubt(kept, Unavailable(f"a write failed half-way: {error!r}", retry_after_s=_RETRY_S))
             raise
         finally:
             kept.clock.stopped = None
@@ -431,30 +473,61 @@ class Storage:
 
     # ---------------------------------------------------------------- checkpoints
 
-    def _checkpoint(self, kept: Kept, then: Callable[[], None] | None = None) -> None:
+    def _relieve(self, kept: Kept) -> None:
+        """Store blocks, and take a checkpoint, where enough has gathered.
+
+        Either may have to read blocks to which entries were added. Where that fails the write that led here is none
+        the worse: it is in the journal. It is tried again after the next `tidy`.
+        """
+        if kept.resting:
+            return
+        try:
+            kept.store(self._store_entries)
+        except (Unavailable, DataLoss) as error:
+            self._rest(kept, error)
+        else:
+            if kept.wants_checkpoint(self._checkpoint_bytes):
+                self._checkpoint(kept)
+
+    def _checkpoint(self, kept: Kept) -> None:
+        """Take a checkpoint, unless one is under way or cannot be taken now."""
         assert self._backing is not None
-        journal = self._backing.journal
+        backing = self._backing
 
         def counted() -> None:
             self._checkpoints += 1
-            journal.trim(self._through())
-            if then is not None:
-                then()
+            self._trim(backing)
 
-        kept.checkpoint(counted)
+        if kept.checkpointing or kept.resting or kept.doubt is not None:
+            return
+        try:
+            kept.checkpoint(counted)
+        except (Unavailable, DataLoss) as error:
+            self._rest(kept, error)
+
+    def _rest(self, kept: Kept, error: SashError) -> None:
+        kept.resting = True
+        _log.warning("window %r cannot be stored now: %s", kept.name, error.message)
 
     def _through(self) -> dict[int, int]:
         return {kept.number: kept.through for kept in self._kept.values()}
 
+    def _damaged(self) -> set[int]:
+        return {kept.number for kept in self._kept.values() if kept.lost}
+
+    def _trim(self, backing: Backing) -> None:
+        backing.journal.trim(self._through(), self._damaged())
+
     def _shorten_journal(self) -> None:
-        """Checkpoint the window for which alone the oldest records are kept, where the journal is long."""
+        """Checkpoint a window that was written to little, and for which alone a long journal is kept."""
         if self._backing is None or self._backing.journal.error is not None:
             return
-        if sum(kept.logged_bytes for kept in self._kept.values()) < 2 * self._checkpoint_bytes:
+        journal = self._backing.journal
+        if journal.behind_bytes < 2 * self._checkpoint_bytes:
             return
-        number = self._backing.journal.oldest_window(self._through())
+        number = journal.oldest_window(self._through(), self._damaged())
         for kept in self._kept.values():
-            if kept.number == number and not kept.checkpointing and kept.doubt is None:
+            if kept.number == number and 2 * kept.logged_bytes < journal.behind_bytes:
                 self._checkpoint(kept)
 
     # ---------------------------------------------------------------- whole windows out and in
@@ -500,24 +573,36 @@ class Storage:
             async for part in parts:
                 importer.feed(part)
                 if made:
-                    made[0].store(self._store_entries)
-                    await self._checked_backing().journal.room()
+                    await self._keep_up(made[0])
                 self.trim()
             window = importer.finish()
             window.ledger = Ledger.of(importer.extra["ledger"])
             if made:
+                await self._keep_up(made[0])
                 await self._keep(made[0])
             self._check_new(window.spec)
         except BaseException:
             for kept in made:
-                self._discard(kept.number, kept.give_up())
+                self._discarded[kept.number] = kept.left()
+                self._give_up(kept)
             raise
         self._catalogue.put(window)
-        if made:
-            self._kept[made[0].name] = made[0]
-            backing = self._checked_backing()
-            await backing.journal.durable(self._log_windows(backing))
+        for kept in made:
+            assert self._backing is not None
+            self._kept[kept.name] = kept
+            self._discarded.pop(kept.number)
+            await self._backing.journal.durable(self._log_windows(self._backing))
         return window
+
+    async def _keep_up(self, kept: Kept) -> None:
+        """Store what was imported so far of a window that is not listed yet."""
+        backing = self._checked_backing()
+        if kept.number not in self._discarded:
+            # Should this service die, the next one deletes what was stored, and gives the number to no other window.
+            self._discarded[kept.number] = Left()
+            await backing.journal.durable(self._log_windows(backing))
+        kept.store(self._store_entries)
+        await backing.journal.room()
 
     def _check_new(self, spec: WindowSpec) -> None:
         self._catalogue.check_room()
@@ -526,49 +611,80 @@ class Storage:
 
     async def _keep(self, kept: Kept) -> None:
         """Bring a window that is not listed yet into the tier, whole."""
-        backing = self._checked_backing()
-        await backing.journal.durable(self._log_windows(backing))  # its number is not another's, whatever happens
-        image_counts = asyncio.get_running_loop().create_future()
-        kept.checkpoint(lambda: image_counts.set_result(None))
-        while not image_counts.done():
-            await asyncio.wait([image_counts], timeout=_RETRY_S)
-            backing.journal.check()
+        journal = self._checked_backing().journal
+        counts = asyncio.get_running_loop().create_future()
+        kept.checkpoint(lambda: counts.set_result(None))
+        while not counts.done():
+            await asyncio.wait([counts], timeout=_RETRY_S)
+            journal.check()
 
     # ---------------------------------------------------------------- recovery
 
-    def _recover(self, backing: Backing) -> tuple[int, int, list[tuple[int, dict[int, int]]]]:
-        """Read all windows from the tier; where the journal goes on."""
-        meta = backing.read("meta", values.meta_key())
-        if meta is not None:
+    def _recover(self, backing: Backing) -> tuple[int, int, list[tuple[int, dict[int, int]]], int]:
+        """Read all windows from the tier; where the journal goes on.
+
+        Raises:
+            DataLoss: something is damaged that all windows need.
+        """
+        try:
+            meta = backing.read("meta", values.meta_key())
+            pointer = backing.read("pointer", values.journal_key())
+            for value, name in ((meta, "meta"), (pointer, "journal")):
+                if value is None and (meta, pointer) != (None, None):
+                    raise DataLoss(f"value {name!r} is missing")
+            if meta is None or pointer is None:
+                return 1, 0, [], 1
             self._next_window = meta["next"]
-            self._discarded = dict(meta["discarded"])
+            self._discarded = {number: Left(**left) for number, left in meta["discarded"]}
             for number, durability, document in meta["windows"]:
                 self._recover_window(backing, number, durability, WindowSpec.parse(document))
-        pointer = backing.read("pointer", values.journal_key())
-        group, last = (1, 0) if pointer is None else pointer
+            group, last, _ = pointer
+            first = group
+            by_number = {kept.number: kept for kept in self._kept.values()}
+            written = []
+            for number, entries in backing.groups():
+                written.append((number, {window: record for record, window, _ in entries}))
+                for record, window, fields in entries:
+                    last = max(last, record)
+                    if (kept := by_number.get(window)) is not None and kept.doubt is None:
+                        self._recover_record(backing, kept, record, fields)
+                group = max(group, number + 1)
+        except DataLoss as error:
+            raise _nothing_served(error) from None
         last = max([last, *self._through().values()])
-        by_number = {kept.number: kept for kept in self._kept.values()}
-        written = []
-        for number, entries in backing.groups():
-            written.append((number, {window: record for record, window, _ in entries}))
-            for record, window, fields in entries:
-                last = max(last, record)
-                if (kept := by_number.get(window)) is not None and kept.doubt is None:
-                    self._apply_again(backing, kept, record, fields)
-            group = number + 1
-        if meta is not None:
-            _log.info("recovered %d windows, %d groups of journal", len(self._kept), len(written))
-        return group, last, written
+        _log.info("recovered %d windows, %d groups of journal", len(self._kept), len(written))
+        return group, last, written, first
 
     def _recover_window(self, backing: Backing, number: int, durability: Durability, spec: WindowSpec) -> None:
         kept = Kept(backing, number, spec, durability, self._clock, self._catalogue.max_keys, self._block)
         try:
             kept.recover()
         except DataLoss as error:
-            backing.lost(f"window {spec.name!r}, which is not served", error)
-            kept.doubt = error
+            self._lose(backing, kept, error)
         self._kept[spec.name] = kept
         self._catalogue.put(kept.window)
+
+    def _recover_record(self, backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
+        """Apply a record to a window; where that fails it is lost, and all others are none the worse."""
+        try:
+            self._apply_again(backing, kept, record, fields)
+        except Unavailable:
+            raise
+        except DataLoss as error:
+            self._lose(backing, kept, error)
+        except Exception as error:
+            _log.exception("record %d of the journal", record)
+            self._lose(backing, kept, DataLoss(f"record {record} of the journal cannot be applied: {error!r}"))
+
+    def _lose(self, backing: Backing, kept: Kept, error: DataLoss) -> None:
+        """Serve all other windows, and of this one nothing; it is left as it is."""
+        backing.lost(f"window {kept.name!r}, which is not served", error)
+        kept.doubt = DataLoss(
+            f"window {kept.name!r} is not served: {error.message}. Nothing of it was changed: put what is damaged back "
+            "from a backup and start again, or delete the window"
+        )
+        kept.lost = True
+        kept.cold.forget()
 
     def _apply_again(self, backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
         """Apply a record of the journal to a window, unless its image covers it."""
@@ -602,25 +718,38 @@ class Storage:
 
     async def _recover_doubted(self, kept: Kept) -> None:
         assert self._backing is not None
-        while not kept.deleted:
+        if isinstance(kept.doubt, DataLoss) and kept.losses:
+            await asyncio.sleep(min(2.0**kept.losses, _RECOVERY_PAUSE_MAX_S))
+        while True:
+            # What is pending belongs to the window, too; and so does an image that it has begun.
+            await self._backing.journal.passed()
+            if kept.deleted:
+                return
+            if kept.checkpointing:
+                continue
             try:
-                # What is pending and not in the tier yet belongs to the window, too.
-                await self._backing.journal.drained()
                 self._recover_again(self._backing, kept)
             except SashError as error:
                 _log.warning("window %r cannot be recovered yet: %s", kept.name, error.message)
-                await asyncio.sleep(_RETRY_S)
+            except Exception:
+                _log.exception("window %r cannot be recovered yet", kept.name)
             else:
                 return
+            await asyncio.sleep(_RETRY_S)
 
     def _recover_again(self, backing: Backing, kept: Kept) -> None:
         spec = kept.window.spec
         fresh = Kept(backing, kept.number, spec, kept.durability, self._clock, self._catalogue.max_keys, self._block)
-        fresh.recover()
-        for _, entries in backing.groups():
-            for record, window, fields in entries:
-                if window == kept.number:
-                    self._apply_again(backing, fresh, record, fields)
+        fresh.losses = kept.losses + isinstance(kept.doubt, DataLoss)
+        try:
+            fresh.recover()
+            for _, entries in backing.groups():
+                for record, window, fields in entries:
+                    if window == kept.number:
+                        self._apply_again(backing, fresh, record, fields)
+        except BaseException:
+            fresh.cold.forget()
+            raise
         kept.deleted = True  # nothing of it is under way
         kept.cold.forget()
         self._kept[kept.name] = fresh
@@ -628,8 +757,15 @@ class Storage:
         _log.warning("window %r is recovered", kept.name)
 
 
+def _nothing_served(error: DataLoss) -> DataLoss:
+    return DataLoss(
+        f"{error.message}. All windows need it, so that none is served, and nothing was changed: put that value back "
+        "from a backup, or start with an empty place and import or restore what was saved"
+    )
+
+
 def _recovering(kept: Kept) -> SashError:
     assert kept.doubt is not None
     if isinstance(kept.doubt, DataLoss):
-        return kept.doubt
+        return anew(kept.doubt)
     return Unavailable(f"window {kept.name!r} is being recovered: {kept.doubt.message}", retry_after_s=_RETRY_S)

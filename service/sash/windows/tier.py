@@ -24,6 +24,10 @@ class ColdTier(Protocol):
     name: str
     """What it is, for people: "memory", "lmdb", "redis"."""
 
+    @property
+    def healthy(self) -> bool:
+        """Whether it can be reached, as far as is known without trying."""
+
     def acquire(self) -> None:
         """Become the only server of this tier; do it before anything else.
 
@@ -38,6 +42,8 @@ class ColdTier(Protocol):
 
         Raises:
             Unavailable: the tier cannot be reached; `retry_after_s` says when to try again.
+            FailedPrecondition: another server has taken the tier over, and may have written these keys.
+            DataLoss: the tier has lost values, or is damaged.
         """
 
     def commit(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:

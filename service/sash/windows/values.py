@@ -27,6 +27,8 @@ import numpy as np
 import xxhash
 
 from sash.errors import DataLoss, FailedPrecondition
+from sash.forest.cold import Unsaved
+from sash.forest.layout import Layout
 from sash.monoids.base import Array, object_array
 from sash.windows.batch import Batch, Coded
 
@@ -44,6 +46,8 @@ __all__ = [
     "pack",
     "pointer_key",
     "seal",
+    "sealed_from",
+    "sealed_to",
     "size_of",
     "staged_key",
     "unpack",
@@ -57,6 +61,7 @@ _MAGIC = b"SASH"
 _HEAD = struct.Struct("<4sB11s")
 _SUM = struct.Struct("<Q")
 _FRONT = _HEAD.size + _SUM.size
+_LONG = 1
 _WIDTHS = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"))
 
 
@@ -106,7 +111,7 @@ def seal(kind: str, payload: Any) -> bytes:
 
     Args:
         kind: up to 11 ASCII letters; who reads the value says the same.
-        payload: None, bool, int (64 bits), float, str, bytes, and lists and mappings of them.
+        payload: None, bool, int, float, str, bytes, and lists and mappings of them.
     """
     assert len(kind) <= 11, f"{kind!r} is too long for a kind"
     head = _HEAD.pack(_MAGIC, FORMAT, kind.encode("ascii"))
@@ -150,16 +155,29 @@ def unseal(kind: str, data: bytes | None, name: bytes | str) -> Any:
 
 
 def pack(payload: Any) -> bytes:
-    """MessagePack; strings may hold half a surrogate pair, as JSON's may."""
-    return msgpack.packb(payload, unicode_errors="surrogatepass")  # type: ignore[no-any-return]
+    """MessagePack; strings may hold half a surrogate pair, and ints any number of digits, as JSON's may."""
+    return msgpack.packb(payload, unicode_errors="surrogatepass", default=_long_to)  # type: ignore[no-any-return]
 
 
 def unpack(data: bytes | memoryview) -> Any:
     """The opposite of `pack`; raises ValueError where it is none."""
     try:
-        return msgpack.unpackb(data, unicode_errors="surrogatepass", strict_map_key=False)
+        return msgpack.unpackb(data, unicode_errors="surrogatepass", strict_map_key=False, ext_hook=_long_from)
     except (msgpack.StackError, msgpack.FormatError) as error:
         raise ValueError(f"no MessagePack: {type(error).__name__}") from None
+
+
+def _long_to(value: Any) -> msgpack.ExtType:
+    """An int that has more than 64 bits: it stands for a float64, or in a spec."""
+    if not isinstance(value, int):
+        raise TypeError(f"a {type(value).__name__} is nothing that can be stored")
+    return msgpack.ExtType(_LONG, hex(value).encode("ascii"))
+
+
+def _long_from(kind: int, data: bytes) -> int:
+    if kind != _LONG:
+        raise ValueError(f"no extension {kind} is known")
+    return int(data, 16)
 
 
 def _checksum(head: bytes, packed: bytes | memoryview) -> int:
@@ -179,6 +197,16 @@ def columns_to(columns: Sequence[Array]) -> list[Any]:
 def columns_from(payload: Sequence[Any]) -> list[Array]:
     """The opposite of `columns_to`: arrays that are not to be written to."""
     return [_column_from(*column) for column in payload]
+
+
+def sealed_to(block: Unsaved, layout: Layout) -> Any:
+    """A sealed block or a partial as what `pack` takes: columns as lists, or the partial's bytes."""
+    return block.columns[0].item(0) if block.partial else columns_to(layout.stored(block.columns))
+
+
+def sealed_from(payload: Any, layout: Layout) -> list[Array]:
+    """The opposite of `sealed_to`: the columns."""
+    return [object_array([payload])] if isinstance(payload, bytes) else layout.loaded(columns_from(payload))
 
 
 def _column_to(column: Array) -> list[Any]:

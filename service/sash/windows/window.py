@@ -329,7 +329,7 @@ class Window:
 
     def unsaved(self) -> list[Unsaved]:
         """The sealed blocks of all keys that are not stored yet; see `Forest.unsaved`."""
-        return [] if self.cold is None else [block for forest in self.cold.dirty for block in forest.unsaved()]
+        return [] if self.cold is None else [block for forest in list(self.cold.dirty) for block in forest.unsaved()]
 
     @property
     def keys_there(self) -> int:

@@ -1,0 +1,29 @@
+"""Memory that was freed goes back to the system, not only to the allocator.
+
+A bulk's arrays come and go by hundreds of kilobytes, in an order that leaves glibc's heap full of holes: after 2^25
+entries had passed through a window with a 16 MiB cache, the process held 100 MiB more than it used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+__all__ = ["give_back"]
+
+
+def _find() -> Callable[[int], int] | None:
+    try:
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None  # another C library: it does as it likes
+    return trim
+
+
+_trim = _find()
+
+
+def give_back() -> None:
+    """Give free memory back; does nothing where the C library is not glibc."""
+    if _trim is not None:
+        _trim(0)

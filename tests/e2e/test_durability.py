@@ -1,0 +1,247 @@
+"""Services that keep windows: restarted, killed, without their tier, with a full one, and two on one place."""
+
+import contextlib
+import io
+import signal
+import subprocess
+import sys
+import time
+
+import lmdb
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from sash.windows import values
+from sash_client import Client, Unavailable
+from sash_client.errors import ResourceExhausted
+from tests.support.redis_servers import ALWAYS, BINARIES, redis_server, wait_until
+from tests.support.servers import WAIT_S, problem, running_service, service_process
+
+SPEC = {
+    "name": "kept",
+    "keyed": True,
+    "time_unit": "none",
+    "fields": {"value": "int64"},
+    "aggregates": {"n": {"function": "count"}, "all": {"function": "collect"}, "max": {"function": "max"}},
+}
+TIERS = ["lmdb", *(["redis"] if BINARIES else [])]
+
+
+@pytest.fixture(params=TIERS)
+def place(request, tmp_path):
+    """An address to keep windows at."""
+    if request.param == "lmdb":
+        yield str(tmp_path / "data")
+        return
+    with redis_server(next(iter(BINARIES.values())), ALWAYS) as redis:
+        yield redis.url
+
+
+def written(window):
+    """Write all kinds of things; what the window must answer for keys a and b."""
+    window.bulk_insert(list(range(3000)), {"value": list(range(3000))}, keys="a", producer="p", sequence=1)
+    window.insert(7, fields={"value": 70}, key="b", producer="p", sequence=2)
+    window.bulk_evict(999, key="a", producer="p", sequence=3)
+    staged = window.stage([8, 9], {"value": [80, 90]}, keys="b", query="q", batch=0)
+    window.commit("q", 0, staged)
+    return {"a": list(range(1000, 3000)), "b": [70, 80, 90]}
+
+
+def check(client, expected, name="kept"):
+    window = client.window(name)
+    for key, found in expected.items():
+        [answer] = window.query(key=key)
+        assert answer.aggregates["all"] == found
+        assert answer.entries == answer.aggregates["n"] == len(found)
+    info = window.describe()
+    assert (info.entries, info.keys, info.durability) == (2003, 2, "sync")
+    assert (info.counts.inserted, info.counts.evicted) == (3003, 1000)
+
+
+def check_once(window):
+    """What was written is not written again."""
+    assert window.insert(7, fields={"value": 70}, key="b", producer="p", sequence=2).already_applied
+    assert window.commit("q", 0, []).already_applied
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_what_was_acknowledged_is_there_after_a_restart_and_after_a_kill(place, end):
+    with service_process("--data", place) as service, Client(service.grpc_target) as client:
+        expected = written(client.create_window(SPEC))
+        service.process.send_signal(end)
+        service.process.wait(WAIT_S)
+    with service_process("--data", place) as service, Client(service.grpc_target) as client:
+        check(client, expected)
+        check_once(client.window("kept"))
+        check(client, expected)
+        client.create_window(SPEC)
+        assert client.window("kept").insert(5000, fields={"value": 1}, key="a").inserted == 1
+
+
+def test_the_second_server_of_one_place_is_refused_and_told_who_has_it(place):
+    with service_process("--data", place) as first, Client(first.grpc_target) as client:
+        window = client.create_window(SPEC)
+        second = subprocess.run(
+            [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0", "--data", place],
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert second.returncode != 0
+        assert str(first.process.pid) in second.stderr, "it names the process"
+        assert "Traceback" not in second.stderr
+        assert window.insert(1, fields={"value": 1}, key="a").durability == "sync"
+
+
+def test_an_exported_window_moves_between_memory_and_a_tier_and_back(place):
+    with contextlib.ExitStack() as open_:
+        memory, durable = (open_.enter_context(running_service(data=data)) for data in ("memory", place))
+        there, here = (open_.enter_context(Client(service.grpc_target)) for service in (memory, durable))
+        there.create_window(SPEC)
+        written(there.window("kept"))
+        file = io.BytesIO()
+        there.export_window("kept", file)
+        info = here.import_window(io.BytesIO(file.getvalue()))
+        assert (info.durability, there.window("kept").describe().durability) == ("sync", "memory")
+        check_once(here.window("kept"))
+        again = io.BytesIO()
+        here.export_window("kept", again)
+        back = there.import_window(io.BytesIO(again.getvalue()), name="back")
+        assert (back.entries, back.keys, back.durability) == (2003, 2, "memory")
+    with running_service(data=place) as durable, Client(durable.grpc_target) as client:
+        assert client.window("kept").query(key="b")[0].aggregates["all"] == [70, 80, 90]
+
+
+def metric(service, name):
+    lines = service.http().get("/metrics").text.splitlines()
+    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name)}
+
+
+def test_metrics_of_the_tier(place):
+    with running_service(data=place) as service, Client(service.grpc_target) as client:
+        written(client.create_window(SPEC))
+        kind = "redis" if place.startswith("redis") else "lmdb"
+        assert metric(service, "sash_tier_up") == {f'sash_tier_up{{tier="{kind}"}}': 1.0}
+        assert metric(service, "sash_journal_records_total")["sash_journal_records_total"] >= 5
+        for name in (
+            "sash_tier_commits_total",
+            "sash_tier_pending_bytes",
+            "sash_journal_groups",
+            "sash_damaged_values",
+        ):
+            assert metric(service, name), name
+
+
+def health(service):
+    stub = health_pb2_grpc.HealthStub(service.channel())
+    return stub.Check(health_pb2.HealthCheckRequest(service="sash.v1.Windows")).status
+
+
+@pytest.mark.skipif(not BINARIES, reason="there is no Redis server here")
+def test_without_its_tier_a_service_says_so_and_answers_from_memory_until_it_is_back():
+    serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+    with contextlib.ExitStack() as open_:
+        redis = open_.enter_context(redis_server(next(iter(BINARIES.values())), ALWAYS))
+        service = open_.enter_context(running_service(data=redis.url))
+        client = open_.enter_context(Client(service.grpc_target))
+        expected = written(client.create_window(SPEC))
+        window, http = client.window("kept"), service.http()
+        assert http.get("/readyz").status_code == 200
+        wait_until(lambda: health(service) == serving)
+        redis.kill()
+        with pytest.raises(Unavailable) as refused:
+            window.insert(8000, fields={"value": 1}, key="c")
+        assert refused.value.code == "UNAVAILABLE"
+        assert refused.value.retry_after_s > 0
+        begun = time.monotonic()
+        body = {"time": 8002, "fields": {"value": 1}, "key": "c"}
+        response = http.post("/v1/windows/kept/insert", json=body)
+        assert time.monotonic() - begun < 0.5, "it fails fast"
+        assert problem(response)["status"] == 503
+        assert int(response.headers["retry-after"]) >= 1
+        check_answers(window, expected)
+        assert http.get("/readyz").status_code == 503
+        assert http.get("/healthz").status_code == 200, "it need not be restarted"
+        assert list(metric(service, "sash_tier_up").values()) == [0.0]
+        wait_until(lambda: health(service) == not_serving)
+        redis.start()
+        wait_until(lambda: http.get("/readyz").status_code == 200)
+        wait_until(lambda: health(service) == serving)
+        assert window.insert(9000, fields={"value": 2}, key="d").inserted == 1
+        assert list(metric(service, "sash_tier_up").values()) == [1.0]
+
+
+def check_answers(window, expected):
+    for key, found in expected.items():
+        assert window.query(key=key)[0].aggregates["all"] == found
+
+
+def test_a_full_directory_refuses_writes_and_takes_them_again_where_there_is_room(tmp_path):
+    place = str(tmp_path / "data")
+    with running_service(data=place, data_max_bytes=2 * 2**20) as service, Client(service.grpc_target) as client:
+        window = client.create_window(SPEC | {"aggregates": {"n": {"function": "count"}}})
+        acknowledged, refused = 0, None
+        for sequence in range(1, 1000):
+            times = list(range(2000 * sequence, 2000 * sequence + 2000))
+            try:
+                window.bulk_insert(times, {"value": times}, keys="a", producer="p", sequence=sequence)
+            except ResourceExhausted as error:
+                refused = error
+                break
+            acknowledged += len(times)
+        assert acknowledged
+        assert refused is not None
+        assert refused.field == "data"
+        assert "full" in refused.message
+        assert service.http().get("/readyz").status_code == 503
+        entries = window.query(key="a")[0].entries
+        assert entries >= acknowledged, "what is in memory is answered; the last write may or may not be applied"
+    with running_service(data=place, data_max_bytes=64 * 2**20) as service, Client(service.grpc_target) as client:
+        window = client.window("kept")
+        assert window.query(key="a")[0].entries == acknowledged
+        retried = window.bulk_insert(times, {"value": times}, keys="a", producer="p", sequence=sequence)
+        assert (retried.inserted, retried.durability) == (2000, "sync")
+        assert window.query(key="a")[0].entries == acknowledged + 2000
+
+
+@pytest.mark.parametrize("data", ["memory", "directory"])
+def test_a_window_on_wall_time_empties_by_itself(data, tmp_path):
+    """Nobody writes or asks: the service's own clock does it."""
+    place = data if data == "memory" else str(tmp_path / "data")
+    slide = {"max_age": "1s", "clock": "wall"}
+    with running_service(data=place) as service, Client(service.grpc_target) as client:
+        window = client.create_window({"name": "brief", "slide": slide, "aggregates": {"n": {"function": "count"}}})
+        now = time.time_ns() // 1000
+        assert window.bulk_insert([now - 2, now - 1, now], [1.0, 2.0, 3.0]).inserted == 3
+        entries = 'sash_window_entries{window="brief"}'
+        assert metric(service, entries[:-1])
+        wait_until(lambda: metric(service, "sash_window_entries")[entries] == 0.0)
+        assert window.describe().counts.evicted == 3
+
+
+def test_a_service_whose_journal_is_damaged_does_not_start_and_says_what_to_do(tmp_path):
+    place = str(tmp_path / "data")
+    with service_process("--data", place) as service, Client(service.grpc_target) as client:
+        client.create_window(SPEC).insert(1, fields={"value": 1}, key="a")
+        service.process.kill()
+        service.process.wait(WAIT_S)
+    with contextlib.closing(lmdb.open(place, max_dbs=1)) as env:
+        found = env.open_db(b"values", create=False)
+        with env.begin(found, write=True) as change:
+            key = values.group_key(1)
+            damaged = bytearray(change.get(key))
+            damaged[-1] ^= 1
+            change.put(key, bytes(damaged))
+    done = subprocess.run(
+        [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0", "--data", place],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode != 0
+    said = " ".join(done.stderr.replace("│", " ").split())
+    assert "journal/0000000000000001" in said
+    assert "backup" in said
+    assert "Traceback" not in said

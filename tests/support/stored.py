@@ -1,0 +1,159 @@
+"""Storages on values that outlive them: restarted, killed, and on a tier that fails at a chosen commit.
+
+server = Server()            storage = await server.start()
+await server.restart()       as at the end of a service, and the start of the next one
+await server.crash()         what was not committed is gone, and what was under way comes to nothing
+server.tier                  a `Choosy` tier: fails as it is told to
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sash.clock import ManualClock
+from sash.tiers.memory import MemoryStore, MemoryTier
+from sash.windows import values
+from sash.windows.batch import Batch, Coded
+from sash.windows.catalogue import Catalogue
+from sash.windows.spec import WindowSpec
+from sash.windows.storage import Storage
+from sash.windows.tier import ColdTier
+from sash.windows.window import Window
+from tests.support.tiers import Faulty
+from tests.support.twins import alike
+
+__all__ = ["AGGREGATES", "ALWAYS", "KEYS", "Choosy", "Server", "batch", "same", "spec"]
+
+KEYS = ["a", "b", "c"]
+AGGREGATES = {
+    "n": {"function": "count"},
+    "all": {"function": "collect"},
+    "max": {"function": "max"},
+    "distinct": {"function": "collect_distinct"},
+}
+ALWAYS = {values.meta_key(), values.journal_key()}
+"""What a tier has whatever windows there are."""
+
+
+class Choosy(Faulty):
+    """A faulty tier that can fail, or die, at a chosen commit, and holds chosen reads back.
+
+    Attributes:
+        attempts: number of commits that were asked for.
+        at: which of them the fault is for; 0 for none.
+        fault: "before" or "after" it took place it fails; or the tier is "dead before" or "dead after" it, for good.
+        hold_reads: reads of keys that begin so wait for `read_gate`.
+        reading: set while one waits there.
+    """
+
+    def __init__(self, tier: ColdTier) -> None:
+        super().__init__(tier)
+        self.attempts = 0
+        self.at = 0
+        self.fault = "before"
+        self.hold_reads: bytes | None = None
+        self.read_gate = threading.Event()
+        self.reading = threading.Event()
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        if self.hold_reads is not None and any(key.startswith(self.hold_reads) for key in keys):
+            self.reading.set()
+            assert self.read_gate.wait(30), "nobody opened the gate"
+        return super().get_many(keys)
+
+    def commit(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:
+        self.attempts += 1
+        if self.attempts != self.at:
+            super().commit(puts, deletes)
+            return
+        if self.fault.endswith("after"):
+            super().commit(puts, deletes)
+        if self.fault.startswith("dead"):
+            self.unreachable = True
+        raise self.error()
+
+
+class Server:
+    """A storage over values that survive it.
+
+    Args:
+        options: of the storage; tiny ones where nothing is said.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.store = MemoryStore()
+        self.clock = ManualClock()
+        self.fault_at, self.fault = 0, "before"
+        """Which commit is to fail, counted over all starts, and how: see `Choosy`."""
+        self.tier: Choosy | None = None
+        self.options = {"cache_bytes": 1000, "checkpoint_bytes": 2000, "store_entries": 8, "block": 4, **options}
+
+    async def start(self) -> Storage:
+        attempts = 0 if self.tier is None else self.tier.attempts
+        self.tier = Choosy(MemoryTier(self.store))
+        self.tier.attempts, self.tier.at, self.tier.fault = attempts, self.fault_at, self.fault
+        self.catalogue = Catalogue(clock=self.clock)
+        self.storage = Storage(self.catalogue, self.clock, self.tier, **self.options)
+        await self.storage.start()
+        return self.storage
+
+    async def restart(self) -> Storage:
+        await self.storage.stop(5)
+        return await self.start()
+
+    async def crash(self) -> Storage:
+        await self.die()
+        return await self.start()
+
+    async def die(self) -> None:
+        """Let the storage end as its process would."""
+        self.tier.unreachable = True
+        for gate in (self.tier.open_gate, self.tier.read_gate):
+            gate.set()
+        for task in self.storage._tasks:
+            task.cancel()
+        await self.storage._backing.journal.stop(0.001)  # type: ignore[union-attr]
+        self.store.owner = None
+
+    async def settled(self) -> None:
+        """Wait until all background work is done."""
+        await self.storage._backing.journal.drained()  # type: ignore[union-attr]
+
+    @property
+    def left(self) -> set[bytes]:
+        """Keys of the values of windows, and of the journal's groups."""
+        return set(self.store.values) - ALWAYS
+
+
+def spec(**parts: Any) -> WindowSpec:
+    document = {"name": "w", "keyed": True, "time_unit": "none", "fields": {"value": "int64"}, "aggregates": AGGREGATES}
+    return WindowSpec.parse(document | parts)
+
+
+def batch(pairs: Sequence[tuple[str, int]], first_value: int) -> Batch:
+    """Entries of keys at times, with values that count on from the first."""
+    return Batch(
+        np.array([time for _, time in pairs], np.int64),
+        {"value": np.arange(first_value, first_value + len(pairs))},
+        Coded.of([key for key, _ in pairs]),
+    )
+
+
+def same(window: Window, model: Window) -> None:
+    """Both answer the same."""
+    assert window.key_names("", 1000) == model.key_names("", 1000)
+    assert window.counts == model.counts
+    assert window.info().newest == model.info().newest
+    for key in KEYS:
+        assert window.query(key, [5], None) == model.query(key, [5], None)
+        assert window.query(key, [], None) == model.query(key, [], None)
+        assert window.range_query(3, 17, key) == model.range_query(3, 17, key)
+        mine, theirs = window.series(0, 40, 4, 9, key), model.series(0, 40, 4, 9, key)
+        assert mine.entries.tolist() == theirs.entries.tolist()
+        for name, column in theirs.aggregates.items():
+            assert mine.aggregates[name].tolist() == column.tolist(), name
+    window.check_invariants(alike)
