@@ -1,12 +1,18 @@
-"""Sash for PySpark: push streams into windows from the executors.
+"""Sash for PySpark: streams and tables into windows, exactly once; windows as tables; sliding windows inside Spark.
 
-from sash_spark import sash_sink
+from sash_spark import register, sash_sink
 
 departures.writeStream.foreachBatch(
     sash_sink("127.0.0.1:7070", window="departure_delay", time="departure", key="airport")
 ).start()
+
+register(spark)
+spark.read.format("sash").option("target", "127.0.0.1:7070").option("window", "departure_delay").load()
+
+`sash_spark.sliding` has sliding windows inside Spark; it needs the package `sash` on the executors.
 """
 
 from sash_spark.sink import BatchReport, SashSink, sash_sink
+from sash_spark.source import SashDataSource, register
 
-__all__ = ["BatchReport", "SashSink", "sash_sink"]
+__all__ = ["BatchReport", "SashDataSource", "SashSink", "register", "sash_sink"]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import math
 import sys
 import tempfile
@@ -28,13 +27,15 @@ import pandas as pd
 
 from sash_client import Client, WindowInfo
 from sash_client.local import local_service
+from sash_spark.config import PipelineConfig, load
 from sash_spark.flights import load_flights, write_feed
-from sash_spark.pipeline import SPECS, run
+from sash_spark.pipeline import Pipeline
 from sash_spark.session import local_session
 from sash_spark.sink import BatchReport
 
-__all__ = ["Row", "accounting", "differences", "expected_rows", "main"]
+__all__ = ["Row", "accounting", "differences", "expected_rows", "flights_config", "main"]
 
+CONFIG = Path(__file__).with_name("flights.yaml")
 LOOKBACKS: Mapping[str, tuple[str, ...]] = {
     "departure_delay": ("1h", "6h"),
     "departure_delay_month": ("1d", "7d"),
@@ -61,6 +62,20 @@ class Row:
     def of(cls, airport: str, lookback: str, aggregates: Mapping[str, Any]) -> Row:
         """Take a row from an answer's aggregates."""
         return cls(airport, lookback, *(aggregates[name] for name in ("flights", "mean", "deviation", "max", "worst")))
+
+
+def flights_config(service: str, scratch: Path) -> PipelineConfig:
+    """The pipeline of `flights.yaml`, with its directories (feed, checkpoint, bad) in `scratch`."""
+    config = load(CONFIG)
+    assert config.bad_records is not None
+    return config.model_copy(
+        update={
+            "service": service,
+            "checkpoint": str(scratch / config.checkpoint),
+            "source": config.source.model_copy(update={"path": str(scratch / "feed")}),
+            "bad_records": config.bad_records.model_copy(update={"path": str(scratch / "bad")}),
+        }
+    )
 
 
 # ---------------------------------------------------------------- the plain fold
@@ -178,8 +193,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="leave the service running until Ctrl-C")
     parser.add_argument("--files", type=int, default=16, help="files in the feed, one micro-batch each (%(default)s)")
     options = parser.parse_args(arguments)
-    logging.basicConfig(format="  %(message)s")
-    logging.getLogger("sash_spark").setLevel(logging.INFO)
     with tempfile.TemporaryDirectory(prefix="sash-demo-") as scratch_name:
         scratch = Path(scratch_name)
         with local_service(rest_port=options.port) as service:
@@ -207,14 +220,18 @@ def _flights_through(target: str, address: str, scratch: Path, files: int) -> li
     spark = local_session("sash demo", scratch)
     say(f"Spark {spark.version} is up after {time.monotonic() - started_s:.1f} s")
     started_s = time.monotonic()
+    config = flights_config(target, scratch)
     try:
-        reports = run(spark, scratch / "feed", target, scratch / "checkpoint")
+        done = Pipeline(config, spark, on_batch=lambda progress: say(f"  {progress.line()}")).run()
     finally:
         spark.stop()
-    pushed = sum(report.arrived for report in reports.values())
-    say(f"Spark pushed {pushed:,} rows into {len(reports)} windows in {time.monotonic() - started_s:.1f} s")
+    say(f"the pipeline of {CONFIG.name} took {time.monotonic() - started_s:.1f} s")
+    say(done.summary())
+    wrong = [] if (done.rows, sum(done.bad.values())) == (len(flights), 0) else ["records are missing, or bad"]
     with Client(target) as client:
-        return [line for spec in SPECS for line in _checked(client, address, spec, departures, reports[spec["name"]])]
+        for window in config.windows:
+            wrong += _checked(client, address, window.spec, departures, done.windows[window.name])
+    return wrong
 
 
 def _checked(

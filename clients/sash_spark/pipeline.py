@@ -1,172 +1,351 @@
-"""Flights through Spark into windows: read the feed, clean and type it, key it by airport, push.
+"""The pipeline: from a source through checks into windows, as a YAML file says.
 
-    Parquet files ──> clean ──> in order of arrival, ──> departure_delay        the last 6 hours
-    (a stream)                  an airport per task  ──> departure_delay_month  the last 30 days
+    source ──▶ parse ──▶ columns, where ──▶ judge ──┬─▶ good, in order ──▶ sink of window 1, 2, …    exactly once
+    (a stream)                                      ├─▶ bad ──▶ JSON files, each with its reason
+                                                    └─▶ left out by `where`, counted
 
-Run it with ``python -m sash_spark.pipeline`` beside a service (``sash serve``); ``--help`` shows the options.
+Run it with ``python -m sash_spark.pipeline CONFIG.yaml``, or give this file to ``spark-submit``. `config.py` says what
+a configuration has. A micro-batch is read and judged once, whatever the number of windows, and each row of it is
+counted somewhere. Stopped anywhere and started again it goes on from its checkpoint: windows have each row once, and
+the bad records of a micro-batch are written over.
+
+A record is bad that cannot be parsed, or has no time, no key or no value for a field. Expressions that fail (a cast of
+a word to a number, while Spark's ANSI mode is on) fail the micro-batch instead: `try_cast`, `try_to_timestamp` and the
+like make a null of it, and a bad record.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
+import os
+import signal
+import sys
 import tempfile
-from collections.abc import Mapping
+import time as clock
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sash_client import Client
-from sash_spark.flights import load_flights, write_feed
+from sash_client import Client, InvalidArgument, SashClientError
+from sash_spark.config import PipelineConfig, Target, load
+from sash_spark.parts import QUERY_ID
+from sash_spark.preaggregate import check_preaggregation
+from sash_spark.records import AT, LEFT_OUT, RECORD, VERDICT, TargetColumns, judged, read
 from sash_spark.session import local_session
-from sash_spark.sink import BatchReport, sash_sink
+from sash_spark.sink import BatchReport, SashSink, sash_sink
 
-__all__ = ["SPECS", "clean", "in_arrival_order", "read_feed", "run"]
-
-_AGGREGATES: Mapping[str, Mapping[str, str]] = {
-    "flights": {"function": "count"},
-    "mean": {"function": "mean", "field": "delay"},
-    "deviation": {"function": "stddev", "field": "delay"},
-    "max": {"function": "max", "field": "delay"},
-    "worst": {"function": "arg_max", "field": "delay", "returns": "carrier"},
-}
-
-SPECS: tuple[Mapping[str, Any], ...] = tuple(
-    {
-        "name": name,
-        "time_unit": "us",
-        "keyed": True,
-        "fields": {"delay": "float64", "carrier": "string"},
-        "aggregates": _AGGREGATES,
-        "slide": {"max_age": max_age},
-    }
-    for name, max_age in (("departure_delay", "6h"), ("departure_delay_month", "30d"))
-)
-"""Two windows over the same departures: what happens now, and what to compare it with."""
-
-_FEED_SCHEMA = (
-    "origin string, dest string, carrier string, flight long, time_hour string, minute long, dep_delay double, "
-    "air_time double"
-)
+__all__ = ["Pipeline", "Progress", "main"]
 
 
-def read_feed(spark: SparkSession, directory: Path, *, files_per_batch: int = 1) -> DataFrame:
-    """Return the feed as a stream of raw rows, `files_per_batch` files in each micro-batch."""
-    reader = spark.readStream.schema(_FEED_SCHEMA).option("maxFilesPerTrigger", files_per_batch)
-    return reader.parquet(str(directory))
-
-
-def clean(flights: DataFrame) -> DataFrame:
-    """Return departures, typed; flights that never landed are left out.
-
-    Returns:
-        airport, carrier (string); flight (long); departure, landed (timestamp); delay (double, minutes).
-    """
-    minutes = (F.col("minute") + F.col("dep_delay")).cast("int")
-    departure = F.to_timestamp("time_hour") + F.make_dt_interval(mins=minutes)
-    return (
-        flights.where("air_time is not null and dep_delay is not null")
-        .withColumn("departure", departure)
-        .select(
-            F.col("origin").alias("airport"),
-            "carrier",
-            "flight",
-            "departure",
-            (F.col("departure") + F.make_dt_interval(mins=F.col("air_time").cast("int"))).alias("landed"),
-            F.col("dep_delay").alias("delay"),
-        )
-    )
-
-
-def in_arrival_order(departures: DataFrame) -> DataFrame:
-    """Return the rows of a micro-batch with each airport in one partition, in the order of landing.
-
-    The tie-breakers make the order, and with it every answer, the same in every run.
-    """
-    return departures.repartition("airport").sortWithinPartitions("landed", "departure", "carrier", "flight")
-
-
-def run(
-    spark: SparkSession,
-    feed: Path,
-    target: str,
-    checkpoint: Path,
-    *,
-    files_per_batch: int = 1,
-    rows_per_call: int = 1024,
-) -> dict[str, BatchReport]:
-    """Push all of the feed that the checkpoint does not know yet, then stop.
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What became of one micro-batch, or of several.
 
     Args:
-        spark: the session.
-        feed: directory of Parquet files.
-        target: host and port of the service's gRPC edge; windows that it lacks are created.
-        checkpoint: directory in which Spark keeps how far it got.
-        files_per_batch: files in each micro-batch.
-        rows_per_call: rows in each bulk insert.
-
-    Returns:
-        for each window, what became of the rows.
+        batch_id: Spark's id of the (last) micro-batch; -1 before the first.
+        rows: records read: good ones, those left out, and bad ones.
+        left_out: those for which `where` does not hold.
+        bad: reason -> how many there are.
+        windows: name -> what the sink says; rows that arrived there are the good ones.
+        seconds: that it took.
+        lag_s: from the newest good row's time to now; None where there is none, or times are no instants.
     """
-    with Client(target) as client:
-        for spec in SPECS:
-            client.create_window(spec)
-    sinks = {
-        spec["name"]: sash_sink(
-            target, window=spec["name"], time="departure", key="airport", rows_per_call=rows_per_call
+
+    batch_id: int = -1
+    rows: int = 0
+    left_out: int = 0
+    bad: Mapping[str, int] = field(default_factory=dict)
+    windows: Mapping[str, BatchReport] = field(default_factory=dict)
+    seconds: float = 0.0
+    lag_s: float | None = None
+
+    def plus(self, later: Progress) -> Progress:
+        """This and later ones, together."""
+        return Progress(
+            later.batch_id,
+            self.rows + later.rows,
+            self.left_out + later.left_out,
+            {why: self.bad.get(why, 0) + later.bad.get(why, 0) for why in {**self.bad, **later.bad}},
+            {name: self.windows.get(name, BatchReport()).plus(report) for name, report in later.windows.items()},
+            self.seconds + later.seconds,
+            self.lag_s if later.lag_s is None else later.lag_s,
         )
-        for spec in SPECS
-    }
 
-    def push(batch: DataFrame, batch_id: int) -> None:
-        departures = in_arrival_order(batch).persist()  # two sinks read it: compute it once
+    def line(self) -> str:
+        """One line for whoever watches."""
+        reports = self.windows.values()
+        parts = [f"{self.rows:,} in", f"{sum(self.bad.values()):,} bad", f"{self.left_out:,} left out"]
+        parts += [f"{sum(r.staged for r in reports):,} staged", f"{sum(r.late for r in reports):,} late"]
+        if any(report.already_applied for report in reports):
+            parts.append("applied before")
+        lag = "" if self.lag_s is None else f", lag {_span(self.lag_s)}"
+        return f"batch {self.batch_id}: {', '.join(parts)}; {self.seconds:.2f} s{lag}"
+
+    def summary(self) -> str:
+        """Some lines for the end."""
+        bad = sum(self.bad.values())
+        lines = [f"{self.rows:,} records in {self.seconds:.1f} s: {bad:,} bad, {self.left_out:,} left out"]
+        lines += [f"  bad, {why}: {count:,}" for why, count in sorted(self.bad.items())]
+        for name, report in self.windows.items():
+            lines.append(
+                f"  {name}: {report.arrived:,} arrived, {report.staged:,} staged, {report.inserted:,} inserted, "
+                f"{report.late:,} late, {report.evicted:,} evicted"
+            )
+        return "\n".join(lines)
+
+
+class Pipeline:
+    """A pipeline that is built, and has not run yet; `total` adds up what it does.
+
+    Args:
+        config: what to build.
+        spark: the session.
+        on_batch: called after each micro-batch.
+
+    Raises:
+        InvalidArgument: names what does not fit in `field`; also what the service says to a window's spec.
+        AlreadyExists: a window has another spec.
+        Unavailable: there is no service.
+    """
+
+    def __init__(
+        self, config: PipelineConfig, spark: SparkSession, *, on_batch: Callable[[Progress], None] | None = None
+    ) -> None:
+        for name, value in config.spark.items():
+            spark.conf.set(name, value)
+        self.total = Progress()
+        self._config = config
+        self._on_batch = on_batch
+        self._failure: Exception | None = None
+        self._stopping = False
+        self._reports: dict[str, BatchReport] = {}
+        self._judged = judged(read(spark, config.source), config, _windows(config))
+        self._sinks = [self._sink(*each) for each in zip(config.windows, self._judged.targets, strict=True)]
+        for sink in self._sinks:
+            sink.route.fitted(self._judged.rows.schema)
+
+    def _sink(self, target: Target, columns: TargetColumns) -> SashSink:
+        return sash_sink(
+            self._config.service,
+            window=target.name,
+            time=columns.time,
+            key=columns.key,
+            fields=columns.fields,
+            query=self._config.name,
+            rows_per_call=self._config.rows_per_call,
+            preaggregate=target.preaggregate,
+            on_batch=partial(self._reports.__setitem__, target.name),
+        )
+
+    def run(self) -> Progress:
+        """Run until the source has no more (`available_now`), or for ever; return what became of all rows.
+
+        Raises:
+            SashClientError: of the service; or InvalidArgument for bad records that may not be.
+            StreamingQueryException: whatever else ends the query.
+        """
+        config = self._config
+        trigger = {"availableNow": True} if config.trigger == "available_now" else {"processingTime": config.trigger}
+        writer = self._judged.rows.writeStream.foreachBatch(self._take).queryName(config.name)
+        query = writer.option("checkpointLocation", config.checkpoint).trigger(**trigger).start()
         try:
-            for sink in sinks.values():
-                sink(departures, batch_id)
+            while not self._stopping and not query.awaitTermination(1):
+                pass  # a second at a time, so that signals are heard
+        except StreamingQueryException:
+            if self._failure is None:
+                raise
+            raise self._failure from None
         finally:
-            departures.unpersist()
+            query.stop()
+        return self.total
 
-    query = (
-        clean(read_feed(spark, feed, files_per_batch=files_per_batch))
-        .writeStream.foreachBatch(push)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return {name: sink.total for name, sink in sinks.items()}
+    def stop(self) -> None:
+        """Have `run` return soon. A micro-batch that is under way comes again at the next start."""
+        self._stopping = True
 
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run the pipeline from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m sash_spark.pipeline", description="Push flights into Sash.")
-    parser.add_argument("--target", default="127.0.0.1:7070", help="gRPC edge of the service (%(default)s)")
-    parser.add_argument("--feed", type=Path, help="directory of Parquet files; the flights of 2013 where omitted")
-    parser.add_argument("--checkpoint", type=Path, help="where Spark keeps its progress; forgotten where omitted")
-    parser.add_argument("--files-per-batch", type=int, default=1, help="files in a micro-batch (%(default)s)")
-    options = parser.parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("sash_spark").setLevel(logging.INFO)
-    with tempfile.TemporaryDirectory(prefix="sash-pipeline-") as scratch_name:
-        scratch = Path(scratch_name)
-        feed = options.feed
-        if feed is None:
-            feed = scratch / "feed"
-            write_feed(load_flights(), feed)
-        spark = local_session("sash pipeline", scratch)
+    def _take(self, batch: DataFrame, batch_id: int) -> None:
         try:
-            checkpoint = options.checkpoint or scratch / "checkpoint"
-            reports = run(spark, feed, options.target, checkpoint, files_per_batch=options.files_per_batch)
+            progress = self._taken(batch, batch_id)
+        except Exception as error:
+            self._failure = error  # Spark hands on its text alone
+            raise
+        self.total = self.total.plus(progress)
+        if self._on_batch is not None:
+            self._on_batch(progress)
+
+    def _taken(self, batch: DataFrame, batch_id: int) -> Progress:
+        started_s = clock.perf_counter()
+        rows = self._judged.ordered(batch).persist()  # whatever the number of windows, it is read and judged once
+        try:
+            found = rows.groupBy(VERDICT).agg(F.count(F.lit(1)).alias("n"), F.max(AT).alias("newest")).collect()
+            counts = {row[VERDICT]: row["n"] for row in found}
+            bad = {why: n for why, n in counts.items() if why}
+            if bad:
+                self._put_aside(rows, batch_id, bad, sum(counts.values()))
+            good = rows.where(F.col(VERDICT).isNull())
+            for sink in self._sinks:
+                sink(good, batch_id)
+        finally:
+            rows.unpersist()
+        newest = next((row["newest"] for row in found if row[VERDICT] is None), None)
+        return Progress(
+            batch_id,
+            rows=sum(counts.values()),
+            left_out=counts.get(LEFT_OUT, 0),
+            bad=bad,
+            windows=dict(self._reports),
+            seconds=clock.perf_counter() - started_s,
+            lag_s=None if newest is None else clock.time() - newest / 1e6,
+        )
+
+    def _put_aside(self, rows: DataFrame, batch_id: int, bad: Mapping[str, int], n: int) -> None:
+        """Write bad records, over those that an earlier attempt at the micro-batch has written."""
+        aside, n_bad = self._config.bad_records, sum(bad.values())
+        reasons = ", ".join(f"{why}: {count:,}" for why, count in sorted(bad.items()))
+        if aside is None:
+            raise InvalidArgument(
+                f"{n_bad:,} records of batch {batch_id} are bad ({reasons}); bad_records.path says where to put them",
+                field="bad_records",
+            )
+        query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        path = f"{aside.path}/query={query}/batch={batch_id:08d}"
+        records = rows.where(F.col(VERDICT) != LEFT_OUT).select(F.col(VERDICT).alias("reason"), RECORD)
+        records.write.mode("overwrite").json(path)
+        if n_bad > aside.share_max * n:
+            raise InvalidArgument(
+                f"{n_bad:,} of {n:,} records of batch {batch_id} are bad ({reasons}); they are in {path}",
+                field="bad_records.share_max",
+                limit=str(aside.share_max),
+            )
+
+
+def _windows(config: PipelineConfig) -> list[Mapping[str, Any]]:
+    """Create the windows that are not there; return all their specs, as the service has them."""
+    specs = []
+    with Client(config.service) as client:
+        for i, target in enumerate(config.windows):
+            try:
+                spec = client.create_window(target.spec).spec
+                if target.preaggregate:
+                    check_preaggregation(spec)
+            except SashClientError as error:
+                field = ".".join(part for part in (f"windows[{i}].spec", error.field) if part)
+                raise type(error)(f"{field}: {error.message}", field=field, limit=error.limit) from None
+            specs.append(spec)
+    return specs
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+# ---------------------------------------------------------------- the command
+
+
+class _Meters:
+    """A pipeline's metrics, on a port of the driver."""
+
+    def __init__(self, pipeline: str, port: int) -> None:
+        registry = CollectorRegistry()
+        self._records = Counter("sash_pipeline_records", "Records read.", ["pipeline", "outcome"], registry=registry)
+        self._staged = Counter("sash_pipeline_staged", "Rows staged.", ["pipeline", "window"], registry=registry)
+        self._late = Counter("sash_pipeline_late", "Rows that were late.", ["pipeline", "window"], registry=registry)
+        self._seconds = Histogram("sash_pipeline_batch_seconds", "Per micro-batch.", ["pipeline"], registry=registry)
+        self._lag = Gauge("sash_pipeline_lag_seconds", "Age of the newest row.", ["pipeline"], registry=registry)
+        self._pipeline = pipeline
+        self._server, self._thread = start_http_server(port, registry=registry)
+
+    @property
+    def port(self) -> int:
+        """Where they are."""
+        return int(self._server.server_port)
+
+    def observe(self, progress: Progress) -> None:
+        """Take one micro-batch in."""
+        bad = sum(progress.bad.values())
+        good = progress.rows - progress.left_out - bad
+        for outcome, n in (("good", good), ("left_out", progress.left_out), ("bad", bad)):
+            self._records.labels(self._pipeline, outcome).inc(n)
+        for name, report in progress.windows.items():
+            self._staged.labels(self._pipeline, name).inc(report.staged)
+            self._late.labels(self._pipeline, name).inc(report.late)
+        self._seconds.labels(self._pipeline).observe(progress.seconds)
+        if progress.lag_s is not None:
+            self._lag.labels(self._pipeline).set(progress.lag_s)
+
+    def close(self) -> None:
+        """Free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a pipeline from the command line; return 0, or 2 where the configuration is wrong, or 1 for other errors."""
+    parser = argparse.ArgumentParser(prog="python -m sash_spark.pipeline", description="Push a stream into windows.")
+    parser.add_argument("config", type=Path, metavar="CONFIG.yaml")
+    parser.add_argument("--service", help="host and port of the service, instead of the configuration's")
+    parser.add_argument("--check", action="store_true", help="only say whether the document is in order")
+    options = parser.parse_args(arguments)
+    try:
+        config = load(options.config)
+        if options.service is not None:
+            config = config.model_copy(update={"service": options.service})
+        if not options.check:
+            _run(config)
+    except InvalidArgument as error:
+        print(f"{options.config}: {error.message}", file=sys.stderr)
+        return 2
+    except (SashClientError, StreamingQueryException, OSError) as error:
+        print(f"{options.config}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(config: PipelineConfig) -> None:
+    meters = None
+    if config.metrics_port is not None:
+        meters = _Meters(config.name, config.metrics_port)
+        print(f"metrics on http://0.0.0.0:{meters.port}/metrics", flush=True)
+
+    def show(progress: Progress) -> None:
+        print(progress.line(), flush=True)
+        if meters is not None:
+            meters.observe(progress)
+
+    try:
+        with _session(config.name) as spark:
+            pipeline = Pipeline(config, spark, on_batch=show)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: pipeline.stop())
+            print(pipeline.run().summary(), flush=True)
+    finally:
+        if meters is not None:
+            meters.close()
+
+
+@contextmanager
+def _session(name: str) -> Iterator[SparkSession]:
+    """The session of spark-submit, or else a local one; stopped at the end."""
+    with tempfile.TemporaryDirectory(prefix="sash-pipeline-") as scratch:
+        submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+        spark = SparkSession.builder.appName(name).getOrCreate() if submitted else local_session(name, Path(scratch))
+        try:
+            yield spark
         finally:
             spark.stop()
-    for name, report in reports.items():
-        print(
-            f"{name}: {report.arrived:,} arrived, {report.inserted:,} inserted, {report.late:,} late, "
-            f"{report.evicted:,} evicted"
-        )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,13 +11,14 @@ from pyspark.sql import SparkSession
 __all__ = ["local_session"]
 
 
-def local_session(name: str, scratch: Path, *, cores: int = 2) -> SparkSession:
+def local_session(name: str, scratch: Path, *, cores: int = 2, attempts: int = 1) -> SparkSession:
     """Start Spark in this process, or return the one that runs already.
 
     Args:
         name: shown by Spark.
         scratch: where it may write what it needs to write somewhere.
         cores: tasks at a time.
+        attempts: how often a task may run before its job fails.
     """
     # The executors are Python workers on this machine: they must be this interpreter, which has sash_client.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -25,7 +26,7 @@ def local_session(name: str, scratch: Path, *, cores: int = 2) -> SparkSession:
     log4j = scratch / "log4j2.properties"
     log4j.write_text(_LOG4J)
     session = (
-        SparkSession.builder.master(f"local[{cores}]")
+        SparkSession.builder.master(f"local[{cores},{attempts}]")
         .appName(name)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -1,52 +1,61 @@
-"""A `foreachBatch` sink: every task pushes its own partition into a window.
+"""A `foreachBatch` sink: every task stages its own partition, and the driver commits the micro-batch, once.
 
-    driver      check the schema once ──┐                        ┌── add up and log the counts
-    executors                           ├─ rows -> Arrow -> bulks ─┤
-                                        └─ rows -> Arrow -> bulks ─┘   one row of counts per partition
+    driver      is it committed already? ──┐                          ┌── commit in the order of partitions, count
+    executors                              ├─ rows ─▶ Arrow ─▶ stage ─┤
+                                           └─ rows ─▶ Arrow ─▶ stage ─┘   names of parts, and how many rows
 
 Rows travel as Arrow columns from Spark to the client, and as bytes from there: no Python object per row. The
-driver sees four counts per partition and no data.
+driver sees the names of the parts and no data.
 
-Order. Rows of one partition arrive in their order; partitions arrive in none. Where arrival order matters (equal
-times; what is late), keep a key in one partition: `repartition(key).sortWithinPartitions(…)`.
+Guarantee: exactly once per streaming query and micro-batch, however often tasks, the micro-batch or the driver run
+again, on a window that survives what the service survives (`durability`). `parts.py` shows how. Spark keeps the
+query's id in its checkpoint: with another checkpoint it is another query, which brings everything once more, and a
+copied checkpoint is the same query.
 
-Guarantee: at least once. A task that Spark retries pushes its rows again.
+Order. The micro-batch is one bulk: rows in the order of partitions, and within one as the partition has them. Where
+the order of arrival matters (equal times), sort: `repartition(key).sortWithinPartitions(…)`.
 """
 
 from __future__ import annotations
 
-import logging
 import time as clock
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegralType, TimestampNTZType, TimestampType
 
-from sash_client import Client, InvalidArgument, WriteResult
+from sash_client import InvalidArgument, WriteResult
+from sash_spark.parts import QUERY_ID, Part, Route, batch_name, named_fields
+from sash_spark.preaggregate import check_preaggregation, preaggregate
 
 __all__ = ["BatchReport", "SashSink", "sash_sink"]
 
-_log = logging.getLogger("sash_spark")
-
-_COUNTS = "arrived long, inserted long, late long, evicted long"
+_PARTS = "arrived long, stages array<string>, committed boolean, staged long"
 _TIME, _KEY, _FIELD = "time", "key", "field_"
+
+_RUN_ID = "spark.jobGroup.id"  # Spark runs each run of a streaming query as one group of jobs
+_done: dict[tuple[str, str, str], tuple[str, int]] = {}
+"""The last batch of every (target, window, query), and in which run, that sinks of this process have dealt with."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What became of the rows of one micro-batch, or of several: `inserted + late == arrived`.
+    """What became of the rows of one micro-batch, or of several: `inserted + late + duplicates == arrived`.
 
     Args:
         batch_id: Spark's id of the (last) micro-batch; -1 before the first.
-        arrived: rows that the tasks pushed.
+        arrived: rows that the tasks have taken.
         inserted: rows that are, or were, in the window.
         late: rows older than what the window had evicted already.
         evicted: entries that the window's slide policy evicted meanwhile.
-        seconds: time that the pushes took, end to end.
+        seconds: time that it took, end to end.
+        duplicates: rows of a time that was there already, where the window keeps one of them.
+        already_applied: the micro-batch (of several: one of them) was committed before, by a run that ended before
+            Spark knew. This changed nothing and is in no other count, except `arrived` if it showed only at the end.
+        staged: rows that went to the service: with pre-aggregation panes, else all.
     """
 
     batch_id: int = -1
@@ -55,6 +64,9 @@ class BatchReport:
     late: int = 0
     evicted: int = 0
     seconds: float = 0.0
+    duplicates: int = 0
+    already_applied: bool = False
+    staged: int = 0
 
     def plus(self, later: BatchReport) -> BatchReport:
         """This report and a later one, together."""
@@ -65,6 +77,9 @@ class BatchReport:
             self.late + later.late,
             self.evicted + later.evicted,
             self.seconds + later.seconds,
+            self.duplicates + later.duplicates,
+            self.already_applied or later.already_applied,
+            self.staged + later.staged,
         )
 
 
@@ -75,8 +90,10 @@ def sash_sink(
     time: str,
     key: str | None = None,
     fields: Mapping[str, str] | Sequence[str] | str | None = None,
+    query: str | None = None,
     rows_per_call: int = 65_536,
     timeout_s: float = 60.0,
+    preaggregate: bool = False,
     on_batch: Callable[[BatchReport], None] | None = None,
 ) -> SashSink:
     """Return a sink for `DataFrame.writeStream.foreachBatch`.
@@ -88,136 +105,146 @@ def sash_sink(
         key: the column with the key, for a keyed window; cast to string.
         fields: columns for the window's fields: field -> column, or names where both are called the same; all
             of the window's fields, by their own names, where omitted.
+        query: a name for each of several sinks that one streaming query has for one window. Needed where there is no
+            streaming query (a batch DataFrame) or Spark does not tell its id (Spark Connect): then it alone stands for
+            who writes, whose batch ids only grow; one that is not above the last is taken for a retry.
         rows_per_call: rows that a task gathers before it sends them.
-        timeout_s: seconds that one such call may take.
+        timeout_s: seconds that one call may take, retries included.
+        preaggregate: have Spark combine rows into panes, and write those: for a window with a granularity whose
+            aggregates Spark can combine; see `preaggregate.py`.
         on_batch: called on the driver after each micro-batch.
     """
     if rows_per_call < 1:
         raise InvalidArgument("rows_per_call must be positive", field="rows_per_call")
-    if isinstance(fields, str):
-        fields = [fields]
-    if fields is not None and not isinstance(fields, Mapping):
-        fields = {name: name for name in fields}
-    return SashSink(target, window, time, key, fields, rows_per_call, timeout_s, on_batch)
+    route = Route(target, window, time, key, named_fields(fields), rows_per_call, timeout_s)
+    return SashSink(route, query, on_batch, preaggregate)
 
 
 @dataclass
 class SashSink:
-    """Pushes micro-batches into one window; make it with `sash_sink`.
+    """Writes micro-batches into one window; make it with `sash_sink`, and call it once for each of them.
 
-    `total` adds up all micro-batches that this object has pushed. Errors of the service (`SashClientError`)
-    fail the micro-batch; those about its shape are raised on the driver before anything is pushed.
+    `total` adds up all micro-batches that this object was given. Errors of the service (`SashClientError`)
+    fail the micro-batch; those about its shape are raised on the driver before anything is staged.
     """
 
-    target: str
-    window: str
-    time: str
-    key: str | None
-    fields: Mapping[str, str] | None
-    rows_per_call: int
-    timeout_s: float
+    route: Route
+    query: str | None = None
     on_batch: Callable[[BatchReport], None] | None = None
+    preaggregate: bool = False
     total: BatchReport = field(default_factory=BatchReport, init=False)
-    _push: _Push | None = field(default=None, init=False, repr=False)
+    _fitted: Route | None = field(default=None, init=False, repr=False)
+    _spec: Mapping[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Push one micro-batch, whole, before returning."""
-        if self._push is None:
-            self._push = self._checked(batch)
+        """Write one micro-batch, whole, before returning.
+
+        Raises:
+            InvalidArgument: it does not fit the window; there is no id and no `query`; or the streaming query has
+                another sink for the window, which `query` does not tell from this one.
+            FailedPrecondition: a part has expired, as the micro-batch took more than an hour.
+        """
         started_s = clock.perf_counter()
-        parts = self._columns(batch).mapInArrow(self._push, _COUNTS).collect()
-        arrived, inserted, late, evicted = (sum(part[i] for part in parts) for i in range(4))
-        report = BatchReport(batch_id, arrived, inserted, late, evicted, clock.perf_counter() - started_s)
-        self.total = self.total.plus(report)
-        _log.info(
-            "%s: batch %d, %d rows from %d tasks: %d inserted, %d late, %d evicted; %.2f s",
-            *(self.window, batch_id, arrived, len(parts), inserted, late, evicted, report.seconds),
+        if self._fitted is None:
+            self._fit(batch)
+        query_id, run_id = _running(batch)
+        query = batch_name(query_id, self.query)
+        known = self.route.target, self.route.window, query
+        if run_id is not None and _done.get(known) == (run_id, batch_id):
+            # To the service it would be a retry, and its rows would be dropped in silence.
+            raise InvalidArgument(
+                f"batch {batch_id} has come to window {self.route.window!r} in this run before: "
+                "where a streaming query has two sinks for one window, each needs a name, query=…",
+                field="query",
+            )
+        parts, result = self._written(batch, query, batch_id, _done.get(known) != (run_id, batch_id - 1))
+        if run_id is not None:
+            _done[known] = run_id, batch_id
+        self._report(batch_id, parts, result, clock.perf_counter() - started_s)
+
+    def _fit(self, batch: DataFrame) -> None:
+        fitted = self.route.fitted(batch.schema)
+        if self.preaggregate:
+            with fitted.client() as client:
+                self._spec = client.window(fitted.window).spec
+            check_preaggregation(self._spec)
+        self._fitted = fitted
+
+    def _rows(self, batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
+        """What tasks are to stage."""
+        if not self.preaggregate:
+            return _aliased(batch, route)
+        panes = preaggregate(batch, self._spec, time=route.time, key=route.key, fields=route.fields)
+        return panes, replace(route, time=_TIME, key=route.key and _KEY, panes=True)
+
+    def _written(
+        self, batch: DataFrame, query: str, batch_id: int, may_be_replay: bool
+    ) -> tuple[list[Part], WriteResult]:
+        assert self._fitted is not None
+        # Only the first micro-batch of a run can be one that an earlier run has committed: look before computing it.
+        if may_be_replay and self._fitted.is_committed(query, batch_id):
+            return [], WriteResult(already_applied=True)
+        rows, route = self._rows(batch, self._fitted)
+        # Of a task that ran several times, Spark takes one result; collect() has them in the order of partitions.
+        found = rows.mapInArrow(_Stage(route, query, batch_id), _PARTS).collect()
+        parts = [Part(row["arrived"], tuple(row["stages"]), row["committed"], row["staged"]) for row in found]
+        return parts, route.commit(query, batch_id, parts)
+
+    def _report(self, batch_id: int, parts: Sequence[Part], result: WriteResult, seconds: float) -> None:
+        report = BatchReport(
+            batch_id,
+            arrived=sum(part.arrived for part in parts),
+            inserted=result.inserted,
+            late=result.late,
+            evicted=result.evicted,
+            seconds=seconds,
+            duplicates=result.duplicates,
+            already_applied=result.already_applied,
+            staged=sum(part.staged for part in parts),
         )
+        self.total = self.total.plus(report)
         if self.on_batch is not None:
             self.on_batch(report)
 
-    def _columns(self, batch: DataFrame) -> DataFrame:
-        # Aliases keep the columns apart in the executors, whatever the window's fields are called.
-        columns = [_column(self.time).alias(_TIME)]
-        if self.key is not None:
-            columns.append(_column(self.key).cast("string").alias(_KEY))
-        assert self.fields is not None
-        columns += [_column(column).alias(_FIELD + name) for name, column in self.fields.items()]
-        return batch.select(*columns)
 
-    def _checked(self, batch: DataFrame) -> _Push:
-        with Client(self.target, timeout_s=self.timeout_s) as client:
-            spec = client.window(self.window).describe().spec
-        known = list(spec["fields"])
-        if self.fields is None:
-            self.fields = {name: name for name in known}
-        if spec["keyed"] != (self.key is not None):
-            raise InvalidArgument(
-                f"window {self.window!r} is {'keyed: name the key column' if spec['keyed'] else 'not keyed'}",
-                field="key",
-            )
-        if set(self.fields) != set(known):
-            raise InvalidArgument(
-                f"window {self.window!r} has the fields {', '.join(known)}, not {', '.join(self.fields)}",
-                field="fields",
-            )
-        columns = {f.name: f.dataType for f in batch.schema.fields}
-        for wanted in [self.time, *([self.key] if self.key else []), *self.fields.values()]:
-            if wanted not in columns:
-                raise InvalidArgument(f"no column {wanted!r}; there are {', '.join(columns)}", field=wanted)
-        kind = columns[self.time]
-        if not isinstance(kind, TimestampType | TimestampNTZType | IntegralType):
-            raise InvalidArgument(
-                f"column {self.time!r} is a {kind.simpleString()}: cast it to a timestamp, or to ticks",
-                field=self.time,
-            )
-        return _Push(
-            self.target, self.window, tuple(self.fields), self.key is not None, self.rows_per_call, self.timeout_s
+@dataclass(frozen=True)
+class _Stage:
+    """What a task runs over its partition; pickled to the executors, so it holds settings only."""
+
+    route: Route
+    query: str
+    batch_id: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        part = self.route.stage(batches, self.query, self.batch_id)
+        yield pa.RecordBatch.from_pydict(
+            {
+                "arrived": pa.array([part.arrived], pa.int64()),
+                "stages": pa.array([list(part.stages)], pa.list_(pa.string())),
+                "committed": pa.array([part.committed]),
+                "staged": pa.array([part.staged], pa.int64()),
+            }
         )
 
 
-@dataclass(frozen=True)
-class _Push:
-    """What a task runs over its partition; pickled to the executors, so it holds settings only."""
+def _running(batch: DataFrame) -> tuple[str | None, str | None]:
+    """The ids of the streaming query whose micro-batch is being written, and of its run; None where there is none."""
+    context = getattr(batch.sparkSession, "sparkContext", None)  # Spark Connect has none
+    if context is None or (query_id := context.getLocalProperty(QUERY_ID)) is None:
+        return None, None
+    return query_id, context.getLocalProperty(_RUN_ID)
 
-    target: str
-    window: str
-    fields: tuple[str, ...]
-    keyed: bool
-    rows_per_call: int
-    timeout_s: float
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrived, done = 0, WriteResult()
-        with Client(self.target, timeout_s=self.timeout_s) as client:
-            window = client.window(self.window)
-            for table in _gathered(batches, self.rows_per_call):
-                arrived += table.num_rows
-                done += window.bulk_insert(
-                    table[_TIME],
-                    {name: table[_FIELD + name] for name in self.fields},
-                    keys=table[_KEY] if self.keyed else None,
-                )
-        counts = {"arrived": arrived, "inserted": done.inserted, "late": done.late, "evicted": done.evicted}
-        yield pa.RecordBatch.from_pydict({name: pa.array([n], pa.int64()) for name, n in counts.items()})
+def _aliased(batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
+    """Only the columns that are needed, under names that are apart whatever the window's fields are called."""
+    assert route.fields is not None
+    columns = [_column(route.time).alias(_TIME)]
+    if route.key is not None:
+        columns.append(_column(route.key).cast("string").alias(_KEY))
+    columns += [_column(column).alias(_FIELD + name) for name, column in route.fields.items()]
+    fields = {name: _FIELD + name for name in route.fields}
+    return batch.select(*columns), replace(route, time=_TIME, key=route.key and _KEY, fields=fields)
 
 
 def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")  # a dot in a name is a dot, not a path
-
-
-def _gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[Any]:
-    """Yield the rows of small batches as tables of `rows` rows; the last one may be shorter."""
-    held: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        start = 0
-        while start < batch.num_rows:
-            part = batch.slice(start, rows - count)
-            held.append(part)
-            start, count = start + part.num_rows, count + part.num_rows
-            if count == rows:
-                yield pa.Table.from_batches(held)
-                held, count = [], 0
-    if held:
-        yield pa.Table.from_batches(held)

@@ -9,7 +9,7 @@ from sash_spark.session import local_session
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    session = local_session("sash tests", tmp_path_factory.mktemp("spark"))
+    session = local_session("sash tests", tmp_path_factory.mktemp("spark"), attempts=3)
     yield session
     session.stop()
 
@@ -31,3 +31,18 @@ def client(target):
         yield client
         for window in client.list_windows():
             client.delete_window(window.name)
+
+
+@pytest.fixture
+def large_batches(spark):
+    """Rows come in Arrow batches that Spark does not keep back in its buffers until there are more."""
+    settings = {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",  # many rows from pandas, in no time
+    }
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)

@@ -12,7 +12,7 @@ from sash_client import Counts, InvalidArgument, WindowInfo
 from sash_spark import BatchReport, demo, sash_sink
 from sash_spark.demo import Row, accounting, departures_of, differences, expected_present, expected_rows, table
 from sash_spark.flights import load_flights, write_feed
-from sash_spark.sink import _gathered
+from sash_spark.parts import gathered
 
 ROWS = [
     Row("EWR", "1h", 3, 1.5, 2.5, 9.0, "UA"),
@@ -149,7 +149,7 @@ def test_rows_are_gathered_in_order_into_calls_of_a_size(sizes, rows):
         pa.RecordBatch.from_pydict({"v": pa.array(range(start, start + size), pa.int64())})
         for start, size in zip(starts, sizes, strict=True)
     ]
-    tables = list(_gathered(iter(batches), rows))
+    tables = list(gathered(iter(batches), rows))
     assert [v for part in tables for v in part["v"].to_pylist()] == list(range(sum(sizes)))
     assert all(part.num_rows == rows for part in tables[:-1])
     assert all(1 <= part.num_rows <= rows for part in tables)

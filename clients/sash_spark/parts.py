@@ -1,0 +1,220 @@
+"""How rows get from the tasks of a batch into a window exactly once: tasks stage parts, the driver commits them.
+
+    driver      is the batch committed? ──┐                                    ┌── commit(query, batch, a1 b2)
+    task a                                ├─ rows ─▶ stage ─▶ a1 ──────────────┤
+    task b, first attempt, lost           ├─ rows ─▶ stage ─▶ b1 ─▶ ✗          │   b1 is never named, so never seen
+    task b, second attempt                └─ rows ─▶ stage ─▶ b2 ──────────────┘
+
+The service keeps a part invisible until a commit names it, and commits each (query, batch) once. So it does not matter
+how many tasks a batch has, how often they run, or what came of those that Spark gave up: only the parts of the
+attempts whose results Spark took are named. Parts are applied in the order of partitions, as one write.
+
+Parts that nobody names are dropped with the next commit of their query, or expire after an hour.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import IntegralType, StructType, TimestampNTZType, TimestampType
+
+from sash_client import Client, FailedPrecondition, InvalidArgument, WriteResult
+from sash_spark.preaggregate import partials_of
+
+__all__ = ["BATCH_ID", "QUERY_ID", "Part", "Route", "batch_name", "gathered", "named_fields"]
+
+_log = logging.getLogger("sash_spark")
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+"""Local properties of Spark: a streaming query's id, which it keeps in the checkpoint, and the micro-batch's."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a task has staged.
+
+    Args:
+        arrived: its rows; of panes, those that they fold.
+        stages: the names of what the service keeps, in order.
+        committed: the service has the whole batch already, so that the task staged nothing more.
+        staged: its rows as they are staged: panes, where those are.
+    """
+
+    arrived: int
+    stages: tuple[str, ...]
+    committed: bool = False
+    staged: int = 0
+
+
+@dataclass(frozen=True)
+class Route:
+    """Which window rows go to, and what their columns are to it; pickled to the executors.
+
+    Args:
+        target: host and port of the gRPC edge, as the executors reach it.
+        window: its name.
+        time: the column with the time: a timestamp, or integers (ticks).
+        key: the column with the key, where the window is keyed.
+        fields: field -> column; None: all of the window's fields, by their own names.
+        rows_per_call: rows that a task gathers before it sends them.
+        timeout_s: seconds that one call may take.
+        panes: rows are what `preaggregate` returns, and `fields` are of no account.
+    """
+
+    target: str
+    window: str
+    time: str
+    key: str | None
+    fields: Mapping[str, str] | None
+    rows_per_call: int
+    timeout_s: float
+    panes: bool = False
+
+    def fitted(self, schema: StructType) -> Route:
+        """Return it with all fields named, checked against the window and the columns that there are.
+
+        Raises:
+            InvalidArgument: names the column or the option that does not fit.
+            NotFound: there is no such window.
+        """
+        with self.client() as client:
+            spec = client.window(self.window).describe().spec
+        known = list(spec["fields"])
+        fields = dict(self.fields) if self.fields is not None else {name: name for name in known}
+        if spec["keyed"] != (self.key is not None):
+            raise InvalidArgument(
+                f"window {self.window!r} is {'keyed: name the key column' if spec['keyed'] else 'not keyed'}",
+                field="key",
+            )
+        if set(fields) != set(known):
+            raise InvalidArgument(
+                f"window {self.window!r} has the fields {', '.join(known)}, not {', '.join(fields)}", field="fields"
+            )
+        columns = {f.name: f.dataType for f in schema.fields}
+        for wanted in [self.time, *([self.key] if self.key else []), *fields.values()]:
+            if wanted not in columns:
+                raise InvalidArgument(f"no column {wanted!r}; there are {', '.join(columns)}", field=wanted)
+        kind = columns[self.time]
+        if not isinstance(kind, TimestampType | TimestampNTZType | IntegralType):
+            raise InvalidArgument(
+                f"column {self.time!r} is a {kind.simpleString()}: cast it to a timestamp, or to ticks",
+                field=self.time,
+            )
+        return replace(self, fields=fields)
+
+    def client(self) -> Client:
+        """A connection."""
+        return Client(self.target, timeout_s=self.timeout_s)
+
+    def is_committed(self, query: str, batch: int) -> bool:
+        """Whether the service has a batch: it then refuses a part of it, even an empty one."""
+        assert self.fields is not None
+        with self.client() as client:
+            nothing: dict[str, list[Any]] = {name: [] for name in self.fields}
+            window = client.window(self.window)
+            found = _staged(window, [], {"columns": nothing}, None if self.key is None else [], query, batch) is None
+        if found:
+            _log.info("%s: batch %d was applied already", self.window, batch)
+        return found
+
+    def stage(self, batches: Iterator[pa.RecordBatch], query: str, batch: int) -> Part:
+        """Stage the rows of a task."""
+        arrived, rows, stages = 0, 0, list[str]()
+        with self.client() as client:
+            window = client.window(self.window)
+            for table in gathered(batches, self.rows_per_call):
+                content, n = self._content(table, window)
+                keys = None if self.key is None else table[self.key]
+                staged = _staged(window, table[self.time], content, keys, query, batch)
+                if staged is None:
+                    return Part(0, (), committed=True)
+                arrived, rows = arrived + n, rows + table.num_rows
+                stages += staged
+        return Part(arrived, tuple(stages), staged=rows)
+
+    def _content(self, table: Any, window: Any) -> tuple[dict[str, Any], int]:
+        """What `Window.stage` is given of rows besides times and keys, and how many entries that is."""
+        if self.panes:
+            content = partials_of(table)
+            return content, int(content["entries"].sum())
+        fields = self.fields or {name: name for name in window.spec["fields"]}
+        return {"columns": {name: table[column] for name, column in fields.items()}}, table.num_rows
+
+    def commit(self, query: str, batch: int, parts: Sequence[Part]) -> WriteResult:
+        """Commit a batch whose tasks have all staged their parts, which are in the order of partitions.
+
+        Raises:
+            FailedPrecondition: a part has expired.
+        """
+        if any(part.committed for part in parts):
+            # Others had staged nothing, or what no commit needs any more.
+            done = WriteResult(already_applied=True)
+        else:
+            with self.client() as client:
+                done = client.window(self.window).commit(query, batch, [s for part in parts for s in part.stages])
+        arrived = sum(part.arrived for part in parts)
+        if done.already_applied:
+            _log.info("%s: batch %d was applied already", self.window, batch)
+        else:
+            _log.info(
+                "%s: batch %d, %d rows from %d tasks: %d inserted, %d late, %d duplicates, %d evicted",
+                *(self.window, batch, arrived, len(parts), done.inserted, done.late, done.duplicates, done.evicted),
+            )
+        return done
+
+
+def batch_name(streaming: str | None, query: str | None) -> str:
+    """What the service knows the maker of batches by.
+
+    Args:
+        streaming: the id of the streaming query, where there is one.
+        query: a name that was given, which tells several sinks of one streaming query apart.
+
+    Raises:
+        InvalidArgument: there is neither.
+    """
+    if streaming is None and not query:
+        raise InvalidArgument(
+            "there is no streaming query here whose id could tell batches apart: name their maker with query=…",
+            field="query",
+        )
+    return "/".join(name for name in (streaming, query) if name)
+
+
+def named_fields(fields: Mapping[str, str] | Iterable[str] | str | None) -> Mapping[str, str] | None:
+    """Fields by name: as they are, or each with the column of its own name."""
+    if fields is None or isinstance(fields, Mapping):
+        return fields
+    return {name: name for name in ([fields] if isinstance(fields, str) else fields)}
+
+
+def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[Any]:
+    """Yield the rows of small batches as tables of `rows` rows; the last one may be shorter."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        start = 0
+        while start < batch.num_rows:
+            part = batch.slice(start, rows - count)
+            held.append(part)
+            start, count = start + part.num_rows, count + part.num_rows
+            if count == rows:
+                yield pa.Table.from_batches(held)
+                held, count = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _staged(window: Any, times: Any, content: Any, keys: Any, query: str, batch: int) -> list[str] | None:
+    """Stage some rows; None where their batch is committed already."""
+    try:
+        return [staged.stage for staged in window.stage(times, keys=keys, query=query, batch=batch, **content)]
+    except FailedPrecondition as error:
+        if error.field != "batch":
+            raise
+        return None

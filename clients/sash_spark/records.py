@@ -1,0 +1,267 @@
+"""A pipeline's records: read, parsed, and judged.
+
+source ──▶ columns of the source ──▶ c0, c1, … of the expressions ──▶ verdict   null: good
+           (and _corrupt_record)                                                "": left out by `where`
+                                                                                else: why it is bad
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DecimalType, TimestampType
+
+from sash_client import InvalidArgument
+from sash_spark.config import FileSource, KafkaSource, PipelineConfig, RateSource, Target
+from sash_spark.preaggregate import as_field
+
+__all__ = ["AT", "LEFT_OUT", "RECORD", "VERDICT", "Judged", "TargetColumns", "judged", "parsed", "read"]
+
+VERDICT, RECORD, AT = "verdict", "record", "at"
+"""What is wrong with a row; all of it as text, if it is bad; and its time in microseconds, if it is an instant."""
+LEFT_OUT = ""
+"""The verdict on rows that `where` leaves out; good ones have none, and bad ones a reason."""
+
+_CORRUPT = "_corrupt_record"
+_PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+_KEY_BYTES_MAX = 512
+
+
+@dataclass(frozen=True)
+class TargetColumns:
+    """What the columns of judged rows are to a window: as `sash_sink` takes them."""
+
+    time: str
+    key: str | None
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A stream of rows with a verdict.
+
+    Args:
+        rows: the columns that windows read or that order rows, `verdict`, `record` and `at`.
+        targets: what is what, for each window.
+        order: the columns to sort by.
+    """
+
+    rows: DataFrame
+    targets: tuple[TargetColumns, ...]
+    order: tuple[str, ...]
+
+    def ordered(self, batch: DataFrame) -> DataFrame:
+        """A micro-batch in the order in which its rows are to arrive, those of a key (of the first window) together."""
+        if not self.order:
+            return batch
+        key = self.targets[0].key
+        together = batch.coalesce(1) if key is None else batch.repartition(key)
+        return together.sortWithinPartitions(*self.order)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read(spark: SparkSession, source: FileSource | KafkaSource | RateSource) -> DataFrame:
+    """A source as a stream of its columns, with `_corrupt_record` where a record may fail to parse.
+
+    Raises:
+        InvalidArgument: its schema is none, or there is no such directory, or no connector.
+    """
+    options = _texts(source.options)
+    if isinstance(source, RateSource):
+        return spark.readStream.format("rate").options(rowsPerSecond=source.rows_per_second, **options).load()
+    try:
+        spark.createDataFrame([], source.ddl)
+    except (ParseException, AnalysisException) as error:
+        raise _not_sql(error, "source.schema") from None
+    if isinstance(source, KafkaSource):
+        return parsed(_kafka(spark, source, options), source)
+    reader, ddl = spark.readStream.format(source.format).options(**options), source.ddl
+    if source.format in ("json", "csv"):
+        reader, ddl = reader.options(**_PERMISSIVE), f"{ddl}, {_CORRUPT} string"
+    try:
+        return reader.schema(ddl).load(source.path)
+    except AnalysisException as error:
+        raise _not_sql(error, "source.path") from None
+
+
+def parsed(records: DataFrame, source: KafkaSource) -> DataFrame:
+    """Records of Kafka as columns: those of their values, and `_corrupt_record` of a value that does not parse.
+
+    Args:
+        records: with topic, partition, offset, timestamp, key and value (binary), as Spark's Kafka source has them.
+        source: what values hold.
+
+    Returns:
+        further `kafka_topic`, `kafka_partition`, `kafka_offset`, `kafka_time` and `kafka_key` (string).
+    """
+    parse = F.from_json if source.value == "json" else F.from_csv
+    schema, options = f"{source.ddl}, {_CORRUPT} string", _texts(source.parse) | _PERMISSIVE
+    found = records.select(
+        parse(F.col("value").cast("string"), schema, options).alias("parsed"),
+        F.col("value").isNull().alias("kafka_empty"),
+        *(F.col(name).alias(f"kafka_{name}") for name in ("topic", "partition", "offset")),
+        F.col("timestamp").alias("kafka_time"),
+        F.col("key").cast("string").alias("kafka_key"),
+    )
+    rows = found.select("parsed.*", *found.columns[1:])
+    # A record without a value would pass for one whose columns are all null.
+    return rows.withColumn(_CORRUPT, F.when(F.col("kafka_empty"), "").otherwise(F.col(_CORRUPT))).drop("kafka_empty")
+
+
+def _kafka(spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:
+    where = {"kafka.bootstrap.servers": source.servers, "subscribe": source.topic, "startingOffsets": source.starting}
+    try:
+        return spark.readStream.format("kafka").options(**(where | dict(options))).load()
+    except AnalysisException as error:
+        if "Failed to find data source" not in str(error):
+            raise
+        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
+        raise InvalidArgument(
+            f"source.format: this Spark has no Kafka connector; spark-submit --packages {package} brings it",
+            field="source.format",
+        ) from None
+
+
+def _texts(options: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+
+
+# ---------------------------------------------------------------- judging
+
+
+def judged(source: DataFrame, config: PipelineConfig, specs: Sequence[Mapping[str, Any]]) -> Judged:
+    """Compute what windows read of each record, and whether it is good.
+
+    Args:
+        source: the columns of the source.
+        config: says which expressions.
+        specs: of the windows, as the service has them.
+
+    Raises:
+        InvalidArgument: an expression that is none or of a wrong type, by its place in the configuration.
+    """
+    rows = source
+    for name, text in config.columns.items():
+        field = f"columns.{name}"
+        if name in source.columns:
+            raise InvalidArgument(f"{field}: the source has a column of that name", field=field)
+        _type_of(rows, text, field)
+        rows = rows.withColumn(name, F.expr(text))
+    if config.where is not None:
+        _type_of(rows, config.where, "where")
+    expressions = _Expressions(rows)
+    targets = tuple(
+        _target_columns(expressions, config, f"windows[{i}]", target, spec)
+        for i, (target, spec) in enumerate(zip(config.windows, specs, strict=True))
+    )
+    order = tuple(expressions.column(text, f"order_by[{i}]") for i, text in enumerate(config.order_by))
+    keys = {target.key for target in targets if target.key is not None}
+    verdict = _verdict(_CORRUPT in source.columns, config.where, expressions.needed, sorted(keys))
+    found = rows.select("*", *expressions.selected()).withColumn(VERDICT, verdict)
+    record = F.when(F.col(VERDICT) != LEFT_OUT, _record(source.columns)).alias(RECORD)
+    instant = isinstance(expressions.types[targets[0].time], TimestampType)
+    at = F.unix_micros(targets[0].time) if instant else F.lit(None).cast("bigint")
+    return Judged(found.select(*expressions.names.values(), VERDICT, record, at.alias(AT)), targets, order)
+
+
+class _Expressions:
+    """SQL expressions as columns c0, c1, …: each is there once, however often it is used."""
+
+    def __init__(self, rows: DataFrame) -> None:
+        self._rows = rows
+        self.names: dict[str, str] = {}
+        self.types: dict[str, DataType] = {}
+        self.needed: dict[str, str] = {}
+        """Columns that may not be null, and what is wrong with a row in which they are."""
+
+    def column(self, text: str, field: str, why: str | None = None) -> str:
+        """The name of an expression's column.
+
+        Args:
+            text: the expression.
+            field: where in the configuration it stands.
+            why: what is wrong with a row in which it is null; None: it may be.
+        """
+        if text not in self.names:
+            name = f"c{len(self.names)}"
+            self.types[name] = _type_of(self._rows, text, field)
+            self.names[text] = name
+        if why is not None:
+            self.needed.setdefault(self.names[text], why)
+        return self.names[text]
+
+    def typed(self, text: str, kind: str, field: str, why: str) -> str:
+        """The same, as a value for a field of a window."""
+        found = _type_of(self._rows, text, field)
+        try:
+            as_field(F.lit(None), found, kind, text)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{field}: {error.message}", field=field) from None
+        if isinstance(found, DecimalType):
+            text = f"cast(({text}) as {'double' if kind == 'float64' else 'bigint'})"
+        return self.column(text, field, why)
+
+    def selected(self) -> list[Column]:
+        """All of them."""
+        return [F.expr(text).alias(name) for text, name in self.names.items()]
+
+
+def _target_columns(
+    expressions: _Expressions, config: PipelineConfig, place: str, target: Target, spec: Mapping[str, Any]
+) -> TargetColumns:
+    time, key_text = target.time or config.time, target.key or config.key
+    at = expressions.column(time, f"{place}.time" if target.time else "time", f"time ({time}) is null")
+    key = None
+    if spec["keyed"]:
+        field = f"{place}.key" if target.key else "key"
+        key = expressions.column(f"cast(({key_text}) as string)", field, f"key ({key_text}) is null")
+    texts = target.fields if target.fields is not None else {name: _quoted(name) for name in spec["fields"]}
+    fields = {}
+    for name, text in texts.items():
+        field = f"{place}.fields.{name}"
+        if name not in spec["fields"]:
+            known = ", ".join(spec["fields"])
+            raise InvalidArgument(f"{field}: window {target.name!r} has the fields {known}", field=field)
+        fields[name] = expressions.typed(text, spec["fields"][name], field, f"{name} is null")
+    return TargetColumns(at, key, fields)
+
+
+def _verdict(may_be_corrupt: bool, where: str | None, needed: Mapping[str, str], keys: Sequence[str]) -> Column:
+    cases = [(F.col(_CORRUPT).isNotNull(), "cannot be parsed")] if may_be_corrupt else []
+    if where is not None:
+        cases.append((~F.coalesce(F.expr(where), F.lit(False)), LEFT_OUT))
+    cases += [(F.col(name).isNull(), why) for name, why in needed.items()]
+    length = f"key is not 1 to {_KEY_BYTES_MAX} bytes long"
+    cases += [(~F.octet_length(key).between(1, _KEY_BYTES_MAX), length) for key in keys]
+    verdict = F.lit(None).cast("string")
+    for condition, why in reversed(cases):
+        verdict = F.when(condition, why).otherwise(verdict)
+    return verdict
+
+
+def _record(names: Sequence[str]) -> Column:
+    """A record as text: as it came where it does not parse, else its columns as JSON."""
+    record = F.to_json(F.struct(*(F.col(_quoted(name)) for name in names if name != _CORRUPT)))
+    return F.coalesce(F.col(_CORRUPT), record) if _CORRUPT in names else record
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _type_of(rows: DataFrame, text: str, field: str) -> DataType:
+    try:
+        return rows.select(F.expr(text)).schema[0].dataType
+    except (ParseException, AnalysisException) as error:
+        raise _not_sql(error, field) from None
+
+
+def _not_sql(error: Exception, field: str) -> InvalidArgument:
+    return InvalidArgument(f"{field}: {str(error).strip().splitlines()[0]}", field=field)

@@ -1,0 +1,182 @@
+"""`format("sash")`: windows as tables and as sinks of Spark.
+
+    register(spark)
+    spark.read.format("sash").option("target", …).option("window", …).option("what", "series").load()
+    df.write.format("sash").mode("append").option(…).save()
+    df.writeStream.format("sash").option(…).start()
+
+Reading is in `reading.py`. Writing is exactly once, as with `sash_sink`: tasks stage their rows as Arrow columns and
+send the driver the names of the parts, the driver commits them (`parts.py`).
+
+    writeStream    (query id, batch id)     Spark's own, which its tasks know; a batch that is replayed changes nothing
+    write          (a new name, 0)          every save() is a write of its own, whatever its tasks go through
+                   (query, batch)           with the option query: the same save() again changes nothing
+
+Source: Spark's Python data sources (SPARK-44076); Arrow writers of streams and pushed filters since Spark 4.1.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import IntegralType, StringType, StructType
+
+from sash_client import DeadlineExceeded, InvalidArgument, Unavailable
+from sash_spark.options import Options
+from sash_spark.parts import BATCH_ID, QUERY_ID, Part, Route, batch_name
+from sash_spark.reading import PushedReader, Question, Reader
+
+__all__ = ["SashDataSource", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("sash")` known to a session."""
+    spark.dataSource.register(SashDataSource)
+
+
+class SashDataSource(DataSource):
+    """The data source; `register` makes it known.
+
+    Options to read: `target`, `window`; `what` (entries, the default, answers or series); `keys` (comma-separated);
+    `combine` (true: one answer over all keys); `lookback` (comma-separated) and `as_of` for answers; `start` and `end`
+    (ticks, or ISO 8601) for entries and series; `step` and `width` for series; `aggregates` (comma-separated; all where
+    omitted); `partitions`; `pushdown` (true: take Spark's filters; see `reading.py` for why that is not so by itself);
+    `timeout_s`.
+
+    Options to write: `target`, `window`, `time`, `key`; `fields` (comma-separated: names, or field=column); `query`,
+    `batch`; `rows_per_call`; `timeout_s`. They mean what the arguments of `sash_sink` mean.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format`."""
+        return "sash"
+
+    def schema(self) -> StructType:
+        """The columns that a read has; `schema(…)` may name some of them."""
+        return Question.of(Options(self.options)).schema()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What reads."""
+        options = Options(self.options)
+        kind = PushedReader if options.flag("pushdown") else Reader
+        return kind(Question.of(options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """What `save` writes with."""
+        options = Options(self.options)
+        batch = options.number("batch", 0, least=0)
+        query = options.text("query")
+        if query is None and batch:
+            raise InvalidArgument("a batch is one of a query: name it, too", field="query")
+        return _BatchWriter(_route(options, schema, overwrite), query or f"save-{uuid.uuid4()}", batch)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """What a streaming query writes with."""
+        options = Options(self.options)
+        return _StreamWriter(_route(options, schema, overwrite), options.text("query"))
+
+
+@dataclass(frozen=True)
+class _Staged(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    query: str
+    batch: int
+    part: Part
+
+
+@dataclass(frozen=True)
+class _BatchWriter(DataSourceArrowWriter):
+    """Pickled: the tasks and the commit have the same name of the query."""
+
+    route: Route
+    query: str
+    batch: int
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage a task's rows."""
+        return _Staged(self.query, self.batch, self.route.stage(iterator, self.query, self.batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit, once."""
+        self.route.commit(self.query, self.batch, [staged.part for staged in _staged(messages)])
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave the parts to expire: another attempt stages its own."""
+
+
+@dataclass(frozen=True)
+class _StreamWriter(DataSourceStreamArrowWriter):
+    """Made anew for tasks and for commits, so that only the tasks, which Spark tells, know the query's id."""
+
+    route: Route
+    query: str | None
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage a task's rows."""
+        context = TaskContext.get()
+        assert context is not None
+        query = batch_name(context.getLocalProperty(QUERY_ID), self.query)
+        batch = int(context.getLocalProperty(BATCH_ID) or -1)
+        return _Staged(query, batch, self.route.stage(iterator, query, batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit, once. A micro-batch without tasks has nothing to commit, and nobody who knows the query."""
+        parts = _staged(messages)
+        for query, batch in {(staged.query, staged.batch) for staged in parts}:
+            assert batch == batchId
+            self.route.commit(query, batch, [staged.part for staged in parts])
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Leave the parts to expire: another attempt stages its own."""
+
+
+def _staged(messages: list[WriterCommitMessage | None]) -> list[_Staged]:
+    """What all tasks said; Spark has them in the order of partitions."""
+    found = [message for message in messages if isinstance(message, _Staged)]
+    assert len(found) == len(messages)
+    return found
+
+
+def _route(options: Options, schema: StructType, overwrite: bool) -> Route:
+    if overwrite:
+        raise InvalidArgument('a window is appended to: write with mode("append")', field="mode")
+    route = Route(
+        target=options.required("target"),
+        window=options.required("window"),
+        time=options.required("time"),
+        key=options.text("key"),
+        fields=_fields(options),
+        rows_per_call=options.number("rows_per_call", 65_536, least=1),
+        timeout_s=options.seconds("timeout_s", 60.0),
+    )
+    columns = {f.name: f.dataType for f in schema.fields}
+    kind = None if route.key is None else columns.get(route.key)
+    if kind is not None and not isinstance(kind, StringType | IntegralType):
+        raise InvalidArgument(f"column {route.key!r} is a {kind.simpleString()}: cast it to a string", field=route.key)
+    try:
+        return route.fitted(schema)
+    except (Unavailable, DeadlineExceeded):
+        # Here it is about early errors; a commit has time for a service that is away for a while.
+        return route
+
+
+def _fields(options: Options) -> Mapping[str, str] | None:
+    names = options.names("fields")
+    if names is None:
+        return None
+    split: list[tuple[str, str, str]] = [name.partition("=") for name in names]
+    return {field.strip(): column.strip() or field.strip() for field, _, column in split}

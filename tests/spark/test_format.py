@@ -1,0 +1,177 @@
+"""`df.write.format("sash")` and `df.writeStream.format("sash")`: exactly once, as the sink for foreachBatch is."""
+
+import datetime as dt
+
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+
+from sash_client import InvalidArgument
+from sash_spark import register
+from sash_spark.options import Options
+from sash_spark.parts import Part, Route
+from sash_spark.source import SashDataSource
+from tests.support.spark_streams import KEYED, Stream, assert_fold, killer, rows, staged_parts
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module", autouse=True)
+def format_sash(spark):
+    register(spark)
+
+
+@pytest.fixture
+def window(client):
+    return client.create_window(KEYED)
+
+
+@pytest.fixture
+def options(target):
+    return {"target": target, "window": "w", "time": "at", "key": "k"}
+
+
+@pytest.fixture
+def stream(spark, tmp_path):
+    return Stream(spark, tmp_path)
+
+
+def test_a_table_is_written_once_per_save(spark, window, options):
+    writer = spark.createDataFrame(rows(0, 100)).repartition(3).write.format("sash").options(**options).mode("append")
+    writer.save()
+    assert_fold(window, rows(0, 100))
+    writer.save()
+    assert_fold(window, rows(0, 100), rows(0, 100))
+    writer.option("query", "load").save()
+    writer.option("query", "load").save()
+    assert_fold(window, *[rows(0, 100)] * 3)
+    writer.option("query", "load").option("batch", 1).save()
+    assert_fold(window, *[rows(0, 100)] * 4)
+
+
+def test_a_task_that_dies_after_it_staged_some(spark, service, window, options, large_batches, tmp_path):
+    died = tmp_path / "died"
+    frame = spark.createDataFrame(rows(0, 40_000)).coalesce(1)
+    dying = frame.mapInArrow(killer(died, staged_parts(service.address)), frame.schema)
+    dying.write.format("sash").options(**options, rows_per_call=4000).mode("append").save()
+    assert died.exists()
+    assert_fold(window, rows(0, 40_000))
+
+
+def test_fields_of_other_names_and_ticks(spark, client, target):
+    window = client.create_window(
+        {
+            "name": "w",
+            "time_unit": "none",
+            "fields": {"a": "int64", "b": "string"},
+            "aggregates": {"n": {"function": "count"}},
+        }
+    )
+    frame = spark.createDataFrame(
+        [(1, 2, "x", dt.datetime(2020, 1, 1))], "t int, `odd.name` int, b string, more timestamp"
+    )
+    options = {"target": target, "window": "w", "time": "t", "fields": "a=odd.name, b"}
+    frame.write.format("sash").options(**options).mode("append").save()
+    (bulk,) = window.entries()
+    assert (bulk.times.tolist(), bulk.columns["a"].tolist(), bulk.columns["b"].tolist()) == ([1], [2], ["x"])
+
+
+def test_a_stream_whose_last_commit_is_lost(stream, window, options):
+    """Spark's commit is lost, not the sink's: its tasks are told that the batch is there."""
+    writer = stream.read().writeStream.format("sash").options(**options)
+    stream.feed(rows(0, 30))
+    stream.run(writer)
+    stream.forget_last_commit()
+    stream.feed(rows(30, 60))
+    stream.run(stream.read().repartition(3).writeStream.format("sash").options(**options))
+    assert_fold(window, *stream.fed)
+
+
+def test_a_driver_that_dies_before_the_commit(spark, stream, window, options, tmp_path):
+    died = tmp_path / "died"
+
+    class Dying(SashDataSource):
+        @classmethod
+        def name(cls):
+            return "dying"
+
+        def streamWriter(self, schema, overwrite):
+            made = super().streamWriter(schema, overwrite)
+
+            class Writer(type(made)):
+                def commit(self, messages, batchId):
+                    if batchId == 1 and not died.exists():
+                        died.touch()
+                        raise RuntimeError("killed")
+                    super().commit(messages, batchId)
+
+            return Writer(made.route, made.query)
+
+    spark.dataSource.register(Dying)
+    for first in range(0, 60, 30):
+        stream.feed(rows(first, first + 30))
+    with pytest.raises(StreamingQueryException, match="killed"):
+        stream.run(stream.read().repartition(2).writeStream.format("dying").options(**options))
+    assert_fold(window, rows(0, 30))
+    stream.run(stream.read().writeStream.format("dying").options(**options))
+    assert died.exists()
+    assert_fold(window, *stream.fed)
+
+
+def test_streams_into_one_window_and_batches_without_rows(spark, stream, window, options, tmp_path):
+    for first in range(0, 60, 30):
+        stream.feed(rows(first, first + 30))
+    stream.run(stream.read().where("v >= 30").writeStream.format("sash").options(**options))
+    assert_fold(window, rows(30, 60))
+    stream.checkpoint = tmp_path / "other"
+    stream.run(stream.read().where("v < 30").writeStream.format("sash").options(**options, query="other"))
+    assert_fold(window, *stream.fed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"target": None}, "target"),
+        ({"window": None}, "window"),
+        ({"time": None}, "time"),
+        ({"time": "nope"}, "nope"),
+        ({"time": "f"}, "f"),
+        ({"key": None}, "key"),
+        ({"key": "f"}, "f"),
+        ({"fields": "v,x"}, "fields"),
+        ({"fields": "v=nope"}, "nope"),
+        ({"rows_per_call": "0"}, "rows_per_call"),
+        ({"batch": "3"}, "query"),
+        ({"batch": "-3", "query": "q"}, "batch"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(spark, window, options, changed, field):
+    schema = spark.createDataFrame([], "at timestamp, k string, v long, f float").schema
+    given = {name: value for name, value in (options | changed).items() if value is not None}
+    with pytest.raises(InvalidArgument) as caught:
+        SashDataSource(given).writer(schema, overwrite=False)
+    assert caught.value.field == field
+
+
+def test_a_window_is_not_overwritten(spark, window, options):
+    frame = spark.createDataFrame(rows(0, 10))
+    with pytest.raises(AnalysisException, match="a window is appended to"):
+        frame.write.format("sash").options(**options).mode("overwrite").save()
+    with pytest.raises(AnalysisException, match="NotFound"):
+        frame.write.format("sash").options(**options | {"window": "nope"}).mode("append").save()
+    assert window.describe().entries == 0
+
+
+def test_a_service_that_is_away_is_waited_for_later(spark, options):
+    """The checks on the driver are for early errors only."""
+    away = Options(options | {"target": "127.0.0.1:1", "timeout_s": "0.2"})
+    schema = spark.createDataFrame([], "at timestamp, k string, v long").schema
+    writer = SashDataSource(dict(away._options)).writer(schema, overwrite=False)
+    assert writer.route.fields is None
+
+
+def test_names_of_parts_are_what_is_committed(client, window, target):
+    route = Route(target, "w", "at", "k", None, 10, 20.0)
+    with pytest.raises(Exception, match="no part 'gone' is staged"):
+        route.commit("q", 0, [Part(1, ("gone",))])
+    assert route.commit("q", 0, [Part(1, ("gone",)), Part(0, (), committed=True)]).already_applied
+    assert window.describe().counts.inserted == 0

@@ -1,0 +1,98 @@
+"""The sink's options and reports, on a local Spark against a real service: what arrives is what was sent."""
+
+import datetime as dt
+
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql.types import TimestampNTZType
+
+import sash_client
+from sash_spark import BatchReport, sash_sink
+
+pytestmark = pytest.mark.spark
+
+COLLECT = {"n": {"function": "count"}, "all": {"function": "collect", "field": "v"}}
+KEYED = {"name": "w", "keyed": True, "fields": {"v": "int64", "s": "string"}, "aggregates": COLLECT}
+PLAIN = {"name": "w", "time_unit": "none", "fields": {"v": "int64"}, "aggregates": COLLECT}
+
+
+def test_every_task_pushes_its_rows(spark, client, target):
+    window = client.create_window(KEYED)
+    rows = [
+        (dt.datetime(2013, 1, 1) + dt.timedelta(microseconds=7 * i), f"k{i % 3}", i, f"s{i % 5}") for i in range(1000)
+    ]
+    frame = spark.createDataFrame(rows, "at timestamp, k string, v long, s string").repartition(4)
+    seen = []
+    sink = sash_sink(target, window="w", time="at", key="k", query="q", rows_per_call=100, on_batch=seen.append)
+    sink(frame, 0)
+    assert sink.total == seen[0]
+    assert (sink.total.arrived, sink.total.inserted, sink.total.late, sink.total.evicted) == (1000, 1000, 0, 0)
+    for key in range(3):
+        (answer,) = window.query(key=f"k{key}")
+        mine = range(key, 1000, 3)
+        assert answer.aggregates["all"] == list(mine)  # in order of time, however the tasks ran
+        assert answer.end == 1_356_998_400_000_000 + 7 * mine[-1]
+
+
+def test_late_and_evicted_rows_are_reported(spark, client, target):
+    client.create_window(PLAIN | {"slide": {"max_age": "10"}})
+    sink = sash_sink(target, window="w", time="t", query="q", fields={"v": "odd.name"})
+    sink(spark.createDataFrame([(t, t) for t in range(100)], "t long, `odd.name` long").coalesce(1), 0)
+    sink(spark.createDataFrame([(89, 0), (90, 1), (100, 2)], "t long, `odd.name` long").coalesce(1), 1)
+    total = sink.total
+    assert (total.batch_id, total.arrived, total.inserted, total.late) == (1, 103, 102, 1)
+    info = client.window("w").describe()
+    assert info.entries == total.inserted - total.evicted == 10
+    assert (info.counts.inserted, info.counts.late, info.counts.evicted) == (total.inserted, total.late, total.evicted)
+
+
+def test_an_empty_batch_is_a_batch(spark, client, target):
+    window = client.create_window(PLAIN)
+    sink = sash_sink(target, window="w", time="t", query="q")
+    sink(spark.createDataFrame([], "t long, v long"), 5)
+    assert sink.total == BatchReport(batch_id=5, seconds=sink.total.seconds)
+    assert window.commit("q", 5, []).already_applied
+
+
+def test_timestamps_without_a_zone_and_other_integer_types(spark, client, target):
+    client.create_window(PLAIN | {"time_unit": "us"})
+    frame = spark.createDataFrame([(dt.datetime(1970, 1, 1, 0, 0, 1), 4)], "t timestamp_ntz, v tinyint")
+    assert isinstance(frame.schema["t"].dataType, TimestampNTZType)
+    sash_sink(target, window="w", time="t", fields="v", query="q")(frame, 0)
+    assert client.window("w").range_query(1_000_000, 1_000_000).aggregates["all"] == [4]
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"time": "nope"}, "nope"),
+        ({"time": "text"}, "text"),
+        ({"key": "nope"}, "nope"),
+        ({"key": None}, "key"),
+        ({"fields": ["v"]}, "fields"),
+        ({"fields": {"v": "v", "s": "s", "x": "v"}}, "fields"),
+        ({"fields": {"v": "v", "s": "nope"}}, "nope"),
+        ({"query": None}, "query"),
+    ],
+)
+def test_a_frame_that_does_not_fit_the_window_is_refused_on_the_driver(spark, client, target, options, field):
+    client.create_window(KEYED)
+    frame = spark.createDataFrame([(1, "k", 1, "s", "x")], "t long, k string, v long, s string, text string")
+    sink = sash_sink(target, **({"window": "w", "time": "t", "key": "k", "query": "q"} | options))
+    with pytest.raises(sash_client.InvalidArgument) as caught:
+        sink(frame, 0)
+    assert caught.value.field == field
+    assert client.window("w").describe().counts.inserted == 0
+
+
+def test_a_window_that_is_not_there(spark, client, target):
+    with pytest.raises(sash_client.NotFound, match="w"):
+        sash_sink(target, window="w", time="t")(spark.createDataFrame([(1, 1)], "t long, v long"), 0)
+
+
+def test_a_value_that_cannot_be_pushed_fails_the_batch(spark, client, target):
+    client.create_window(PLAIN)
+    frame = spark.createDataFrame([(1, None)], "t long, v long")
+    with pytest.raises(PythonException, match="v has missing values"):
+        sash_sink(target, window="w", time="t", query="q")(frame, 0)
+    assert client.window("w").describe().counts.inserted == 0
