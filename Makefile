@@ -55,6 +55,7 @@ bench: setup ## all benchmarks at real size, pinned to one core where they measu
 	$(BIN)/python -m bench.combine_counts
 	taskset -c 1 $(BIN)/python -m bench.papers
 	$(BIN)/python -m bench.storage
+	$(BIN)/python -m bench.spark
 
 load: setup ## a bounded load test with REST and gRPC users against a server of its own
 	$(BIN)/python -m loadtest

@@ -154,6 +154,7 @@ async def measure_fill(kind: str, size: Size, show: bool) -> None:
     with place(kind) as address:
         async with opened(address) as (storage, tier):
             gc.collect()
+            give_back()
             anon, file = resident()
             began = time.perf_counter()
             await filled(storage, size.fill, show=show)

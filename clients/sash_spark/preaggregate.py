@@ -23,7 +23,7 @@ A row without a time, a key or a value fails the micro-batch, as it does without
 Cost: it spares the network and the service, and Spark pays. Of 1,000,000 rows of an hour in panes of a minute, 600 (10
 keys) or 60,000 (1,000 keys) travel, and the service takes 0.01 and 0.05 s for them instead of 0.3 s. On two cores that
 Spark shares with the service, sums, extremes and deviations of 10 keys take as long as rows do; aggregates that need
-the order of rows, for which Spark sorts, and sketches take two to four times as long.
+the order of rows, for which Spark sorts, and sketches take two to eight times as long.
 
 Source: Gray et al., "Data cube", ICDE 1996, for which aggregates combine; panes as in the service.
 """

@@ -98,6 +98,7 @@ class Driver:
                         writer.check()
                     for writer in writers:
                         writer.go_on()
+                    print(".", end="", file=sys.stderr, flush=True)
             finally:
                 for writer in writers:
                     writer.stop()

@@ -317,7 +317,8 @@ async def test_the_same_error_is_never_raised_twice():
 # ---------------------------------------------------------------- windows that come and go meanwhile
 
 
-async def test_a_window_that_is_deleted_while_it_recovers_stays_deleted():
+async def in_doubt():
+    """A server, and its storage, whose window of 100 entries met a tier that failed in the middle of a write."""
     server = Server(**QUIET)
     storage = await server.start()
     await storage.create(spec())
@@ -327,6 +328,11 @@ async def test_a_window_that_is_deleted_while_it_recovers_stays_deleted():
     server.tier.fail_reads = 1
     with pytest.raises(Unavailable):
         await storage.write("w", BulkEvict(17))  # cuts a block that is not in memory
+    return server, storage
+
+
+async def test_a_window_that_is_deleted_while_it_recovers_stays_deleted():
+    server, storage = await in_doubt()
     deleted = asyncio.create_task(storage.delete("w"))
     await asyncio.sleep(0)
     assert await deleted == 100
@@ -552,15 +558,7 @@ async def test_a_service_that_stops_tells_those_that_still_wait():
 
 
 async def test_a_service_can_stop_while_a_window_is_in_doubt():
-    server = Server(**QUIET)
-    storage = await server.start()
-    await storage.create(spec())
-    await storage.write("w", rows(0, 100))
-    await server.settled()
-    storage.trim()
-    server.tier.fail_reads = 1
-    with pytest.raises(Unavailable):
-        await storage.write("w", BulkEvict(17))
+    server, storage = await in_doubt()
     storage = await asyncio.wait_for(server.restart(), 5)
     assert entries(storage) == list(range(100)), "the write that failed did not take place"
     await storage.stop()
