@@ -239,7 +239,7 @@ function showWindows() {
     row.append(cell(choose));
     const { inserted, late, evicted, duplicates } = each.counts;
     for (const count of [each.entries, each.keys, inserted, late, evicted, duplicates]) row.append(numberCell(counts.format(count)));
-    row.append(cell(instant(each.newest, each.spec.time_unit)));
+    row.append(cell(instant(each.newest, each.spec.time_unit)), cell(each.durability));
     return row;
   });
   replaceKeepingFocus(byId("windows").tBodies[0], rows);
