@@ -331,7 +331,7 @@ class LmdbTier:
 
     def _full(self, limit: str) -> ResourceExhausted:
         return ResourceExhausted(
-            f"The data directory {str(self._path)!r} is full, nothing has changed", field="data", limit=limit
+            f"The data directory {str(self._path)!r} is full, and does not take this commit", field="data", limit=limit
         )
 
     def _unavailable(self, reason: str) -> Unavailable:

@@ -249,7 +249,7 @@ class RedisTier:
             return self._link.call(command, extra_s)
         except ResponseError as error:
             if _says(error, "OOM"):
-                message = f"Redis is full, nothing has changed: {error}"
+                message = f"Redis is full, and does not take this commit: {error}"
                 raise ResourceExhausted(message, limit="maxmemory") from error
             if not _says(error, "MISCONF", "NOREPLICAS"):  # those refuse writes only, so reads go on
                 self._open(error)
