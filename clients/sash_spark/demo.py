@@ -195,7 +195,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="sash-demo-") as scratch_name:
         scratch = Path(scratch_name)
-        with local_service(rest_port=options.port) as service:
+        with local_service(rest_port=options.port, data=str(scratch / "data")) as service:
             say(f"sash serve: gRPC on {service.target}, REST and the page on {service.address}")
             wrong = _flights_through(service.target, service.address, scratch, options.files)
             for line in wrong:
