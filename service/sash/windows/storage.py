@@ -304,8 +304,7 @@ class Storage:
                 this write was on its way: then it is applied, and may be durable later; a producer's retry finds out.
             SashError: what the operation raises; nothing has changed.
         """
-        await self._admit(name)
-        window, kept = self._catalogue.find(name), self._kept.get(name)
+        window, kept = await self._admit(name)
         if origin is not None and window.ledger.applied(origin):
             result, number = WriteResult(already_applied=True), self._last()
         else:
@@ -314,8 +313,7 @@ class Storage:
 
     async def stage(self, name: str, batch: Batch, query: str, number: int) -> Staged:
         """Keep a part of a batch; see `Plane.stage`."""
-        await self._admit(name)
-        window, kept = self._catalogue.find(name), self._kept.get(name)
+        window, kept = await self._admit(name)
         window.ledger.check_stage(query, number)
         window.check(batch)
         token, entries = secrets.token_hex(8), len(batch.times)
@@ -333,8 +331,7 @@ class Storage:
 
     async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult:
         """Apply staged parts, once; see `Plane.commit`."""
-        await self._admit(name)
-        window, kept = self._catalogue.find(name), self._kept.get(name)
+        window, kept = await self._admit(name)
         batches: Sequence[Batch] = ()
         if not window.ledger.committed(query, number):
             parts = window.ledger.named(query, number, stages)
@@ -343,8 +340,7 @@ class Storage:
             else:
                 batches = await self._brought(kept, parts)
                 # Meanwhile another commit may have been quicker, or the window may be gone.
-                await self._admit(name)
-                if self._catalogue.find(name) is not window:
+                if (await self._admit(name))[0] is not window:
                     raise Unavailable(f"window {name!r} is another one now", retry_after_s=_RETRY_S)
         if window.ledger.committed(query, number):
             return await self._settled(WriteResult(already_applied=True), self._last(), kept)
@@ -441,17 +437,14 @@ class Storage:
         kept.logged_bytes += size
         return self._backing.journal.append(kept.number, write.record, size, urgent, puts)
 
-    async def _admit(self, name: str) -> None:
-        """Refuse a write that the tier would not take, and let it wait where too much is pending."""
-        if name not in self._kept:
-            return
-        journal = self._checked_backing().journal
-        async with self._admission:  # in order of arrival: the next write of a producer must not overtake this one
-            if journal.full:
-                await journal.room()
-        kept = self._kept.get(name)
-        if kept is not None and kept.doubt is not None:
-            raise _recovering(kept)
+    async def _admit(self, name: str) -> tuple[Window, Kept | None]:
+        """The window to write to, as it is after waiting where too much is pending; raises as `write`, and `find`."""
+        if name in self._kept:
+            journal = self._checked_backing().journal
+            async with self._admission:  # in order of arrival: the next write of a producer must not overtake this one
+                if journal.full:
+                    await journal.room()
+        return self.find(name), self._kept.get(name)
 
     def _checked_backing(self) -> Backing:
         """The tier, where it takes writes; raises why not."""
