@@ -44,6 +44,7 @@ PENDING_BYTES = 16 * MIB
 """With so many bytes waiting, writers wait, too."""
 
 _RETRY_FIRST_S, _RETRY_MOST_S = 0.1, 2.0
+_LOOK_S = 0.2
 _PATIENCE_WHILE_DOWN_S = 3.0
 """So long the end of a service waits for a tier that takes nothing: what was acknowledged as `sync` is there."""
 
@@ -160,13 +161,13 @@ class Journal:
             patience_s = 0 if self._lost else min(patience_s, _PATIENCE_WHILE_DOWN_S)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), patience_s)
-        left = bool(self._records or self._jobs or not self._idle.is_set())
+        done = self._idle.is_set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await asyncio.to_thread(self._thread.shutdown)  # a commit that is on its way may take a while
         self._refuse(Unavailable("the service shuts down", retry_after_s=_RETRY_MOST_S))
-        return not left
+        return done
 
     # ---------------------------------------------------------------- appending
 
@@ -218,12 +219,7 @@ class Journal:
 
     async def room(self) -> None:
         """Wait until not too much is pending; raises what `check` does."""
-        while self.full:
-            self.check()
-            try:
-                await asyncio.wait_for(self._room.wait(), 1.0)
-            except TimeoutError:
-                continue
+        await self._watched(self._room)
 
     def check(self) -> None:
         """Raise why the tier takes nothing at the moment, if it does not."""
@@ -246,12 +242,14 @@ class Journal:
 
     async def drained(self) -> None:
         """Wait until nothing is pending, background work included; raises as `durable`."""
-        while not self._idle.is_set():
+        await self._watched(self._idle)
+
+    async def _watched(self, event: asyncio.Event) -> None:
+        """Wait for an event, and look now and then whether the tier still takes what would bring it."""
+        while not event.is_set():
             self.check()
-            try:
-                await asyncio.wait_for(self._idle.wait(), 0.2)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), _LOOK_S)
 
     async def passed(self) -> None:
         """Wait until all that was appended so far is in the tier, however long that takes, and whatever comes after."""

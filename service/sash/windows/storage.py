@@ -261,6 +261,9 @@ class Storage:
 
     def _new(self, backing: Backing, spec: WindowSpec, durability: Durability) -> Kept:
         number, self._next_window = self._next_window, self._next_window + 1
+        return self._kept_as(backing, number, spec, durability)
+
+    def _kept_as(self, backing: Backing, number: int, spec: WindowSpec, durability: Durability) -> Kept:
         return Kept(backing, number, spec, durability, self._clock, self._catalogue.max_keys, self._block)
 
     def _log_windows(self, backing: Backing, new: Mapping[bytes, bytes] | None = None) -> int:
@@ -649,7 +652,7 @@ class Storage:
         return group, last, written, first
 
     def _recover_window(self, backing: Backing, number: int, durability: Durability, spec: WindowSpec) -> None:
-        kept = Kept(backing, number, spec, durability, self._clock, self._catalogue.max_keys, self._block)
+        kept = self._kept_as(backing, number, spec, durability)
         try:
             kept.recover()
         except DataLoss as error:
@@ -732,7 +735,7 @@ class Storage:
 
     def _recover_again(self, backing: Backing, kept: Kept) -> None:
         spec = kept.window.spec
-        fresh = Kept(backing, kept.number, spec, kept.durability, self._clock, self._catalogue.max_keys, self._block)
+        fresh = self._kept_as(backing, kept.number, spec, kept.durability)
         fresh.losses = kept.losses + isinstance(kept.doubt, DataLoss)
         try:
             fresh.recover()
