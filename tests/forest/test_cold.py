@@ -3,6 +3,7 @@
 import sys
 import time
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -228,6 +229,20 @@ def test_deferred_rows_load_nothing_until_their_block_is_stored_or_read():
     cooled.cool()
     assert cooled.cold.dirty_entries == 0
     assert sorted(cooled.cold.released) == list(range(0, 100, 2))
+
+
+def test_deferred_rows_that_are_stored_are_no_longer_in_memory():
+    """A forest to which nothing more is written must not keep the last bulks for ever, beyond any cache's budget."""
+    cooled = Cooled()
+    bulks = []
+    for first in (5, 6, 7):
+        late, values = np.arange(first, 1000, 20), np.full(50, 2.0)
+        cooled.forest.bulk_insert(late, [values])
+        bulks += [weakref.ref(late), weakref.ref(values)]
+        del late, values
+    cooled.cool()
+    assert all(bulk() is None for bulk in bulks)
+    assert cooled.forest.range_query(0, 9) == (13, [51.0, 9.0])
 
 
 def test_many_deferred_rows_do_not_load_either():

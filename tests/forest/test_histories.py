@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash.aggregators.recalc import Recalc
-from sash.monoids import Collect
+from sash.forest import Layout, inbox
+from sash.monoids import Collect, Max, Min, Range
+from tests.support.cold_model import ColdLockstep
 from tests.support.forest_model import LAYOUTS, Lockstep, histories
 
 BLOCKS = (1, 2, 3, 8, 1024)
@@ -130,6 +132,82 @@ def test_splices_pile_up_until_somebody_reads(bulks):
         lockstep.run([("bulk", [start] + [300, 100, 0] * 3)], check_every=9)
     assert lockstep.forest.query() == lockstep.answers(lockstep.entries)
     lockstep.check()
+
+
+@pytest.mark.parametrize("runs", [1, 2, 5])
+@pytest.mark.parametrize("kind", LAYOUTS)
+@given(steps=histories(span=60, bulk=20), check_every=st.sampled_from([1, 5, 40]))
+def test_deferred_bulks_wait_together(kind, runs, steps, check_every):
+    """However many bulks wait before they are handed out, and whoever reads inside a block meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inbox, "_RUNS", runs)
+        for lockstep in (Lockstep(LAYOUTS[kind](4)), ColdLockstep(LAYOUTS[kind](4), budget=2)):
+            lockstep.run([("bulk", [1] * 60)])
+            lockstep.run(steps, check_every)
+            lockstep.check()
+
+
+def test_what_waits_goes_where_its_block_goes():
+    """[..][..][..][..]  bulks wait; a block that is read takes its rows; a run moves others on"""
+    lockstep = Lockstep(LAYOUTS["commuting"](8))
+    lockstep.run([("bulk", [2] * 160), ("evict", 3)])
+    directory = lockstep.forest._directory
+    for later in (4, 0, 2):
+        lockstep.bulk([-301 + later] + [31] * 9)
+    assert directory._inbox is not None
+    lockstep.range(-270, 9)
+    lockstep.bulk([-301] + [31] * 9)
+    lockstep.range(-270, 9)
+    lockstep.evict(20)
+    lockstep.bulk([1] * 40)  # evicted blocks are freed with it
+    assert directory._inbox is not None
+    lockstep.bulk([-239] + [0] * 15)
+    assert directory._inbox is None
+    lockstep.check()
+
+
+def test_what_waits_for_evicted_blocks_goes_with_them():
+    lockstep = Lockstep(LAYOUTS["commuting"](8))
+    lockstep.run([("bulk", [2] * 160)])
+    directory = lockstep.forest._directory
+    lockstep.bulk([-301] + [31] * 4)
+    lockstep.bulk_evict(-300)
+    assert directory._inbox is not None
+    lockstep.bulk_evict(-100)
+    assert directory._inbox is None
+    lockstep.check()
+
+
+class Numbers(Lockstep):
+    """Aggregates that are numbers of a fixed width, of which whole rows of nodes are combined at once."""
+
+    def __init__(self, block):
+        super().__init__(Layout({"value": "int64"}, {"max": (Max("int64"), ["value"]), **SPREAD}, block))
+
+    def answers(self, entries):
+        values = [value for _, value in entries]
+        return [max(values, default=None), min(values, default=None), max(values) - min(values) if values else None]
+
+
+SPREAD = {"min": (Min("int64"), ["value"]), "range": (Range("int64"), ["value"])}
+
+
+@pytest.mark.parametrize("block", [1, 2, 3])
+@given(steps=histories(span=90, bulk=60))
+def test_numbers_answer_as_the_fold_does(block, steps):
+    lockstep = Numbers(block)
+    lockstep.run([("bulk", [1] * 120), ("evict", 13)])
+    lockstep.run([step for step in steps if step[0] != "evict_while"])
+
+
+@pytest.mark.parametrize("block", [1, 2, 5])
+@pytest.mark.parametrize("before", [0, 1, 5, 37])
+def test_a_bulk_over_every_second_block_and_more(block, before):
+    """Nodes between the first and the last block of a bulk are all combined anew, but those that straddle the head."""
+    lockstep = Numbers(block)
+    lockstep.run([("bulk", [2] * 300), ("evict", before)])
+    for start, step in ((-599, 4), (-300, 3), (-480, 10), (-61, 2)):
+        lockstep.run([("bulk", [start] + [step] * 50), ("evict", 7), ("range", -500, 300), ("bulk", [1] * 9)])
 
 
 def test_levels_survive_a_jump_over_all_they_hold():

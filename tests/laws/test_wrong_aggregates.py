@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sash.monoids import Collect, Count, Max, Mean, Sum, laws
+from sash.monoids import Collect, Count, Max, Mean, Sum, Variance, laws
 from sash.monoids.laws import LAWS, LawBroken
 from tests.support.aggregates import column
 
@@ -104,6 +104,16 @@ class PutElsewhere(Max):
         partials[0][0] = partial
 
 
+class TakerOfTheFirst(Max):
+    def taker(self, partials):
+        return lambda index: partials[0].item(0)
+
+
+class PutterToTheFirst(Variance):
+    def putter(self, partials):
+        return lambda index, partial: self.put(partials, 0, partial)
+
+
 class LossyCoding(Sum):
     def encode(self, partial):
         return super().encode(partial % 4)
@@ -160,6 +170,8 @@ class GreedyReduce(Max):
         (FoldForgetsTheOddOne, "folding"),
         (WrongLowerColumns, "lowering"),
         (PutElsewhere, "packing"),
+        (TakerOfTheFirst, "packing"),
+        (PutterToTheFirst, "packing"),
         (LossyCoding, "coding"),
         (GreedyCombine, "definition"),
     ],

@@ -17,7 +17,10 @@ import numpy as np
 
 from sash.monoids.base import Array
 
-__all__ = ["Block", "merge"]
+__all__ = ["Block", "Note", "merge"]
+
+Note = tuple[Sequence[Array], int, int]
+"""Columns, and which of their rows are meant: first and behind the last."""
 
 _PENDING = 64
 """So many notes at most: each costs some hundred bytes and keeps the arrays that its rows came in."""
@@ -36,7 +39,7 @@ class Block:
     def __init__(self, columns: list[Array], rows: int) -> None:
         self.columns = columns
         self.rows = rows
-        self.pending: list[tuple[Sequence[Array], int, int]] | None = None
+        self.pending: list[Note] | None = None
 
     def defer(self, columns: Sequence[Array], start: int, stop: int) -> None:
         """Note rows start..stop of `columns`, sorted by time, as belonging here."""

@@ -6,24 +6,28 @@
     last       .  .  19  30  40  54  60
     counts, partials                             those of a level, see level.py
 
-Dropping any number of blocks is O(1); their memory goes back block by block with later writes, because freeing
-four thousand arrays at once would take a millisecond.
+Rows that are deferred wait in an inbox (inbox.py), all blocks' together, and are noted on their block when somebody
+asks for it. Dropping any number of blocks is O(1); their memory goes back block by block with later writes, because
+freeing four thousand arrays at once would take a millisecond.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from sash.forest.block import Block
+from sash.forest.inbox import Inbox
 from sash.forest.level import Level, moved
 from sash.monoids import Monoid, Partial, Partials
 from sash.monoids.base import Array
 
 __all__ = ["Directory", "Kept"]
 
+_NO_TIMES: Array = np.empty(0, np.int64)
 _SWEEP = 4
 """Dropped blocks freed per sealed block: more than are made, so that what is dropped goes."""
 
@@ -46,7 +50,7 @@ class _Slab:
 class Kept(NamedTuple):
     """Neighbouring blocks, to be added again elsewhere: copies of what the directory has for each."""
 
-    blocks: Sequence[Block | None]
+    blocks: Sequence[Block | list[Array] | None]
     first: Array
     last: Array
     counts: Array
@@ -62,7 +66,7 @@ class Directory(Level):
         monoids: one per slot.
     """
 
-    __slots__ = ("_blocks", "_first", "_last", "_swept", "head")
+    __slots__ = ("_blocks", "_ends", "_first", "_inbox", "_last", "_swept", "head")
 
     loads: ClassVar[bool] = False
     """Whether blocks may have to be loaded, so that it pays to say before which will be read."""
@@ -72,25 +76,27 @@ class Directory(Level):
         self.head = 0
         """Position of the oldest block; `tail` is one past the position of the newest."""
         self._swept = 0  # positions below have been freed
-        self._blocks: list[Block | _Slab | None] = []
-        self._first: Array = np.empty(0, np.int64)
-        self._last: Array = np.empty(0, np.int64)
+        self._blocks: list[Block | list[Array] | _Slab | None] = []  # columns: a block that nobody asked for so far
+        self._first = self._last = _NO_TIMES
+        self._ends = _NO_TIMES.data  # bisecting it costs half of what `searchsorted` does for one time
+        self._inbox: Inbox | None = None
 
     # ---------------------------------------------------------------- growing and shrinking
 
-    def append(self, block: Block, partials: Sequence[Partial]) -> None:
-        """Add one block; `partials` has its fold per slot."""
-        times, rows = block.columns[0], block.rows
+    def append(self, columns: list[Array], partials: Sequence[Partial]) -> None:
+        """Add one block of all rows of `columns`; `partials` has its fold per slot."""
+        times = columns[0]
+        rows = len(times)
         row = self.tail - self.base
         if row == len(self.counts):
             row = self.make_room(1, self._swept)
         self.tail += 1
-        self._blocks.append(block)
+        self._blocks.append(columns)
         self._first[row] = times.item(0)
         self._last[row] = times.item(rows - 1)
         self.counts[row] = rows
-        for slot, monoid in enumerate(self.monoids):
-            monoid.put(self.columns[slot], row, partials[slot])
+        for slot, put in enumerate(self.putters):
+            put(row, partials[slot])
         if self._swept < self.head:
             self.sweep(_SWEEP)
 
@@ -113,16 +119,48 @@ class Directory(Level):
         self.put_many(slice(row, row + k), np.array(block), partials)
         self.sweep(_SWEEP * k)
 
+    def exchange(
+        self, position: int, drop: int, pieces: Sequence[list[Array]], folds: Sequence[Sequence[Partial]]
+    ) -> None:
+        """Put other blocks in the place of `drop` of them (0 or 1), at least as many; those behind move on.
+
+        Args:
+            position: of the one to be dropped, which was given out to be changed; or of the one to move on.
+            pieces: the columns of each new block.
+            folds: its fold per slot.
+        """
+        if self._inbox is not None:
+            self._hand_out()  # positions change, and what waits goes by position
+        more = len(pieces) - drop
+        self.release(slice(position - self.base, position - self.base + drop))
+        self.reserve(more, self._swept)
+        row, stop = position - self.base, self.tail - self.base - more
+        behind = enumerate(self._blocks[row + drop :], position + drop)
+        self._blocks[row:] = [*pieces, *(block.cut(p) if type(block) is _Slab else block for p, block in behind)]
+        self._shift(row + drop, stop, more)
+        self._clear(slice(row, row + len(pieces)))
+        for at, (columns, partials) in enumerate(zip(pieces, folds, strict=True), row):
+            self._first[at], self._last[at] = columns[0][0], columns[0][-1]
+            self.put(at, len(columns[0]), partials)
+
+    def _shift(self, start: int, stop: int, by: int) -> None:
+        super()._shift(start, stop, by)
+        for column in (self._first, self._last):
+            column[start + by : stop + by] = column[start:stop]
+
     def _move(self, dead: int, rows: int, capacity: int) -> None:
         super()._move(dead, rows, capacity)
         self._first = moved(self._first, dead, rows, capacity)
         self._last = moved(self._last, dead, rows, capacity)
+        self._ends = self._last.data
         del self._blocks[:dead]
 
     def advance(self, head: int) -> None:
         """Drop the blocks before `head`."""
         assert self.head <= head <= self.tail
         self.head = head
+        if self._inbox is not None and head > self._inbox.newest:
+            self._inbox = None
 
     def sweep(self, most: int) -> bool:
         """Free up to `most` dropped blocks; return whether there are more."""
@@ -146,7 +184,7 @@ class Directory(Level):
         """Keep the blocks and replace the partials: per slot of `monoids`, one for each block of head..tail."""
         row = self.head - self.base
         self._use(monoids)
-        self.columns = [tuple(np.empty(len(self.counts), dtype) for dtype in monoid.dtypes) for monoid in monoids]
+        self._hold([tuple(np.empty(len(self.counts), dtype) for dtype in monoid.dtypes) for monoid in monoids])
         self._clear(slice(0, len(self.counts)))
         rows = slice(row, row + self.tail - self.head)
         self.put_many(rows, self.counts[rows], columns)
@@ -156,16 +194,13 @@ class Directory(Level):
     def fetch(self, positions: Iterable[int], partials: Sequence[int] = ()) -> None:
         """The blocks at `positions` and stored partials will be read: nothing to do where all are in memory."""
 
-    def replaced(self, position: int) -> None:
-        """The block at `position` will be truncated, and others added in its place."""
-        row = position - self.base
-        self.release(slice(row, row + 1))
-
     def loosen(self) -> None:
         """Partials were made, of blocks that may be stored already."""
 
     def block(self, position: int) -> Block:
         """The block at `position`, its pending rows sorted in; not to be changed."""
+        if self._inbox is not None:
+            self._take(position)
         block = self._blocks[position - self.base]
         if type(block) is not Block:
             return self.unsettled(position)
@@ -175,24 +210,44 @@ class Directory(Level):
 
     def unsettled(self, position: int) -> Block:
         """The block at `position` as it is."""
-        row = position - self.base
-        block = self._blocks[row]
-        if type(block) is _Slab:
-            block = self._blocks[row] = block.cut(position)
-        assert type(block) is Block
-        return block
+        if self._inbox is not None:
+            self._take(position)
+        return self._noting(position)
 
     def edit(self, position: int) -> Block:
         """The block at `position`, its pending rows sorted in, to be changed."""
         return self.block(position)
 
-    def deferring(self, positions: Array) -> list[Block]:
-        """The blocks at `positions`, int64 (k,), to note rows on."""
-        blocks, base, out = self._blocks, self.base, []
-        for position in positions.tolist():
-            block = blocks[position - base]
-            out.append(block if type(block) is Block else self.unsettled(position))
-        return out
+    def defer(self, columns: Sequence[Array], positions: Array, bounds: Array) -> None:
+        """Keep rows for the blocks at `positions` until those are read; see `Inbox.add`."""
+        if self._inbox is None:
+            self._inbox = Inbox()
+        self._inbox.add(columns, positions, bounds)
+        if self._inbox.full:
+            self._hand_out()
+
+    def _take(self, position: int) -> None:
+        assert self._inbox is not None
+        for note in self._inbox.take(position):
+            self._noting(position).defer(*note)
+
+    def _hand_out(self) -> None:
+        """Note all rows that wait on their blocks."""
+        inbox, self._inbox = self._inbox, None
+        assert inbox is not None
+        for position, note in inbox.all(self.head):
+            self._noting(position).defer(*note)
+
+    def _noting(self, position: int) -> Block:
+        """The block at `position`, to note rows on."""
+        row = position - self.base
+        block = self._blocks[row]
+        if type(block) is list:
+            block = self._blocks[row] = Block(block, len(block[0]))
+        elif type(block) is _Slab:
+            block = self._blocks[row] = block.cut(position)
+        assert isinstance(block, Block)
+        return block
 
     def change(self, position: int, count: int, partials: Sequence[Partial]) -> None:
         """The block at `position` has other rows."""
@@ -204,6 +259,8 @@ class Directory(Level):
 
     def kept(self, start: int, stop: int) -> Kept:
         """The blocks start..stop, to be added again elsewhere."""
+        if self._inbox is not None:
+            self._hand_out()  # positions change, and what waits goes by position
         found = self._blocks[start - self.base : stop - self.base]
         blocks = [block.cut(p) if type(block) is _Slab else block for p, block in enumerate(found, start)]
         first, last = self.spans(start, stop)
@@ -238,11 +295,16 @@ class Directory(Level):
 
     def ending(self, time: int, side: str) -> int:
         """The first block whose last time is >= `time` ("left") or > `time` ("right"); `tail` if none."""
-        rows = self._last[self.head - self.base : self.tail - self.base]
-        return self.head + int(rows.searchsorted(time, side))  # type: ignore[call-overload]
+        base, find = self.base, bisect_left if side == "left" else bisect_right
+        return base + find(self._ends, time, self.head - base, self.tail - base)
+
+    def owner(self, time: int) -> int:
+        """The position of the block that an entry of that time is sorted into."""
+        base = self.base
+        return max(base + bisect_right(self._first.data, time, self.head - base, self.tail - base) - 1, self.head)
 
     def owners(self, times: Array) -> Array:
-        """For each time the position of the block that an entry of that time is sorted into."""
+        """`owner` of each of many times: int64 (m,)."""
         rows = self._first[self.head - self.base : self.tail - self.base]
         return self.head + np.maximum(rows.searchsorted(times, "right") - 1, 0)
 

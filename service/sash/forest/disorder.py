@@ -5,12 +5,13 @@
     blocks     [ 1..9 ] [ 10..31 ] [ 40..90 ]           up to twice the block size, then cut into even pieces
 
 Where every aggregate commutes, many newcomers spread over many blocks are *deferred*: their partials go into the
-blocks' and their ancestors' now, and their rows into the columns when somebody reads inside the block. Else each
-block is spliced and folded again, and all ancestors follow in one pass over the levels. Half a block of newcomers
-or more that go between the same two rows become blocks of their own there, without copying.
+blocks' and their ancestors' now, and their rows into the columns when somebody reads inside the block; until then
+the bulk waits as a whole (inbox.py). Else each block is spliced and folded again, and all ancestors follow in one
+pass over the levels. Half a block of newcomers or more that go between the same two rows become blocks of their own
+there, without copying; the rows of the directory behind them move on.
 
-Cost for m newcomers in k of n blocks: O(m + k log n) deferred, O(m + k (B + log n)) spliced. A cut also rebuilds
-the levels behind it: O(blocks behind).
+Cost for m newcomers in k of n blocks: O(m + k log n) deferred, O(m + k (B + log n)) spliced. A cut, and blocks of
+their own, also rebuild the levels behind: O(blocks behind).
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sash.forest.block import Block
 from sash.forest.directory import Directory, Kept
 from sash.forest.layout import Layout
 from sash.forest.levels import Levels
@@ -65,14 +65,15 @@ class Splicer:
         """
         directory, times = self._directory, rows[0]
         if 2 * len(times) >= self._layout.block:
-            first, last = directory.owners(times[[0, -1]]).tolist()
-            at = self._only_gap(first, times, skip) if first == last else None
+            oldest, newest = times.item(0), times.item(-1)
+            position = directory.owner(oldest)
+            at = self._only_gap(position, oldest, newest, skip) if position == directory.owner(newest) else None
             if at is not None:
-                return self._insert_run(first, at, rows, skip)
+                return self._insert_run(position, at, rows, skip)
         owners = directory.owners(times)
         starts = starts_of_runs(owners)
         positions = owners[starts]
-        bounds = [*starts.tolist(), len(owners)]
+        bounds = np.append(starts, len(owners))
         deferred = len(positions) > 1 and self._layout.commutative
         if directory.loads:  # all at once, and before anything changes
             blocks = self._not_deferred(positions, bounds, skip) if deferred else positions
@@ -81,38 +82,34 @@ class Splicer:
                 nodes += [(0, position) for position in positions.tolist()]
             self._levels.fetch(blocks.tolist(), nodes)
         if deferred:
-            self._defer(rows, starts, positions, bounds, skip)
+            self._defer(rows, positions, bounds, skip)
         else:
-            for position, (a, b) in zip(positions.tolist(), itertools.pairwise(bounds), strict=True):
+            for position, (a, b) in zip(positions.tolist(), itertools.pairwise(bounds.tolist()), strict=True):
                 self._splice(position, [column[a:b] for column in rows], skip)
         self._levels.refresh(positions)
         return Touched(int(positions[0]), self._cut_overfull(positions, skip))
 
-    def _only_gap(self, position: int, times: Array, skip: int) -> int | None:
-        """The row of a block before which all `times` belong; None where there are several."""
+    def _only_gap(self, position: int, oldest: int, newest: int, skip: int) -> int | None:
+        """The row of a block before which all times of oldest..newest belong; None where there are several."""
         block = self._directory.block(position)
-        skip = skip if position == self._directory.head else 0
-        first, last = (block.columns[0][skip : block.rows].searchsorted(times[[0, -1]], "right") + skip).tolist()
-        return first if first == last else None
+        times, skip = block.columns[0], skip if position == self._directory.head else 0
+        at = skip + int(times[skip : block.rows].searchsorted(oldest, "right"))
+        return at if at == block.rows or times.item(at) > newest else None
 
     def _insert_run(self, position: int, at: int, rows: Sequence[Array], skip: int) -> Touched:
         """Put newcomers between two rows of a block, as blocks of their own."""
         directory = self._directory
         block = directory.block(position)
-        skip = skip if position == directory.head else 0
-        parts: list[list[Block] | Kept] = [self._pieces(rows)]
-        behind = position  # the first block that stays as it is
+        pieces, drop = self._pieces(rows), 0
         if at == block.rows:
-            position = behind = position + 1
+            position += 1
         elif at:
-            block = directory.edit(position)
-            directory.replaced(position)
-            behind += 1
-            if at > skip:
-                parts.insert(0, self._pieces([column[skip:at] for column in block.columns]))
-            parts.append(self._pieces([column[at : block.rows] for column in block.columns]))
-        parts.append(directory.kept(behind, directory.tail))
-        self._rebuild(position, parts)
+            block, drop = directory.edit(position), 1
+            skip = skip if position == directory.head else 0
+            before = self._pieces([column[skip:at] for column in block.columns]) if at > skip else []
+            pieces = [*before, *pieces, *self._pieces([column[at : block.rows] for column in block.columns])]
+        directory.exchange(position, drop, pieces, [self._layout.reduce(piece) for piece in pieces])
+        self._levels.truncate(position)
         return Touched(position, position)
 
     def _splice(self, position: int, newcomers: list[Array], skip: int) -> None:
@@ -123,7 +120,7 @@ class Splicer:
         partials = self._layout.reduce_rows(block.columns, 0, block.rows)
         directory.change(position, block.rows, partials)
 
-    def _not_deferred(self, positions: Array, bounds: Sequence[int], skip: int) -> Array:
+    def _not_deferred(self, positions: Array, bounds: Array, skip: int) -> Array:
         """Which blocks are read although newcomers are deferred: the head, and those that will be cut."""
         counts = self._directory.counts[positions - self._directory.base] + np.diff(bounds)
         read: Array = counts > 2 * self._layout.block
@@ -131,17 +128,15 @@ class Splicer:
             read[0] = True
         return positions[read]
 
-    def _defer(self, rows: Sequence[Array], starts: Array, positions: Array, bounds: Sequence[int], skip: int) -> None:
+    def _defer(self, rows: Sequence[Array], positions: Array, bounds: Array, skip: int) -> None:
         directory = self._directory
+        starts, ends = bounds[:-1], bounds[1:]
         first = 0
         if skip and positions[0] == directory.head:
             # The newcomers belong behind rows that are evicted, whatever their times.
-            a, first = bounds[0], 1
-            directory.edit(directory.head).splice([column[a : bounds[1]] for column in rows], skip)
-        blocks = directory.deferring(positions[first:] if first else positions)
-        for block, a, b in zip(blocks, bounds[first:-1], bounds[first + 1 :], strict=True):
-            block.defer(rows, a, b)
-        ends = np.append(starts[1:], len(rows[0]))
+            first = 1
+            directory.edit(directory.head).splice([column[: ends[0]] for column in rows], skip)
+        directory.defer(rows, positions[first:], bounds[first:])
         directory.widen(positions, rows[0][starts], rows[0][ends - 1])
         newcomers, at = self._layout.reduce_segments(rows, starts), positions - directory.base
         partials = [
@@ -159,7 +154,7 @@ class Splicer:
         if counts.max() <= 2 * self._layout.block:
             return None
         overfull: list[int] = positions[counts > 2 * self._layout.block].tolist()
-        parts: list[list[Block] | Kept] = []
+        parts: list[list[list[Array]] | Kept] = []
         for position, following in itertools.pairwise([*overfull, directory.tail]):
             block = directory.edit(position)
             start = skip if position == directory.head else 0
@@ -168,7 +163,7 @@ class Splicer:
         self._rebuild(overfull[0], parts)
         return overfull[0]
 
-    def _rebuild(self, first: int, parts: Sequence[list[Block] | Kept]) -> None:
+    def _rebuild(self, first: int, parts: Sequence[list[list[Array]] | Kept]) -> None:
         """Put other blocks in the place of all from `first` on."""
         self._directory.truncate(first)
         self._levels.truncate(first)
@@ -176,12 +171,12 @@ class Splicer:
             if isinstance(part, Kept):
                 self._directory.extend(part)
             else:
-                for block in part:
-                    self._directory.append(block, self._layout.reduce(block.columns))
+                for columns in part:
+                    self._directory.append(columns, self._layout.reduce(columns))
 
-    def _pieces(self, columns: Sequence[Array]) -> list[Block]:
+    def _pieces(self, columns: Sequence[Array]) -> list[list[Array]]:
         """Cut sorted columns into even blocks of at most the block size."""
         rows = len(columns[0])
         k = -(-rows // self._layout.block)
         bounds = [rows * i // k for i in range(k + 1)]
-        return [Block([column[a:b] for column in columns], b - a) for a, b in itertools.pairwise(bounds)]
+        return [[column[a:b] for column in columns] for a, b in itertools.pairwise(bounds)]

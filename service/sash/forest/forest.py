@@ -187,7 +187,7 @@ class Forest:
                 whole = self._adopt_whole(rows, m)
                 rows, m = [column[whole:] for column in rows], m - whole
             if 2 * m >= block:
-                self._directory.append(Block(rows, m), self._layout.reduce(rows))
+                self._directory.append(rows, self._layout.reduce(rows))
                 return
         while tail.rows + m - start >= block:
             take = block - tail.rows
@@ -232,7 +232,7 @@ class Forest:
         if skip:
             self._skip = self._split = 0
             self._head.reset()
-        self._directory.append(Block(columns, rows - skip), self._layout.reduce(columns))
+        self._directory.append(columns, self._layout.reduce(columns))
         tail.clear()
 
     def _discard_head_of_tail(self) -> None:
@@ -340,12 +340,13 @@ class Forest:
             return count
         if count >= self._len:
             return self._clear()
-        position = self._directory.head
-        if self._has_blocks():
-            rows = self._directory.count(position)
+        directory = self._directory
+        position, tail = directory.head, directory.tail
+        if position < tail:
+            rows = directory.count(position)
             if skip >= rows:
                 position, skip = position + 1, skip - rows
-                if position < self._directory.tail and skip >= self._directory.count(position):
+                if skip and position < tail and skip >= directory.count(position):
                     position, skip = self._levels.seek_count(position, skip)
         self._cut(position, skip, count)
         return count
@@ -361,6 +362,11 @@ class Forest:
         if count:
             self._cut(position, row, count)
         return count
+
+    def bring(self, time: int) -> None:
+        """Load what `bulk_evict(time)` is going to read, so that it cannot fail after this."""
+        if self._directory.loads and self._len and time < self._newest:
+            self._locate(time, "right")
 
     def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
         """Evict the longest run of oldest entries for which `holds`.
@@ -666,20 +672,20 @@ class Forest:
         layout, entries = self._layout, stop_row - first_row
         if a == b:
             return entries, layout.reduce_rows(self._columns(a), first_row, stop_row)
-        total: list[Partial] | None = None
+        older = newer = None
         if first_row:
             block = self._directory.block(a)
-            total = layout.reduce_rows(block.columns, first_row, block.rows)
+            older = layout.reduce_rows(block.columns, first_row, block.rows)
             entries += block.rows
             a += 1
-        if a < b:
-            count, part = self._levels.fold(a, b)
-            total = part if total is None else layout.combine(total, part)
-            entries += count
         if stop_row:
-            part = layout.reduce_rows(self._columns(b), 0, stop_row)
-            total = part if total is None else layout.combine(total, part)
-        return entries, total  # type: ignore[return-value]  # some part was there: a < b
+            newer = layout.reduce_rows(self._columns(b), 0, stop_row)
+        if a < b:
+            count, total = self._levels.fold(a, b, older, newer)
+            return entries + count, total
+        if older is None or newer is None:
+            return entries, older or newer or []
+        return entries, layout.combine(older, newer)
 
     def _fold_each(self, places: Sequence[tuple[int, int, int, int]]) -> list[list[Partial]]:
         """Fold between each two places, as `_fold_rows` does; what is lacking for all comes at once."""

@@ -69,6 +69,7 @@ class Layout:
         # in one 1.3 µs, as much as the work itself.
         picks = [(read[0], itemgetter(*read) if len(read) > 1 else None) for read in reads]
         self._lifts = tuple((m.lift, m.combine, *pick) for m, pick in zip(monoids, picks, strict=True))
+        self._used = tuple({i for read in reads for i in read})
         self._reduces = tuple((m.reduce, *pick) for m, pick in zip(monoids, picks, strict=True))
         self._combines = tuple(monoid.combine for monoid in monoids)
         self._lowers = tuple((slot, None if slot < 0 else monoids[slot].lower) for slot in answers)
@@ -84,9 +85,9 @@ class Layout:
 
     def reduce_rows(self, columns: Sequence[Array], start: int, stop: int) -> list[Partial]:
         """Fold rows start..stop, one partial per slot."""
-        rows = []
-        for column in columns:
-            rows.append(column[start:stop])  # noqa: PERF401
+        rows = list(columns)
+        for i in self._used:
+            rows[i] = columns[i][start:stop]
         return self.reduce(rows)
 
     def reduce_segments(self, columns: Sequence[Array], starts: Array) -> list[Partials]:

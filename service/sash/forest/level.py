@@ -33,20 +33,31 @@ class Level:
         base: position of the first node.
     """
 
-    __slots__ = ("_spilled", "base", "columns", "counts", "monoids", "spills", "tail")
+    __slots__ = ("_spilled", "base", "columns", "counts", "monoids", "putters", "spills", "tail", "takers")
 
     def __init__(self, monoids: Sequence[Monoid], base: int = 0) -> None:
         self._use(monoids)
         self.base = base
         self.tail = base
         self.counts: Array = np.empty(0, np.int64)
-        self.columns: list[Partials] = [tuple(np.empty(0, dtype) for dtype in m.dtypes) for m in monoids]
+        self._hold([tuple(np.empty(0, dtype) for dtype in monoid.dtypes) for monoid in monoids])
 
     def _use(self, monoids: Sequence[Monoid]) -> None:
         self.monoids = monoids
         self._spilled = [(slot, monoid) for slot, monoid in enumerate(monoids) if isinstance(monoid, Spilled)]
         self.spills = bool(self._spilled)
         """Whether partials may have to be loaded, so that it pays to say before which will be read."""
+
+    def _hold(self, columns: list[Partials]) -> None:
+        self.columns = columns
+        self.takers: list[Callable[[int], Partial]] = [
+            monoid.taker(parts) for monoid, parts in zip(self.monoids, columns, strict=True)
+        ]
+        """For each slot what takes the partial from a row."""
+        self.putters: list[Callable[[int, Partial], None]] = [
+            monoid.putter(parts) for monoid, parts in zip(self.monoids, columns, strict=True)
+        ]
+        """For each slot what puts a partial into a row."""
 
     def reserve(self, k: int, live: int) -> int:
         """Make room for k more nodes and count them in; return the row of the first.
@@ -71,8 +82,13 @@ class Level:
 
     def _move(self, dead: int, rows: int, capacity: int) -> None:
         self.counts = moved(self.counts, dead, rows, capacity)
-        self.columns = [tuple([moved(part, dead, rows, capacity) for part in parts]) for parts in self.columns]
+        self._hold([tuple([moved(part, dead, rows, capacity) for part in parts]) for parts in self.columns])
         self._clear(slice(rows, capacity))
+
+    def _shift(self, start: int, stop: int, by: int) -> None:
+        """Move the rows start..stop `by` rows on; there is room."""
+        for column in (self.counts, *(part for parts in self.columns for part in parts)):
+            column[start + by : stop + by] = column[start:stop]
 
     def restart(self, position: int) -> None:
         """Forget all nodes; the next one is at `position`."""
@@ -82,7 +98,8 @@ class Level:
     def truncate(self, position: int) -> None:
         """Forget the nodes from `position` on."""
         position = max(position, self.base)
-        self.release(slice(position - self.base, max(self.tail - self.base, 0)))
+        if self.spills:
+            self.release(slice(position - self.base, max(self.tail - self.base, 0)))
         self.tail = position
 
     def count(self, position: int) -> int:
@@ -97,8 +114,8 @@ class Level:
         """The partials of one node, one per slot."""
         row = position - self.base
         out = []
-        for slot, monoid in enumerate(self.monoids):
-            out.append(monoid.take(self.columns[slot], row))
+        for take in self.takers:
+            out.append(take(row))  # noqa: PERF401
         return out
 
     def fold(self, start: int, stop: int) -> list[Partial]:
@@ -114,8 +131,8 @@ class Level:
     def put(self, row: int, count: int, partials: Sequence[Partial]) -> None:
         """Write one node."""
         self.counts[row] = count
-        for slot, monoid in enumerate(self.monoids):
-            monoid.put(self.columns[slot], row, partials[slot])
+        for slot, put in enumerate(self.putters):
+            put(row, partials[slot])
 
     def put_many(self, rows: Array | slice, counts: Array, columns: Sequence[Partials]) -> None:
         """Write k nodes: int64 counts (k,) and, per slot, k partials."""

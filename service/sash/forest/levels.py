@@ -48,23 +48,29 @@ class Levels:
         monoids: one per slot.
     """
 
-    __slots__ = ("__weakref__", "_directory", "_done", "_levels", "_monoids")
+    __slots__ = ("__weakref__", "_directory", "_done", "_fixed", "_levels", "_monoids")
 
     def __init__(self, directory: Directory, monoids: Sequence[Monoid]) -> None:
         self._directory = directory
-        self._monoids = monoids
+        self._use(monoids)
         self._levels: list[Level] = [directory]
         self._done = 0  # pairs are complete for the blocks before; the rest is caught up when somebody reads nodes
 
+    def _use(self, monoids: Sequence[Monoid]) -> None:
+        self._monoids = monoids
+        self._fixed = all(monoid.fixed for monoid in monoids)
+
     def truncate(self, position: int) -> None:
         """The directory has forgotten the blocks from `position` on."""
-        self._done = min(self._done, position)
+        if position >= self._done:
+            return
+        self._done = position
         for i in range(1, len(self._levels)):
             self._levels[i].truncate(self._done >> i)
 
     def relevel(self, monoids: Sequence[Monoid]) -> None:
         """The directory's partials are of other aggregates now."""
-        self._monoids = monoids
+        self._use(monoids)
         for level in self._levels[1:]:
             level.restart(0)
         del self._levels[1:]
@@ -106,32 +112,58 @@ class Levels:
             total += self._directory.total(paired, stop)
         return total
 
-    def fold(self, start: int, stop: int) -> tuple[int, list[Partial]]:
-        """Count and fold the blocks start..stop, start < stop; one partial per slot."""
+    def fold(
+        self, start: int, stop: int, older: Sequence[Partial] | None = None, newer: Sequence[Partial] | None = None
+    ) -> tuple[int, list[Partial]]:
+        """Count and fold the blocks start..stop, start < stop; one partial per slot.
+
+        Args:
+            older: a fold of what comes before them, to begin with.
+            newer: a fold of what comes behind them, to end with.
+        """
         paired = self._paired(start, stop)
         if self._directory.spills:
             self.fetch((), self.parts(start, stop))
-        entries, nodes = 0, []
-        for i, index in _cover(start, paired):
-            level = self._levels[i]
-            row = index - level.base
-            nodes.append((level.columns, row))
-            entries += level.counts.item(row)
-        newer = None
+        entries, nodes = self._gather(start, paired)
+        unpaired = None
         if paired < stop:
             entries += self._directory.total(paired, stop)
-            newer = self._directory.fold(paired, stop)
-            if not nodes:
-                return entries, newer
+            unpaired = self._directory.fold(paired, stop)
         out = []
         for slot, monoid in enumerate(self._monoids):
-            take, combine = monoid.take, monoid.combine
-            columns, row = nodes[0]
-            total = take(columns[slot], row)
-            for columns, row in nodes[1:]:
-                total = combine(total, take(columns[slot], row))
+            combine = monoid.combine
+            total = monoid.identity if older is None else older[slot]
+            for takers, row in nodes:
+                total = combine(total, takers[slot](row))
+            if unpaired is not None:
+                total = combine(total, unpaired[slot])
             out.append(total if newer is None else combine(total, newer[slot]))
         return entries, out
+
+    def _gather(self, start: int, stop: int) -> tuple[int, list[tuple[list[Callable[[int], Partial]], int]]]:
+        """Count the nodes of `_cover` and list where each is: a level's takers and a row.
+
+        The same walk once more, as a range query mostly consists of it: over a list of nodes it costs a quarter more.
+        """
+        entries, older, newer = 0, [], []
+        for level in self._levels:
+            if start >= stop:
+                break
+            if start & 1:
+                row = start - level.base
+                older.append((level.takers, row))
+                entries += level.counts.item(row)
+                start += 1
+            if stop & 1:
+                stop -= 1
+                row = stop - level.base
+                newer.append((level.takers, row))
+                entries += level.counts.item(row)
+            start >>= 1
+            stop >>= 1
+        newer.reverse()
+        older += newer
+        return entries, older
 
     def parts(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The nodes that `fold` reads for the blocks start..stop."""
@@ -203,12 +235,28 @@ class Levels:
         for i in range(1, len(self._levels)):
             if not len(positions):
                 return
+            if self._fixed and positions[-1] - positions[0] < 2 * len(positions):
+                self._refresh_between(i, positions.item(0), positions.item(-1))
+                return
             parents = positions >> 1
             parents = parents[starts_of_runs(parents)]
             positions = parents[(parents << i >= self._directory.head) & ((parents + 1) << i <= self._done)]
             children, level = self._levels[i - 1], self._levels[i]
             left = 2 * positions - children.base
             self._combine_pairs(children, level, left, left + 1, positions - level.base)
+
+    def _refresh_between(self, lowest: int, first: int, last: int) -> None:
+        """Write all nodes from level `lowest` up that have one of the nodes first..last of the level below under them.
+
+        For numbers that is cheaper than to pick those that have changed, where they are every second one or more.
+        """
+        for i in range(lowest, len(self._levels)):
+            first, last = max(first >> 1, -(-self._directory.head >> i)), min(last >> 1, (self._done >> i) - 1)
+            if last - first < _ONE_BY_ONE:
+                for index in range(first, last + 1):
+                    self._combine_pair(i, index)
+            else:
+                self._combine_neighbours(i, first, last + 1)
 
     def beside(self, positions: Array) -> list[tuple[int, int]]:
         """The nodes that `refresh` reads, but for those that it has written."""
@@ -263,10 +311,7 @@ class Levels:
             stop = tail >> i
             start = self._make(i, first >> i, stop)
             if start < stop:
-                children, level = self._levels[i - 1], self._levels[i]
-                left, right = 2 * start - children.base, 2 * stop - children.base
-                rows = slice(start - level.base, stop - level.base)
-                self._combine_pairs(children, level, slice(left, right, 2), slice(left + 1, right, 2), rows)
+                self._combine_neighbours(i, start, stop)
             i += 1
 
     def _make(self, i: int, start: int, stop: int) -> int:
@@ -290,9 +335,18 @@ class Levels:
         left, row = 2 * index - children.base, index - level.base
         level.counts[row] = children.counts.item(left) + children.counts.item(left + 1)
         for slot, monoid in enumerate(self._monoids):
-            below = children.columns[slot]
-            pair = monoid.combine(monoid.take(below, left), monoid.take(below, left + 1))
-            monoid.put(level.columns[slot], row, pair)
+            take = children.takers[slot]
+            pair = monoid.combine(take(left), take(left + 1))
+            level.putters[slot](row, pair)
+
+    def _combine_neighbours(
+        self, i: int, start: int, stop: int, known: Mapping[int, Partials] = MappingProxyType({})
+    ) -> None:
+        """Write the nodes start..stop of level i from their children."""
+        children, level = self._levels[i - 1], self._levels[i]
+        left, right = 2 * start - children.base, 2 * stop - children.base
+        rows = slice(start - level.base, stop - level.base)
+        self._combine_pairs(children, level, slice(left, right, 2), slice(left + 1, right, 2), rows, known)
 
     def _combine_pairs(
         self,
@@ -358,13 +412,11 @@ class Levels:
             if start == stop:
                 assert all(len(ids) == at for ids in nodes), f"there are {at} nodes"
                 return
-            level, children, end = Level(self._monoids, start), self._levels[i - 1], at + stop - start
+            level, end = Level(self._monoids, start), at + stop - start
             level.reserve(stop - start, start)
             self._levels.append(level)
-            left, right = 2 * start - children.base, 2 * stop - children.base
             stored = {slot: (np.full(stop - start, None), ids[at:end]) for slot, ids in zip(large, nodes, strict=True)}
-            rows = slice(0, stop - start)
-            self._combine_pairs(children, level, slice(left, right, 2), slice(left + 1, right, 2), rows, stored)
+            self._combine_neighbours(i, start, stop, stored)
             i, at = i + 1, end
 
     def _live(self, i: int) -> tuple[int, int]:

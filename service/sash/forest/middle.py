@@ -99,6 +99,10 @@ class Middle:
         tail = self._directory.tail
         if self._total_tail == tail and self._total_first == first:
             return self._total
+        if first + 1 >= tail:  # no scan for so little: a small window comes by here with every block
+            total = None if first == tail else self._levels.node(0, first)
+            self._total, self._total_first, self._total_tail = total, first, tail
+            return total
         at = first - self._near_start
         front = self._near[at] if 0 <= at < len(self._near) else self._refill(first, others)
         if self._back_end < tail:

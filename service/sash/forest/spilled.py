@@ -32,7 +32,7 @@ from sash.monoids import First, Last, Max, Min, Monoid, Partial, Partials, Sum
 from sash.monoids.base import Array, object_array
 from sash.monoids.pane import Pane
 
-__all__ = ["Spilled", "spilling"]
+__all__ = ["Spilled", "is_large", "spilling"]
 
 _NONE = -1
 _SMALL = (First, Last, Max, Min, Sum)
@@ -41,10 +41,11 @@ _SMALL = (First, Last, Max, Min, Sum)
 
 def spilling(monoids: Sequence[Monoid], cold: Cold | None) -> Sequence[Monoid]:
     """The aggregates as the levels of a forest see them: large partials are kept in a tier, where there is one."""
-    return monoids if cold is None else [Spilled(each, cold) if _is_large(each) else each for each in monoids]
+    return monoids if cold is None else [Spilled(each, cold) if is_large(each) else each for each in monoids]
 
 
-def _is_large(monoid: Monoid) -> bool:
+def is_large(monoid: Monoid) -> bool:
+    """Whether its partials are sketches or collections, and not some numbers or one string."""
     inner = monoid.inner if isinstance(monoid, Pane) else monoid
     return monoid.dtypes == (np.dtype(object),) and not isinstance(inner, _SMALL)
 
@@ -116,7 +117,7 @@ class Spilled(Monoid):
     def _read(self, number: int) -> Partial:
         try:
             (data,) = self._cold.block(number).columns[0].tolist()
-            return self._inner.decode(data)
+            return self._inner.restore(data)
         except (InvalidArgument, TypeError, ValueError) as error:
             raise DataLoss(f"stored partial {number} cannot be read: {error}") from None
 

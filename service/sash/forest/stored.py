@@ -95,11 +95,11 @@ class Stored(Directory):
 
     # ---------------------------------------------------------------- growing and shrinking
 
-    def append(self, block: Block, partials: Sequence[Partial]) -> None:
-        """Add one block; `partials` has its fold per slot."""
-        super().append(block, partials)
+    def append(self, columns: list[Array], partials: Sequence[Partial]) -> None:
+        """Add one block of all rows of `columns`; `partials` has its fold per slot."""
+        super().append(columns, partials)
         self._ids[self.tail - 1 - self.base] = _NONE
-        self._cold.soil(self, block.rows)
+        self._cold.soil(self, len(columns[0]))
 
     def extend(self, kept: Kept) -> None:
         """Add blocks that were kept."""
@@ -115,6 +115,20 @@ class Stored(Directory):
         row = self.tail - self.base
         self._ids[row - k : row] = _NONE
         self._cold.soil(self, k * block)
+
+    def exchange(
+        self, position: int, drop: int, pieces: Sequence[list[Array]], folds: Sequence[Sequence[Partial]]
+    ) -> None:
+        """Put other blocks in the place of `drop` of them: see `Directory.exchange`."""
+        gone = self.count(position) if drop else 0
+        super().exchange(position, drop, pieces, folds)
+        row = position - self.base
+        self._ids[row : row + len(pieces)] = _NONE
+        self._cold.soil(self, sum(len(columns[0]) for columns in pieces) - gone)
+
+    def _shift(self, start: int, stop: int, by: int) -> None:
+        super()._shift(start, stop, by)
+        self._ids[start + by : stop + by] = self._ids[start:stop]
 
     def _move(self, dead: int, rows: int, capacity: int) -> None:
         super()._move(dead, rows, capacity)
@@ -193,6 +207,8 @@ class Stored(Directory):
 
     def unsettled(self, position: int) -> Block:
         """The block at `position` as it is, loaded if need be."""
+        if self._inbox is not None:
+            self._take(position)
         row = position - self.base
         block = self._blocks[row]
         if block is None:
@@ -213,18 +229,14 @@ class Stored(Directory):
         self._cold.soil(self, block.rows)
         return block
 
-    def deferring(self, positions: Array) -> list[Block]:
-        """The blocks at `positions`, int64 (k,), to note rows on; nothing is loaded for that."""
-        out = []
-        for position in positions.tolist():
-            row = position - self.base
-            block = self._blocks[row]
-            if block is None:
-                block = self._blocks[row] = Owing(self._ids.item(row))
-                self._ids[row] = _NONE
-                self._cold.soil(self, self.count(position))
-            out.append(block if isinstance(block, Block) else self.unsettled(position))
-        return out
+    def defer(self, columns: Sequence[Array], positions: Array, bounds: Array) -> None:
+        """Keep rows for the blocks at `positions` until those are read; nothing is loaded for that."""
+        rows = positions - self.base
+        for row in rows[self._ids[rows] != _NONE].tolist():
+            self._blocks[row] = Owing(self._ids.item(row))
+            self._ids[row] = _NONE
+            self._cold.soil(self, self.counts.item(row))
+        super().defer(columns, positions, bounds)
 
     def change(self, position: int, count: int, partials: Sequence[Partial]) -> None:
         """The block at `position`, a dirty one, has other rows."""
@@ -305,11 +317,15 @@ class Stored(Directory):
         assert number >= 0, f"{number} is no id"
         assert self.head <= position < self.tail, "the block is still there"
         assert self._blocks[row] is block, "the block is still there"
+        if self._inbox is not None:
+            self._take(position)
         assert block.pending is None, "nothing was written since the block was asked for"
         self._blocks[row] = None
         self._ids[row] = number
         self._cold.launch(number, block)
         self._cold.soil(self, -block.rows)
+        if not self.dirty:
+            self._inbox = None  # whoever has rows there is dirty; what they have taken would stay in memory with it
 
     def dumped(self, columns: Sequence[Partials]) -> list[Partials]:
         """Copies of partials, as an image has them: none of those that are large."""
@@ -324,6 +340,8 @@ class Stored(Directory):
     def check_invariants(self, skip: int) -> None:
         """Raise AssertionError naming the first invariant that does not hold; `skip` rows at the head are evicted."""
         assert len(self._ids) == len(self.counts), "one id per row"
+        if self._inbox is not None:
+            self._hand_out()
         start, stop = self.head - self.base, self.tail - self.base
         numbers, dirty = [], 0
         live = zip(self._ids[start:stop].tolist(), self._blocks[start:stop], strict=True)

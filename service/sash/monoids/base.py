@@ -48,8 +48,9 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial as bound
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
@@ -273,6 +274,17 @@ class Monoid(ABC):
             return partials[0].item(index)
         return tuple([column.item(index) for column in partials])  # half of what a generator costs
 
+    def taker(self, partials: Partials) -> Callable[[int], Partial]:
+        """Return `take` of these partials, for somebody who will take many of them one by one."""
+        if type(self).take is not Monoid.take:
+            return bound(self.take, partials)
+        if len(partials) == 1:
+            return partials[0].item  # 0.05 us where `take` is 0.2
+        if len(partials) == 3:  # moments: 0.25 us where `take` is 0.6
+            one, two, three = [column.item for column in partials]
+            return lambda index: (one(index), two(index), three(index))
+        return bound(self.take, partials)
+
     def put(self, partials: Partials, index: int, partial: Partial) -> None:
         """Write `partial` to row `index`."""
         if len(partials) == 1:
@@ -280,6 +292,21 @@ class Monoid(ABC):
         else:
             for i, column in enumerate(partials):
                 column[index] = partial[i]
+
+    def putter(self, partials: Partials) -> Callable[[int, Partial], None]:
+        """Return `put` to these partials, for somebody who will put many of them one by one."""
+        if type(self).put is not Monoid.put:
+            return bound(self.put, partials)
+        if len(partials) == 1:
+            return partials[0].__setitem__
+        if len(partials) == 3:
+            one, two, three = partials
+
+            def put(index: int, partial: Partial) -> None:
+                one[index], two[index], three[index] = partial
+
+            return put
+        return bound(self.put, partials)
 
     # ---------------------------------------------------------------- bytes
 
@@ -297,7 +324,7 @@ class Monoid(ABC):
         )
 
     def decode(self, data: bytes) -> Partial:
-        """The opposite of `encode`.
+        """The opposite of `encode`, of bytes that anybody may have written.
 
         Raises:
             InvalidArgument: `data` is not what `encode` writes.
@@ -310,6 +337,10 @@ class Monoid(ABC):
         except (ValueError, OverflowError, RecursionError) as error:
             raise InvalidArgument(f"not a partial of {self.function}: {error}") from None
         return row[0] if len(self.dtypes) == 1 else row
+
+    def restore(self, data: bytes) -> Partial:
+        """As `decode`, of bytes that `encode` wrote and whose checksum holds: for aggregates that read those faster."""
+        return self.decode(data)
 
     def _typed(self, partial: Any) -> Partial:
         """Check what was read from JSON, whoever wrote it.

@@ -28,6 +28,7 @@ __all__ = ["Bloom", "BloomFilter", "xxh64"]
 
 SEED = 9001
 _HEADER = struct.Struct("<BBBBHxxQIxxxx")
+_UNCOUNTED = 2**64 - 1  # Java counts only when asked
 _PREAMBLE_EMPTY, _PREAMBLE, _VERSION, _FAMILY, _EMPTY_FLAG = 3, 4, 1, 21, 4
 
 
@@ -128,16 +129,20 @@ class BloomFilter:
     def __init__(self, data: bytes) -> None:
         size = _HEADER.size
         try:
-            _, version, family, flags, self.hashes, self.seed, words = _HEADER.unpack_from(data)
+            preamble, version, family, flags, self.hashes, self.seed, words = _HEADER.unpack_from(data)
         except struct.error:
             raise InvalidArgument(f"{len(data)} bytes are too few for a Bloom filter") from None
         empty = bool(flags & _EMPTY_FLAG)
-        if (version, family) != (_VERSION, _FAMILY) or not self.hashes or not words:
+        longs = _PREAMBLE_EMPTY if empty else _PREAMBLE
+        if (preamble, version, family) != (longs, _VERSION, _FAMILY) or not self.hashes or not words:
             raise InvalidArgument("not a Bloom filter of DataSketches")
-        if not empty and len(data) != size + 8 + words * 8:
+        if len(data) != (size if empty else size + 8 + words * 8):
             raise InvalidArgument(f"a Bloom filter of {words} words has not {len(data)} bytes")
         self.bits = words * 64
         self.marks = 0 if empty else int.from_bytes(data[size + 8 :], "little")
+        count = 0 if empty else int.from_bytes(data[size : size + 8], "little")
+        if count not in (self.marks.bit_count(), _UNCOUNTED if self.marks else 0):
+            raise InvalidArgument(f"a Bloom filter of {self.marks.bit_count()} bits says that it has {count}")
 
     def __contains__(self, value: Any) -> bool:
         """Whether the value (of the field's type: 1 and 1.0 differ) may have been among the filter's values."""

@@ -288,6 +288,11 @@ def _packing(sample: _Sample) -> None:
     for i, partial in enumerate(reversed(sample.partials)):
         monoid.put(columns, i, partial)
         sample.expect(partial, monoid.take(columns, i), f"put and take at row {i}")
+    put, take = monoid.putter(columns), monoid.taker(columns)
+    for i, partial in enumerate(sample.partials):
+        put(i, partial)
+        sample.expect(partial, take(i), f"putter and taker at row {i}")
+        sample.expect(partial, monoid.take(columns, i), f"putter at row {i}")
 
 
 def _coding(sample: _Sample) -> None:

@@ -36,6 +36,9 @@ __all__ = [
 ]
 
 
+_FLOAT64 = np.dtype(np.float64)
+
+
 class _Moments(Monoid):
     """Partial: (n, mean, m2, …) up to the `order`-th moment."""
 
@@ -63,7 +66,9 @@ class _Moments(Monoid):
         return n, mean1 + apart * share, m2_1 + m2_2 + apart * apart * (n1 * share)
 
     def reduce(self, values: Values) -> Partial:
-        column = values[0].astype(np.float64, copy=False)
+        column = values[0]
+        if column.dtype is not _FLOAT64:
+            column = column.astype(np.float64)
         return powers(column, self.order) if len(column) else None
 
     @in_chunks(65_536)

@@ -42,8 +42,10 @@ __all__ = [
 quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 """Decorates functions in which inf and NaN are answers like any other."""
 
-_ONES = np.ones(4096)
+_SHORT = 4096
 """Longer dot products might be split over threads by the BLAS (from 10,000 rows on in OpenBLAS)."""
+_ONES = np.ones(_SHORT)
+_vdot = np.vdot
 _LOW_BITS = 32
 _LOW_MASK = (1 << _LOW_BITS) - 1
 _CLOSE = 1e-7
@@ -55,7 +57,7 @@ _HUGE = 1e290
 def total(column: Array) -> float:
     """Sum of float64 (n,)."""
     n = len(column)
-    return float(np.vdot(column, _ONES[:n])) if n <= len(_ONES) else _long_total(column)
+    return float(_vdot(column, _ONES[:n])) if n <= _SHORT else _long_total(column)
 
 
 @quiet
@@ -90,13 +92,14 @@ def powers(column: Array, order: int) -> tuple[int | float, ...]:
     n = len(column)
     mean = total(column) / n
     # Only products of columns, and subtracting what is nearly the largest float, can make NumPy warn.
-    quietly = order > 2 or not abs(mean) < _HUGE
-    return _quiet_powers(column, n, mean, order) if quietly else _powers(column, n, mean, order)
+    if order == 2 and -_HUGE < mean < _HUGE:
+        return _powers(column, n, mean, order)
+    return _quiet_powers(column, n, mean, order)
 
 
 def _powers(column: Array, n: int, mean: float, order: int) -> tuple[int | float, ...]:
     deviations = column - mean
-    m2 = _dot(deviations, deviations)
+    m2 = float(_vdot(deviations, deviations)) if n <= _SHORT else _dot(deviations, deviations)
     close = mean * _CLOSE
     if m2 <= n * close * close:
         mean += total(deviations) / n
@@ -114,7 +117,7 @@ _quiet_powers = quiet(_powers)
 
 
 def _dot(a: Array, b: Array) -> float:
-    return float(np.vdot(a, b)) if len(a) <= len(_ONES) else _long_total(_product(a, b))
+    return float(_vdot(a, b)) if len(a) <= _SHORT else _long_total(_product(a, b))
 
 
 @quiet

@@ -124,6 +124,9 @@ class Pane(Monoid):
     def decode(self, data: bytes) -> Partial:
         return self.inner.decode(data)
 
+    def restore(self, data: bytes) -> Partial:
+        return self.inner.restore(data)
+
     def _vectorised(self) -> bool:
         return self.inner._vectorised()
 

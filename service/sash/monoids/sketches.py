@@ -6,6 +6,7 @@
 
 A partial is a live sketch of the `datasketches` package; `encode` and `decode` are the binary form that the Java
 and C++ libraries, Spark and Druid write and read. A combine never changes its arguments, so a partial may be shared.
+What comes from elsewhere is checked byte by byte before the library sees it (`sketch_forms`).
 
 The suffix scan of a block would be a thousand sketches of some KiB each, of which few are ever asked for. So
 only every 32nd is kept, and the others are made when asked (`Suffixes`).
@@ -17,6 +18,7 @@ own, which the library does not let anyone seed. HLL registers are maxima and de
 from __future__ import annotations
 
 import copy
+import struct
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -27,6 +29,7 @@ import numpy as np
 
 from sash.errors import InvalidArgument
 from sash.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Values
+from sash.monoids.sketch_forms import sound_frequent_items, sound_hll, sound_kll
 
 __all__ = ["DistinctCount", "FrequentItems", "Quantile", "Suffixes"]
 
@@ -100,11 +103,17 @@ class _Sketch(Monoid):
         return Suffixes(self, values)
 
     def decode(self, data: bytes) -> Partial:
-        """Read the binary form of DataSketches.
+        """Read the binary form of DataSketches, whoever wrote it.
 
         Raises:
-            InvalidArgument: `data` is not a sketch of this kind.
+            InvalidArgument: `data` is not a sketch of this kind, or a damaged one.
         """
+        try:
+            return self._fitted(self._read(self._sound(data)))
+        except (RuntimeError, ValueError, IndexError, MemoryError, struct.error) as error:
+            raise InvalidArgument(f"not a sketch of {self.function}: {error}") from None
+
+    def restore(self, data: bytes) -> Partial:
         try:
             return self._read(data)
         except (RuntimeError, ValueError, IndexError, MemoryError) as error:
@@ -119,8 +128,16 @@ class _Sketch(Monoid):
         """A new sketch of both."""
 
     @abstractmethod
+    def _sound(self, data: bytes) -> bytes:
+        """Check every byte that the library will rely on; raises ValueError or struct.error."""
+
+    @abstractmethod
     def _read(self, data: bytes) -> Partial:
-        """Deserialise."""
+        """Deserialise what is sound: the library does not check offsets."""
+
+    @abstractmethod
+    def _fitted(self, sketch: Partial) -> Partial:
+        """A sketch of somebody else's size as one of ours, so that it takes no more room than they do."""
 
 
 class DistinctCount(_Sketch):
@@ -182,11 +199,15 @@ class DistinctCount(_Sketch):
         union.update(newer)
         return union.get_result(ds.HLL_8)
 
+    def _sound(self, data: bytes) -> bytes:
+        return sound_hll(data)
+
     def _read(self, data: bytes) -> Partial:
-        sketch = ds.hll_sketch.deserialize(data)
-        if sketch.lg_config_k == self.lg_k and sketch.tgt_type == ds.HLL_8:
+        return ds.hll_sketch.deserialize(data)
+
+    def _fitted(self, sketch: Partial) -> Partial:
+        if sketch.lg_config_k == self.lg_k:
             return sketch
-        # Somebody else's: as ours, so that it takes no more room than they do.
         union = ds.hll_union(self.lg_k)
         union.update(sketch)
         return union.get_result(ds.HLL_8)
@@ -266,8 +287,14 @@ class Quantile(_Sketch):
     def implausible(self, partials: Partials, entries: Array) -> Array:
         return np.fromiter((sketch.n for sketch in partials[0]), np.float64, len(entries)) > entries
 
+    def _sound(self, data: bytes) -> bytes:
+        return sound_kll(data)
+
     def _read(self, data: bytes) -> Partial:
         return ds.kll_doubles_sketch.deserialize(data)
+
+    def _fitted(self, sketch: Partial) -> Partial:
+        return sketch if sketch.k <= self.k else self._union(ds.kll_doubles_sketch(self.k), sketch)
 
 
 class FrequentItems(_Sketch):
@@ -336,6 +363,13 @@ class FrequentItems(_Sketch):
 
     def implausible(self, partials: Partials, entries: Array) -> Array:
         return np.fromiter((sketch.total_weight for sketch in partials[0]), np.float64, len(entries)) > entries
+
+    def _sound(self, data: bytes) -> bytes:
+        return sound_frequent_items(data, self.types[0] == "string")
+
+    def _fitted(self, sketch: Partial) -> Partial:
+        ours = self._sketch_of([])
+        return self._union(ours, sketch) if sketch.epsilon < ours.epsilon else sketch
 
     def _read(self, data: bytes) -> Partial:
         if self.types[0] == "string":
