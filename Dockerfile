@@ -1,28 +1,33 @@
-# Two stages: wheels are built with compilers at hand, the image that runs has none.
+# Two stages, so that the image that runs has neither the sources nor a pip of its own. All dependencies come as wheels:
+# nothing is compiled.
 FROM python:3.11-slim AS build
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md ./
 COPY proto proto
 COPY clients clients
 COPY service service
-RUN python -m venv /opt/sash && /opt/sash/bin/pip install --no-cache-dir --constraint constraints.txt .
+RUN python -m venv --without-pip /opt/sash \
+    && pip --python /opt/sash/bin/python install --no-cache-dir --constraint constraints.txt .
 
 FROM python:3.11-slim
-# A volume that Docker makes takes over the owner of the directory that it covers.
+# A volume that Docker makes takes over the owner of the directory that it covers; a directory of the host that is
+# mounted there must belong to 10001.
 RUN useradd --system --uid 10001 --home-dir /var/lib/sash --create-home sash \
     && install -d -o sash -g sash -m 0700 /data
 COPY --from=build /opt/sash /opt/sash
 ENV PATH=/opt/sash/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     SASH_HOST=0.0.0.0 \
+    SASH_REST_PORT=7071 \
     SASH_DATA=/data
 USER sash
 WORKDIR /var/lib/sash
 VOLUME /data
 EXPOSE 7070 7071
-# It listens once it has recovered what /data has.
+# Alive, and not ready: who restarts what is not healthy would else do so because a disk is full. It listens once it has
+# recovered what /data has. Not urlopen, which would ask a proxy that the environment names.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
-    CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:7071/readyz', timeout=2)"]
+    CMD ["python", "-c", "import http.client, os, sys; c = http.client.HTTPConnection('127.0.0.1', int(os.environ['SASH_REST_PORT']), timeout=2); c.request('GET', '/healthz'); sys.exit(c.getresponse().status != 200)"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["sash"]
 CMD ["serve"]

@@ -7,6 +7,9 @@ through the plane into a window with count and sum. Both are asked in turns with
 the machine does falls on both. Two figures per case: calls a second, and the CPU time the server spent per call
 (the client is Python too and needs a core of its own, so the rate says as much about it).
 
+Then the Python client's ways to send bulk after bulk, on uvloop: calls one by one, one stream, a producer; bulks a
+second, and CPU time of client and server per bulk.
+
 The printed digest is of the windows' final answers: it depends on the calls made and on nothing else.
 
 Does not show: TLS, other machines, other languages' clients (which cost less and press harder).
@@ -30,6 +33,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Any
 
 import grpc
@@ -44,6 +48,7 @@ from sash.rpc.operations import Operations
 from sash.rpc.server import SERVICE, RpcServer, methods
 from sash.settings import Settings
 from sash.windows.catalogue import Catalogue
+from sash_client import Bulk, Client, Window
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 
@@ -164,7 +169,7 @@ def serve_threads(kind: str) -> None:
 
     server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.max_receive_message_length", -1)])
     if kind == "sash":
-        operations = methods(Operations(new_plane()[0], Settings().max_entries_per_write)).values()
+        operations = methods(Operations(new_plane()[0], Settings().max_entries_per_write, asyncio.Event())).values()
         unary = [method for method in operations if not method.streams_requests and not method.streams_responses]
         found = {method.name: (method.call, method.request) for method in unary}
         server.add_generic_rpc_handlers((generic(found, locked),))
@@ -300,6 +305,8 @@ def measure(size: Size) -> None:
             for server in running:
                 if server.kind == "sash":
                     digest.update(asyncio.run(answer(server)))
+        ways = measure_ways(running[1 + 2 * STACKS.index("uvloop")], size)
+        digest.update(asyncio.run(answer(running[1 + 2 * STACKS.index("uvloop")])))
         titles = ("no-op/s", "sash/s", "ratio", "no-op µs", "sash µs", "times")
         print(f"{'call':28}{'stack':10}" + "".join(f"{title:>10}" for title in titles))
         for case in CASES:
@@ -309,8 +316,55 @@ def measure(size: Size) -> None:
                     *figures(noop.cpu_us[case.name], sash.cpu_us[case.name]),
                 ]
                 print(f"{case.name:28}{noop.stack:10}" + "".join(f"{cell:>10}" for cell in cells))
+        print(f"\n{'sash_client':28}{'entries':10}{'bulks/s':>10}{'client µs':>10}{'server µs':>10}")
+        for (way, entries), rounds in ways.items():
+            rate, client_us, server_us = (statistics.median(column) for column in zip(*rounds, strict=True))
+            print(f"{way:28}{entries:<10}{rate:>10.0f}{client_us:>10.0f}{server_us:>10.0f}")
     print(f"medians of {size.rounds} rounds; BulkInsert carries {size.entries} entries; µs: CPU time of the server")
     print(f"digest {digest.hexdigest()[:16]}")
+
+
+def one_by_one(window: Window, bulks: Iterator[Bulk], name: str) -> None:
+    """A call for each bulk."""
+    for bulk in bulks:
+        window.bulk_insert(bulk.times, bulk.columns)
+
+
+def in_one_stream(window: Window, bulks: Iterator[Bulk], name: str) -> None:
+    """One call for all of them."""
+    for _ in window.insert_stream(bulks):
+        pass
+
+
+def by_producer(window: Window, bulks: Iterator[Bulk], name: str) -> None:
+    """Numbered, each sent until it is answered."""
+    with window.producer(name) as producer:
+        for bulk in bulks:
+            producer.bulk_insert(bulk.times, bulk.columns)
+
+
+WAYS = {"bulk_insert": one_by_one, "insert_stream": in_one_stream, "Producer.bulk_insert": by_producer}
+
+
+def measure_ways(server: Server, size: Size) -> dict[tuple[str, int], list[tuple[float, float, float]]]:
+    """For each way and bulk size: bulks a second, and CPU µs per bulk of client and server, round by round."""
+    found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    with Client(f"127.0.0.1:{server.port}") as client:
+        window = client.window(WINDOW)
+        window.bulk_evict(2**62)
+        firsts = count(2**40, size.entries)
+        for entries in (size.entries // 16, size.entries):
+            values = np.arange(entries) % 97.0
+            for round_ in range(size.rounds):
+                for way, send in WAYS.items():
+                    starts = list(islice(firsts, size.bulk_calls))
+                    bulks = (Bulk(np.arange(first, first + entries), values) for first in starts)
+                    cpu, own, start = server.cpu_s(), time.process_time(), time.perf_counter()
+                    send(window, bulks, f"{entries}/{round_}")
+                    took, own, cpu = time.perf_counter() - start, time.process_time() - own, server.cpu_s() - cpu
+                    n = size.bulk_calls
+                    found.setdefault((way, entries), []).append((n / took, own / n * 1e6, cpu / n * 1e6))
+    return found
 
 
 def figures(noop: list[float], sash: list[float]) -> list[str]:

@@ -7,11 +7,13 @@
         window.bulk_insert(times, {"delay": delays, "carrier": carriers}, keys=airports)
         window.query(key="JFK", lookbacks=["1h", "6h"])
 
-Arrays go in (NumPy, pandas, Arrow), answers come out; errors are the classes of `sash_client.errors`.
+Arrays go in (NumPy, pandas, Arrow), answers come out; errors are the classes of `sash_client.errors`. For asyncio there
+is `sash_client.aio`.
 """
 
 from sash_client.answers import Answer, Bulk, Counts, Series, Staged, WindowInfo, WriteResult
 from sash_client.archive import backup, restore
+from sash_client.bloom import BloomFilter
 from sash_client.client import Client
 from sash_client.errors import (
     AlreadyExists,
@@ -35,6 +37,7 @@ __all__ = [
     "ALL_KEYS",
     "AlreadyExists",
     "Answer",
+    "BloomFilter",
     "Bulk",
     "Client",
     "Counts",

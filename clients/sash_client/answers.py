@@ -175,6 +175,7 @@ class WindowInfo:
         newest: time of the newest entry in ticks; None where it is empty.
         counts: what became of all entries it was ever sent.
         durability: what writes to it are given: "sync", "interval" or "memory".
+        problem: why it answers nothing at the moment; None where it does.
     """
 
     name: str
@@ -185,3 +186,4 @@ class WindowInfo:
     newest: int | None
     counts: Counts
     durability: str = "memory"
+    problem: str | None = None

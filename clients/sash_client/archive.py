@@ -119,13 +119,15 @@ def _names(archive: zipfile.ZipFile) -> list[str]:
     try:
         manifest = json.loads(archive.read(_MANIFEST))
         kind, version, names = manifest["format"], manifest["version"], manifest["windows"]
+        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise TypeError("windows are a list of names")
     except (KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise InvalidArgument(f"{archive.filename} is no backup: its manifest is {error!r}", field="path") from None
     if kind != _FORMAT or version != _VERSION:
         raise InvalidArgument(
             f"{archive.filename} is a {kind!r} of version {version!r}", field="path", limit=f"{_FORMAT!r}, {_VERSION}"
         )
-    return [str(name) for name in names]
+    return list(names)
 
 
 def _counted(file: Any, name: str, progress: Progress) -> BinaryIO:

@@ -1,45 +1,70 @@
-"""When a call is made again, and streams that cannot hang.
+"""Streams that cannot hang, for the client that blocks.
 
-    send ── lost? ── pause ── send ── lost? ── pause ──┈┈   pauses double from 0.1 s to 2 s, each shortened at random
-                                                           by up to a half, so that clients of a service that
-                                                           comes back do not all come at once
-
-Only what changes nothing when it is done twice is sent again: reads, writes with a producer's number, parts of a
-batch (the service drops a part that no commit names), and commits.
+caller ──▶ received ──▶ call ──▶ service           a thread looks now and then whether somebody has waited for
+             ▲                                     longer than is allowed, and cancels the call
+         _Watchdog ── Patience
 """
 
 from __future__ import annotations
 
-import random
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 import grpc
 
-from sash_client.errors import DeadlineExceeded, SashClientError, from_rpc
+from sash_client.errors import DeadlineExceeded, from_rpc
 
-__all__ = ["Feed", "answered", "may_pass", "pauses_s", "received"]
+__all__ = ["Feed", "Patience", "answered", "received", "stood_still"]
 
 T = TypeVar("T")
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
-# CANCELLED is what the end of a service, or of a proxy, makes of calls in progress: the client cancels none of these.
-_MAY_PASS = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
+
+class Patience:
+    """How long somebody has waited for a message of a stream that ought to come.
+
+    Time counts while the caller waits, and only while an answer is owed: a producer that has nothing to send for an
+    hour keeps its stream.
+
+    Args:
+        timeout_s: seconds that a message may take; None: any number.
+        owed: whether messages are owed from the start on; else those that `sent` counts and `answered` did not.
+    """
+
+    def __init__(self, timeout_s: float | None, owed: bool = True) -> None:
+        self.timeout_s = timeout_s
+        self.waiting_since_s: float | None = None
+        self._owed_since_s: float | None = -math.inf if owed else None
+        self._owed = 0
+        self._lock = threading.Lock()
+
+    def sent(self) -> None:
+        """An answer is owed from now on."""
+        with self._lock:
+            self._owed += 1
+            if self._owed == 1:
+                self._owed_since_s = time.monotonic()
+
+    def answered(self) -> None:
+        """One answer less is owed."""
+        with self._lock:
+            self._owed -= 1
+            self._owed_since_s = time.monotonic() if self._owed else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the stream stands still."""
+        waiting_s, owed_s = self.waiting_since_s, self._owed_since_s
+        if self.timeout_s is None or waiting_s is None or owed_s is None:
+            return False
+        return time.monotonic() - max(waiting_s, owed_s) > self.timeout_s
 
 
-def may_pass(error: SashClientError) -> bool:
-    """Whether the same call may succeed later: the service was away, the reply was lost, or it asks to come again."""
-    return error.code in _MAY_PASS or error.retry_after_s is not None
-
-
-def pauses_s(uniform: Callable[[float, float], float] = random.uniform) -> Iterator[float]:
-    """Yield the seconds to wait before each next attempt, without end."""
-    pause_s = _FIRST_PAUSE_S
-    while True:
-        yield pause_s * uniform(0.5, 1.0)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+def stood_still(timeout_s: float | None) -> DeadlineExceeded:
+    """The error of a stream on which nothing moves any more."""
+    return DeadlineExceeded(f"the stream stood still for {timeout_s:g} s")
 
 
 class Feed(Generic[T]):
@@ -82,35 +107,35 @@ def answered(call: Any, timeout_s: float, feed: Feed[Any]) -> Any:
         except grpc.FutureTimeoutError:
             if feed.sent == sent:
                 call.cancel()
-                raise DeadlineExceeded(f"the stream stood still for {timeout_s:g} s") from None
+                raise stood_still(timeout_s) from None
         except grpc.RpcError as error:
             raise feed.error or from_rpc(error) from None
 
 
-def received(call: Any, timeout_s: float | None, feed: Feed[Any] | None = None) -> Iterator[Any]:
+def received(call: Any, patience: Patience, feed: Feed[Any] | None = None) -> Iterator[Any]:
     """Yield the messages of a call as they come; cancel it when the caller stops, or where one takes too long.
 
     Args:
         call: of gRPC, which yields messages.
-        timeout_s: seconds that each message may take; None: any number. A stream may take as long as it likes.
+        patience: how long each message may take. A stream may take as long as it likes.
         feed: what the call is fed with: its own exception is the one that is raised.
 
     Raises:
         SashClientError: the call failed.
     """
-    watchdog = _Watchdog(call, timeout_s)
+    watchdog = _Watchdog(call, patience)
     try:
         while True:
-            watchdog.since_s = time.monotonic()
+            patience.waiting_since_s = time.monotonic()
             try:
                 message = next(call)
             except StopIteration:
                 return
             except grpc.RpcError as error:
                 if watchdog.has_bitten:
-                    raise DeadlineExceeded(f"the stream stood still for {timeout_s:g} s") from None
+                    raise stood_still(patience.timeout_s) from None
                 raise (feed and feed.error) or from_rpc(error) from None
-            watchdog.since_s = None  # what the caller does with it is its own time
+            patience.waiting_since_s = None  # what the caller does with it is its own time
             yield message
     finally:
         watchdog.done.set()
@@ -123,17 +148,16 @@ class _Watchdog:
     A timer for each message would be exact, and cost as much as the message.
     """
 
-    def __init__(self, call: Any, timeout_s: float | None) -> None:
-        self.since_s: float | None = None
+    def __init__(self, call: Any, patience: Patience) -> None:
         self.done = threading.Event()
         self.has_bitten = False
-        if timeout_s is not None:
-            threading.Thread(target=self._run, args=(call, timeout_s), name="sash stream", daemon=True).start()
+        if patience.timeout_s is not None:
+            arguments = (call, patience, patience.timeout_s / 4)
+            threading.Thread(target=self._run, args=arguments, name="sash stream", daemon=True).start()
 
-    def _run(self, call: Any, timeout_s: float) -> None:
-        while not self.done.wait(timeout_s / 4):
-            since_s = self.since_s
-            if since_s is not None and time.monotonic() - since_s > timeout_s:
+    def _run(self, call: Any, patience: Patience, every_s: float) -> None:
+        while not self.done.wait(every_s):
+            if patience.is_over:
                 self.has_bitten = True
                 call.cancel()
                 return

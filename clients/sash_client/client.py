@@ -1,4 +1,4 @@
-"""The connection to a Sash service.
+"""The connection to a Sash service, for code that may block.
 
 Retries. Reads that meet an unavailable service are tried again, up to four times within `timeout_s`. A write with a
 producer's sequence is tried again for as long as `timeout_s`: the service applies it once. A write without is
@@ -8,86 +8,40 @@ the error is raised, and whoever holds the data decides: a write without a reply
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from operator import attrgetter
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar
 
 import grpc
 
 from sash_client.answers import WindowInfo
-from sash_client.calls import Feed, answered, may_pass, pauses_s, received
-from sash_client.errors import InvalidArgument, SashClientError, Unavailable, from_rpc
+from sash_client.calls import Feed, Patience, answered, received
+from sash_client.connection import Connection, created, deleted, listed
+from sash_client.errors import SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
+from sash_client.plans import Ask, Plan
 from sash_client.window import Window
-from sash_client.wire import from_info, to_spec
+from sash_client.wire import from_info, new_name
 from sash_proto.v1 import windows_pb2 as pb
-from sash_proto.v1 import windows_pb2_grpc
 
 __all__ = ["Client"]
 
-_READS = (
-    *("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series"),
-    *("Watch", "Entries", "ExportWindow"),  # these until their first message
-)
-_SERVICE_CONFIG = {
-    "methodConfig": [
-        {
-            "name": [{"service": "sash.v1.Windows", "method": method} for method in _READS],
-            "retryPolicy": {
-                "maxAttempts": 4,
-                "initialBackoff": "0.1s",
-                "maxBackoff": "2s",
-                "backoffMultiplier": 3,
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ]
-}
+R = TypeVar("R")
 
 
-class Client:
-    """A synchronous client; close it, or use it as a context manager. Threads may share it.
+class Client(Connection):
+    """A synchronous client; close it, or use it as a context manager.
+
+    Threads may share it. Processes may not: one that was forked makes its own.
 
     Args:
-        target: host and port of the gRPC edge, such as ``"127.0.0.1:7070"``.
+        target: host and port of the gRPC edge, such as ``"127.0.0.1:7070"``; port 7070 where there is none.
         timeout_s: seconds after which a call fails with `DeadlineExceeded`, its retries included.
         bulk_entries_max: entries per message that `Window.bulk_insert` sends at most.
         bulk_bytes_max: bytes per message that it sends at most; the service takes 64 MiB unless it is set otherwise.
     """
-
-    def __init__(
-        self,
-        target: str,
-        *,
-        timeout_s: float = 30.0,
-        bulk_entries_max: int = 262_144,
-        bulk_bytes_max: int = 16 * 2**20,
-    ) -> None:
-        if timeout_s <= 0 or bulk_entries_max < 1 or bulk_bytes_max < 1:
-            raise InvalidArgument("timeout_s, bulk_entries_max and bulk_bytes_max must be positive")
-        self.target = target
-        self.timeout_s = timeout_s
-        self.bulk_entries_max = bulk_entries_max
-        self.bulk_bytes_max = bulk_bytes_max
-        options = [
-            ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
-            # The service bounds what it takes; an answer that collects a whole window may be large.
-            ("grpc.max_send_message_length", -1),
-            ("grpc.max_receive_message_length", -1),
-            # By default, a service that was away for a while is not looked for again for up to two minutes.
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 2000),
-        ]
-        self._is_closed = False
-        self._channel = grpc.insecure_channel(target, options=options)
-        self._stub: Any = windows_pb2_grpc.WindowsStub(self._channel)  # type: ignore[no-untyped-call]
-
-    def __repr__(self) -> str:
-        return f"Client({self.target!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -126,17 +80,16 @@ class Client:
             InvalidArgument: names the offending part of the spec in `field`.
             AlreadyExists: a window of that name has another spec.
         """
-        response = self._call("CreateWindow", pb.CreateWindowRequest(spec=to_spec(spec)))
-        return Window(self, response.window.spec.name, response.window.spec)
+        made = self._perform(created(spec))
+        return Window(self, made.name, made)
 
     def list_windows(self) -> list[WindowInfo]:
         """Show all windows."""
-        response = self._call("ListWindows", pb.ListWindowsRequest())
-        return [from_info(window) for window in response.windows]
+        return self._perform(listed())
 
     def delete_window(self, name: str) -> int:
         """Delete a window and its entries; return how many it had. Raises NotFound."""
-        return int(self._call("DeleteWindow", pb.DeleteWindowRequest(name=name)).entries)
+        return self._perform(deleted(name))
 
     def window(self, name: str) -> Window:
         """Return a handle on a window. No call is made: a name that does not exist shows at the first use."""
@@ -158,7 +111,7 @@ class Client:
         """
         with replacing(file) as out:
             size = 0
-            for chunk in self._stream("ExportWindow", pb.ExportWindowRequest(window=name)):
+            for chunk in self._stream("ExportWindow", pb.ExportWindowRequest(window=name), Patience(self.timeout_s)):
                 out.write(chunk.data)
                 size += len(chunk.data)
         return size
@@ -172,15 +125,36 @@ class Client:
 
         Raises:
             AlreadyExists: there is a window of that name.
-            InvalidArgument, DataLoss: the file is no exported window, or a damaged one; nothing is created.
+            InvalidArgument: the file is no exported window, or a damaged one; or `name` is none. Nothing is created.
             OSError: the file cannot be read.
         """
         with open_to_read(file) as source:
-            requests = (
-                pb.WindowChunk(data=data, name=(name or "") if i == 0 else "") for i, data in enumerate(chunks(source))
-            )
+            first = new_name(name)
+            requests = (pb.WindowChunk(data=data, name="" if i else first) for i, data in enumerate(chunks(source)))
             feed = Feed(requests)
             return from_info(answered(self._started("ImportWindow.future", feed), self.timeout_s, feed))
+
+    def _opened(self, target: str, options: list[tuple[str, Any]]) -> grpc.Channel:
+        return grpc.insecure_channel(target, options=options)
+
+    def _perform(self, plan: Plan[R]) -> R:
+        """Make the calls of a plan, one after the other; return what it returns."""
+        try:
+            step = next(plan)
+            while True:
+                if isinstance(step, Ask):
+                    try:
+                        answer = self._call(step.method, step.request, step.timeout_s)
+                    except SashClientError as error:
+                        step = plan.throw(error)
+                    else:
+                        step = plan.send(answer)
+                else:
+                    time.sleep(step.seconds)
+                    step = next(plan)
+        except StopIteration as end:
+            done: R = end.value
+            return done
 
     def _call(self, method: str, request: Any, timeout_s: float | None = None) -> Any:
         try:
@@ -188,27 +162,7 @@ class Client:
         except grpc.RpcError as error:
             raise from_rpc(error) from None
 
-    def _call_again(self, method: str, request: Any) -> Any:
-        """Make a call that may be made twice, until it is answered or `timeout_s` is over."""
-        deadline_s = time.monotonic() + self.timeout_s
-        for pause_s in pauses_s():
-            try:
-                return self._call(method, request, max(deadline_s - time.monotonic(), 0.001))
-            except SashClientError as error:
-                pause_s = max(pause_s, error.retry_after_s or 0.0)
-                if not may_pass(error) or self._is_closed or time.monotonic() + pause_s >= deadline_s:
-                    raise
-            time.sleep(pause_s)
-        raise AssertionError("pauses do not end")
-
-    def _stream(self, method: str, request: Any, waits: bool = False) -> Iterator[Any]:
-        """Make a call that answers with a stream; each message may take `timeout_s`, or where it `waits` for ever."""
+    def _stream(self, method: str, request: Any, patience: Patience) -> Iterator[Any]:
+        """Make a call that answers with a stream; yield its messages."""
         call = self._started(method, request)
-        return received(call, None if waits else self.timeout_s, request if isinstance(request, Feed) else None)
-
-    def _started(self, method: str, request: Any, **options: Any) -> Any:
-        try:
-            return attrgetter(method)(self._stub)(request, **options)
-        except ValueError as error:
-            # The channel was closed, which gRPC calls a ValueError.
-            raise Unavailable(f"the client is closed: {error}") from None
+        return received(call, patience, request if isinstance(request, Feed) else None)

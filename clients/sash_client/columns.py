@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from sash_client.errors import InvalidArgument
-from sash_client.times import _is_pandas
+from sash_client.times import _is_arrow, _is_pandas
 
 __all__ = ["Coded", "Column", "to_coded", "to_column", "to_part"]
 
@@ -107,6 +106,8 @@ def to_part(values: Any, name: str) -> Column:
 
 def to_coded(values: Any, name: str) -> Coded:
     """Return n strings, dictionary-coded; takes and raises as `to_column`."""
+    import pyarrow as pa  # here and below: a question needs none of it, and it takes a tenth of a client's start
+
     if _is_pandas(values) and getattr(values.dtype, "categories", None) is not None:
         return _from_categorical(values, name)
     try:
@@ -120,6 +121,8 @@ def to_coded(values: Any, name: str) -> Coded:
 
 
 def _to_arrow_strings(values: Any) -> Any:
+    import pyarrow as pa
+
     if _is_pandas(values):
         values = values.to_numpy(dtype=object)
     if isinstance(values, np.ndarray) and values.dtype.kind == "T":
@@ -155,7 +158,9 @@ def _plain(values: Any, name: str) -> npt.NDArray[Any]:
         return np.asarray(
             values.to_numpy(dtype={"f": np.float64, "b": np.bool_}.get(kind, np.int64) if kind in "fbiu" else None)
         )
-    if isinstance(values, pa.Array | pa.ChunkedArray) or hasattr(values, "__arrow_c_stream__"):
+    if _is_arrow(values):
+        import pyarrow as pa
+
         array = values if isinstance(values, pa.Array) else pa.chunked_array(values).combine_chunks()
         if array.null_count:
             raise _missing(name)
@@ -164,6 +169,8 @@ def _plain(values: Any, name: str) -> npt.NDArray[Any]:
 
 
 def _from_objects(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    import pyarrow as pa
+
     # NumPy would read None as NaN and True as 1; infer the type from the values instead.
     try:
         inferred = pa.array(array, from_pandas=False)

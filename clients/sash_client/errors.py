@@ -9,6 +9,7 @@ trailing metadata of a failed gRPC call.
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 import grpc
@@ -32,6 +33,12 @@ __all__ = [
     "Unsupported",
 ]
 
+# What gRPC itself says where there is no connection; it has no code of its own for that.
+_UNREACHABLE = re.compile(
+    r"(?:failed to connect to all addresses; last error: (?:[A-Z]+: )?|(?=DNS resolution failed|errors resolving))"
+    r"(?P<reason>.*)",
+    re.DOTALL,
+)
 _DETAILS_KEY = "grpc-status-details-bin"
 
 
@@ -121,6 +128,8 @@ class Unavailable(SashClientError):
     """The service cannot be reached, or cannot serve this now. A write may or may not have been applied."""
 
     status = "UNAVAILABLE"
+    unreachable = False
+    """Whether there is no connection to it: nothing listens there, or it is not to be found."""
 
 
 class DataLoss(SashClientError):
@@ -156,7 +165,13 @@ def from_rpc(error: grpc.RpcError) -> SashClientError:
             limit = info.metadata.get("limit")
         elif detail.Unpack(retry):
             retry_after_s = retry.retry_delay.ToTimedelta().total_seconds()
-    return cls(message, code=code, field=field, limit=limit, retry_after_s=retry_after_s)
+    lost = _UNREACHABLE.match(message) if cls is Unavailable else None
+    if lost:
+        message = f"the service cannot be reached: {lost['reason']}"
+    found = cls(message, code=code, field=field, limit=limit, retry_after_s=retry_after_s)
+    if isinstance(found, Unavailable):
+        found.unreachable = lost is not None
+    return found
 
 
 def _details(error: grpc.RpcError) -> list[Any]:

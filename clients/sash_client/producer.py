@@ -26,10 +26,11 @@ import numpy as np
 
 from sash_client.answers import Bulk, WriteResult
 from sash_client.bulks import from_bulk
-from sash_client.calls import may_pass, pauses_s
 from sash_client.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, SashClientError
 from sash_client.keys import text
-from sash_client.times import TimeLike
+from sash_client.operations import requests_of
+from sash_client.plans import may_pass, pauses_s
+from sash_client.times import TimeLike, to_tick
 from sash_client.wire import from_write
 from sash_proto.v1 import windows_pb2 as pb
 
@@ -85,6 +86,7 @@ class Producer:
         self._window = window
         self._name = text(name, "producer")
         self._spec = window._spec()
+        self._unit = self._spec.time_unit or "us"
         self._kinds = dict(sorted(self._spec.fields.items()))
         self._bulk_entries, self._bulk_bytes, self._buffer_bytes = bulk_entries, bulk_bytes, buffer_bytes
         self._linger_s, self._timeout_s = linger_s, timeout_s
@@ -145,6 +147,7 @@ class Producer:
             DeadlineExceeded: the buffer is full, and stays so.
             SashClientError: an earlier message failed. Whatever is raised, this entry is not taken.
         """
+        self._window._client._check_process()
         row = self._row(time, value, fields, key)
         with self._changed:
             self._make_room()
@@ -167,7 +170,8 @@ class Producer:
 
         Arguments are those of `Window.bulk_insert`; raises as `insert`.
         """
-        requests = list(self._window._requests(Bulk(times, columns, keys, partials, entries)))
+        self._window._client._check_process()
+        requests = list(requests_of(self._window, Bulk(times, columns, keys, partials, entries), self._spec))
         with self._changed:
             self._make_room()
             self._seal()
@@ -183,6 +187,7 @@ class Producer:
             DeadlineExceeded: that took too long; the entries stay where they are, and are sent on.
             SashClientError: a bulk failed; `unapplied` has its entries.
         """
+        self._window._client._check_process()
         with self._changed:
             self._hurried += 1
             self._changed.notify_all()
@@ -199,6 +204,7 @@ class Producer:
             SashClientError: as `flush`; `unapplied` has all that was not applied, and nothing more is sent. Of a
                 message whose answer did not come in time nobody knows whether it was applied: it is among them.
         """
+        self._window._client._check_process()
         with self._changed:  # throughout, so that nothing is sent after the flush has failed
             if self._closed:
                 return
@@ -230,7 +236,7 @@ class Producer:
         if (key is not None) != self._spec.keyed:
             raise InvalidArgument("a keyed window wants a key, another one none", field="key")
         values = [_fitting(fields[name], kind, name) for name, kind in self._kinds.items()]
-        return self._window._tick(time, "time"), None if key is None else text(key), values
+        return to_tick(time, self._unit, "time"), None if key is None else text(key), values
 
     # ---------------------------------------------------------------- with the lock held
 
@@ -253,7 +259,7 @@ class Producer:
         """Make messages of the open bulk."""
         if self._open.entries:
             bulk, self._open = self._open.bulk(), _Open(tuple(self._kinds))
-            self._queue(self._window._requests(bulk))
+            self._queue(requests_of(self._window, bulk, self._spec))
 
     def _queue(self, requests: Iterable[pb.BulkInsertRequest]) -> None:
         for request in requests:

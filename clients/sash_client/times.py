@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from sash_client.errors import InvalidArgument
 
@@ -27,8 +26,8 @@ Ticks = npt.NDArray[np.int64]
 TimeLike = int | np.integer[Any] | np.datetime64 | datetime
 """One instant: ticks, or anything of which `to_ticks` takes an array."""
 
-Duration = str | int | timedelta
-"""A length of time: "5m", ticks, or a timedelta."""
+Duration = str | int | timedelta | np.timedelta64
+"""A length of time: "5m", ticks, or a timedelta of Python, NumPy or pandas."""
 
 _NANOSECONDS = {
     "ns": 1,
@@ -40,6 +39,7 @@ _NANOSECONDS = {
     "D": 86400 * 10**9,
     "W": 7 * 86400 * 10**9,
 }
+_SPELLED = (("d", 86400 * 10**9), *((unit, _NANOSECONDS[unit]) for unit in ("h", "m", "s", "ms", "us", "ns")))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _TICK_LIMIT = "-2^63 < time < 2^63"
@@ -59,7 +59,7 @@ def to_ticks(times: Any, unit: str, field: str = "time") -> Ticks:
     """
     if _is_pandas(times):
         times = _from_pandas(times, field)
-    elif isinstance(times, pa.Array | pa.ChunkedArray) or hasattr(times, "__arrow_c_stream__"):
+    elif _is_arrow(times):
         times = _from_arrow(times, field)
     array = np.asarray(times)
     if array.ndim != 1:
@@ -77,7 +77,8 @@ def to_ticks(times: Any, unit: str, field: str = "time") -> Ticks:
 
 def to_tick(time: TimeLike, unit: str, field: str = "time") -> int:
     """Return one time in ticks; takes and raises as `to_ticks`."""
-    if isinstance(time, int | np.integer) and not isinstance(time, bool):
+    # NumPy takes a timedelta64 for an integer.
+    if isinstance(time, int | np.integer) and not isinstance(time, bool | np.timedelta64):
         tick = int(time)
         if not -(2**63) <= tick < 2**63:
             raise InvalidArgument(f"{field} {tick} is out of range", field=field, limit=_TICK_LIMIT)
@@ -91,9 +92,13 @@ def to_tick(time: TimeLike, unit: str, field: str = "time") -> int:
 
 
 def to_duration(duration: Duration, field: str) -> str:
-    """Return a duration as the service reads it: "5m" and 90 stay, a timedelta becomes microseconds."""
+    """Return a duration as the service reads it: "5m" and 90 stay, a timedelta is spelled: 1h30m."""
+    if hasattr(duration, "to_timedelta64"):  # pandas.Timedelta: nanoseconds, which its base class timedelta would lose
+        duration = duration.to_timedelta64()
+    if isinstance(duration, np.timedelta64):
+        return _of_timedelta64(duration, field)
     if isinstance(duration, timedelta):
-        return f"{duration // _MICROSECOND}us"
+        return _spelled(duration // _MICROSECOND * 1000)
     if isinstance(duration, bool) or not isinstance(duration, str | int | np.integer):
         raise InvalidArgument(
             f"{field}: a duration ('5m'), ticks or a timedelta is wanted, not {duration!r}", field=field
@@ -101,9 +106,29 @@ def to_duration(duration: Duration, field: str) -> str:
     return str(duration)
 
 
+def _of_timedelta64(duration: np.timedelta64, field: str) -> str:
+    unit, count = np.datetime_data(duration.dtype)
+    if np.isnat(duration) or unit not in _NANOSECONDS:
+        raise InvalidArgument(f"{field}: {duration!r} is no length of so many nanoseconds", field=field)
+    return _spelled(int(duration.astype(np.int64)) * count * _NANOSECONDS[unit])
+
+
+def _spelled(nanoseconds: int) -> str:
+    """A duration as people write it, as the answers say it again: 1h, 1h30m, 250ms."""
+    left, text = abs(nanoseconds), ""
+    for unit, size in _SPELLED:
+        text += f"{left // size}{unit}" if left >= size else ""
+        left %= size
+    return f"{'-' if nanoseconds < 0 else ''}{text or '0s'}"  # the service refuses what is not positive
+
+
 def _is_pandas(values: Any) -> bool:
     # pandas is optional: knowing its objects must not need importing it.
     return type(values).__module__.partition(".")[0] == "pandas"
+
+
+def _is_arrow(values: Any) -> bool:
+    return hasattr(values, "__arrow_c_stream__") or type(values).__module__.partition(".")[0] == "pyarrow"
 
 
 def _from_pandas(times: Any, field: str) -> Any:
@@ -118,6 +143,8 @@ def _from_pandas(times: Any, field: str) -> Any:
 
 
 def _from_arrow(times: Any, field: str) -> Any:
+    import pyarrow as pa  # knowing its objects needs no import, and who sends none should not wait for it
+
     array = times if isinstance(times, pa.Array) else pa.chunked_array(times).combine_chunks()
     if array.null_count:
         raise _missing(field)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 
 from sash_client.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_client.bulks import from_partials
@@ -19,12 +18,14 @@ __all__ = [
     "from_info",
     "from_series",
     "from_write",
+    "new_name",
     "spec_document",
     "to_aggregates",
     "to_spec",
     "to_value",
 ]
 
+_MAX_SPEC_BYTES, _MAX_DEPTH = 64 * 2**10, 32  # what the service takes
 _TEXTS = ("idle_expiry", "algorithm", "durability", "granularity")
 _SPEC_KEYS = frozenset({"name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", *_TEXTS})
 _GROUPS = {
@@ -45,13 +46,24 @@ def to_spec(spec: Mapping[str, Any] | str) -> pb.WindowSpec:
     """
     document = _mapping(_loaded(spec, "spec"), "spec")
     _known(document, _SPEC_KEYS, "")
+    try:
+        return _spec_message(document)
+    except UnicodeEncodeError as error:
+        raise _no_text("spec", error) from None
+
+
+def _no_text(path: str, error: UnicodeEncodeError) -> InvalidArgument:
+    return InvalidArgument(f"{path}: {error.object!r:.80} is no text: half a surrogate pair is in it", field=path)
+
+
+def _spec_message(document: Mapping[str, Any]) -> pb.WindowSpec:
     message = pb.WindowSpec()
     for name in ("name", "time_unit", "keyed"):
         if name in document:
             _assign(message, name, document[name], name)
     for name in _TEXTS:
         if document.get(name) is not None:
-            _assign(message, name, document[name], name)
+            _assign(message, name, _duration(name, document[name]), name)
     for name, kind in _mapping(document.get("fields"), "fields").items():
         if not isinstance(kind, str):
             raise InvalidArgument(f"fields.{name}: a type is a name, not {kind!r}", field=f"fields.{name}")
@@ -62,11 +74,16 @@ def to_spec(spec: Mapping[str, Any] | str) -> pb.WindowSpec:
         policy = _mapping(document.get(group), group)
         _known(policy, keys, f"{group}.")
         for key, value in policy.items():
-            if key == "max_age" and isinstance(value, int) and not isinstance(value, bool):
-                value = str(value)
+            value = _duration(key, value)
             if value is not None:
                 _assign(getattr(message, group), key, value, f"{group}.{key}")
     return message
+
+
+def _duration(key: str, value: Any) -> Any:
+    """A duration as text, where it is a number of ticks."""
+    ticks = key in ("max_age", "granularity") and isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if ticks else value
 
 
 def to_aggregates(aggregates: Mapping[str, Any] | str | None) -> dict[str, pb.AggregateSpec]:
@@ -74,8 +91,19 @@ def to_aggregates(aggregates: Mapping[str, Any] | str | None) -> dict[str, pb.Ag
     messages = {}
     for name, aggregate in _mapping(_loaded(aggregates, "aggregates"), "aggregates").items():
         messages[str(name)] = pb.AggregateSpec()
-        _fill_aggregate(messages[str(name)], aggregate, f"aggregates.{name}")
+        try:
+            str(name).encode()
+            _fill_aggregate(messages[str(name)], aggregate, f"aggregates.{name}")
+        except UnicodeEncodeError as error:
+            raise _no_text("aggregates", error) from None
     return messages
+
+
+def new_name(name: str | None) -> str:
+    """A name that a window is to be given; what stands for its own one if None. Raises InvalidArgument."""
+    if name == "":
+        raise InvalidArgument("name is empty; leave it out for the window's own", field="name")
+    return name or ""
 
 
 def spec_document(message: pb.WindowSpec) -> dict[str, Any]:
@@ -221,6 +249,7 @@ def from_info(message: pb.WindowInfo) -> WindowInfo:
         newest=message.newest if message.HasField("newest") else None,
         counts=Counts(counts.inserted, counts.late, counts.evicted, counts.duplicates),
         durability=message.durability or "memory",
+        problem=message.problem if message.HasField("problem") else None,
     )
 
 
@@ -236,9 +265,23 @@ def _fill_aggregate(message: pb.AggregateSpec, aggregate: Any, path: str) -> Non
 def _loaded(document: Any, path: str) -> Any:
     if not isinstance(document, str):
         return document
+    import yaml  # only a text needs it, and it takes a twentieth of a client's start
+
+    if len(document) > _MAX_SPEC_BYTES:
+        raise InvalidArgument(f"{path}: the text is too long", field=path, limit=f"{_MAX_SPEC_BYTES} bytes")
     try:
+        depth = 0
+        for event in yaml.parse(document):
+            # The service takes neither: aliases that merge one another unfold without end, and depth takes as long.
+            if isinstance(event, yaml.AliasEvent):
+                raise InvalidArgument(f"{path}: write out what *{event.anchor} is", field=path, limit="no aliases")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MAX_DEPTH:
+                raise InvalidArgument(f"{path}: nested too deep", field=path, limit=f"{_MAX_DEPTH} levels")
         return yaml.safe_load(document)
-    except yaml.YAMLError as error:
+    except InvalidArgument:
+        raise
+    except Exception as error:  # values of a type that they are not raise errors of any kind: 2020-99-99, !!bool maybe
         what = "the spec is" if path == "spec" else f"{path} are"
         raise InvalidArgument(f"{what} not YAML: {error}", field=path) from None
 

@@ -9,10 +9,12 @@ Edges may not import each other, so what must be the same on both is here. It kn
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
-from sash.errors import InvalidArgument
+from sash.errors import InvalidArgument, Unavailable
+from sash.plane import Plane
 from sash.windows.batch import Origin
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "INTERVAL_MS_MIN",
     "changes",
     "check_interval",
+    "going",
+    "key_names",
     "origin_of",
     "start",
     "unbroken",
@@ -31,8 +35,6 @@ R = TypeVar("R")
 INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 1000, 50, 3_600_000
 QUIET_S = 15.0
 """After so long without a change, `changes` yields a sign of life."""
-# How soon a watcher is let go when the service shuts down.
-_NAP_S = 0.25
 
 _running: set[asyncio.Task[Any]] = set()
 """An event loop keeps only weak references: without this one a write whose caller has gone could vanish half-way."""
@@ -50,6 +52,18 @@ def origin_of(producer: str | None, sequence: int | None) -> Origin | None:
         missing, given = ("producer", "sequence") if producer is None else ("sequence", "producer")
         raise InvalidArgument(f"{missing} is missing: a write that has a {given} needs both", field=missing)
     return Origin(producer, sequence)
+
+
+async def key_names(
+    plane: Plane, name: str, prefix: str = "", limit: int = 1000, position: int = 0
+) -> tuple[list[str], int | None]:
+    """List keys as `Plane.keys` does: `limit` of them where there are so many, and with turns for other calls."""
+    found, next_ = plane.keys(name, prefix, limit, position)
+    while next_ is not None and len(found) < limit:
+        await asyncio.sleep(0)
+        more, next_ = plane.keys(name, prefix, limit - len(found), next_)
+        found += more
+    return found, next_
 
 
 def start(write: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
@@ -75,6 +89,11 @@ def _ended(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
+def going() -> Unavailable:
+    """What those are told who have a stream open when the service ends; another one may be back in a moment."""
+    return Unavailable("the service is shutting down", retry_after_s=1.0)
+
+
 def check_interval(interval_ms: int, field: str) -> None:
     """Raise `InvalidArgument` for an interval that nobody may watch at."""
     if not INTERVAL_MS_MIN <= interval_ms <= INTERVAL_MS_MAX:
@@ -82,9 +101,7 @@ def check_interval(interval_ms: int, field: str) -> None:
         raise InvalidArgument(f"{field} {interval_ms} is out of range", field=field, limit=limit)
 
 
-async def changes(
-    look: Callable[[], bytes], interval_ms: int, is_open: Callable[[], bool]
-) -> AsyncIterator[bytes | None]:
+async def changes(look: Callable[[], bytes], interval_ms: int, closing: asyncio.Event) -> AsyncIterator[bytes | None]:
     """Yield what `look` finds: at once, and again whenever it has changed; None after `QUIET_S` without a change.
 
     The service looks every so often instead of being told by every write, so that a write costs the same however
@@ -93,12 +110,12 @@ async def changes(
     Args:
         look: finds out; what it raises ends the watching.
         interval_ms: milliseconds between two looks.
-        is_open: whether to go on; asked several times a second.
+        closing: is set when the service is about to end, which ends the watching at once.
     """
     loop = asyncio.get_running_loop()
     shown: bytes | None = None
     said_at = loop.time()
-    while is_open():
+    while not closing.is_set():
         looked_at = loop.time()
         found = look()
         if found != shown:
@@ -107,5 +124,5 @@ async def changes(
         elif looked_at - said_at >= QUIET_S:
             said_at = looked_at
             yield None
-        while is_open() and (left_s := looked_at + interval_ms / 1000 - loop.time()) > 0:
-            await asyncio.sleep(min(left_s, _NAP_S))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(closing.wait(), max(looked_at + interval_ms / 1000 - loop.time(), 0))

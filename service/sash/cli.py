@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isfinite
@@ -20,7 +20,8 @@ from typing import Annotated, Any, NoReturn, Self
 import numpy as np
 import typer
 
-from sash_client import ALL_KEYS, Answer, Client, SashClientError, Series
+from sash.version import version
+from sash_client import ALL_KEYS, Answer, Client, SashClientError, Series, Unavailable
 from sash_client import backup as write_backup
 from sash_client import restore as read_backup
 
@@ -28,14 +29,13 @@ __all__ = ["app", "fail", "run"]
 
 app = typer.Typer(
     name="sash",
-    help="Sliding-window aggregates as a service.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 Target = Annotated[
-    str, typer.Option("--target", "-t", envvar="SASH_TARGET", metavar="HOST:PORT", help="The service's gRPC address.")
+    str, typer.Option("--target", "-t", envvar="SASH_TARGET", metavar="HOST[:PORT]", help="The service's gRPC address.")
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the window.")]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="The key, where the window is keyed.")]
@@ -45,6 +45,21 @@ Lookbacks = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document a line.")]
 LOCAL = "127.0.0.1:7070"
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"sash {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def sash(
+    _: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
+    ] = False,
+) -> None:
+    """Sliding-window aggregates as a service."""
 
 
 @app.command()
@@ -57,26 +72,30 @@ def create(
         text = sys.stdin.read() if str(spec) == "-" else spec.read_text()
     except (OSError, UnicodeDecodeError) as error:
         fail(f"cannot read {spec}: {error}")
-    with Client(target) as sash:
+    with _service(target) as sash:
         typer.echo(f"window {sash.create_window(text).name} is there")
 
 
 @app.command("list")
 def list_windows(target: Target = LOCAL, as_json: Json = False) -> None:
     """List all windows."""
-    with Client(target) as sash:
+    with _service(target) as sash:
         windows = sash.list_windows()
     if as_json:
         for window in windows:
             typer.echo(_json(asdict(window)))
         return
-    header = ("window", "entries", "keys", "inserted", "late", "evicted", "duplicates", "oldest", "newest")
+    counts = ("inserted", "late", "evicted", "duplicates")
+    header = ["window", "entries", "keys", *counts, "oldest", "newest", "durability"]
     rows = [
-        (w.name, w.entries, w.keys, c.inserted, c.late, c.evicted, c.duplicates, w.oldest, w.newest)
+        (w.name, w.entries, w.keys, c.inserted, c.late, c.evicted, c.duplicates, w.oldest, w.newest, w.durability)
         for w in windows
         for c in [w.counts]
     ]
     typer.echo(_table(header, rows))
+    for window in windows:
+        if window.problem is not None:
+            typer.echo(f"{window.name} answers nothing: {window.problem}")
 
 
 @app.command()
@@ -88,7 +107,10 @@ def query(
     all_keys: Annotated[bool, typer.Option("--all-keys", help="Every key there is.")] = False,
     combine: Annotated[bool, typer.Option("--combine", help="One answer over the entries of all the keys.")] = False,
     lookback: Lookbacks = None,
-    as_of: Annotated[int | None, typer.Option(help="End of the lookbacks, ticks. [the key's newest entry]")] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="End of the lookbacks: ticks, or ISO 8601. [the key's newest entry]"),
+    ] = None,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -98,9 +120,10 @@ def query(
     several = all_keys or combine or len(key or []) > 1
     keys = ALL_KEYS if all_keys else key
     one = key[0] if key and not several else None
-    with Client(target) as sash:
+    end = None if as_of is None else _time(as_of)
+    with _service(target) as sash:
         answers = sash.window(name).query(
-            key=one, keys=keys if several else None, lookbacks=lookback or [], as_of=as_of, combine=combine
+            key=one, keys=keys if several else None, lookbacks=lookback or [], as_of=end, combine=combine
         )
     _show(answers, as_json, by_key=several and not combine)
 
@@ -117,7 +140,7 @@ def series(
     as_json: Json = False,
 ) -> None:
     """Show the aggregates of many buckets, one a line."""
-    with Client(target) as sash:
+    with _service(target) as sash:
         found = sash.window(name).series(_time(start), _time(end), step=step, width=width, key=key)
     columns = [values.tolist() for values in found.aggregates.values()]
     if as_json:
@@ -138,7 +161,7 @@ def keys(
     as_json: Json = False,
 ) -> None:
     """List the keys of a window, in the order of their first entries."""
-    with Client(target) as sash:
+    with _service(target) as sash:
         for key in sash.window(name).keys(prefix, limit=limit):
             typer.echo(_json(key) if as_json else _cell(key))
 
@@ -155,7 +178,7 @@ def watch(
 ) -> None:
     """Show the aggregates again whenever they have changed."""
     shown: list[Answer] | None = None
-    with Client(target) as sash:
+    with _service(target) as sash:
         window = sash.window(name)
         looks = 0
         while True:
@@ -173,7 +196,7 @@ def watch(
 @app.command()
 def delete(name: Name, target: Target = LOCAL) -> None:
     """Delete a window and its entries."""
-    with Client(target) as sash:
+    with _service(target) as sash:
         typer.echo(f"window {name} is deleted; it had {sash.delete_window(name)} entries")
 
 
@@ -184,7 +207,7 @@ def export_window(
     target: Target = LOCAL,
 ) -> None:
     """Write a window, with all that is known of it, as one file."""
-    with Client(target) as sash, _files(file):
+    with _service(target) as sash, _files(file):
         size = sash.export_window(name, sys.stdout.buffer if str(file) == "-" else file)
     typer.echo(f"window {name} is in {file}: {_bytes(size)}", err=str(file) == "-")
 
@@ -196,7 +219,7 @@ def import_window(
     target: Target = LOCAL,
 ) -> None:
     """Create a window from what export wrote."""
-    with Client(target) as sash, _files(file):
+    with _service(target) as sash, _files(file):
         window = sash.import_window(sys.stdin.buffer if str(file) == "-" else file, name)
     typer.echo(f"window {window.name} is there: {window.entries} entries")
 
@@ -207,7 +230,7 @@ def backup(
     target: Target = LOCAL,
 ) -> None:
     """Write all windows into one file, while serving. Each window is as it is at one moment, which differ."""
-    with Client(target) as sash, _files(file), _Progress() as progress:
+    with _service(target) as sash, _files(file), _Progress() as progress:
         names = write_backup(sash, file, progress)
     typer.echo(f"{len(names)} windows are in {file}: {_bytes(file.stat().st_size)}")
 
@@ -219,7 +242,7 @@ def restore(
     target: Target = LOCAL,
 ) -> None:
     """Create the windows that backup wrote; one that is there is left as it is, and is an error."""
-    with Client(target) as sash, _files(file), _Progress() as progress:
+    with _service(target) as sash, _files(file), _Progress() as progress:
         restored = read_backup(sash, file, only or [], progress)
     failed = {name: error for name, error in restored.items() if error is not None}
     typer.echo(f"{len(restored) - len(failed)} of {len(restored)} windows are restored")
@@ -229,6 +252,18 @@ def restore(
         sys.exit(1)
 
 
+@contextmanager
+def _service(target: str) -> Iterator[Client]:
+    """A client of the service; where there is none, says so."""
+    with Client(target) as sash:
+        try:
+            yield sash
+        except Unavailable as error:
+            if error.unreachable and "refused" in error.message:
+                fail(f"nothing listens on {sash.target}; is `sash serve` running?")
+            raise
+
+
 def run() -> None:
     """Run the command line; a refusal of the service is one line on standard error, not a traceback."""
     try:
@@ -236,6 +271,9 @@ def run() -> None:
     except SashClientError as error:
         limit = f" (limit: {error.limit})" if error.limit else ""
         fail(f"{error.message}{limit}")
+    except OSError as error:  # such as a full disk behind standard output
+        _drop_output()
+        fail(error.strerror or str(error))
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -244,6 +282,12 @@ def fail(message: str) -> NoReturn:
     """Say what is wrong on standard error and exit with status 1."""
     typer.echo(f"sash: {message}", err=True)
     sys.exit(1)
+
+
+def _drop_output() -> None:
+    """Forget what could not be written, which would fail again as the interpreter ends."""
+    with suppress(OSError, ValueError):
+        sys.stdout.close()
 
 
 @contextmanager

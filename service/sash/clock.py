@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock"]
+__all__ = ["Clock", "ForwardClock", "ManualClock", "SystemClock"]
 
 
 class Clock(Protocol):
@@ -26,6 +26,25 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         return time.perf_counter()
+
+
+class ForwardClock:
+    """A clock whose wall time never goes back: it stands still until the other one, which was set back, has caught up.
+
+    Args:
+        clock: the other one.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_ns = clock.now_ns()
+
+    def now_ns(self) -> int:
+        self._last_ns = max(self._last_ns, self._clock.now_ns())
+        return self._last_ns
+
+    def monotonic_s(self) -> float:
+        return self._clock.monotonic_s()
 
 
 class ManualClock:

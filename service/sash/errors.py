@@ -12,6 +12,7 @@ __all__ = [
     "FailedPrecondition",
     "InvalidArgument",
     "NotFound",
+    "OutOfRoom",
     "PermissionDenied",
     "ResourceExhausted",
     "SashError",
@@ -73,6 +74,10 @@ class Unsupported(SashError):
 
 class ResourceExhausted(SashError):
     """A quota or a limit on stored state is used up."""
+
+
+class OutOfRoom(ResourceExhausted):
+    """Where windows are kept is full: to evict entries or to delete windows makes room."""
 
 
 class Unauthenticated(SashError):

@@ -1,6 +1,8 @@
 """What Sash counts, on a registry that is passed in: no module-level collectors, so tests need no clean-up.
 
-    sash_operation_seconds{operation, window_class}        histogram, seconds: the plane's part of every call
+    sash_build_info{version}                               1
+    sash_operation_seconds{operation, window_class}        histogram, seconds: the plane's part of every call, for
+                                                           writes with the wait until they are durable
     sash_operation_errors_total{operation, kind}           calls the plane refused, by class of `sash.errors`
     sash_requests_rejected_total{edge, code}               requests an edge answered with an error
     sash_windows                                           windows there are
@@ -11,7 +13,8 @@ The last group is read from the catalogue when somebody scrapes, so writing pays
 
 An observation costs 0.37 µs: it finds its bucket by bisection and adds to a plain list. The library's own
 histogram takes a lock for the sum and one for the bucket and walks the bounds: 1.2 µs and more, as much as an
-insert itself. Without locks, observations and scrapes must come from one thread, as the plane's calls do.
+insert itself. Without locks, observations and scrapes must come from one thread, as the plane's calls do. Counters are
+plain, too: the library's come with a ``_created`` series each, and can be told not to for a whole process only.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -80,6 +83,10 @@ class WatchedStorage(Protocol):
     @property
     def error(self) -> str | None: ...
     @property
+    def used_bytes(self) -> int | None: ...
+    @property
+    def limit_bytes(self) -> int | None: ...
+    @property
     def pending_bytes(self) -> int: ...
     @property
     def commits(self) -> int: ...
@@ -104,26 +111,24 @@ class Metrics:
 
     Args:
         registry: where they are registered; one `Metrics` per registry.
+        version: of this service, for ``sash_build_info``.
         windows_labelled_max: how many windows get series of their own; all further ones share the series
             ``window="(others)"``, so that creating windows cannot grow a scrape without bound.
     """
 
-    def __init__(self, registry: CollectorRegistry, windows_labelled_max: int = 1000) -> None:
+    def __init__(self, registry: CollectorRegistry, version: str = "unknown", windows_labelled_max: int = 1000) -> None:
         self._latencies = _Latencies()
         self._windows = _Windows(windows_labelled_max)
-        self._errors = Counter(
-            "sash_operation_errors", "Calls refused, by kind.", ["operation", "kind"], registry=registry
-        )
-        self._rejected = Counter(
-            "sash_requests_rejected",
-            "Requests answered with an error, by code.",
-            ["edge", "code"],
-            registry=registry,
+        self._errors = _Counter("sash_operation_errors", "Calls refused, by kind.", ("operation", "kind"))
+        self._rejected = _Counter(
+            "sash_requests_rejected", "Requests answered with an error, by code.", ("edge", "code")
         )
         self._storage = _Storage()
-        registry.register(self._latencies)
-        registry.register(self._windows)
-        registry.register(self._storage)
+        for collector in (
+            *(_Build(version), self._latencies, self._errors, self._rejected),
+            *(self._windows, self._storage),
+        ):
+            registry.register(collector)
 
     def observe(self, operation: str, window_class: str, seconds: float) -> None:
         """Count one call of `operation` on a window of `window_class` (each of few distinct texts)."""
@@ -131,11 +136,11 @@ class Metrics:
 
     def count_error(self, operation: str, kind: str) -> None:
         """Count one call of `operation` that failed; `kind` is the exception's class name."""
-        self._errors.labels(operation, kind).inc()
+        self._errors.count(operation, kind)
 
     def count_rejected(self, edge: str, code: str) -> None:
         """Count one request that `edge` ("grpc" or "rest") answered with the error `code`."""
-        self._rejected.labels(edge, code).inc()
+        self._rejected.count(edge, code)
 
     def watch(self, windows: Callable[[], Iterable[WatchedWindow]]) -> None:
         """Have every scrape call `windows` and show what they hold."""
@@ -144,6 +149,35 @@ class Metrics:
     def watch_storage(self, storage: Callable[[], WatchedStorage | None]) -> None:
         """Have every scrape call `storage` and show how it is; nothing where there is none."""
         self._storage.source = storage
+
+
+class _Build(Collector):
+    """Which version this is, as the value 1 of a series with that label."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily("sash_build_info", "1, with the version of Sash as a label.", labels=["version"])
+        family.add_metric([self._version], 1)
+        yield family
+
+
+class _Counter(Collector):
+    """A counter with labels."""
+
+    def __init__(self, name: str, text: str, labels: tuple[str, ...]) -> None:
+        self._name, self._text, self._labels = name, text, labels
+        self._rows: dict[tuple[str, ...], int] = {}
+
+    def count(self, *values: str) -> None:
+        self._rows[values] = self._rows.get(values, 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
+        for values, count in sorted(self._rows.items()):
+            family.add_metric(values, count)
+        yield family
 
 
 class _Storage(Collector):
@@ -159,17 +193,23 @@ class _Storage(Collector):
         up = GaugeMetricFamily("sash_tier_up", "1 where the tier takes writes.", labels=["tier"])
         up.add_metric([found.tier], float(found.error is None))
         yield up
+        for name, text, known in (
+            ("sash_tier_used_bytes", "Bytes in use in the tier.", found.used_bytes),
+            ("sash_tier_limit_bytes", "Bytes in use from which on new entries are refused.", found.limit_bytes),
+        ):
+            if known is not None:
+                yield GaugeMetricFamily(name, text, value=known)
         for name, text, value in (
             ("sash_tier_pending_bytes", "Bytes that wait to be committed.", found.pending_bytes),
             ("sash_journal_groups", "Groups of records that a recovery would read.", found.journal_groups),
             ("sash_cache_bytes", "Bytes of stored blocks that are in memory, too.", found.cache_bytes),
-            ("sash_damaged_values", "Stored values found damaged or missing since the start.", found.damaged),
         ):
             yield GaugeMetricFamily(name, text, value=value)
         for name, text, value in (
             ("sash_tier_commits", "Commits to the tier.", found.commits),
             ("sash_journal_records", "Writes in these commits.", found.records),
             ("sash_checkpoints", "Images of windows written.", found.checkpoints),
+            ("sash_damaged_values", "Stored values found damaged or missing.", found.damaged),
             ("sash_cache_hits", "Stored blocks that were wanted and in memory.", found.cache_hits),
             ("sash_cache_misses", "Stored blocks that were wanted and read from the tier.", found.cache_misses),
         ):
@@ -192,7 +232,7 @@ class _Latencies(Collector):
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(
             "sash_operation_seconds",
-            "Seconds the plane spent in an operation, by class of window.",
+            "Seconds from an operation's start to its answer, of writes until they are durable, by class of window.",
             labels=["operation", "window_class"],
         )
         for labels, (counts, total) in sorted(self._rows.items()):

@@ -99,8 +99,8 @@ class Plane:
         return self._storage.info(window), created
 
     def list(self) -> builtins.list[WindowInfo]:
-        """Show all windows, by name."""
-        return [self._storage.info(window) for window in self._catalogue.all()]
+        """Show all windows, by name, those that answer nothing, too."""
+        return self._storage.all()
 
     def tidy(self) -> None:
         """Do what time alone brings, to every window; to be called about once a second."""
@@ -272,10 +272,21 @@ class Plane:
 
         Raises:
             AlreadyExists: there is a window of that name.
-            InvalidArgument, DataLoss: the parts are no exported window, or a damaged one; nothing is created.
+            InvalidArgument: the parts are no exported window, or a damaged one; or `name` is none. Nothing is created.
         """
         return self._storage.info(await self._storage.restore(parts, name))
 
-    def keys(self, name: str, prefix: str = "", limit: int = 1000) -> builtins.list[str]:
-        """Up to `limit` keys that start with `prefix`, in the order of their first entries; raises NotFound."""
-        return self._storage.find(name).key_names(prefix, limit)
+    def keys(
+        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0
+    ) -> tuple[builtins.list[str], int | None]:
+        """Up to `limit` keys that start with `prefix`, in the order of their first entries, and where to go on.
+
+        There may be fewer although there are more: one call looks at a bounded number of keys, and may be asked to go
+        on at the position that it returns; None where there are no more. A key may have the place of one that was
+        forgotten; one that is there throughout is listed once.
+
+        Raises:
+            NotFound: there is no such window.
+            InvalidArgument: it is not keyed, or `limit` or `position` are out of range.
+        """
+        return self._storage.find(name).key_names(prefix, limit, position)

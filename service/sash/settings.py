@@ -1,18 +1,44 @@
-"""What an operator can set, from the environment: ``SASH_GRPC_PORT=7070`` and so on."""
+"""What an operator can set, from the environment: ``SASH_GRPC_PORT=7070``, ``SASH_CACHE_BYTES=1GiB`` and so on."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sash.errors import InvalidArgument
+from sash.words import first_wrong
 
-__all__ = ["MIB", "Settings", "load_settings"]
+__all__ = ["MIB", "Settings", "load_settings", "misspelt"]
 
 MIB = 2**20
 
+_OTHERS = re.compile(r"SASH_(TARGET=.*|SERVICE_.*|PORT=tcp://.*|PORT_\d+_.*)", re.DOTALL)
+"""What the command line reads, and what Kubernetes sets for a service that is called sash."""
+
+_UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_SIZE = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)\s*([kmgt]ib|)", re.IGNORECASE)
+
+
+def _size(value: Any) -> Any:
+    """A size in bytes, where it is written with a unit or without."""
+    if not isinstance(value, str):
+        return value
+    found = _SIZE.fullmatch(value.strip())
+    size = Decimal(found[1]) * _UNITS[found[2].lower()] if found else None
+    if size is None or size % 1:
+        raise ValueError(
+            f"must be a size, in bytes (268435456) or in KiB, MiB, GiB or TiB (256MiB), not {value[:40]!r}"
+        )
+    return int(size)
+
+
+Size = Annotated[int, BeforeValidator(_size)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
@@ -33,16 +59,16 @@ class Settings(BaseSettings):
         min_length=1,
         description="Where windows are kept: a directory, redis://… or rediss://…, or `memory`, which keeps nothing.",
     )
-    data_max_bytes: int | None = Field(
+    data_max_bytes: Size | None = Field(
         None, ge=MIB, description="Most bytes that a data directory may take; as many as the disk has if not set."
     )
     redis_prefix: str = Field(
         "sash", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="What the keys of this service begin with in Redis."
     )
-    cache_bytes: int = Field(
+    cache_bytes: Size = Field(
         256 * MIB, ge=0, description="Most bytes of sealed blocks in memory that the tier has as well."
     )
-    checkpoint_bytes: int = Field(
+    checkpoint_bytes: Size = Field(
         64 * MIB, ge=4096, description="Bytes of journal after which a window is checkpointed: less is a quicker start."
     )
     store_entries: int = Field(
@@ -51,7 +77,7 @@ class Settings(BaseSettings):
     commit_interval_ms: int = Field(
         100, ge=1, le=60_000, description="Milliseconds that writes of durability `interval` may gather."
     )
-    max_body_bytes: int = Field(
+    max_body_bytes: Size = Field(
         64 * MIB, ge=1024, le=2**31 - 1, description="Largest request of either edge, in bytes."
     )
     max_entries_per_write: int = Field(4_000_000, ge=1, description="Most entries that one write may carry.")
@@ -68,6 +94,17 @@ class Settings(BaseSettings):
     log_level: LogLevel = Field("info", description="Least severe messages to log.")
 
 
+def misspelt(environment: Mapping[str, str]) -> list[str]:
+    """What to say of variables that look like settings and are none; in order."""
+    known = {f"SASH_{name.upper()}" for name in Settings.model_fields}
+    said = []
+    for name, value in sorted(environment.items()):
+        if name.startswith("SASH_") and name not in known and not _OTHERS.fullmatch(f"{name}={value}"):
+            near = get_close_matches(name, known, 1, 0.75)
+            said.append(f"{name} is no setting and is ignored" + (f"; is {near[0]} meant?" if near else ""))
+    return said
+
+
 def load_settings(**given: object) -> Settings:
     """Read the environment; what is given (and not None) goes before it.
 
@@ -78,6 +115,5 @@ def load_settings(**given: object) -> Settings:
     try:
         return Settings(**chosen)  # type: ignore[arg-type]
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise InvalidArgument(f"SASH_{name.upper()}: {first['msg']}", field=name) from None
+        name, wrong = first_wrong(error)
+        raise InvalidArgument(f"SASH_{name.upper()} {wrong}", field=name) from None

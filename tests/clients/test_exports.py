@@ -17,6 +17,7 @@ def test_the_client_exports():
         "ALL_KEYS",
         "AlreadyExists",
         "Answer",
+        "BloomFilter",
         "Bulk",
         "Client",
         "Counts",

@@ -48,6 +48,8 @@ def test_there_and_back(service, tmp_path, name):
     assert servicer.files["w"] == data
     with pytest.raises(AlreadyExists):
         client.import_window(path, name)
+    with pytest.raises(InvalidArgument, match="name is empty"):
+        client.import_window(path, "")
     assert os.listdir(tmp_path) == ["window"]
 
 
@@ -140,7 +142,11 @@ def test_a_damaged_backup_restores_what_is_whole(service, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no zip", {"format": "other", "version": 1, "windows": []}, {"format": "sash backup"}, []]
+    "content",
+    [
+        *(b"", b"no zip", {"format": "other", "version": 1, "windows": []}, {"format": "sash backup"}, []),
+        *({"format": "sash backup", "version": 1, "windows": windows} for windows in (5, "abc", [5], None)),
+    ],
 )
 def test_another_file_is_no_backup(service, tmp_path, content):
     _, client = service

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from sash_client import ALL_KEYS, AlreadyExists, InvalidArgument, Unsupported, WriteResult
+from sash_client import ALL_KEYS, AlreadyExists, InvalidArgument, Unsupported, WriteResult, operations
 
 SPEC = """
 name: delays
@@ -36,9 +36,9 @@ def test_several_keys(delays):
     found = delays.query(keys=["LGA", "JFK"], lookbacks=["6s", timedelta(minutes=1)])
     assert [(each.key, each.lookback, each.entries) for each in found] == [
         ("LGA", "6s", 1),
-        ("LGA", "60000000us", 2),
+        ("LGA", "1m", 2),
         ("JFK", "6s", 1),
-        ("JFK", "60000000us", 3),
+        ("JFK", "1m", 3),
     ]
     assert [each.key for each in delays.query(keys=ALL_KEYS)] == ["JFK", "LGA"]
     (together,) = delays.query(keys=ALL_KEYS, combine=True)
@@ -223,3 +223,16 @@ def test_policies_travel_and_duplicates_are_counted(client):
 def test_a_series_takes_aware_datetimes(delays):
     aware = datetime(1970, 1, 1, 0, 0, 10, tzinfo=UTC)
     assert delays.series(aware, aware + timedelta(seconds=1), step=1, key="JFK").entries.tolist() == [1]
+
+
+def test_keys_are_fetched_page_by_page(delays, monkeypatch):
+    monkeypatch.setattr(operations, "_PAGE_KEYS", 3)
+    names = [f"k{i}" for i in range(10)]
+    delays.bulk_insert(range(30, 40), range(10), keys=names)
+    assert delays.keys() == delays.keys(limit=None) == ["JFK", "LGA", *names]
+    assert delays.keys("k", limit=7) == names[:7]
+    assert delays.keys("k", limit=None) == names
+    assert delays.keys("nobody", limit=None) == []
+    with pytest.raises(InvalidArgument) as caught:
+        delays.keys(limit=0)
+    assert caught.value.field == "limit"

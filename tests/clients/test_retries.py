@@ -1,5 +1,8 @@
 """Numbered writes, parts and commits survive lost requests and lost replies; nothing is applied twice."""
 
+import contextlib
+import os
+import socket
 import threading
 import time
 
@@ -19,7 +22,8 @@ from sash_client import (
     Unavailable,
     WriteResult,
 )
-from sash_client.calls import pauses_s
+from sash_client.connection import OPTIONS
+from sash_client.plans import pauses_s
 from tests.support.numbered import LOST, Numbered, serving
 from tests.support.recorder import status
 
@@ -208,6 +212,86 @@ def test_a_stream_that_stands_still_is_given_up(service):
             list(client.window("w").insert_stream([Bulk(np.array([1]), np.zeros(1))]))
     finally:
         servicer.gate.set()
+
+
+def test_a_stream_without_news_is_kept(service):
+    """The producer has nothing to send for longer than an answer may take: none is owed."""
+    _, window = service
+    with Client(window._client.target, timeout_s=0.2) as client:
+
+        def rarely():
+            yield Bulk([1], [1.0])
+            time.sleep(0.6)
+            yield Bulk([2], [1.0])
+
+        assert [result.inserted for result in client.window("w").insert_stream(rarely())] == [1, 1]
+
+
+def test_a_service_that_is_cut_off_is_noticed(service, monkeypatch):
+    """Whoever watches waits for ever, but not for a machine that is gone without a word."""
+    _, window = service
+    for name in ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"):
+        assert name in OPTIONS
+        monkeypatch.setitem(OPTIONS, name, 300)
+    with cable(int(window._client.target.rpartition(":")[2])) as (port, cut), Client(f"127.0.0.1:{port}") as client:
+        looks = client.window("quiet").watch()
+        assert next(looks)[0].entries == 1
+        cut.set()
+        with pytest.raises(Unavailable):
+            next(looks)
+
+
+@contextlib.contextmanager
+def cable(to):
+    """A port that leads to another one, until it is cut: then nothing comes through, and nobody is told."""
+    cut, ends = threading.Event(), []
+
+    def carry(source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if not cut.is_set():
+                    target.sendall(data)
+
+    def lead(entrance):
+        ends.append(entrance.accept()[0])
+        ends.append(socket.create_connection(("127.0.0.1", to)))
+        back = threading.Thread(target=carry, args=ends[::-1])
+        back.start()
+        carry(*ends)
+        back.join()
+
+    with socket.create_server(("127.0.0.1", 0)) as entrance:
+        leading = threading.Thread(target=lead, args=(entrance,))
+        leading.start()
+        try:
+            yield entrance.getsockname()[1], cut
+        finally:
+            for end in ends:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+            leading.join()
+            for end in ends:
+                end.close()
+
+
+def test_a_client_is_of_its_process(service):
+    """After a fork gRPC's threads are not there: calls are refused instead of failing in ways of their own."""
+    _, window = service
+    producer = window.producer("p")
+    calls = (window.describe, producer.flush, lambda: producer.insert(1, 1.0), producer.close)
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for call in calls:
+            try:
+                call()
+            except FailedPrecondition:
+                refused += 1
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len(calls)
+    producer.insert(1, 1.0)
+    producer.close()
+    assert producer.result.inserted == 1
 
 
 def test_watch_yields_until_the_service_ends_it(service):

@@ -134,7 +134,19 @@ def test_what_is_no_time_is_refused(times, unit, says):
 
 
 @pytest.mark.parametrize(
-    "time", [2**63, -(2**63) - 1, True, 1.0, "1", None, datetime(2013, 1, 1), np.datetime64("NaT")]
+    "time",
+    [
+        2**63,
+        -(2**63) - 1,
+        True,
+        1.0,
+        "1",
+        None,
+        datetime(2013, 1, 1),
+        np.datetime64("NaT"),
+        np.timedelta64(5, "m"),  # which NumPy takes for an integer
+        pd.Timedelta("5m"),
+    ],
 )
 def test_what_is_not_one_time_is_refused(time):
     with pytest.raises(InvalidArgument):
@@ -149,7 +161,19 @@ def test_no_times_are_no_ticks():
 def test_lookbacks():
     assert to_duration("5m", "lookbacks") == "5m"
     assert to_duration(90, "lookbacks") == to_duration(np.int64(90), "lookbacks") == "90"
-    assert to_duration(timedelta(minutes=5), "lookbacks") == "300000000us"
-    for wrong in (True, 1.5, None):
+    for length, spelled in (
+        (timedelta(minutes=5), "5m"),
+        (timedelta(minutes=60), "1h"),
+        (timedelta(minutes=90), "1h30m"),
+        (timedelta(weeks=1, microseconds=5), "7d5us"),
+        (timedelta(0), "0s"),
+        (timedelta(seconds=-1), "-1s"),
+        (np.timedelta64(1500, "ns"), "1us500ns"),
+        (np.timedelta64(5, "m"), "5m"),
+        (np.array([1], "timedelta64[7ms]")[0], "7ms"),
+        (pd.Timedelta("90s") + pd.Timedelta(1, "ns"), "1m30s1ns"),
+    ):
+        assert to_duration(length, "lookbacks") == spelled
+    for wrong in (True, 1.5, None, np.timedelta64("NaT"), np.timedelta64(1, "M"), np.timedelta64(1, "ps"), pd.NaT):
         with pytest.raises(InvalidArgument):
             to_duration(wrong, "lookbacks")

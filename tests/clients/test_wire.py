@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client import InvalidArgument
-from sash_client.wire import from_answer, from_value, spec_document, to_spec, to_value
+from sash_client.wire import from_answer, from_value, spec_document, to_aggregates, to_spec, to_value
 from sash_proto.v1 import windows_pb2 as pb
 
 SPEC = """
@@ -51,6 +51,12 @@ def test_a_spec_comes_back_as_it_was():
     assert spec_document(to_spec(document)) == document
 
 
+@pytest.mark.parametrize(("ticks", "text"), [(3, "3"), (0, "0")])
+def test_durations_may_be_ticks(ticks, text):
+    message = to_spec({"name": "w", "granularity": ticks, "slide": {"max_age": ticks}})
+    assert (message.granularity, message.slide.max_age) == (text, text)
+
+
 def test_what_a_spec_does_not_say_is_not_sent():
     message = to_spec({"name": "w", "aggregates": {"n": {"function": "count"}}, "slide": {"max_age": 90}})
     assert message == pb.WindowSpec(
@@ -83,10 +89,57 @@ def test_what_a_spec_does_not_say_is_not_sent():
         ({"name": "w", "idle_expiry": 30}, "idle_expiry"),
         ({"name": "w", "algorithm": ["daba"]}, "algorithm"),
         ({"name": "w", "durability": True}, "durability"),
-        ({"name": "w", "granularity": 5}, "granularity"),
+        ({"name": "w", "granularity": 1.5}, "granularity"),
     ],
 )
 def test_a_spec_that_no_message_can_carry_is_refused(spec, field):
+    with pytest.raises(InvalidArgument) as caught:
+        to_spec(spec)
+    assert caught.value.field == field
+
+
+SURROGATE = "\ud800"
+NAMED = {"name": "w"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: 2020-99-99",
+        "name: 0b_",
+        "name: !!int x",
+        "name: !!float zz",
+        "name: !!timestamp x",
+        "name: !!bool maybe",
+        "name: " + "1" * 5000,
+        "[" * 3000,
+        "a: &a {x: 1}\nb: &b {<<: [*a, *a]}",
+        'name: w\naggregates: {"\\uD800": {function: sum}}',
+        "a: " + "x" * 2**16,
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_text_that_cannot_be_read_is_refused(text):
+    """Whatever its reader raises: values of a type that they are not, and what is nested too deep or too long."""
+    with pytest.raises(InvalidArgument) as caught:
+        to_spec(text)
+    assert caught.value.field in ("spec", "aggregates")
+    with pytest.raises(InvalidArgument):
+        to_aggregates(text)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"name": SURROGATE}, "name"),
+        (NAMED | {"fields": {SURROGATE: "int64"}}, "spec"),
+        (NAMED | {"fields": {"x": SURROGATE}}, "spec"),
+        (NAMED | {"aggregates": {SURROGATE: {"function": "sum"}}}, "aggregates"),
+        (NAMED | {"aggregates": {"a": {"function": "sum", SURROGATE: 1}}}, "aggregates"),
+        (NAMED | {"aggregates": {"a": {"function": "sum", "x": [SURROGATE]}}}, "aggregates"),
+    ],
+)
+def test_half_a_surrogate_pair_is_no_text(spec, field):
     with pytest.raises(InvalidArgument) as caught:
         to_spec(spec)
     assert caught.value.field == field

@@ -7,12 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 
 import grpc
 import httpx
 import pytest
 
 from sash.main import run
+from sash.settings import misspelt
 from sash_client import Client
 from tests.support.numbered import Numbered, serving
 from tests.support.recorder import status
@@ -71,7 +73,7 @@ def test_create_list_query_delete(sash, service, demo):
         assert "demo" in sash("create", source, service=service, text=text).out
     header, line = sash("list", service=service).out.splitlines()
     assert header.split()[:3] == ["window", "entries", "keys"]
-    assert line.split() == ["demo", "3", "2", "3", "0", "0", "0", "-", "100"]
+    assert line.split() == ["demo", "3", "2", "3", "0", "0", "0", "-", "100", "memory"]
     asked = ("query", "demo", "--key", "JFK", "--lookback", "10s", "-l", "1m")
     table = sash(*asked, service=service).out.splitlines()
     assert [line.split() for line in table] == [
@@ -148,8 +150,51 @@ def test_refusals_are_one_line(sash, service, demo, tmp_path):
         assert done.err.count("\n") == 1
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is full")
+def test_output_that_cannot_be_written_is_one_line(service, demo):
+    environment = {**os.environ, "SASH_TARGET": service.grpc_target}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sash.main", "list"],
+            env=environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+    assert (done.returncode, done.stderr) == (1, b"sash: No space left on device\n")
+
+
 def test_no_service(sash):
-    assert sash("list", "--target", "127.0.0.1:1", expect=1).err.startswith("sash: ")
+    for target in ("127.0.0.1:1", "localhost:1"):
+        said = sash("list", "--target", target, expect=1).err
+        assert said == f"sash: nothing listens on {target}; is `sash serve` running?\n"
+    said = sash("list", "--target", "http://127.0.0.1:7071", expect=1).err
+    assert re.fullmatch(r"sash: 'http://127.0.0.1:7071' is no address of a service: write HOST:PORT, .+\n", said)
+
+
+def test_version(sash):
+    assert sash("--version").out == f"sash {version('sash')}\n"
+
+
+def test_as_of_is_ticks_or_an_instant(sash, service, demo):
+    asked = ("query", "demo", "-k", "JFK", "-l", "60s", "--json", "--as-of")
+    answers = [
+        sash(*asked, end, service=service).out for end in ("55", "1970-01-01T00:00:55Z", "1970-01-01T01:00:55+01:00")
+    ]
+    assert [json.loads(answer)["end"] for answer in answers] == [55] * 3
+    assert len(set(answers)) == 1
+    assert "'noon' is no time" in sash(*asked, "noon", service=service, expect=1).err
+
+
+@pytest.mark.parametrize("module", ["sash.main", "sash_client"])
+def test_who_only_asks_does_not_wait_for_the_service_to_be_imported(module):
+    """Nor for what only some need: Arrow for bulks, YAML for specs."""
+    code = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    imported = set(done.stdout.split())
+    assert "sash_client.client" in imported
+    for heavy in ("sash.service", "sash.plane", "sash.monoids", "fastapi", "datasketches", "lmdb", "pyarrow", "yaml"):
+        assert heavy not in imported
 
 
 def test_watch_shows_changes_only(sash, service, demo):
@@ -281,6 +326,37 @@ def test_signals_end_it_gracefully(number):
         assert "Traceback" not in running.process.stderr.read()
 
 
+RECOVERING = """
+import sys, time
+from sash.main import run
+from sash.windows import storage
+
+def recover(*_):
+    print("recovering", flush=True)
+    while True:
+        time.sleep(0.01)
+
+storage.recover = recover
+sys.argv = ["sash", "serve", "--grpc-port", "0", "--rest-port", "0", "--data", sys.argv[1]]
+run()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_recovery_ends_with_a_signal_and_leaves_the_data_to_the_next(number, tmp_path):
+    command = [sys.executable, "-c", RECOVERING, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "recovering\n"
+            process.send_signal(number)
+            assert process.wait(WAIT_S) == 0
+        finally:
+            process.kill()
+        assert "Traceback" not in process.stderr.read()
+    with service_process("--data", str(tmp_path)) as running:
+        assert running.http().get("/readyz").status_code == 200
+
+
 def test_settings_come_from_the_environment():
     with service_process(SASH_MAX_BODY_BYTES="2048") as running:
         response = running.http().post("/v1/windows", content=b" " * 4096)
@@ -304,6 +380,35 @@ def test_bad_settings_are_one_line(sash, monkeypatch, environment, words):
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("SASH_CACHE_BYTE", "5", "SASH_CACHE_BYTE is no setting and is ignored; is SASH_CACHE_BYTES meant?"),
+        (
+            "SASH_SHUTDOWN_DELAY",
+            "5",
+            "SASH_SHUTDOWN_DELAY is no setting and is ignored; is SASH_SHUTDOWN_DELAY_S meant?",
+        ),
+        ("SASH_COLOUR", "red", "SASH_COLOUR is no setting and is ignored"),
+        ("SASH_CACHE_BYTES", "5", None),
+        ("SASH_TARGET", "10.0.0.1:7070", None),
+        ("SASH_PORT", "tcp://10.0.0.1:7070", None),
+        ("SASH_PORT_7070_TCP_ADDR", "10.0.0.1", None),
+        ("SASH_SERVICE_HOST", "10.0.0.1", None),
+        ("OTHER_CACHE_BYTE", "5", None),
+    ],
+)
+def test_settings_that_are_misspelt_are_named(name, value, said):
+    assert misspelt({name: value}) == ([said] if said else [])
+
+
+def test_a_misspelt_setting_is_logged():
+    with service_process(SASH_CACHE_BYTE="5", SASH_LOG_LEVEL="warning") as running:
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(WAIT_S) == 0
+        assert "SASH_CACHE_BYTE is no setting" in running.process.stderr.read()
+
+
 def test_a_taken_port_is_one_line(sash, service):
     for option, port in (("--grpc-port", service.grpc_port), ("--rest-port", service.rest_port)):
         done = sash("serve", "--grpc-port", "0", "--rest-port", "0", option, str(port), expect=1)
@@ -314,5 +419,5 @@ def test_the_benchmark_runs_at_smoke_size():
     done = subprocess.run(
         [sys.executable, "bench/edges.py", "--smoke"], capture_output=True, text=True, timeout=120, check=True
     )
-    assert done.stdout.count("\n") == 15
+    assert done.stdout.count("\n") == 23
     assert re.search(r"digest [0-9a-f]{16}", done.stdout)

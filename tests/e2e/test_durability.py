@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sash.windows import values
 from sash_client import Client, Unavailable
-from sash_client.errors import ResourceExhausted
+from sash_client.errors import DataLoss, ResourceExhausted
 from tests.support.redis_servers import ALWAYS, BINARIES, redis_server, wait_until
 from tests.support.servers import WAIT_S, problem, running_service, service_process
 
@@ -128,9 +128,23 @@ def test_metrics_of_the_tier(place):
             "sash_tier_commits_total",
             "sash_tier_pending_bytes",
             "sash_journal_groups",
-            "sash_damaged_values",
+            "sash_damaged_values_total",
         ):
             assert metric(service, name), name
+        (used,) = metric(service, "sash_tier_used_bytes").values()
+        assert used > 0
+
+
+def test_metrics_say_how_full_a_directory_is(tmp_path):
+    place = {"data": str(tmp_path), "data_max_bytes": 10 * 2**20}
+    with running_service(**place) as service, Client(service.grpc_target) as client:
+        window = client.create_window(SPEC)
+        (limit,) = metric(service, "sash_tier_limit_bytes").values()
+        assert limit == 8 * 2**20  # four fifths; the rest is for making room
+        (before,) = metric(service, "sash_tier_used_bytes").values()
+        written(window)
+        (after,) = metric(service, "sash_tier_used_bytes").values()
+        assert before < after < limit
 
 
 def health(service):
@@ -245,3 +259,28 @@ def test_a_service_whose_journal_is_damaged_does_not_start_and_says_what_to_do(t
     assert "journal/0000000000000001" in said
     assert "backup" in said
     assert "Traceback" not in said
+
+
+def test_a_window_that_cannot_be_recovered_is_listed_with_its_problem_by_all_that_list(tmp_path):
+    place = str(tmp_path / "data")
+    with running_service(data=place) as service, Client(service.grpc_target) as client:
+        for name in ("kept", "lost"):
+            client.create_window(SPEC | {"name": name}).insert(1, fields={"value": 1}, key="a")
+    with lmdb.open(place, max_dbs=1) as env:
+        found = env.open_db(b"values", create=False)
+        with env.begin(found, write=True) as change:
+            change.put(values.pointer_key(2), b"nonsense")
+    with running_service(data=place) as service, Client(service.grpc_target) as client:
+        kept, lost = client.list_windows()
+        assert (kept.name, kept.problem, kept.entries) == ("kept", None, 1)
+        assert lost.name == "lost"
+        assert "delete the window" in lost.problem
+        over_rest = service.http().get("/v1/windows").json()["windows"]
+        assert [window["problem"] for window in over_rest] == [None, lost.problem]
+        command = [sys.executable, "-m", "sash.main", "list", "--target", service.grpc_target]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True).stdout
+        assert f"lost answers nothing: {lost.problem}" in shown
+        with pytest.raises(DataLoss, match="delete the window"):
+            client.window("lost").describe()
+        client.delete_window("lost")
+        assert [window.name for window in client.list_windows()] == ["kept"]

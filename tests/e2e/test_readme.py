@@ -3,16 +3,27 @@
 The blocks that need Spark run with the other tests of Spark.
 """
 
+import inspect
+import re
+
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import sash_client
+from sash import errors
 from sash.main import app
 from sash.monoids import BUILT_IN
 from sash.monoids.pane import partials_table
+from sash.rest.problems import STATUSES, UnsupportedMediaType
+from sash.rpc.errors import CODES
 from sash.settings import Settings
+from sash.windows import ledger, predicate, spec
+from sash.windows.costs import MAX_ANSWERS, MAX_BUCKETS, MAX_LARGE_BUCKETS, MAX_VALUES
+from sash.windows.reader import MAX_LOOKBACKS
 from sash.windows.spec import WindowSpec
+from sash.windows.spec_text import MAX_DEPTH, MAX_SPEC_BYTES
+from sash.windows.window import MAX_KEY_NAMES, Window
 from sash_client.local import local_service
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.readme import README, Reader, blocks_of, names_in, needs_spark, readme_blocks, table_of
@@ -91,7 +102,7 @@ def test_metrics_are_those_of_a_scrape(text, service):
     served = {
         family.name + "_total" * (family.type == "counter")
         for family in text_string_to_metric_families(scraped)
-        if family.name.startswith("sash_") and not family.name.endswith("_created")
+        if family.name.startswith("sash_")
     }
     assert {name for row in table_of(text, "metric") for name in names_in(row[0])} == served
 
@@ -110,6 +121,35 @@ def test_settings_are_those_of_the_code(text):
         assert _value(default) == fields[name.removeprefix("SASH_").lower()].default, name
     (serve,) = (command.callback for command in app.registered_commands if command.callback.__name__ == "serve")
     assert options == {f"--{name.replace('_', '-')}" for name in serve.__annotations__ if name != "return"}
+
+
+def test_errors_are_those_of_both_edges(text):
+    written = {}
+    for error, status, code, _ in table_of(text, "error", "REST"):
+        written[getattr(errors, *names_in(error))] = (int(status), *names_in(code))
+    raised = set(STATUSES) - {UnsupportedMediaType, errors.Unauthenticated, errors.PermissionDenied}
+    codes = {kind: next(CODES[each] for each in kind.__mro__ if each in CODES) for kind in raised}
+    assert written == {kind: (STATUSES[kind].value, codes[kind].name) for kind in raised}
+
+
+def test_limits_are_those_of_the_code(text):
+    written = {what: re.findall(r"[\d,]*\d", limit) for what, limit in table_of(text, "what", "limit")}
+    for what, limits in {
+        "fields of a window; aggregates": [spec.MAX_FIELDS, spec.MAX_AGGREGATES],
+        "key": [1, spec.MAX_KEY_BYTES],
+        "keys of a window": [inspect.signature(Window).parameters["max_keys"].default],
+        "lookbacks of a question": [MAX_LOOKBACKS],
+        "answers of a question about several keys": [MAX_ANSWERS],
+        "buckets of a series": [MAX_BUCKETS, MAX_LARGE_BUCKETS],
+        "values in lists and blobs, of a series or of several keys": [MAX_VALUES],
+        "keys in one answer of `keys`": [MAX_KEY_NAMES],
+        "`slide.when`": [predicate.MAX_LENGTH],
+        "a spec; aggregates that are added": [MAX_SPEC_BYTES // 2**10, MAX_DEPTH],
+        "name of a producer or query": [1, ledger.MAX_NAME_BYTES],
+        "producers, and queries, that a window remembers": [ledger.MAX_WRITERS],
+        "staged parts of a window": [ledger.MAX_PARTS],
+    }.items():
+        assert [int(number.replace(",", "")) for number in written[what][: len(limits)]] == limits, what
 
 
 def test_keys_of_a_spec_are_those_of_the_code(text):

@@ -195,9 +195,25 @@ def test_what_is_no_stream(http, unchanged):
 
 def test_damaged_streams_harm_nobody(http, service, typed):
     """Every byte of the metadata, one at a time: an answer each time, and the service lives."""
-    good = stream(batch(time=[1, 2], f=[1.0, 2.0], i=[1, 2], s=["x", "yy"], b=[True, False], key=["k", "j"]))
+    times = pa.array([1, 2], pa.timestamp("us", "Europe/Berlin"))
+    good = stream(batch(time=times, f=[1.0, 2.0], i=[1, 2], s=["x", "yy"], b=[True, False], key=["k", "j"]))
     for at in range(0, len(good), 3):
         damaged = bytearray(good)
         damaged[at] ^= 0x55
         assert send(http, typed, bytes(damaged)).status_code in (200, 400, 413)
     assert http.get("/healthz").status_code == 200
+
+
+def test_a_name_that_is_no_utf_8(http, unchanged):
+    good = stream(batch(time=[1], value=[1.0]))
+    found = problem(send(http, unchanged, good.replace(b"value", b"val\xffe")))
+    assert (found["status"], found["field"]) == (400, "body")
+
+
+def test_nobody_asks_what_a_time_zone_is_called(http, window):
+    """Instants count in UTC in all of them."""
+    good = stream(batch(time=pa.array([1], pa.timestamp("s", "Europe/Berlin")), value=[1.0]))
+    for body in (good, good.replace(b"Berlin", b"Ber\xffin")):
+        assert send(http, window, body).json()["inserted"] == 1
+    answer = http.get(f"/v1/windows/{window}/range", params={"start": 1, "end": 1}).json()
+    assert answer["entries"] == 2

@@ -67,6 +67,19 @@ def test_windows_beyond_the_labelled_ones_share_series():
     assert ("sash_window_entries", "w2") not in found
 
 
+def test_nothing_doubles_the_series():
+    """Counters are one series each, and the version is there once."""
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, version="1.2.3")
+    for _ in range(2):
+        metrics.count_error("insert", "NotFound")
+    metrics.count_rejected("rest", "404")
+    found = samples(registry)
+    assert found["sash_operation_errors_total", "NotFound", "insert"] == 2
+    assert found["sash_build_info", "1.2.3"] == 1
+    assert not any(name[0].endswith("_created") for name in found)
+
+
 def test_two_services_do_not_share_counts():
     first, second = CollectorRegistry(), CollectorRegistry()
     Metrics(first).count_rejected("rest", "400")

@@ -358,6 +358,7 @@ def window(message):
         "newest": optional(message, "newest"),
         "counts": {name: getattr(message.counts, name) for name in COUNTS},
         "durability": message.durability,
+        "problem": message.problem if message.HasField("problem") else None,
     }
 
 

@@ -72,6 +72,28 @@ def test_a_spec_that_is_no_yaml_mapping(http, unchanged, text):
     refuse(http, "POST", "/v1/windows", 400, "spec", content=text.encode(), headers=headers)
 
 
+@pytest.mark.parametrize("text", ["name: 2020-99-99", "name: !!bool maybe", "[" * 900, "a: &a [*a]"])
+def test_a_spec_that_cannot_be_read(http, unchanged, text):
+    headers = {"content-type": "application/yaml"}
+    refuse(http, "POST", "/v1/windows", 400, "spec", content=text.encode(), headers=headers)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/yaml"])
+def test_a_spec_that_is_too_large(http, unchanged, kind):
+    """As JSON and as YAML: a list of numbers takes seconds to read and to check."""
+    text = json.dumps({"name": "w", "aggregates": {"q": {"function": "quantile", "q": [0.5] * 14_000}}})
+    refuse(
+        http,
+        "POST",
+        "/v1/windows",
+        413,
+        "body",
+        "65536 bytes",
+        content=text.encode(),
+        headers={"content-type": kind},
+    )
+
+
 def test_a_spec_that_is_no_text(http, unchanged):
     headers = {"content-type": "application/yaml"}
     refuse(http, "POST", "/v1/windows", 400, "body", content=b"\xff\xfe", headers=headers)
@@ -125,7 +147,7 @@ def test_an_unknown_path(http, unchanged, path):
         ("POST", "/v1/windows/plain", "DELETE, GET"),
         ("GET", "/v1/windows/plain/insert", "POST"),
         ("DELETE", "/v1/windows/plain/query", "GET"),
-        ("POST", "/metrics", "GET"),
+        ("POST", "/metrics", "GET, HEAD"),
     ],
 )
 def test_a_method_that_a_path_does_not_take(http, unchanged, method, path, allow):
@@ -177,9 +199,17 @@ def test_a_content_encoding_is_not_taken(http, unchanged):
     refuse(http, "POST", path, 415, "Content-Encoding", content=b"\x1f\x8b", headers=headers)
 
 
-@pytest.mark.parametrize("path", ["/v1/windows", "/v1/windows/plain/insert", "/v1/windows/plain/bulk-insert"])
+@pytest.mark.parametrize(
+    ("path", "limit"),
+    [
+        ("/v1/windows", "65536 bytes"),
+        ("/v1/windows/plain/aggregates", "65536 bytes"),
+        ("/v1/windows/plain/insert", "1 MiB"),
+        ("/v1/windows/plain/bulk-insert", "1 MiB"),
+    ],
+)
 @pytest.mark.parametrize("chunked", [False, True], ids=["announced", "chunked"])
-def test_a_body_that_is_too_large(http, unchanged, path, chunked):
+def test_a_body_that_is_too_large(http, unchanged, path, limit, chunked):
     size = 5 << 20
 
     def chunks():
@@ -187,7 +217,7 @@ def test_a_body_that_is_too_large(http, unchanged, path, chunked):
             yield b" " * (1 << 16)
 
     content = chunks() if chunked else b" " * size
-    found = refuse(http, "POST", path, 413, "body", "1 MiB", content=content, headers=JSON)
+    found = refuse(http, "POST", path, 413, "body", limit, content=content, headers=JSON)
     assert found["type"] == "urn:sash:error:too-large"
 
 

@@ -249,7 +249,11 @@ def test_keys_are_listed(http, delays):
     http.post(f"{delays}/bulk-insert", json=more)
     assert get(http, f"{delays}/keys") == {"keys": ["JFK", "LGA", "JAX", "LAX"]}
     assert get(http, f"{delays}/keys", prefix="J") == {"keys": ["JFK", "JAX"]}
-    assert get(http, f"{delays}/keys", prefix="J", limit=1) == {"keys": ["JFK"]}
+    assert get(http, f"{delays}/keys", prefix="J", limit=1) == {"keys": ["JFK"], "next": 1}
+    assert get(http, f"{delays}/keys", prefix="J", limit=1, position=1) == {"keys": ["JAX"], "next": 3}
+    assert get(http, f"{delays}/keys", prefix="J", position=3) == {"keys": []}
+    refuse(http, "GET", f"{delays}/keys?position=-1", 400, "position")
+    refuse(http, "GET", f"{delays}/keys?position=soon", 400, "position")
     assert get(http, f"{delays}/keys", prefix="nobody") == {"keys": []}
 
 

@@ -1,6 +1,7 @@
 """Health, metrics, documentation and the page."""
 
 import re
+from importlib.metadata import version
 
 import httpx
 import pytest
@@ -76,9 +77,23 @@ def test_the_document_is_valid_openapi(openapi):
         assert declared == set(re.findall(r"{(\w+)}", path))
         assert any(status.startswith("2") for status in operation["responses"])
         if "422" in operation["responses"]:  # FastAPI's own, of a validation that is not used here, has no place
-            assert path.rsplit("/")[-1] in ("query", "range", "series", "watch", "entries")
+            assert path.rsplit("/")[-1] in ("query", "range", "series", "watch", "entries", "aggregates", "export")
     for reference in references(openapi):
         assert reference.removeprefix("#/components/schemas/") in openapi["components"]["schemas"]
+
+
+def test_examples_of_answers_are_complete(openapi):
+    """Nulls included."""
+    schemas = openapi["components"]["schemas"]
+    checked = 0
+    for operation in operations(openapi).values():
+        for response in operation["responses"].values():
+            for content in response.get("content", {}).values():
+                if "example" in content:
+                    schema = schemas[content["schema"]["$ref"].rpartition("/")[2]]
+                    assert set(schema.get("required", ())) <= set(content["example"])
+                    checked += 1
+    assert checked > 10
 
 
 def test_errors_are_documented_as_problems(openapi):
@@ -194,6 +209,19 @@ def test_metrics_speak_openmetrics_to_whoever_asks(http):
 def test_health(http):
     assert http.get("/healthz").json() == {"status": "alive"}
     assert http.get("/readyz").json() == {"status": "ready"}
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/"])
+def test_monitors_may_ask_with_head(http, path):
+    asked, got = http.head(path), http.get(path)
+    assert (asked.status_code, asked.content) == (200, b"")
+    assert asked.headers["content-type"] == got.headers["content-type"]
+
+
+def test_the_version_is_that_of_the_package(http):
+    installed = version("sash")
+    assert http.get("/openapi.json").json()["info"]["version"] == installed
+    assert f'sash_build_info{{version="{installed}"}} 1.0' in http.get("/metrics").text
 
 
 async def test_it_says_why_it_is_not_ready():

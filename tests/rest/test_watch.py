@@ -1,5 +1,6 @@
 """Server-sent events: changed answers only, until the window is gone or the service is."""
 
+import asyncio
 import json
 
 import pytest
@@ -99,6 +100,6 @@ def test_a_watcher_does_not_hold_the_service_up():
 
 async def test_a_sign_of_life_where_nothing_changes(monkeypatch):
     monkeypatch.setattr(calls, "QUIET_S", 0.0)
-    stream = watch.events(lambda: b"{}", 1, lambda: True)
+    stream = watch.events(lambda: b"{}", 1, asyncio.Event())
     assert [await anext(stream) for _ in range(3)] == [b"data: {}\n\n", b":\n\n", b":\n\n"]
     await stream.aclose()

@@ -341,6 +341,7 @@ def test_an_export_and_an_import_are_streams(http, service, window, monkeypatch)
     monkeypatch.setattr(service.plane, "restore", restore)
     exported = http.get(f"/v1/windows/{window}/export")
     assert exported.headers["content-type"] == OCTETS["content-type"]
+    assert exported.headers["content-disposition"] == f'attachment; filename="{window}.sash"'
     assert exported.content == b"".join(parts)
     created = http.post("/v1/windows/import?name=other", content=exported.content, headers=OCTETS)
     assert (created.status_code, created.json()["spec"]["name"]) == (201, window)

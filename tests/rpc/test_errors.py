@@ -6,8 +6,10 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
+from sash_client import Client
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.test_operations import bulk, float64, int64, strings
+from tests.support.servers import running_service
 
 COUNT = {"n": pb.AggregateSpec(function="count")}
 
@@ -73,6 +75,15 @@ def refuse(call, request, code, field=None, limit=None):
 )
 def test_a_bad_spec(stub, unchanged, spec, field):
     refuse(stub.CreateWindow, pb.CreateWindowRequest(spec=spec), "INVALID_ARGUMENT", field)
+
+
+def test_a_spec_that_is_too_large(stub, unchanged):
+    numbers = pb.Value(list=pb.ValueList(items=[pb.Value(float64=0.5)] * 7000))
+    aggregates = {"q": pb.AggregateSpec(function="quantile", parameters={"q": numbers})}
+    request = pb.CreateWindowRequest(spec=pb.WindowSpec(name="w", aggregates=aggregates))
+    refuse(stub.CreateWindow, request, "RESOURCE_EXHAUSTED", "spec", "65536 bytes")
+    more = pb.AddAggregatesRequest(window=unchanged, aggregates=aggregates)
+    refuse(stub.AddAggregates, more, "RESOURCE_EXHAUSTED", "aggregates", "65536 bytes")
 
 
 def test_a_bad_name_says_what_names_are(stub, unchanged):
@@ -281,6 +292,25 @@ def test_an_error_that_may_pass_says_when_to_come_back(stub, service, unchanged,
     retry = error_details_pb2.RetryInfo()
     assert any(detail.Unpack(retry) for detail in rpc_status.from_call(error).details)
     assert retry.retry_delay.ToNanoseconds() == 1_500_000_000
+
+
+def test_calls_beyond_the_limit_are_asked_to_come_again():
+    """As on REST. A stream holds a place until it ends, however it ends."""
+    with running_service(max_concurrent_calls=2) as small:
+        stub = small.stub()
+        stub.CreateWindow(pb.CreateWindowRequest(spec=pb.WindowSpec(name="w", aggregates=COUNT)))
+        looks = [stub.Watch(pb.WatchRequest(query=pb.QueryRequest(window="w"), interval_ms=50)) for _ in range(2)]
+        assert [next(look).answers[0].entries for look in looks] == [0, 0]
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ListWindows(pb.ListWindowsRequest())
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        retry = error_details_pb2.RetryInfo()
+        assert any(detail.Unpack(retry) for detail in rpc_status.from_call(caught.value).details)
+        assert retry.retry_delay.ToTimedelta().total_seconds() == 1
+        looks[0].cancel()
+        with Client(small.grpc_target) as client:  # which comes again
+            assert client.window("w").insert(1, 1.0, producer="p", sequence=1).inserted == 1
+            assert [window.entries for window in client.list_windows()] == [1]
 
 
 def test_every_error_has_a_code():

@@ -163,7 +163,12 @@ def test_too_many_buckets_names_the_limit(stub, delays):
 def test_keys_are_listed(stub, delays):
     assert list(stub.ListKeys(pb.ListKeysRequest(window=delays)).keys) == ["JFK", "LGA"]
     assert list(stub.ListKeys(pb.ListKeysRequest(window=delays, prefix="L")).keys) == ["LGA"]
-    assert list(stub.ListKeys(pb.ListKeysRequest(window=delays, limit=1)).keys) == ["JFK"]
+    first = stub.ListKeys(pb.ListKeysRequest(window=delays, limit=1))
+    assert (list(first.keys), first.HasField("next")) == (["JFK"], True)
+    second = stub.ListKeys(pb.ListKeysRequest(window=delays, limit=1, position=first.next))
+    assert (list(second.keys), second.HasField("next")) == (["LGA"], False)
+    assert not stub.ListKeys(pb.ListKeysRequest(window=delays, position=10**9)).keys
+    refuse(stub.ListKeys, pb.ListKeysRequest(window=delays, position=-1), "INVALID_ARGUMENT", "position")
     for limit in (0, -1, 2**63 - 1):
         request = pb.ListKeysRequest(window=delays, limit=limit)
         refuse(stub.ListKeys, request, "INVALID_ARGUMENT", "limit", "1 to")

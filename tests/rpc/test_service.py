@@ -7,12 +7,13 @@ import httpx
 import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from sash.errors import InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.test_operations import bulk
-from tests.support.servers import running_service
+from tests.support.servers import WAIT_S, running_service
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -82,6 +83,49 @@ def goodbye(service):
     with pytest.raises(grpc.RpcError) as caught:
         stub.ListWindows(pb.ListWindowsRequest())
     assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def test_streams_of_health_and_reflection_do_not_hold_the_service_up():
+    more = threading.Event()
+
+    def questions():
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        more.wait(WAIT_S)
+
+    with running_service(shutdown_grace_s=WAIT_S * 2) as service:
+        watched = health_pb2_grpc.HealthStub(service.channel()).Watch(health_pb2.HealthCheckRequest())
+        assert next(watched).status == SERVING
+        reflected = reflection_pb2_grpc.ServerReflectionStub(service.channel()).ServerReflectionInfo(questions())
+        assert next(reflected).HasField("list_services_response")
+        service.stop()  # asserts that it ends within WAIT_S, which is less than the grace
+        more.set()
+        assert [each.status for each in watched] in ([], [NOT_SERVING])
+        assert list(reflected) == []
+
+
+def test_who_calls_while_the_service_goes_is_told_to_try_again():
+    """And not that the call was cancelled, which is what gRPC makes of calls that it has when it stops."""
+    with running_service() as service:
+        codes, going = [], threading.Barrier(9)
+
+        def call_until_it_fails():
+            stub = service.stub()
+            stub.ListWindows(pb.ListWindowsRequest())
+            going.wait(WAIT_S)
+            try:
+                while True:
+                    stub.ListWindows(pb.ListWindowsRequest(), timeout=WAIT_S)
+            except grpc.RpcError as error:
+                codes.append(error.code())
+
+        callers = [threading.Thread(target=call_until_it_fails) for _ in range(8)]
+        for caller in callers:
+            caller.start()
+        going.wait(WAIT_S)
+        service.stop()
+        for caller in callers:
+            caller.join()
+    assert codes == [grpc.StatusCode.UNAVAILABLE] * 8
 
 
 def test_a_call_in_progress_is_finished():

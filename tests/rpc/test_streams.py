@@ -109,7 +109,7 @@ async def test_writes_are_begun_without_waiting_and_answered_in_order():
         for i in range(10):
             yield i
 
-    answers = in_order(requests(), write, in_flight_max=4)
+    answers = in_order(requests(), write, asyncio.Event(), in_flight_max=4)
     found = asyncio.create_task(anext(answers))
     while len(begun) < 4:
         await asyncio.sleep(0)
@@ -140,11 +140,79 @@ async def test_an_error_of_the_tier_is_said_after_the_answers_before_it():
         for i in range(5):
             yield i
 
-    answers = in_order(requests(), write)
+    answers = in_order(requests(), write, asyncio.Event())
     asyncio.get_running_loop().call_later(0.01, failing.set)
     assert [await anext(answers), await anext(answers)] == [0, 1]
     with pytest.raises(Unavailable):
         await anext(answers)
+
+
+async def test_a_service_that_closes_answers_what_was_begun_and_begins_nothing_more():
+    """Ten writes, four of them begun, one answered; then the service closes: three more answers, and the reason."""
+    closing, may_end, begun = asyncio.Event(), asyncio.Event(), []
+
+    async def write(i):
+        begun.append(i)
+        if i:
+            await may_end.wait()
+        return i
+
+    async def requests():
+        for i in range(10):
+            yield i
+
+    answers = in_order(requests(), write, closing, in_flight_max=4)
+    assert await anext(answers) == 0
+    while len(begun) < 4:
+        await asyncio.sleep(0)
+    closing.set()
+    second = asyncio.create_task(anext(answers))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not second.done()
+    may_end.set()
+    count = len(begun)
+    assert [await second] + [await anext(answers) for _ in range(count - 2)] == list(range(1, count))
+    with pytest.raises(Unavailable) as caught:
+        await anext(answers)
+    assert len(begun) == count < 10
+    assert caught.value.retry_after_s == 1.0
+
+
+async def test_a_service_that_closes_ends_a_stream_on_which_nothing_happens():
+    closing = asyncio.Event()
+
+    async def requests():
+        await asyncio.Event().wait()
+        yield 0
+
+    async def write(i):
+        raise AssertionError("there is nothing to write")
+
+    answer = asyncio.create_task(anext(in_order(requests(), write, closing)))
+    await asyncio.sleep(0)
+    closing.set()
+    with pytest.raises(Unavailable):
+        await answer
+
+
+def test_an_idle_stream_of_inserts_does_not_hold_the_service_up():
+    """Its producer is told, and what was answered is applied."""
+    more = threading.Event()
+    with running_service(shutdown_grace_s=WAIT_S * 2) as service:
+        stub = service.stub()
+        stub.CreateWindow(pb.CreateWindowRequest(spec=pb.WindowSpec(name="w", aggregates={"n": COUNT})))
+
+        def requests():
+            yield bulk("w", [1], [1])
+            more.wait(WAIT_S)
+
+        answers = stub.InsertStream(requests())
+        assert next(answers).inserted == 1
+        service.stop()  # asserts that it ends within WAIT_S, which is less than the grace
+        found, error = answered(answers)
+        more.set()
+        assert (found, error.code(), applied(error)) == ([], grpc.StatusCode.UNAVAILABLE, "1")
 
 
 async def test_writes_that_wait_for_room_keep_their_order(monkeypatch):
@@ -173,7 +241,7 @@ async def test_writes_that_wait_for_room_keep_their_order(monkeypatch):
         return await plane.bulk_insert("w", batch, origin=Origin("p", sequence))
 
     try:
-        assert [answer.inserted async for answer in in_order(requests(), write)] == [100] * 300
+        assert [answer.inserted async for answer in in_order(requests(), write, asyncio.Event())] == [100] * 300
     finally:
         await storage.stop()
 

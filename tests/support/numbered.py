@@ -70,6 +70,10 @@ class Numbered(windows_pb2_grpc.WindowsServicer):
     def Watch(self, request, context):
         for entries in (1, 2):
             yield pb.QueryResponse(answers=[pb.Answer(entries=entries)])
+            if request.query.window == "quiet":
+                ended = threading.Event()
+                context.add_callback(ended.set)
+                ended.wait(20)
         context.abort_with_status(status(grpc.StatusCode.UNAVAILABLE, "the service is shutting down"))
 
     def ExportWindow(self, request, context):

@@ -25,8 +25,8 @@ import grpc
 import httpx
 import uvloop
 
-from sash.main import Service
 from sash.plane import Plane
+from sash.service import Service
 from sash.settings import Settings
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 

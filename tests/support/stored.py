@@ -35,7 +35,7 @@ AGGREGATES = {
     "max": {"function": "max"},
     "distinct": {"function": "collect_distinct"},
 }
-ALWAYS = {values.meta_key(), values.journal_key()}
+ALWAYS = {values.meta_key(), values.journal_key(), values.last_group_key()}
 """What a tier has whatever windows there are."""
 
 

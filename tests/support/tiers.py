@@ -133,6 +133,17 @@ class Faulty:
         self.reads.append(list(keys))
         return values
 
+    @property
+    def used_bytes(self) -> int | None:
+        return self.tier.used_bytes
+
+    @property
+    def limit_bytes(self) -> int | None:
+        return self.tier.limit_bytes
+
+    def check_room(self, size: int, reserve: float = 0.0) -> None:
+        self.tier.check_room(size, reserve)
+
     def commit(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:
         if not self.open_gate.is_set():
             self.arrived.set()

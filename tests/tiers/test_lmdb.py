@@ -11,11 +11,12 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import lmdb
 import pytest
 
-from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, ResourceExhausted, Unavailable
+from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, Unavailable
 from sash.tiers.lmdb import LmdbTier
 
 KIB, MIB = 2**10, 2**20
@@ -55,6 +56,53 @@ def test_the_directory_is_made_for_the_owner_alone(open_tier, tmp_path):
         "data.mdb": 0o600,
         "lock.mdb": 0o600,
     }
+
+
+@pytest.mark.parametrize("loss", [Path.unlink, lambda file: os.truncate(file, 0)], ids=["gone", "empty"])
+def test_a_file_of_values_that_is_lost_is_no_new_directory(open_tier, tmp_path, loss):
+    tier = open_tier(tmp_path)
+    tier.commit({b"a": b"1"})
+    with pytest.raises(FailedPrecondition, match=f"process {os.getpid()} "):
+        LmdbTier(tmp_path).acquire()
+    tier.close()
+    lost = tmp_path / "data.mdb"
+    whole = lost.read_bytes()
+    loss(lost)
+    for _ in range(2):  # who looks at it does not make it look like a new one
+        with pytest.raises(DataLoss, match=r"data\.mdb is (gone|empty): put it back") as caught:
+            LmdbTier(tmp_path).acquire()
+        assert caught.value.field == "data"
+    assert not lost.exists() or not lost.stat().st_size, "nothing was made up"
+    lost.write_bytes(whole)
+    assert open_tier(tmp_path).get_many([b"a"]) == [b"1"]
+
+
+def test_a_server_that_ended_before_it_made_its_file_leaves_a_new_directory(open_tier, tmp_path):
+    (tmp_path / "server.lock").write_bytes(b"")
+    tier = open_tier(tmp_path)
+    tier.commit({b"a": b"1"})
+    assert tier.get_many([b"a"]) == [b"1"]
+
+
+def test_a_file_that_is_removed_under_a_server_is_read_and_not_written(open_tier, tmp_path):
+    tier = open_tier(tmp_path / "data")
+    tier.commit({b"a": b"1"})
+    assert tier.healthy
+    (tmp_path / "data").rename(tmp_path / "aside")
+    for _ in range(2):
+        assert not tier.healthy
+        with pytest.raises(Unavailable, match="removed or replaced"):
+            tier.commit({b"b": b"2"})
+    assert tier.get_many([b"a", b"b"]) == [b"1", None]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "data.mdb").write_bytes((tmp_path / "aside" / "data.mdb").read_bytes())
+    assert not tier.healthy, "another file of that name is another file"
+    (tmp_path / "data" / "data.mdb").unlink()
+    (tmp_path / "data").rmdir()
+    (tmp_path / "aside").rename(tmp_path / "data")
+    assert tier.healthy
+    tier.commit({b"b": b"2"})
+    assert tier.get_many([b"b"]) == [b"2"]
 
 
 def test_a_relative_path_holds_when_the_process_moves(open_tier, tmp_path, monkeypatch):
@@ -231,7 +279,7 @@ def fill(tier, length, first=0):
     for start in range(first, 10**6, step):
         try:
             tier.commit({key(number): value(number, length) for number in range(start, start + step)})
-        except ResourceExhausted:
+        except OutOfRoom:
             return start - first
     raise AssertionError("never full")
 
@@ -243,7 +291,7 @@ def test_full_and_room_again(open_tier, tmp_path, length):
     count = fill(tier, length)
     assert limit * 0.5 < count * length < limit
     last = count - 1
-    with pytest.raises(ResourceExhausted, match="is full") as caught:
+    with pytest.raises(OutOfRoom, match="is full") as caught:
         tier.commit({key(last): b"changed", b"big": b"x" * MIB}, [key(0)])
     assert (caught.value.field, caught.value.limit) == ("data", "2,097,152 bytes")
     # Nothing has changed, whether a value was to be put or deleted.
@@ -274,10 +322,78 @@ def test_a_smaller_limit_than_what_is_there_still_deletes(open_tier, tmp_path):
     tier.close()
     small = open_tier(tmp_path, max_bytes=MIB)
     assert small.get_many(keys[:1]) == [b"x" * 16 * KIB]
-    with pytest.raises(ResourceExhausted):
-        small.commit({b"more": b"x" * 16 * KIB})
+    with pytest.raises(OutOfRoom):
+        small.check_room(1)
+    with pytest.raises(OutOfRoom):
+        small.commit({b"more": b"x" * 256 * KIB})
+    small.check_room(KIB, reserve=1.0)
+    small.commit({b"record": b"x" * KIB})  # of an eviction, say
     small.commit({}, keys[10:])
+    small.check_room(16 * KIB)
     small.commit({b"more": b"x" * 16 * KIB})
+
+
+def refused(call) -> bool:
+    try:
+        call()
+    except OutOfRoom:
+        return True
+    return False
+
+
+def test_new_entries_leave_room_for_making_room(open_tier, tmp_path):
+    limit = 4 * MIB
+    tier = open_tier(tmp_path, max_bytes=limit)
+    reached = {}
+    count = 0
+    for reserve in (0.0, 0.5, 1.0):
+        while not refused(lambda: tier.check_room(16 * KIB, reserve)):  # noqa: B023  # called at once
+            tier.commit({key(count): value(count, 16 * KIB - 100)})
+            count += 1
+        reached[reserve] = count * 16 * KIB / limit
+    assert 0.7 < reached[0.0] <= 0.8
+    assert reached[0.0] + 0.05 < reached[0.5] < reached[1.0] - 0.05 < 0.9
+    tier.commit({}, [key(number) for number in range(count)])
+    tier.check_room(3 * MIB)
+    with pytest.raises(OutOfRoom) as caught:
+        tier.check_room(limit)
+    assert (caught.value.field, caught.value.limit) == ("data", "4,194,304 bytes")
+
+
+def test_deletes_in_any_order_fit(open_tier, tmp_path):
+    """Every second value first: done in that order, each page would have to be copied before one is free."""
+    tier = open_tier(tmp_path, max_bytes=2 * MIB)
+    count = fill(tier, KIB)
+    keys = [key(number) for number in range(count)]
+    tier.commit({b"pointer": b""}, keys[::2] + keys[1::2])
+    assert tier.get_many(keys) == [None] * count
+
+
+def test_what_was_freed_just_now_is_room(open_tier, tmp_path):
+    """LMDB reuses what a commit freed only in the next but one."""
+    tier = open_tier(tmp_path, max_bytes=8 * MIB)
+    for turn in range(6):
+        tier.commit({b"%d/%d" % (turn, n): b"x" * 100 * KIB for n in range(60)})
+        tier.commit({}, [b"%d/%d" % (turn, n) for n in range(60)])
+    assert tier.get_many([b"5/0"]) == [None]
+
+
+def test_the_last_of_a_disk_is_for_making_room(open_tier, tmp_path, monkeypatch):
+    tier = open_tier(tmp_path)
+    tier.commit({b"a": b"1" * 3 * MIB})
+    tier.commit({}, [b"a"])
+    disk = {"f_frsize": 4096, "f_blocks": 2**20, "f_bavail": 64 * MIB // 4096}
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**disk))
+    tier.commit({b"b": b"2"})
+    tier.check_room(2 * MIB)  # as much is free within the file
+    with pytest.raises(OutOfRoom, match="disk") as caught:
+        tier.check_room(5 * MIB)
+    assert (caught.value.field, caught.value.limit) == ("data", "the disk")
+    tier.check_room(5 * MIB, reserve=0.5)
+    with pytest.raises(OutOfRoom):
+        tier.check_room(80 * MIB, reserve=1.0)
+    disk["f_bavail"] = 2**20
+    tier.check_room(80 * MIB)
 
 
 def test_a_limit_that_nothing_fits_in(tmp_path):
@@ -294,7 +410,7 @@ def test_a_full_disk_changes_nothing(open_tier, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, hard))
     try:
         for _ in range(3):
-            with pytest.raises(ResourceExhausted, match="is full") as caught:
+            with pytest.raises(OutOfRoom, match="is full") as caught:
                 tier.commit({b"big": b"x" * 2 * MIB}, [b"before"])
             assert (caught.value.field, caught.value.limit) == ("data", "the disk")
         assert tier.get_many([b"before", b"big"]) == [b"1" * 100 * KIB, None]
@@ -440,6 +556,7 @@ def test_reading_and_writing_does_not_keep_the_file_resident(open_tier, tmp_path
 
 def test_reads_go_on_while_the_file_is_mapped_anew(open_tier, tmp_path, monkeypatch):
     monkeypatch.setattr("sash.tiers.lmdb._REMAP_AFTER_BYTES", 1)
+    monkeypatch.setattr("sash.tiers.lmdb._KEYS_PER_LOOK", 1)
     tier = open_tier(tmp_path)
     tier.commit({b"a": b"x" * 16 * KIB})
     finished = threading.Event()

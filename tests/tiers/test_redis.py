@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from redis.crc import key_slot
 
-from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, ResourceExhausted, Unavailable
+from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, Unavailable
 from sash.tiers.owner import Owner
 from sash.tiers.redis import RedisTier
 from tests.support.redis_servers import (
@@ -195,22 +195,54 @@ def silent(tier):
     assert sorted(quick)[len(quick) // 2] < 0.005
 
 
+def full(tier):
+    """Whether new entries are refused."""
+    try:
+        tier.check_room(1)
+    except OutOfRoom:
+        return True
+    return False
+
+
 def test_full(server, tiers):
+    """What has begun goes through, all of it; new entries are refused until there is room."""
     tier = tiers(server.url)
     tier.commit({b"a": b"1", b"b": b"x" * 1000})
+    assert not full(tier)
     server.ask("CONFIG", "SET", "maxmemory", 1)
-    for _ in range(2):
-        with pytest.raises(ResourceExhausted) as caught:
-            tier.commit({b"a": b"2", b"c": b"3"}, [b"b"])
-        assert caught.value.limit == "maxmemory"
-    assert tier.get_many([b"a", b"b", b"c"]) == [b"1", b"x" * 1000, None]
-    tier.commit({}, [b"b"])  # making room is possible
-    assert tier.get_many([b"a", b"b"]) == [b"1", None]
+    tier.commit({b"a": b"2", b"c": b"3"}, [b"b"])
+    with pytest.raises(OutOfRoom, match="full") as caught:
+        tier.check_room(1)
+    assert (caught.value.field, caught.value.limit) == ("data", "maxmemory")
+    tier.check_room(10**9, reserve=0.5)
+    assert tier.get_many([b"a", b"b", b"c"]) == [b"2", None, b"3"]
+    tier.commit({}, [b"c"])
+    assert tier.get_many([b"a", b"c"]) == [b"2", None]
     assert tier.healthy
     tier.close()
     again = tiers(server.url)  # so is starting again
+    again.commit({b"a": b"4"})
+    assert full(again)
     server.ask("CONFIG", "SET", "maxmemory", 0)
-    again.commit({b"a": b"2"})
+    wait_until(lambda: not full(again))  # though nothing is committed meanwhile
+    assert again.get_many([b"a"]) == [b"4"]
+
+
+def test_how_full_it_is(server, tiers):
+    """As far as it says so: without maxmemory there is no limit."""
+    tier = tiers(server.url, lease_s=0.1)
+    assert tier.limit_bytes is None
+    before = tier.used_bytes
+    tier.commit({b"a": b"x" * 2**20})
+    wait_until(lambda: tier.used_bytes >= before + 2**20)
+    server.ask("CONFIG", "SET", "maxmemory", 2**30)
+    wait_until(lambda: tier.limit_bytes == 2**30)
+
+
+def test_full_is_noticed_while_idle(server, tiers):
+    tier = tiers(server.url, lease_s=0.1)
+    server.ask("CONFIG", "SET", "maxmemory", 1)
+    wait_until(lambda: full(tier))
 
 
 def test_lease_is_renewed_while_full(server, tiers):
@@ -286,11 +318,13 @@ def test_cut_within_a_call_is_all_or_nothing(between, tiers, way, n_bytes, times
     assert tier.get_many(keys) == [b"later", None, values[2]]
 
 
-def test_what_arrives_late_is_refused(server, between, tiers):
+@pytest.mark.parametrize("maxmemory", [0, 1])
+def test_what_arrives_late_is_refused(server, between, tiers, maxmemory):
     # 1st commit  ──────────────── held ───────────────▶ Redis
     # 2nd commit        ──▶ Redis
     tier = tiers(between.url, timeout_s=TIMEOUT_S)
     tier.commit({b"k": b"0"})
+    server.ask("CONFIG", "SET", "maxmemory", maxmemory)
     release = between.hold()
     with pytest.raises(Unavailable):
         tier.commit({b"k": b"1", b"new": b"1"})

@@ -437,3 +437,14 @@ def test_an_early_entry_refuses_the_whole_write(name):
             write()
         assert error.value.field == "time"
     assert (window.info().entries, window.info().keys) == (1, 1)
+
+
+@pytest.mark.parametrize("name", sorted(WITH_RANGES))
+def test_a_series_over_several_keys_needs_the_entries(name):
+    """The refusal says so, and not that entries cannot be given back, which nobody asked for."""
+    w = Window(spec(name, keyed=True, time_unit="none"))
+    w.bulk_insert(Batch(np.arange(4), {"value": np.arange(4)}, Coded.of(["a", "b", "a", "b"])))
+    with pytest.raises(Unsupported, match="one key at a time") as caught:
+        w.series(0, 4, 1, None, None, ["a", "b"])
+    assert caught.value.field == "keys"
+    assert w.series(0, 4, 1, None, "a").entries.tolist() == [1, 0, 1, 0]

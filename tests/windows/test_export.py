@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, ResourceExhausted, SashError, Unsupported
+from sash.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, SashError, Unsupported
 from sash.windows import export as module
 from sash.windows import values
 from sash.windows.batch import Batch
@@ -78,9 +78,9 @@ def test_a_file_without_a_frame_or_with_one_twice_or_elsewhere_is_refused(export
     _, frames = exported
     assert len(frames) > 9
     for i in range(len(frames)):
-        with pytest.raises(DataLoss, match=rf"frame {i} of the export"):
+        with pytest.raises(InvalidArgument, match=rf"frame {i} of the export"):
             imported(b"".join(frames[:i] + frames[i + 1 :]))
-        with pytest.raises(DataLoss, match=rf"frame {i + 1} of the export"):
+        with pytest.raises(InvalidArgument, match=rf"frame {i + 1} of the export"):
             imported(b"".join(frames[: i + 1] + frames[i:]))
 
 
@@ -90,20 +90,29 @@ def test_a_file_that_is_cut_short_or_damaged_is_refused(data):
     twins.bulk([(key, time) for key in KEYS for time in range(9)])
     whole = b"".join(export(twins.memory))
     at = data.draw(st.integers(0, len(whole) - 1))
-    with pytest.raises(DataLoss, match="cut short in frame"):
+    with pytest.raises(InvalidArgument, match=r"cut short in frame|the export is empty"):
         imported(whole[:at])
     broken = bytearray(whole)
     broken[at] ^= 1 << data.draw(st.integers(0, 7))
-    with pytest.raises((DataLoss, InvalidArgument), match=r"frame|not an exported window"):
+    with pytest.raises(InvalidArgument, match=r"frame|not an exported window|the export is empty") as caught:
         imported(bytes(broken))
+    assert caught.value.field == "body", "whoever sent it is at fault, and nothing of the service is damaged"
 
 
 def test_what_is_no_export_is_said_to_be_none():
     for data in (b"PK\3\4 and so on", b'{"name": "w"}', bytes(100)):
         with pytest.raises(InvalidArgument, match="not an exported window"):
             imported(data)
-    with pytest.raises(DataLoss, match="cut short in frame 0"):
+    with pytest.raises(InvalidArgument, match="the export is empty") as caught:
         imported(b"")
+    assert caught.value.field == "body"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "1st", "x" * 129])
+def test_a_name_that_is_none_is_refused_before_anything_is_read(name):
+    with pytest.raises(InvalidArgument, match="is not a name") as caught:
+        Importer(lambda spec: Window(spec), name)
+    assert caught.value.field == "name"
 
 
 def test_an_export_of_a_newer_version_is_told_from_a_damaged_one(exported, monkeypatch):

@@ -9,11 +9,22 @@ import traceback
 import numpy as np
 import pytest
 
-from sash.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound, SashError, Unavailable
+from sash.errors import (
+    AlreadyExists,
+    DataLoss,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    SashError,
+    Unavailable,
+)
 from sash.windows import journal as journal_module
+from sash.windows import ledger as ledger_module
 from sash.windows import storage as storage_module
 from sash.windows import values
 from sash.windows.batch import Batch, Origin
+from sash.windows.ledger import FORGET_AFTER_NS
 from sash.windows.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.windows.window import Window
 from tests.support.stored import AGGREGATES, Server, batch, same, spec
@@ -570,7 +581,7 @@ async def test_a_service_that_could_not_start_writes_nothing():
     await storage.create(spec())
     await storage.write("w", rows(0, 100))
     await server.die()
-    [group] = [key for key in server.left if key.startswith(b"journal/")][-1:]
+    group = max(key for key in server.left if key.startswith(b"journal/"))
     server.store.values[group] = flipped(server.store.values[group], -1)
     before = dict(server.store.values)
     for _ in range(2):
@@ -625,6 +636,89 @@ async def test_a_window_that_cannot_be_tidied_keeps_no_other_from_it():
     with pytest.raises(DataLoss, match="block 3 of window 'a'"):
         storage.find("a")
     assert storage.find("b").query("a", [], None)[0].entries == 89
+    await storage.stop()
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+async def test_an_insert_whose_answer_cannot_be_given_is_taken_and_nobody_else_is_the_worse(damaged):
+    server = Server(**QUIET)
+    storage = await server.start()
+    await storage.create(spec(aggregates=SMALL))
+    await storage.write("w", rows(0, 100))
+    await server.settled()
+    storage.trim()
+    key = values.block_key(1, 5)
+    whole = server.store.values[key]
+    if damaged:
+        server.store.values[key] = flipped(whole, -1)
+    else:
+        server.tier.fail_reads = 1
+    asking = Insert(100, {"value": 100}, "a", True, [82])  # from time 19 on: in the middle of block 5
+    kind = DataLoss if damaged else Unavailable
+    with pytest.raises(kind, match=r"the entry is taken \(1 inserted.* sync\).*answer") as told:
+        await storage.write("w", asking, Origin("p", 1))
+    assert told.value.retry_after_s is None
+    assert storage.find("w").query("a", [], None)[0].entries == 101
+    assert (await storage.write("w", asking, Origin("p", 1))).already_applied
+    server.store.values[key] = whole
+    result = await storage.write("w", Insert(101, {"value": 101}, "a", True, [82]), Origin("p", 2))
+    assert [answer.entries for answer in result.answers] == [82]
+    storage = await server.crash()
+    assert storage.find("w").query("a", [], None)[0].entries == 102
+    await storage.stop()
+
+
+async def test_an_insert_that_asks_for_what_is_no_answer_changes_nothing():
+    server = Server(**QUIET)
+    storage = await server.start()
+    await storage.create(spec())
+    for asking in (Insert(1, {"value": 1}, "a", True, ["x"]), Insert(1, {"value": 1}, "a", False, [5])):
+        with pytest.raises(InvalidArgument):
+            await storage.write("w", asking)
+    assert not storage.find("w").info().entries
+    await storage.stop()
+
+
+async def test_a_refused_write_forgets_no_producer(monkeypatch):
+    """What it changed would be in no record: a recovery would not know of it."""
+    monkeypatch.setattr(ledger_module, "MAX_WRITERS", 3)
+    server = Server(checkpoint_bytes=10**9)
+    storage = await server.start()
+    await storage.create(spec(order={"out_of_order": "reject"}))
+    for name in "xyz":
+        await storage.write("w", insert(1), Origin(name, 1))
+    with pytest.raises(ResourceExhausted):
+        await storage.write("w", insert(2), Origin("q", 1))
+    server.clock.advance(FORGET_AFTER_NS + 5 * 10**9)
+    with pytest.raises(InvalidArgument):
+        await storage.write("w", insert(2, "no number"), Origin("q", 1))
+    assert (await storage.write("w", insert(1), Origin("x", 1))).already_applied
+    server.clock.advance(-10 * 10**9)
+    assert (await storage.write("w", insert(2), Origin("q", 1))).inserted == 1
+    with pytest.raises(FailedPrecondition, match="the next one is 1"):
+        await storage.write("w", insert(3), Origin("x", 2))
+    storage = await server.crash()
+    assert entries(storage) == [1, 1, 1, 2]
+    assert (await storage.write("w", insert(2), Origin("q", 1))).already_applied
+    with pytest.raises(FailedPrecondition, match="the next one is 1"):
+        await storage.write("w", insert(3), Origin("x", 2))
+    await storage.stop()
+
+
+async def test_a_record_of_a_producer_beyond_the_bound_is_applied_again(monkeypatch):
+    """It was taken when there was room; the bound may be another one now."""
+    server = Server(checkpoint_bytes=10**9)
+    storage = await server.start()
+    await storage.create(spec())
+    for name in "xyz":
+        await storage.write("w", insert(1), Origin(name, 1))
+        staged = await storage.stage("w", batch([("a", 2)], 2), name, 0)
+        await storage.commit("w", name, 0, [staged.stage])
+    monkeypatch.setattr(ledger_module, "MAX_WRITERS", 1)
+    storage = await server.crash()
+    assert entries(storage) == [1, 1, 1, 2, 2, 2]
+    with pytest.raises(ResourceExhausted):
+        await storage.commit("w", "new", 0, [])
     await storage.stop()
 
 
@@ -721,8 +815,7 @@ async def test_a_missing_value_is_named_and_never_an_answer():
     """As of a Redis that evicts what it likes."""
     server, models = await stored_of_all_kinds()
     stored = dict(server.store.values)
-    last = max(key for key in stored if key.startswith(b"journal/"))
-    for key in stored.keys() - {last}:  # whether there was another group at the end, nobody can tell
+    for key in stored.keys() - {values.last_group_key()}:
         server.store.values = {other: value for other, value in stored.items() if other != key}
         await self_explaining(server, models, key)
 

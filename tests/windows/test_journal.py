@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from sash.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from sash.errors import FailedPrecondition, OutOfRoom, ResourceExhausted, Unavailable
+from sash.windows import journal as module
 from sash.windows import values
 from sash.windows.journal import Job, Journal
 
@@ -31,6 +32,9 @@ class Recorder:
         self.values.update(puts)
         for key in deletes:
             self.values.pop(key, None)
+
+    def check_room(self, size, reserve=0.0):
+        pass
 
     def records(self):
         """The records by group, as a recovery would read them."""
@@ -127,6 +131,25 @@ async def test_a_full_tier_is_tried_again_too(journal, tier):
     await asyncio.sleep(0.3)
     await journal.durable(number)
     assert tier.records() == [["a"]]
+
+
+async def test_what_may_be_refused_makes_way_for_what_may_not(journal, tier):
+    """An image that does not fit must not keep the deletes behind it waiting."""
+    tier.gate.clear()
+    told = []
+
+    def make():
+        raise OutOfRoom("full", field="data")
+
+    first = append(journal, "a")
+    journal.background(Job(make, size=50, done=lambda: told.append("done"), refused=told.append))
+    journal.background(Job(deletes=[b"old"], size=10, done=lambda: told.append("deleted")))
+    tier.gate.set()
+    await journal.durable(first)
+    await asyncio.wait_for(journal.drained(), 5)
+    assert isinstance(told[0], OutOfRoom)
+    assert told[1:] == ["deleted"]
+    assert (journal.pending_bytes, journal.pending_record_bytes, journal.error) == (0, 0, None)
 
 
 async def test_a_tier_that_another_server_took_is_never_written_again(journal, tier):
@@ -249,3 +272,29 @@ async def test_whoever_waits_at_the_end_is_told(journal, tier):
         await waiting
     with pytest.raises(Unavailable, match="shuts down"):
         await journal.durable(append(journal, "b"))
+
+
+async def test_a_journal_that_stops_waits_little_for_a_tier_that_fails_meanwhile(tier, monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE_WHILE_DOWN_S", 0.05)
+    monkeypatch.setattr(module, "_LOOK_S", 0.01)
+    journal = Journal(tier)
+    journal.start(1, 0, [])
+    tier.gate.clear()
+    append(journal, "a")
+    stopping = asyncio.create_task(journal.stop(3600))
+    await asyncio.sleep(0.1)
+    assert not stopping.done(), "nothing is wrong so far"
+    tier.failures = [Unavailable("it is gone")] * 1000
+    tier.gate.set()
+    assert not await asyncio.wait_for(stopping, 30)
+    assert tier.failures, "it was not tried until the end of time"
+
+
+async def test_a_journal_that_stops_goes_on_waiting_for_a_tier_that_is_back(tier, monkeypatch):
+    monkeypatch.setattr(module, "_RETRY_FIRST_S", 0.001)
+    journal = Journal(tier)
+    journal.start(1, 0, [])
+    tier.failures = [Unavailable("it is gone")] * 3
+    append(journal, "a")
+    assert await asyncio.wait_for(journal.stop(3600), 30)
+    assert tier.records() == [["a"]]

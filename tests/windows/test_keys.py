@@ -450,6 +450,27 @@ def test_a_broken_invariant_is_named(broken):
         pages.check_invariants()
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30), st.integers(1, 7), st.integers(1, 9))
+def test_pages_list_a_key_that_stays_once(changes, limit, looked_at):
+    """Keys come and go, and take the places of others, between one page and the next."""
+    keys = Keys(layout())
+    keys.create([f"stays {i}" for i in range(15)])
+    changes, found, position, others = iter(changes), [], 0, 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sash.windows.keys.PAGE_NAMES", looked_at)
+        while position is not None:
+            come, go = next(changes, (0, 0))
+            keys.create([f"other {others + i}" for i in range(come)])
+            others += come
+            going = [name for name in keys.names() if name.startswith("other")][:go]
+            keys.forget(keys.find_each(going))
+            page, next_ = keys.page("stays", limit, position)
+            assert len(page) <= limit
+            assert next_ is None or position < next_ <= position + looked_at
+            found, position = found + page, next_
+    assert sorted(found) == sorted(f"stays {i}" for i in range(15))
+
+
 def test_ragged_ranges():
     assert ragged(np.array([7, 0, 3]), np.array([2, 0, 3])).tolist() == [7, 8, 3, 4, 5]
     assert ragged(np.array([], np.int64), np.array([], np.int64)).tolist() == []

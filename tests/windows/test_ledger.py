@@ -91,8 +91,24 @@ def test_writers_that_were_silent_for_long_make_room(monkeypatch):
         ledger.check_room(Origin("c", 1), FORGET_AFTER_NS)
     assert (refused.value.field, refused.value.limit) == ("producer", "2")
     ledger.check_room(Origin("c", 1), FORGET_AFTER_NS + 1)
+    assert ledger.applied(Origin("a", 1)), "to ask whether there is room changes nothing: the write may be refused"
+    ledger.note(Origin("b", 2), FORGET_AFTER_NS + 1)
+    assert ledger.applied(Origin("a", 1)), "nor does who is known need room"
+    ledger.note(Origin("c", 1), FORGET_AFTER_NS + 1)
     assert not ledger.applied(Origin("a", 1)), "a is forgotten"
     assert ledger.applied(Origin("b", 1))
+
+
+def test_queries_that_were_silent_for_long_make_room(monkeypatch):
+    monkeypatch.setattr(module, "MAX_WRITERS", 1)
+    ledger = Ledger()
+    ledger.commit("old", 5, 0)
+    with pytest.raises(ResourceExhausted):
+        ledger.check_commit("new", FORGET_AFTER_NS)
+    ledger.check_commit("new", FORGET_AFTER_NS + 1)
+    assert ledger.committed("old", 5)
+    ledger.commit("new", 0, FORGET_AFTER_NS + 1)
+    assert not ledger.committed("old", 5)
 
 
 def test_a_ledger_survives_as_a_document():

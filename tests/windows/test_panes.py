@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sash.clock import ManualClock
-from sash.errors import FailedPrecondition, InvalidArgument, Unsupported
+from sash.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unsupported
 from sash.forest import Layout
 from sash.monoids import BUILT_IN, Sum, laws
 from sash.monoids.base import Monoid, Read, object_array
@@ -574,3 +574,23 @@ def test_kll_sketches_of_any_size_come_in(k, n):
     w.bulk_insert(partial_rows([1, 2], {"p": (object_array([sketch.serialize()] * 2),)}, [max(n, 1)] * 2))
     found = w.query(None, [], None)[0].aggregates["p"]
     assert found is None if not n else math.isclose(found, n / 2, abs_tol=0.1 * n + 1)
+
+
+# ---------------------------------------------------------------- more entries than can be counted
+
+
+def test_entries_that_are_more_than_can_be_counted_are_refused():
+    """Each row may stand for 2^40: whatever is summed of what a window was sent stays an int64."""
+    w = Window(WindowSpec.parse(BASE | {"aggregates": {"n": {"function": "count"}}}))
+    rows = 2**21
+    many = Batch(np.zeros(rows, np.int64), {}, None, {}, np.full(rows, 2**40))
+    assert w.bulk_insert(many).inserted == 2**61
+    w.bulk_evict(10, None)
+    with pytest.raises(ResourceExhausted) as caught:  # though there is nothing in it now
+        w.bulk_insert(many)
+    assert (caught.value.field, caught.value.limit) == ("entries", f"{2**62} entries")
+    with pytest.raises(ResourceExhausted):
+        Window(w.spec).bulk_insert(Batch(np.zeros(2 * rows, np.int64), {}, None, {}, np.full(2 * rows, 2**40)))
+    assert w.insert(20, {"value": 1}, None).inserted == 1
+    assert (w.info().entries, w.counts.inserted) == (1, 2**61 + 1)
+    w.check_invariants()

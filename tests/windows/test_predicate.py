@@ -5,6 +5,8 @@ import pytest
 from sash.errors import InvalidArgument
 from sash.monoids import Collect, Count, Max, Mean, Sum
 from sash.windows.predicate import Predicate
+from sash.windows.spec import WindowSpec
+from sash.windows.window import Window
 
 AGGREGATES = {"sum": Sum(), "n": Count(), "max": Max(), "mean": Mean(), "all": Collect()}
 
@@ -27,6 +29,73 @@ def test_what_cannot_be_evaluated_does_not_hold():
 
 
 @pytest.mark.parametrize(
+    ("source", "odd"),
+    [
+        ("old.all[1] > 0.0", {"all": [1.0]}),  # an index beyond the end
+        ("6 / (old.n - 1) > 0", {"n": 1}),  # by zero
+        ("old.n * 3000000000000000000 > 0", {"n": 4}),  # beyond int64
+        ("int(old.max) > 0", {"max": float("inf")}),
+        ("old.mean > 0.0", {"mean": None}),
+        ("old.n > 0", {}),
+    ],
+)
+def test_an_error_of_any_kind_does_not_hold(source, odd):
+    """It is evaluated when the write has been applied: whatever it raises must not come out."""
+    predicate = Predicate(source, AGGREGATES)
+    assert predicate.holds({}, {"all": [1.0, 1.0], "n": 3, "max": 1.0, "mean": 1.0})
+    assert not predicate.holds({}, odd)
+
+
+def test_a_write_is_answered_where_the_condition_cannot_be_evaluated():
+    """The second value of one: the first entry alone has none."""
+    spec = {"name": "w", "aggregates": {"all": {"function": "collect"}}, "slide": {"when": "old.all[1] > 100.0"}}
+    window = Window(WindowSpec.parse(spec))
+    for time in range(3):
+        assert window.insert(time, {"value": 1.0}, None).inserted == 1
+    (answer,) = window.query(None, (), None)
+    assert answer.aggregates == {"all": [1.0, 1.0, 1.0]}
+    window.check_invariants()
+
+
+@pytest.mark.parametrize("total", [2**63 - 1, 2**63, 2**64, 2**70])
+def test_integers_beyond_int64_stay_integers(total):
+    predicate = Predicate("total.sum - 5 > old.sum", {"sum": Sum("int64")})
+    assert predicate.holds({"sum": total}, {"sum": 7})
+    assert not predicate.holds({"sum": -total}, {"sum": 7})
+
+
+def test_entries_are_not_an_aggregate():
+    with pytest.raises(InvalidArgument) as caught:
+        Predicate("old.entries > 5", {"entries": Sum()})
+    assert caught.value.field == "aggregates.entries"
+
+
+MACROS = "no macros (all, exists, exists_one, filter, map) and no matches"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "[0, 0, 0, 0, 0, 0, 0, 0, 0, 0].all(total, " * 8 + "true" + ")" * 8,
+        "total.all.exists(old, old > 5.0)",
+        "size(total.all.filter(total, true)) > 1",
+        "size(total.all.map (total, 1)) > 1",
+        "[1]. // why\n all // not\n (total, true)",
+        "[1].exists_one(total, true)",
+        "'a'.matches('(a{1000}){100}')",
+    ],
+)
+def test_what_may_take_forever_is_refused_before_it_runs(source):
+    with pytest.raises(InvalidArgument) as caught:
+        Predicate(source, AGGREGATES)
+    assert (caught.value.field, caught.value.limit) == ("slide.when", MACROS)
+
+
+def test_an_aggregate_may_be_called_as_a_macro():
+    assert Predicate("size(old.all) > 0 && old['map'] > 0.0", AGGREGATES | {"map": Sum()})
+
+
+@pytest.mark.parametrize(
     ("source", "says"),
     [
         ("total.sum >", "compile"),
@@ -38,6 +107,8 @@ def test_what_cannot_be_evaluated_does_not_hold():
         ("total.sum", "no condition"),
         ("total.sum + 1 > 2.0", "evaluated"),
         ("total.all > 1", "evaluated"),
+        ("total.all[9] > 1.0", "evaluated"),
+        ("total.n / 0 > 1", "evaluated"),
         ("true" + " && true" * 200, "too long"),
     ],
 )

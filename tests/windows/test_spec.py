@@ -1,10 +1,16 @@
 """Specs: what is accepted, and that what is not says where and why."""
 
+import inspect
+from contextlib import suppress
+from datetime import date
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sash.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
+from sash.monoids import catalogue
 from sash.windows.catalogue import Catalogue
 from sash.windows.spec import WindowSpec, parse_duration
 
@@ -80,6 +86,83 @@ def test_what_is_wrong_is_named(change, field):
 def test_what_is_no_spec_is_refused(text):
     with pytest.raises(InvalidArgument):
         WindowSpec.from_yaml(text)
+
+
+N = "\naggregates: {n: {function: count}}"
+MERGES = "a: &a {x: 1}\n" + "".join(
+    f"{new}: &{new} {{<<: [{', '.join([f'*{old}'] * 9)}]}}\n" for old, new in pairwise("abcdefghij")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("name: 2020-99-99" + N, None),
+        ("name: 0b_" + N, None),
+        ("name: !!int x" + N, None),
+        ("name: !!float zz" + N, None),
+        ("name: !!timestamp x" + N, None),
+        ("name: !!bool maybe" + N, None),
+        ("name: " + "1" * 5000 + N, None),
+        ('name: w\naggregates: {"\\uD800": {function: sum}}', None),
+        ("name: \ud800" + N, None),
+        ("[" * 900, "32 levels"),
+        ("[" * 60_000, "32 levels"),
+        ("- " * 30_000, "32 levels"),
+        ("{a: " * 10_000, "32 levels"),
+        (MERGES, "no aliases"),
+        ("name: w" + N + "\nslide: &a {max_age: *a}", "no aliases"),
+        ("name: w" + N + "\n#" + "x" * 2**16, "65536 bytes"),
+    ],
+    ids=lambda text: str(text)[:20],
+)
+def test_a_text_that_cannot_be_read_is_refused(text, limit):
+    """Whatever its reader raises; and before it is read what would take it without end, or off the stack."""
+    with pytest.raises(InvalidArgument) as caught:
+        WindowSpec.from_yaml(text)
+    assert (caught.value.field, caught.value.limit) == ("spec", limit)
+
+
+def test_a_spec_of_64_kib_is_read():
+    text = "name: w" + N + "\n#"
+    spec = WindowSpec.from_yaml(text + "x" * (2**16 - len(text)))
+    assert spec == WindowSpec.from_yaml(text)
+
+
+def test_half_a_surrogate_pair_is_no_name():
+    with pytest.raises(InvalidArgument) as caught:
+        WindowSpec.parse({"name": "w", "aggregates": {"\ud800": {"function": "sum"}}})
+    assert caught.value.field == "spec"
+
+
+ODD = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([10**400, -(10**400), date(2020, 1, 1), b"", frozenset([1])])
+    | st.floats()
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from(sorted(catalogue())), st.data())
+def test_whatever_a_parameter_is_it_is_taken_or_refused(function, data):
+    accepted = inspect.signature(catalogue()[function].__init__).parameters.values()
+    names = [parameter.name for parameter in accepted if parameter.kind is parameter.KEYWORD_ONLY]
+    name = data.draw(st.sampled_from([*names, "field", "returns", "depth"]))
+    aggregate = {"function": function, name: data.draw(ODD)}
+    with suppress(InvalidArgument):
+        spec = WindowSpec.parse({"name": "w", "aggregates": {"a": aggregate}})
+        assert WindowSpec.parse(spec.document()).monoids().keys() == {"a"}
+
+
+@pytest.mark.parametrize("text", ["1h ", " 1h", "1h\n", "٣h", "３", "1h3", "1_0", "", "h", "-5", "1.5"])
+def test_what_is_no_duration(text):
+    with pytest.raises(InvalidArgument) as caught:
+        parse_duration(text, "us", "d")
+    assert caught.value.field == "d"
 
 
 @given(st.integers(1, 10**6), st.sampled_from([("us", 1), ("ms", 10**3), ("s", 10**6), ("m", 60 * 10**6)]))

@@ -1,20 +1,24 @@
 """Storage against the same windows in memory: restarts, crashes, tiers that fail, tiny caches, retries."""
 
 import asyncio
+import contextlib
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sash.monoids
 from sash.clock import ManualClock
-from sash.errors import DataLoss, FailedPrecondition, SashError, Unavailable
-from sash.windows import values
+from sash.errors import AlreadyExists, DataLoss, FailedPrecondition, SashError, TooLarge, Unavailable
+from sash.monoids import Sum
+from sash.windows import checkpoints, image, values
+from sash.windows import spec as spec_module
 from sash.windows.batch import Batch, Origin
 from sash.windows.catalogue import Catalogue
 from sash.windows.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.windows.storage import Storage
-from sash.windows.window import Window
+from sash.windows.window import ALL_KEYS, Window
 from tests.support.stored import AGGREGATES, KEYS, Server, batch, same, spec
 
 EXACT = 4096
@@ -38,9 +42,21 @@ steps = st.one_of(
 )
 
 
-async def follow(history, slide, options):
+async def read_on(server):
+    """Read the window all the time, whatever is done to it."""
+    while True:
+        with contextlib.suppress(SashError):
+            window = server.storage.find("w")
+            window.query(None, [4], None, ALL_KEYS)
+            window.range_query(5, 20, "a")
+            window.series(0, 40, 4, 9, "b")
+        await asyncio.sleep(0)
+
+
+async def follow(history, slide, options, watched=False):
     server = Server(**options)
     storage = await server.start()
+    reader = asyncio.create_task(read_on(server)) if watched else None
     document = spec(slide=slide, idle_expiry="10s", aggregates=AGGREGATES | SKETCHES)
     await storage.create(document)
     model = Window(document, clock=server.clock)
@@ -85,6 +101,7 @@ async def follow(history, slide, options):
             value += len(what)
         elif step == "tidy":
             server.clock.advance(what * 5 * 10**9)
+            await storage._kept["w"].still.wait()  # or it would be tidied a second later
             storage.tidy()
             await server.settled()  # nobody was answered: a crash now might undo it for a second
             model.tidy()
@@ -100,6 +117,8 @@ async def follow(history, slide, options):
     await storage.delete("w")
     await storage.stop(5)
     assert not server.left, "nothing of a deleted window is left"
+    if reader is not None:
+        reader.cancel()
 
 
 @given(
@@ -112,6 +131,22 @@ async def follow(history, slide, options):
 def test_any_history_equals_the_window_in_memory(history, slide, cache, checkpoint, store):
     options = {"cache_bytes": cache, "checkpoint_bytes": checkpoint, "store_entries": store}
     asyncio.run(follow(history, slide, options))
+
+
+@given(
+    st.lists(steps, max_size=25),
+    st.sampled_from([{}, {"max_age": 9}, {"max_count": 7}, {"when": "total.n > 12"}]),
+    st.sampled_from([0, 10**6]),
+    st.sampled_from([100, 1000]),
+    st.sampled_from([1, 8, 10**6]),
+)
+def test_images_taken_bit_by_bit_while_others_read_change_nothing(history, slide, cache, checkpoint, store):
+    options = {"cache_bytes": cache, "checkpoint_bytes": checkpoint, "store_entries": store}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints, "_TURN_S", -1.0)
+        patch.setattr(image, "_KEYS", 1)
+        patch.setattr(image, "_FORESTS", 1)
+        asyncio.run(follow(history, slide, options, watched=True))
 
 
 async def test_a_write_without_an_answer_is_applied_once_when_it_is_sent_again():
@@ -300,13 +335,13 @@ async def test_a_journal_is_cut_behind_checkpoints_and_blocks_that_nobody_needs_
     storage = await server.start()
     await storage.create(spec(keyed=False, slide={"max_count": 50}))
     sizes = []
-    for start in range(0, 5000, 50):
+    for start in range(0, 10_000, 50):
         rows = Batch(np.arange(start, start + 50), {"value": np.arange(50)})
         await storage.write("w", BulkInsert(rows))
         storage.tidy()
+        await server.settled()  # or it is a matter of luck how many deletes wait
         sizes.append(len(server.store.values))
-    await server.settled()
-    assert max(sizes[50:]) < 1.5 * max(sizes[:50]), "it does not grow with what came and went"
+    assert max(sizes[100:]) < 1.1 * max(sizes[:100]), "it does not grow with what came and went"
     assert storage.status().checkpoints > 5
     await storage.stop()
 
@@ -325,3 +360,116 @@ async def test_an_idle_window_does_not_keep_the_journal_of_a_busy_one():
     storage = await server.crash()
     assert storage.find("idle").query("a", [], None)[0].entries == 1
     await storage.stop()
+
+
+# ---------------------------------------------------------------- what is too large, and what is not installed
+
+
+async def test_a_write_that_is_no_value_of_a_tier_is_refused_and_changes_nothing():
+    server = Server()
+    storage = await server.start()
+    await storage.create(spec(keyed=False, aggregates={"n": {"function": "count"}}))
+    await storage.create(spec(name="texts", fields={"value": "string"}, aggregates={"n": {"function": "count"}}))
+    n = 17 * 2**18
+    large = Batch(np.zeros(n, np.int64), {"value": np.zeros(n, np.int64)})
+    for refused in (
+        lambda: storage.write("w", BulkInsert(large), Origin("p", 1)),
+        lambda: storage.stage("w", large, "q", 0),
+        lambda: storage.write("texts", Insert(1, {"value": "x" * 2**26}, "a")),
+        lambda: storage.write("texts", Insert(1, {"value": "ß" * 2**25}, "a")),
+    ):
+        with pytest.raises(TooLarge, match="in parts") as error:
+            await refused()
+        assert (error.value.field, error.value.limit) == ("time", "63 MiB")
+    assert (await storage.write("w", Insert(1, {"value": 1}, None), Origin("p", 1))).inserted == 1
+    storage = await server.crash()
+    assert storage.find("w").query(None, [], None)[0].entries == 1
+    await storage.stop()
+
+
+async def test_where_nothing_is_kept_a_write_may_have_any_size():
+    server = Server()
+    storage = await server.start()
+    await storage.create(spec(durability="memory", fields={"value": "string"}, aggregates={"n": {"function": "count"}}))
+    assert (await storage.write("w", Insert(1, {"value": "x" * 2**26}, "a"))).inserted == 1
+    await storage.stop()
+
+
+class Mine(Sum):
+    """An aggregate of another package."""
+
+    function = "mine"
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Installs the package; what it returns removes it, or installs it again."""
+
+    def switch(there):
+        known = sash.monoids.catalogue() | ({"mine": Mine} if there else {})
+        monkeypatch.setattr(spec_module, "catalogue", lambda: known)
+
+    switch(True)
+    return switch
+
+
+@pytest.mark.parametrize("end", ["stop", "crash"])
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("when", [None, "total.own > 10000"])
+async def test_a_window_whose_aggregate_is_not_installed_is_kept_as_it_is(installed, end, added, when):
+    if added and when:
+        pytest.skip("a predicate is of what there is from the beginning")
+    server = Server(checkpoint_bytes=500, store_entries=4)
+    storage = await server.start()
+    own = {"own": {"function": "mine"}}
+    one = {"n": {"function": "count"}}
+    document = spec(aggregates=one if added else one | own, slide={"when": when} if when else {})
+    await storage.create(document)
+    await storage.create(spec(name="v", aggregates=one))
+    for start in range(0, 60, 20):
+        await storage.write("w", BulkInsert(batch([("a", start + i) for i in range(20)], start)))
+        await server.settled()
+    if added:
+        await storage.write("w", AddAggregates(own))
+    await storage.write("w", Insert(70, {"value": 100}, "a"))
+    expected = sum(range(60)) + 100
+    assert storage.find("w").query("a", [], None)[0].aggregates["own"] == expected
+
+    installed(False)
+    storage = await (server.restart() if end == "stop" else server.crash())
+    mine = {key: value for key, value in server.store.values.items() if b"/00000001" in key}
+    for refused in (
+        lambda: storage.write("w", Insert(71, {"value": 1}, "a")),
+        lambda: storage.stage("w", batch([("a", 1)], 0), "q", 0),
+        lambda: storage.commit("w", "q", 0, []),
+    ):
+        with pytest.raises(FailedPrecondition, match=r"mine.*install"):
+            await refused()
+    with pytest.raises(FailedPrecondition, match=r"mine.*install"):
+        storage.find("w")
+    with pytest.raises(AlreadyExists):
+        await storage.create(spec(slide={"max_count": 3}))
+    v, w = storage.all()
+    assert (v.problem, "mine" in w.problem, w.spec.name) == (None, True, "w")
+    for time in range(50):
+        await storage.write("v", Insert(time, {"value": 1}, "a"))
+        storage.tidy()
+    await storage.create(spec(name="u"))
+    assert storage.status().damaged == 0
+
+    storage = await server.crash()
+    with pytest.raises(FailedPrecondition, match="mine"):
+        storage.find("w")
+    await storage.stop()
+    assert {key: server.store.values.get(key) for key in mine} == mine, "nothing of it was changed"
+    installed(True)
+    storage = await server.start()
+    assert storage.find("w").query("a", [], None)[0].aggregates["own"] == expected
+    assert [info.problem for info in storage.all()] == [None] * 3
+    installed(False)
+    storage = await server.crash()
+    await storage.delete("w")
+    await storage.delete("v")
+    await storage.delete("u")
+    await storage.stop()
+    assert not server.left

@@ -178,6 +178,14 @@ def test_a_batch_is_read_as_it_was_written(batch):
         same(found.entries, batch.entries)
 
 
+@given(batches())
+def test_the_size_of_a_batch_is_no_less_than_it_takes(batch):
+    parts = sum(len(parts) for parts in (batch.partials or {}).values())
+    frames = 60 + sum(20 + 3 * len(name) for name in [*batch.columns, *(batch.partials or {})]) + 20 * (2 + parts)
+    taken = len(seal("journal", batch_to(batch)))
+    assert taken - frames - 8 * len(batch.times) <= size_of(batch), "but for the frames, and how many a pane stands for"
+
+
 def test_the_size_of_a_batch_is_about_what_it_takes():
     n = 5000
     names = [f"key number {i}" for i in range(700)]

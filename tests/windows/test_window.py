@@ -132,10 +132,12 @@ def test_a_late_entry_of_one_key_is_not_late_for_another():
 def test_late_reject_refuses_the_whole_write():
     w = window(slide={"max_age": 10}, order={"late": "reject"})
     w.insert(100, {"value": 1}, "a")
-    with pytest.raises(FailedPrecondition, match="1 of this write"):
+    with pytest.raises(FailedPrecondition, match="1 of this write") as caught:
         w.bulk_insert(batch([("a", 101), ("b", 5), ("a", 90)], 0))
-    with pytest.raises(FailedPrecondition):
+    assert (caught.value.field, caught.value.limit) == ("time", "time > 90")
+    with pytest.raises(FailedPrecondition) as caught:
         w.insert(1, {"value": 1}, "a")
+    assert (caught.value.field, caught.value.limit) == ("time", "time > 90")
     assert w.info().entries == 1
     assert w.info().keys == 1
 

@@ -161,7 +161,7 @@ class Strings(_message.Message):
     def __init__(self, dictionary: _Optional[_Iterable[str]] = ..., codes: _Optional[bytes] = ...) -> None: ...
 
 class WindowInfo(_message.Message):
-    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability")
+    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +169,7 @@ class WindowInfo(_message.Message):
     NEWEST_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     spec: WindowSpec
     entries: int
     keys: int
@@ -176,7 +177,8 @@ class WindowInfo(_message.Message):
     newest: int
     counts: Counts
     durability: str
-    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ...) -> None: ...
+    problem: str
+    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class Counts(_message.Message):
     __slots__ = ("inserted", "late", "evicted", "duplicates")
@@ -520,20 +522,24 @@ class AddAggregatesRequest(_message.Message):
     def __init__(self, window: _Optional[str] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ...) -> None: ...
 
 class ListKeysRequest(_message.Message):
-    __slots__ = ("window", "prefix", "limit")
+    __slots__ = ("window", "prefix", "limit", "position")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     window: str
     prefix: str
     limit: int
-    def __init__(self, window: _Optional[str] = ..., prefix: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    position: int
+    def __init__(self, window: _Optional[str] = ..., prefix: _Optional[str] = ..., limit: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class ListKeysResponse(_message.Message):
-    __slots__ = ("keys",)
+    __slots__ = ("keys", "next")
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
     keys: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, keys: _Optional[_Iterable[str]] = ...) -> None: ...
+    next: int
+    def __init__(self, keys: _Optional[_Iterable[str]] = ..., next: _Optional[int] = ...) -> None: ...
 
 class Answer(_message.Message):
     __slots__ = ("key", "start", "end", "entries", "aggregates", "lookback", "partials")

@@ -258,7 +258,8 @@ class WindowsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListKeys(self, request, context):
-        """The keys of a window, in the order of their first entries.
+        """The keys of a window, page by page, in the order of their first entries; but a key may have the place of one that
+        is there no more. A key that is there throughout is listed once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

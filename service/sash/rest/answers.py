@@ -119,6 +119,7 @@ def window_document(window: WindowInfo) -> dict[str, Any]:
             "duplicates": window.counts.duplicates,
         },
         "durability": window.durability,
+        "problem": window.problem,
     }
 
 

@@ -29,7 +29,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sash.calls import INTERVAL_MS, check_interval, origin_of, unbroken
+from sash.calls import INTERVAL_MS, check_interval, key_names, origin_of, unbroken
 from sash.errors import InvalidArgument
 from sash.metrics import Metrics
 from sash.plane import Plane
@@ -48,8 +48,10 @@ from sash.rest.answers import (
 from sash.rest.bodies import ARROW, JSON, OCTETS, YAML, media_type, parse_json, prefers, read_body
 from sash.rest.problems import of_error, of_status
 from sash.settings import Settings
+from sash.version import version
 from sash.windows.batch import Batch, Origin
 from sash.windows.spec import WindowSpec, parse_duration
+from sash.windows.spec_text import MAX_SPEC_BYTES
 from sash.windows.window import ALL_KEYS, AllKeys
 
 __all__ = ["create_app"]
@@ -73,13 +75,13 @@ def create_app(
         metrics: counts the requests that end in an error.
         not_ready: why ``/readyz`` should say that requests are not welcome; None where they are.
 
-    Those who watch are let go when the app's `state.is_open` becomes False.
+    Those who watch are let go when the app's `state.closing` is set.
     """
     app = FastAPIOffline(
         docs_url="/docs",
         redoc_url=None,
         title="Sash",
-        version="1",
+        version=version(),
         description=openapi.DESCRIPTION,
         redirect_slashes=False,
     )
@@ -87,7 +89,7 @@ def create_app(
     def endpoint_route(path: str, endpoint: Endpoint, **options: Any) -> APIRoute:
         return _Route(path, endpoint, metrics=metrics, **options)
 
-    app.state.is_open = True
+    app.state.closing = asyncio.Event()
     routes = _Routes(plane, settings, registry, not_ready)
     for method, path, name in (
         ("POST", "/v1/windows", "create_window"),
@@ -125,6 +127,10 @@ def create_app(
                 **documentation,
             )
         )
+    for path in ("/metrics", "/healthz", "/readyz"):
+        # Monitors ask with HEAD; the server leaves out the body.
+        endpoint = getattr(routes, path[1:])
+        app.router.routes.append(endpoint_route(path, endpoint, methods=["HEAD"], include_in_schema=False))
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     app.add_exception_handler(HTTPException, _HttpErrors(metrics))
     app.add_middleware(_Gate, calls_max=settings.max_concurrent_calls, metrics=metrics)
@@ -146,7 +152,7 @@ class _Routes:
 
     async def create_window(self, request: Request) -> Response:
         kind = media_type(request, (JSON, YAML, "application/x-yaml", "text/yaml"))
-        body = await self._body(request)
+        body = await self._document(request)
         if kind == JSON:
             spec = WindowSpec.parse(parse_json(body))
         else:
@@ -168,12 +174,15 @@ class _Routes:
 
     async def add_aggregates(self, request: Request) -> Response:
         media_type(request, (JSON,))
-        aggregates = parse_json(await self._body(request))
+        aggregates = parse_json(await self._document(request))
         return json_response(window_document(await unbroken(self._plane.add_aggregates(_name(request), aggregates))))
 
     async def export_window(self, request: Request) -> Response:
-        parts = self._plane.export(_name(request))
-        return _streamed(chain([next(parts, b"")], parts), OCTETS)
+        name = _name(request)
+        parts = self._plane.export(name)
+        first = next(parts, b"")  # there is such a window, so its name has nothing that would need quoting
+        headers = {"content-disposition": f'attachment; filename="{name}.sash"'}
+        return _streamed(chain([first], parts), OCTETS, headers)
 
     async def import_window(self, request: Request) -> Response:
         """Reads the body in parts, so its size is bounded by nothing here."""
@@ -257,8 +266,7 @@ class _Routes:
         interval_ms = _ticks(given, "interval") if "interval" in given else INTERVAL_MS
         check_interval(interval_ms, "interval")
         ask()  # what is wrong with the question is refused before the stream begins
-        state = request.app.state
-        stream = watch.events(lambda: json_bytes(ask()), interval_ms, lambda: state.is_open)
+        stream = watch.events(lambda: json_bytes(ask()), interval_ms, request.app.state.closing)
         return StreamingResponse(stream, headers={"cache-control": "no-store"}, media_type=watch.MEDIA_TYPE)
 
     def _question(self, request: Request, *further: str) -> tuple[Mapping[str, list[str]], Callable[[], Any]]:
@@ -306,10 +314,11 @@ class _Routes:
         return json_response(series_document(series, start, end, ticks))
 
     async def keys(self, request: Request) -> Response:
-        given = _parameters(request, once=("prefix", "limit"), repeatable=())
-        limit = {"limit": _ticks(given, "limit")} if "limit" in given else {}
+        given = _parameters(request, once=("prefix", "limit", "position"), repeatable=())
+        numbers = {name: _ticks(given, name) for name in ("limit", "position") if name in given}
         prefix = given["prefix"][0] if "prefix" in given else ""
-        return json_response({"keys": self._plane.keys(_name(request), prefix, **limit)})
+        keys, next_ = await key_names(self._plane, _name(request), prefix, **numbers)
+        return json_response({"keys": keys} | ({} if next_ is None else {"next": next_}))
 
     # ------------------------------------------------------------ service
 
@@ -325,6 +334,10 @@ class _Routes:
         if reason is None:
             return json_response({"status": "ready"})
         return of_status(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+
+    async def _document(self, request: Request) -> bytes:
+        """The body where it is a spec, or a part of one."""
+        return await read_body(request, min(MAX_SPEC_BYTES, self._settings.max_body_bytes))
 
     async def _body(self, request: Request) -> bytes:
         return await read_body(request, self._settings.max_body_bytes)
@@ -409,7 +422,7 @@ def _name(request: Request) -> str:
     return request.path_params["name"]  # type: ignore[no-any-return]
 
 
-def _streamed(parts: Iterator[bytes], kind: str) -> Response:
+def _streamed(parts: Iterator[bytes], kind: str, headers: Mapping[str, str] | None = None) -> Response:
     """A response whose parts are made one at a time, with a turn for other calls between them."""
 
     async def in_turns() -> AsyncIterator[bytes]:
@@ -417,7 +430,7 @@ def _streamed(parts: Iterator[bytes], kind: str) -> Response:
             yield part
             await asyncio.sleep(0)
 
-    return StreamingResponse(in_turns(), media_type=kind)
+    return StreamingResponse(in_turns(), headers=headers, media_type=kind)
 
 
 def _json_bulks(bulks: Iterator[Batch], spec: WindowSpec) -> Iterator[bytes]:

@@ -193,7 +193,9 @@ def _table(body: bytes, entries_max: int) -> Any:
             table = pa.Table.from_batches(batches, reader.schema)
         # Whoever sends the stream also chose its offsets and codes; reading through bad ones is no error but a crash.
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+        # Names, also those within types, are read only when somebody asks for them.
+        table.schema.to_string(show_field_metadata=False, show_schema_metadata=False)
+    except (pa.ArrowException, OSError, ValueError, IndexError, KeyError, OverflowError) as error:
         raise InvalidArgument(f"the body is no Arrow IPC stream: {error}", field="body") from None
     return table
 
@@ -234,8 +236,9 @@ def _times(column: Any, spec: WindowSpec) -> npt.NDArray[np.int64]:
     if pa.types.is_timestamp(column.type):
         if spec.time_unit == "none":
             raise InvalidArgument("time is a timestamp, but the window counts logical ticks", field="time")
-        unit = pa.timestamp(spec.time_unit, column.type.tz)
-        return _numbers(_cast(_cast(column, unit, "time"), pa.int64(), "time"))
+        # Whatever the zone is called: instants count in UTC in all of them.
+        instants = _cast(_cast(column, pa.int64(), "time"), pa.timestamp(column.type.unit), "time")
+        return _numbers(_cast(_cast(instants, pa.timestamp(spec.time_unit), "time"), pa.int64(), "time"))
     if not pa.types.is_integer(column.type):
         raise InvalidArgument(f"time must be integers or timestamps, not {column.type}", field="time")
     return _numbers(_cast(column, pa.int64(), "time"))

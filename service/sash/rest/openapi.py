@@ -18,8 +18,8 @@ DESCRIPTION = """Named sliding windows: push entries, ask for the aggregates of 
 
 Time is an int64 in ticks of the window's unit. Ranges include both ends; a lookback `l` as of `t` covers
 `t - l < time <= t`. Where JSON has no number, answers (and float64 values in requests) have the strings
-`"NaN"`, `"Infinity"` and `"-Infinity"`. Every error is a problem document (RFC 9457) that names the field, and
-the limit where one was passed.
+`"NaN"`, `"Infinity"` and `"-Infinity"`, and bytes are base64. Every error is a problem document (RFC 9457) that names
+the field, and the limit where one was passed. Any call is answered with 503 where too many are in progress.
 
 A write is answered when it is as durable as the answer's `durability` says: `sync`, the tier has it; `interval`, the
 tier has it a moment later; `memory`, no tier ever has it. A write with a `producer` and a `sequence` (1, 2, 3, … for
@@ -119,15 +119,25 @@ SCHEMAS: dict[str, Any] = {
     },
     "Window": {
         "type": "object",
-        "required": ["spec", "entries", "keys", "oldest", "newest", "counts", "durability"],
+        "required": ["spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem"],
         "properties": {
             "spec": {"$ref": "#/components/schemas/WindowSpec"},
             "entries": _INT64,
             "keys": _INT64,
-            "oldest": _OPTIONAL_INT64,
-            "newest": _OPTIONAL_INT64,
+            "oldest": {
+                **_OPTIONAL_INT64,
+                "description": "The oldest entry's time; null where empty, and where keyed.",
+            },
+            "newest": {
+                **_OPTIONAL_INT64,
+                "description": "The newest time that was ever inserted; null before.",
+            },
             "counts": {"$ref": "#/components/schemas/Counts"},
             "durability": _GIVEN["durability"],
+            "problem": {
+                "type": ["string", "null"],
+                "description": "Why the window answers nothing at the moment: it is being recovered, or cannot be.",
+            },
         },
     },
     "Windows": {
@@ -257,7 +267,10 @@ SCHEMAS: dict[str, Any] = {
     "Keys": {
         "type": "object",
         "required": ["keys"],
-        "properties": {"keys": {"type": "array", "items": {"type": "string"}}},
+        "properties": {
+            "keys": {"type": "array", "items": {"type": "string"}},
+            "next": {**_INT64, "description": "Where to go on (`position`); absent where there are no more."},
+        },
     },
     "Aggregates": {
         "description": "Aggregates by name, as in a spec.",
@@ -276,6 +289,11 @@ def describe(operation: str) -> dict[str, Any]:
 def document(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document of an app whose routes were made with `describe`."""
     made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes, tags=_TAGS)
+    for operations in made["paths"].values():
+        for each in operations.values():
+            # As they were written: what FastAPI makes of them has lost every null in an example.
+            responses = _OPERATIONS[each["operationId"]]["responses"]
+            each["responses"] = {str(status): response for status, response in responses.items()}
     spec = WindowSpec.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas = {**SCHEMAS, **spec.pop("$defs", {}), "WindowSpec": spec}
     made.setdefault("components", {})["schemas"] = dict(sorted(schemas.items()))
@@ -325,14 +343,32 @@ def _operation(
     return {"tags": [tag], "summary": summary, "responses": responses, "openapi_extra": extra}
 
 
+def _any_of(*groups: dict[int, str]) -> dict[int, str]:
+    """What may go wrong, by status: `There is no window. Or the tier is full`."""
+    merged: dict[int, str] = {}
+    for group in groups:
+        for status, text in group.items():
+            merged[status] = f"{merged[status]}. Or {text[0].lower()}{text[1:]}" if status in merged else text
+    return merged
+
+
 _INVALID = {400: "The request is wrong; `field` says where"}
 _UNKNOWN = {404: "There is no such window"}
-_TOGETHER = {422: "An aggregate depends on the order of entries, so it has no answer over several keys together"}
+_NO_ANSWER = {
+    422: "An aggregate depends on the order of entries, so it has no answer over several keys together. Or the "
+    "window's algorithm answers for the whole window only"
+}
 _CONFLICT = {
     409: "The window's order policy rejects it: late, out of order, or of a time that is there. Or writes of its "
     "producer are missing before it"
 }
-_AWAY = {503: "The tier cannot be reached; Retry-After says when to try again"}
+_STORED = {
+    409: "Another server has taken the tier over",
+    500: "A stored value that this needs is damaged or lost",
+    503: "The tier cannot be reached; Retry-After says when to try again",
+}
+_STORING = {**_STORED, 507: "The tier is full; evicting entries or deleting windows makes room"}
+_NO_VALUES = {422: "The window's algorithm keeps no values"}
 _WRITTEN = _json("What became of the entries", "Written", _COUNT_EXAMPLE)
 _BULK = {
     JSON: _ref("Columns", {"time": [17, 18, 19], "value": [4, 5.5, "NaN"]}),
@@ -385,7 +421,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
             201: _json("Created", "Window"),
             200: _json("It exists already, with this very spec", "Window"),
         },
-        {**_INVALID, 409: "It exists with another spec", 429: "There are as many windows as allowed", **_AWAY},
+        _any_of(_INVALID, {409: "It exists with another spec", 429: "There are as many windows as allowed"}, _STORING),
         body={JSON: _ref("WindowSpec", SPEC_EXAMPLE), YAML: _ref("WindowSpec", YAML_EXAMPLE)},
     ),
     "list_windows": _operation("windows", "List all windows", {200: _json("All windows, by name", "Windows")}, {}),
@@ -396,7 +432,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
         "windows",
         "Delete a window",
         {200: _json("Deleted; how many entries it had", "Removed", {"entries": 42})},
-        {**_UNKNOWN, **_AWAY},
+        _any_of(_UNKNOWN, _STORING),
         parameters=[_NAME],
     ),
     "insert": _operation(
@@ -409,7 +445,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
                 {**_COUNT_EXAMPLE, "inserted": 1, "answers": [ANSWER_EXAMPLE]},
             )
         },
-        {**_INVALID, **_UNKNOWN, **_CONFLICT, **_AWAY},
+        _any_of(_INVALID, _UNKNOWN, _CONFLICT, _STORING),
         parameters=[_NAME],
         body={
             JSON: {
@@ -433,7 +469,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
         "writes",
         "Insert many entries, whole or not at all",
         {200: _WRITTEN},
-        {**_INVALID, **_UNKNOWN, **_CONFLICT, **_AWAY},
+        _any_of(_INVALID, _UNKNOWN, _CONFLICT, _STORING),
         parameters=[
             _NAME,
             *(
@@ -452,7 +488,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
         "writes",
         "Remove every entry with time <= the given one, of one key or of all",
         {200: _json("How many were removed", "Removed", {"evicted": 3, "durability": "sync"})},
-        {**_INVALID, **_UNKNOWN, 409: "Writes of its producer are missing before it", **_AWAY},
+        _any_of(_INVALID, _UNKNOWN, {409: "Writes of its producer are missing before it"}, _STORING),
         parameters=[_NAME],
         body={JSON: _ref("Eviction", {"time": 17})},
     ),
@@ -460,7 +496,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
         "writes",
         "Keep a part of a batch, invisible, until the batch is committed or the part expires",
         {200: _json("It is kept", "Staged", {"stage": "7f2c9a0b61d4e385", "entries": 3, "durability": "sync"})},
-        {**_INVALID, **_UNKNOWN, 409: "The batch is committed already", 429: "Too many parts are kept", **_AWAY},
+        _any_of(_INVALID, _UNKNOWN, {409: "The batch is committed already", 429: "Too many parts are kept"}, _STORING),
         parameters=[
             _NAME,
             {
@@ -486,7 +522,12 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
         "writes",
         "Apply staged parts as one write, once: the second time it changes nothing",
         {200: _WRITTEN},
-        {**_INVALID, **_UNKNOWN, 409: "A part is not there, or the window's order policy rejects an entry", **_AWAY},
+        _any_of(
+            _INVALID,
+            _UNKNOWN,
+            {409: "A part is not there, or the window's order policy rejects an entry"},
+            _STORING,
+        ),
         parameters=[_NAME],
         body={JSON: _ref("Commit", {"query": "delays", "batch": 0, "stages": []})},
     ),
@@ -494,14 +535,14 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
         "reads",
         "The current answer, over everything or over one or more lookbacks",
         {200: _json("One answer per key and lookback", "Answers", {"answers": [ANSWER_EXAMPLE]})},
-        {**_INVALID, **_UNKNOWN, **_TOGETHER, **_AWAY},
+        _any_of(_INVALID, _UNKNOWN, _NO_ANSWER, _STORED),
         parameters=_QUESTION,
     ),
     "range_query": _operation(
         "reads",
         "The answer over start <= time <= end, of one key or over the entries of several",
         {200: _json("The answer", "Answer", {**ANSWER_EXAMPLE, "lookback": None})},
-        {**_INVALID, **_UNKNOWN, **_TOGETHER, **_AWAY},
+        _any_of(_INVALID, _UNKNOWN, _NO_ANSWER, _STORED),
         parameters=[_NAME, _START, _END, _KEY, _ALL_KEYS, _PARTIALS_TOO],
     ),
     "entries": _operation(
@@ -516,7 +557,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
                 },
             }
         },
-        {**_INVALID, **_UNKNOWN, 422: "The window's algorithm keeps no values", **_AWAY},
+        _any_of(_INVALID, _UNKNOWN, _NO_VALUES, _STORED),
         parameters=[_NAME, {**_START, "required": False}, {**_END, "required": False}, _KEY, _ALL_KEYS],
     ),
     "series": _operation(
@@ -531,7 +572,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
                 },
             }
         },
-        {**_INVALID, **_UNKNOWN, **_TOGETHER, **_AWAY},
+        _any_of(_INVALID, _UNKNOWN, _NO_ANSWER, _STORED),
         parameters=[
             _NAME,
             {**_START, "description": "Where the first bucket starts."},
@@ -564,7 +605,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
                 "content": {"text/event-stream": {"schema": {"type": "string"}}},
             }
         },
-        {**_INVALID, **_UNKNOWN, **_TOGETHER, **_AWAY},
+        _any_of(_INVALID, _UNKNOWN, _NO_ANSWER, _STORED),
         parameters=[
             *_QUESTION,
             {
@@ -577,8 +618,8 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
     ),
     "keys": _operation(
         "reads",
-        "The keys of a window, in the order of their first entries",
-        {200: _json("Some of the keys", "Keys", {"keys": ["JFK", "JAX"]})},
+        "The keys of a window, page by page, in the order of their first entries",
+        {200: _json("Some of the keys", "Keys", {"keys": ["JFK", "JAX"], "next": 2})},
         {**_INVALID, **_UNKNOWN},
         parameters=[
             _NAME,
@@ -595,28 +636,44 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
                 "description": "As many at most.",
                 "schema": {**_INT64, "default": 1000, "minimum": 1},
             },
+            {
+                "name": "position",
+                "in": "query",
+                "description": "Where to go on: `next` of the answer before.",
+                "schema": {**_INT64, "default": 0, "minimum": 0},
+            },
         ],
     ),
     "add_aggregates": _operation(
         "windows",
         "Add aggregates, computed from the entries that are there",
         {200: _json("The window as it is now", "Window")},
-        {**_INVALID, **_UNKNOWN, 409: "There is an aggregate of that name with another definition", **_AWAY},
+        _any_of(
+            _INVALID,
+            _UNKNOWN,
+            {409: "There is an aggregate of that name with another definition"},
+            _NO_VALUES,
+            _STORING,
+        ),
         parameters=[_NAME],
         body={JSON: _ref("Aggregates", AGGREGATES_EXAMPLE)},
     ),
     "export_window": _operation(
         "windows",
         "A window with all it knows, as one file",
-        {200: {"description": "The window as it is now", "content": _FILE}},
-        {**_UNKNOWN, **_AWAY},
+        {200: {"description": "The window as it is now, as an attachment NAME.sash", "content": _FILE}},
+        _any_of(_UNKNOWN, _NO_VALUES, _STORED),
         parameters=[_NAME],
     ),
     "import_window": _operation(
         "windows",
         "Create a window from an exported file, of any size",
         {201: _json("Created", "Window")},
-        {**_INVALID, 409: "There is a window of that name", 429: "There are as many windows as allowed", **_AWAY},
+        _any_of(
+            _INVALID,
+            {409: "There is a window of that name", 429: "There are as many windows as allowed"},
+            _STORING,
+        ),
         parameters=[
             {
                 "name": "name",

@@ -35,6 +35,7 @@ STATUSES: Mapping[type[errors.SashError], HTTPStatus] = {
     errors.FailedPrecondition: HTTPStatus.CONFLICT,
     errors.Unsupported: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.ResourceExhausted: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.OutOfRoom: HTTPStatus.INSUFFICIENT_STORAGE,
     errors.Unauthenticated: HTTPStatus.UNAUTHORIZED,
     errors.PermissionDenied: HTTPStatus.FORBIDDEN,
     errors.Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,

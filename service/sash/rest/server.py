@@ -20,7 +20,7 @@ class RestServer:
     """Serves an app over HTTP.
 
     Args:
-        app: what to serve; its `state.is_open` becomes False when the server closes.
+        app: what to serve; its `state.closing` is set when the server closes.
         settings: host and port.
     """
 
@@ -67,7 +67,7 @@ class RestServer:
 
     async def stop(self, grace_s: float) -> None:
         """Take no new requests, let go of those who watch, let the rest finish for `grace_s` seconds, close."""
-        self._app.state.is_open = False
+        self._app.state.closing.set()
         if self._task is not None:
             # uvicorn counts in whole seconds, and takes 0 for no limit.
             self._config.timeout_graceful_shutdown = max(1, round(grace_s))

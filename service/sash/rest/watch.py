@@ -10,6 +10,7 @@ Source: the format is the WHATWG's HTML standard, "Server-sent events".
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import orjson
@@ -22,16 +23,16 @@ __all__ = ["MEDIA_TYPE", "events"]
 MEDIA_TYPE = "text/event-stream"
 
 
-async def events(look: Callable[[], bytes], interval_ms: int, is_open: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Yield events until `is_open` says no, or `look` refuses; see `sash.calls.changes`.
+async def events(look: Callable[[], bytes], interval_ms: int, closing: asyncio.Event) -> AsyncIterator[bytes]:
+    """Yield events until the service closes, or `look` refuses; see `sash.calls.changes`.
 
     Args:
         look: gets the answers, as JSON.
         interval_ms: milliseconds between two looks.
-        is_open: whether to go on.
+        closing: is set when the service is about to end.
     """
     try:
-        async for found in changes(look, interval_ms, is_open):
+        async for found in changes(look, interval_ms, closing):
             yield b":\n\n" if found is None else _data(found)
     except SashError as error:
         yield b"event: problem\n" + _data(orjson.dumps({"detail": error.message, "field": error.field}))

@@ -9,14 +9,15 @@ They know nothing of contexts and statuses: `server` binds them to gRPC, the ben
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
-from sash.calls import INTERVAL_MS, changes, check_interval
-from sash.errors import InvalidArgument, Unavailable
+from sash.calls import INTERVAL_MS, changes, check_interval, going, key_names
+from sash.errors import InvalidArgument
 from sash.plane import Plane
 from sash.rpc import translate
 from sash.rpc.pipeline import in_order
 from sash.windows.spec import WindowSpec
+from sash.windows.spec_text import check_spec_bytes
 from sash_proto.v1 import windows_pb2 as pb
 
 __all__ = ["Operations"]
@@ -31,17 +32,18 @@ class Operations:
     Args:
         plane: the operations.
         entries_max: how many entries one write may carry.
-        is_open: whether those who watch may go on doing so.
+        closing: is set when the service is about to end: streams that could go on for ever end then.
     """
 
-    def __init__(self, plane: Plane, entries_max: int, is_open: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, plane: Plane, entries_max: int, closing: asyncio.Event) -> None:
         self._plane = plane
         self._entries_max = entries_max
-        self._is_open = is_open
+        self._closing = closing
 
     # ---------------------------------------------------------------- windows
 
     async def CreateWindow(self, request: pb.CreateWindowRequest) -> pb.CreateWindowResponse:
+        check_spec_bytes(request.spec.ByteSize())
         window, created = await self._plane.create(WindowSpec.parse(translate.document_of(request.spec)))
         response = pb.CreateWindowResponse(created=created)
         translate.fill_window(response.window, window)
@@ -63,6 +65,7 @@ class Operations:
 
     async def AddAggregates(self, request: pb.AddAggregatesRequest) -> pb.WindowInfo:
         response = pb.WindowInfo()
+        check_spec_bytes(request.ByteSize(), "aggregates")
         window = await self._plane.add_aggregates(request.window, translate.aggregates_of(request.aggregates))
         translate.fill_window(response, window)
         return response
@@ -104,7 +107,7 @@ class Operations:
         return translate.written(await self._plane.bulk_insert(request.window, batch, origin=origin))
 
     def InsertStream(self, requests: AsyncIterator[pb.BulkInsertRequest]) -> AsyncIterator[pb.InsertResponse]:
-        return in_order(requests, self.BulkInsert)
+        return in_order(requests, self.BulkInsert, self._closing)
 
     async def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
         key = request.key if request.HasField("key") else None
@@ -147,10 +150,10 @@ class Operations:
         def look() -> bytes:
             return self.Query(request.query).SerializeToString(deterministic=True)
 
-        async for found in changes(look, interval_ms, self._is_open):
+        async for found in changes(look, interval_ms, self._closing):
             if found is not None:
                 yield pb.QueryResponse.FromString(found)
-        raise Unavailable("the service is shutting down", retry_after_s=1.0)
+        raise going()
 
     async def Entries(self, request: pb.EntriesRequest) -> AsyncIterator[pb.BulkInsertRequest]:
         key, keys = translate.keys_of(request)
@@ -179,6 +182,7 @@ class Operations:
         translate.fill_series(response, series)
         return response
 
-    def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
+    async def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
         limit = {"limit": request.limit} if request.HasField("limit") else {}
-        return pb.ListKeysResponse(keys=self._plane.keys(request.window, request.prefix, **limit))
+        keys, next_ = await key_names(self._plane, request.window, request.prefix, position=request.position, **limit)
+        return pb.ListKeysResponse(keys=keys, next=next_)

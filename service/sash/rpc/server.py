@@ -13,8 +13,9 @@ bulk, and every open stream would hold one of them.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +24,10 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-from sash.calls import unbroken
-from sash.errors import InvalidArgument
+from sash.calls import going, unbroken
+from sash.errors import InvalidArgument, Unavailable
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rpc.errors import status_of
@@ -37,6 +38,10 @@ from sash_proto.v1 import windows_pb2 as pb
 __all__ = ["SERVICE", "Method", "RpcServer", "methods"]
 
 SERVICE = "sash.v1.Windows"
+
+_REFUSING_S = 0.1
+"""So long new calls are refused before the server stops: of 36 clients that called all the time 29 were cancelled
+without it."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -58,20 +63,24 @@ class RpcServer:
                 ("grpc.max_receive_message_length", settings.max_body_bytes),
                 # An answer may be larger than any request: collect over a whole window.
                 ("grpc.max_send_message_length", -1),
+                # A client that vanished without a word would hold its streams open for hours.
+                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.keepalive_timeout_ms", 20_000),
+                ("grpc.http2.ping_timeout_ms", 20_000),
+                # Clients look after the connection, too; by default a ping more often than every five minutes is abuse.
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 # With it a second service on the same port would start and take half of the calls.
                 ("grpc.so_reuseport", 0),
             ],
-            maximum_concurrent_rpcs=settings.max_concurrent_calls,
         )
-        self._health = health.aio.HealthServicer()
+        self._closing = asyncio.Event()
+        self._health = _Health(self._closing)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        self._is_open = True
-        operations = Operations(plane, settings.max_entries_per_write, lambda: self._is_open)
-        self._server.add_generic_rpc_handlers(
-            [grpc.method_handlers_generic_handler(SERVICE, _handlers(operations, metrics))]
-        )
+        operations = Operations(plane, settings.max_entries_per_write, self._closing)
+        handlers = _handlers(operations, metrics, _Gate(settings.max_concurrent_calls, self._closing))
+        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
         names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(_Reflection(self._closing, names), self._server)
         self._settings = settings
         self.port = 0
         """The port it listens on, once started."""
@@ -98,8 +107,11 @@ class RpcServer:
             await self._health.set(name, kinds.SERVING if ready else kinds.NOT_SERVING)
 
     async def stop(self, grace_s: float) -> None:
-        """Take no new calls, let go of those who watch, let calls in progress finish for `grace_s` seconds, close."""
-        self._is_open = False
+        """Take no new calls, end streams that could go on for ever, give others `grace_s` seconds to finish, close."""
+        self._closing.set()
+        # gRPC cancels a call that it has received and not handed over when it stops: let there be none, by refusing
+        # them in a way that tells clients to try again.
+        await asyncio.sleep(_REFUSING_S)
         await self._server.stop(grace_s)
 
 
@@ -131,12 +143,12 @@ def methods(operations: Operations) -> Mapping[str, Method]:
     }
 
 
-def _handlers(operations: Operations, metrics: Metrics) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+def _handlers(operations: Operations, metrics: Metrics, gate: _Gate) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
     handlers = {}
     for name, method in methods(operations).items():
         kind = ("stream" if method.streams_requests else "unary", "stream" if method.streams_responses else "unary")
         handler = getattr(grpc, f"{kind[0]}_{kind[1]}_rpc_method_handler")
-        guarded = _Guarded(method, metrics)
+        guarded = _Guarded(method, metrics, gate)
         behaviour = guarded.stream if method.streams_responses else guarded.unary
         handlers[name] = handler(behaviour, response_serializer=_serialize)
     return handlers
@@ -146,29 +158,94 @@ def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
 
 
+class _Health(health.aio.HealthServicer):  # type: ignore[misc]
+    """Health, whose watchers are let go when the service closes: the library's would hold it for all of the grace."""
+
+    def __init__(self, closing: asyncio.Event) -> None:
+        super().__init__()
+        self._closing = closing
+
+    async def Watch(self, request: Any, context: Any) -> None:
+        await _while_open(super().Watch(request, context), self._closing)
+
+
+class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
+    """Reflection, whose streams are let go when the service closes, as health's are."""
+
+    def __init__(self, closing: asyncio.Event, names: Sequence[str]) -> None:
+        super().__init__(names)
+        self._closing = closing
+
+    async def ServerReflectionInfo(self, request_iterator: Any, context: Any) -> None:
+        responses = super().ServerReflectionInfo(request_iterator, context)
+
+        async def answer() -> None:
+            async for response in responses:
+                await context.write(response)
+
+        await _while_open(answer(), self._closing)
+
+
+async def _while_open(stream: Coroutine[Any, Any, None], closing: asyncio.Event) -> None:
+    """Serve a stream until it ends, or the service closes, or the client goes, which cancels this."""
+    serving, closed = asyncio.create_task(stream), asyncio.create_task(closing.wait())
+    try:
+        await asyncio.wait((serving, closed), return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+    finally:
+        serving.cancel()
+        closed.cancel()
+
+
+class _Gate:
+    """Refuses calls beyond a number in progress, and says when to come again, which gRPC's own limit does not.
+
+    So it does with all calls once the service closes.
+    """
+
+    def __init__(self, calls_max: int, closing: asyncio.Event) -> None:
+        self._calls_max = calls_max
+        self._closing = closing
+        self._calls = 0
+
+    def __enter__(self) -> None:
+        if self._closing.is_set():
+            raise going()
+        if self._calls >= self._calls_max:
+            raise Unavailable(f"{self._calls} calls are in progress", limit=str(self._calls_max), retry_after_s=1.0)
+        self._calls += 1
+
+    def __exit__(self, *error: object) -> None:
+        self._calls -= 1
+
+
 class _Guarded:
     """A method as gRPC calls it: bytes are parsed before it, and what it raises ends the call with a status."""
 
-    def __init__(self, method: Method, metrics: Metrics) -> None:
+    def __init__(self, method: Method, metrics: Metrics, gate: _Gate) -> None:
         self._method = method
         self._metrics = metrics
+        self._gate = gate
         self._waits = inspect.iscoroutinefunction(method.call)
 
     async def unary(self, data: Any, context: Context) -> Any:
         try:
-            request = self._requests(data) if self._method.streams_requests else self._parsed(data)
-            return await unbroken(self._method.call(request)) if self._waits else self._method.call(request)
+            with self._gate:
+                request = self._requests(data) if self._method.streams_requests else self._parsed(data)
+                return await unbroken(self._method.call(request)) if self._waits else self._method.call(request)
         except Exception as error:
             return await self._refuse(error, context)
 
     async def stream(self, data: Any, context: Context) -> AsyncGenerator[Any, None]:
         answered = 0
         try:
-            request = self._requests(data) if self._method.streams_requests else self._parsed(data)
-            async with aclosing(self._method.call(request)) as responses:
-                async for response in responses:
-                    yield response
-                    answered += 1
+            with self._gate:
+                request = self._requests(data) if self._method.streams_requests else self._parsed(data)
+                async with aclosing(self._method.call(request)) as responses:
+                    async for response in responses:
+                        yield response
+                        answered += 1
         except Exception as error:
             await self._refuse(error, context, answered if self._method.streams_requests else None)
 

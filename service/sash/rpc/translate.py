@@ -357,6 +357,8 @@ def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:
     message.counts.inserted, message.counts.late, message.counts.evicted = counts.inserted, counts.late, counts.evicted
     message.counts.duplicates = counts.duplicates
     message.durability = window.durability
+    if window.problem is not None:
+        message.problem = window.problem
 
 
 def _fill_spec(message: pb.WindowSpec, spec: WindowSpec) -> None:

@@ -1,6 +1,6 @@
 """LMDB as cold tier: one directory on a local disk, and the default.
 
-    DIR/server.lock   locked by the server while it runs; holds who it is
+    DIR/server.lock   locked by the server while it runs; holds who it is, and whether there are values
     DIR/data.mdb      a tree of pages, mapped into memory: the format's number and the values
     DIR/lock.mdb      LMDB's own table of readers
 
@@ -16,13 +16,17 @@ with every mapped file.
 **One server.** The kernel lets go of the lock when the process ends, however it ends, so there is no stale lock to
 remove by hand. (A child forked from the server holds it, too, until it ends or executes a program; Sash forks none.)
 
+**A file that is gone.** Without data.mdb, or with an empty one, a directory that held values is not taken for a new
+one. Where it is removed or replaced under a running server, that can be read and not written to any more.
+
 **Resident memory.** A page of the file that is read through the map counts as resident memory of this process, although
 the kernel can drop it at any time: reading half a gigabyte makes the process look 640 MiB larger. So the file is mapped
 anew after every 32 MiB or so; its pages stay in the kernel's cache.
 
-**A full disk.** LMDB never overwrites pages in use, so that deleting needs free pages, too. With a limit, values get
-four fifths of it; a commit that leaves no more pages in use than before may go into the last fifth. Without a limit, a
-commit fails when the disk is full, and nothing changes. (What a commit frees can be used by the next but one.)
+**A full disk.** LMDB never overwrites pages in use, so that deleting needs free pages, too. Of a limit new entries get
+four fifths, the rest is for making room: see `room.py`. So are the last 64 MiB of a disk (of a small one, the last
+twentieth), where nothing else takes them. A commit that does not fit fails, and nothing changes. (What a commit frees
+can be used by the next but one.)
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ import fcntl
 import logging
 import mmap
 import os
+import resource
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -39,8 +44,9 @@ from typing import Any
 
 import lmdb
 
-from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, ResourceExhausted, SashError, Unavailable
+from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, SashError, Unavailable
 from sash.tiers.owner import Owner
+from sash.tiers.room import ceiling
 
 __all__ = ["LmdbTier"]
 
@@ -51,15 +57,19 @@ MIB = 2**20
 _FORMAT = 1
 _FORMAT_KEY = b"sash"  # in the unnamed database, beside the named one, so that no key of a window can be it
 _VALUES = b"values"
+_HOLDS = b"\nholds values"
+"""Behind the owner in `server.lock` once there is a file of values."""
 
 _MAP_BYTES = 2**40  # address space only, and far more than a disk
 _MAP_BYTES_LEAST = 2**28
 _BYTES_LEAST = MIB
+_DISK_KEPT = 64 * MIB
+_DISK_KEPT_SHARE = 20
 
-# Mapping anew costs 3 ms after 640 MiB were touched, and 0.1 to 0.2 ms at this interval. The kernel maps up to 16 pages
-# around one that is touched.
+# Mapping anew costs 3 ms after 640 MiB were touched, and 0.1 to 0.2 ms at this interval. How much the kernel maps
+# around a page that is touched, 64 KiB or 2 MiB, depends on how the file came into its cache, so it is asked: 15 µs.
 _REMAP_AFTER_BYTES = 32 * MIB
-_TOUCHED_BYTES = 64 * 1024
+_KEYS_PER_LOOK = 8
 
 _RETRY_AFTER_S = 1.0
 _NO_DATABASE = (lmdb.InvalidError, lmdb.VersionMismatchError)
@@ -84,7 +94,6 @@ class LmdbTier:
     """
 
     name = "lmdb"
-    healthy = True  # a directory that is there can be reached; what it cannot do shows when it is tried
 
     def __init__(self, path: Path, *, max_bytes: int | None = None) -> None:
         if max_bytes is not None and max_bytes < _BYTES_LEAST:
@@ -92,16 +101,25 @@ class LmdbTier:
                 f"A data directory needs {_BYTES_LEAST:,} bytes, {max_bytes:,} are allowed", field="data", limit="1 MiB"
             )
         self._path = path.absolute()
+        self._values_path = os.fspath(self._path / "data.mdb")
         self._max_bytes = max_bytes
         self._env: lmdb.Environment | None = None
         self._values: Any = None  # the handle of the named database
         self._map_bytes = 0
         self._limit_bytes = 0
         self._page_bytes = 0
+        self._used_bytes = 0  # pages of values and of the tree above them
+        self._floor_bytes = 0  # what was in use beyond the limit when this server began
+        self._file_bytes = 0
+        self._disk_bytes = 0  # free on it
+        self._disk_kept = 0  # of them, for making room
         self._lock: int | None = None  # descriptor of the locked file while this is the server
+        self._holds = False  # so that a file of values that is missing is a loss
+        self._file: tuple[int, int] | None = None  # which one it is
         self._closed = False
         self._panicked = False
-        self._touched_bytes = 0  # through the map since it was made; an estimate from above
+        self._touched_keys = 0  # since it was looked how much of the file is resident
+        self._resident_bytes = 0  # pages of files, right after this one was mapped
         # Whoever needs both takes the first one first. Mapping anew and closing need both.
         self._writing = threading.Lock()
         self._reading = threading.Lock()
@@ -112,8 +130,8 @@ class LmdbTier:
         Raises:
             InvalidArgument: the path cannot be a data directory: it is a file, say, or must not be written to.
             FailedPrecondition: another server has it, or it holds something else, or data of a newer Sash.
-            ResourceExhausted: the disk is full.
-            DataLoss: the file of values is damaged.
+            OutOfRoom: the disk is full.
+            DataLoss: the file of values is damaged, or gone.
         """
         assert self._lock is None, "acquired before"
         try:
@@ -121,6 +139,7 @@ class LmdbTier:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = self._locked()
             self._open()
+            self._say_that_it_holds()
             for folder in (self._path, *(made.parent for made in missing)):
                 _sync_directory(folder)
         except (OSError, lmdb.Error) as error:
@@ -130,6 +149,11 @@ class LmdbTier:
             self._let_go()
             raise
         self._closed = False
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the file of values is where it was; what is written to one that was removed is lost."""
+        return self._file is None or self._file == _identity(self._values_path)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values by key, see `ColdTier`.
@@ -143,9 +167,8 @@ class LmdbTier:
                 values = [view.get(key) for key in keys]
         except lmdb.Error as error:
             raise self._failed(error) from error
-        self._touched_bytes += sum(_TOUCHED_BYTES + len(value) for value in values if value is not None)
         # A commit that is in progress does it when it is done.
-        if self._touched_bytes > _REMAP_AFTER_BYTES and self._writing.acquire(blocking=False):
+        if self._grown(len(keys)) and self._writing.acquire(blocking=False):
             try:
                 self._map_anew()
             finally:
@@ -160,12 +183,35 @@ class LmdbTier:
         """
         self._mend()
         with self._writing:
+            self._opened()
+            self._check_same()
             try:
                 self._write(puts, list(deletes))
+                self._measure()
             except lmdb.Error as error:
                 raise self._failed(error, sum(map(len, puts.values()))) from error
-            if self._touched_bytes > _REMAP_AFTER_BYTES:
+            if self._grown(len(puts)):
                 self._map_anew()
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of pages in use, see `ColdTier`; the file is larger by those that are free."""
+        return self._used_bytes
+
+    @property
+    def limit_bytes(self) -> int:
+        """Where new entries stop, by the limit or by the disk, see `ColdTier`."""
+        return min(ceiling(self._limit_bytes, 0.0, self._floor_bytes), int(self._disk_room(0.0)))
+
+    def check_room(self, size: int, reserve: float = 0.0) -> None:
+        """Whether so many bytes fit into the limit and onto the disk, see `ColdTier`."""
+        used = self._used_bytes + size
+        if used > ceiling(self._limit_bytes, reserve, self._floor_bytes):
+            raise self._full(self._limit)
+        if used > self._disk_room(reserve):
+            self._look_at_disk()  # it was looked at after the last commit, and may have room by now
+            if used > self._disk_room(reserve):
+                raise self._full("the disk")
 
     def close(self) -> None:
         """Let go of the directory, see `ColdTier`."""
@@ -180,10 +226,12 @@ class LmdbTier:
         file = os.open(self._path / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(file, 0)
-            os.pwrite(file, Owner.here().token(), 0)
+            self._holds = os.pread(file, 4096, 0).endswith(_HOLDS)
+            content = Owner.here().token() + (_HOLDS if self._holds else b"")
+            os.pwrite(file, content, 0)
+            os.ftruncate(file, len(content))
         except BlockingIOError:
-            owner = Owner.parse(os.pread(file, 4096, 0)) or "one that does not say who it is"
+            owner = Owner.parse(os.pread(file, 4096, 0).removesuffix(_HOLDS)) or "one that does not say who it is"
             os.close(file)
             raise FailedPrecondition(
                 f"Another server has the data directory {str(self._path)!r}: {owner}", field="data"
@@ -193,8 +241,36 @@ class LmdbTier:
             raise
         return file
 
+    def _say_that_it_holds(self) -> None:
+        """From now on a file of values that is missing is a loss."""
+        assert self._lock is not None
+        if not self._holds:
+            os.pwrite(self._lock, _HOLDS, os.fstat(self._lock).st_size)
+            os.fsync(self._lock)
+            self._holds = True
+
+    def _check_there(self) -> None:
+        file = self._path / "data.mdb"
+        if self._holds and not (file.exists() and file.stat().st_size):
+            raise DataLoss(
+                f"The data directory {str(self._path)!r} has held values, and its data.mdb is "
+                f"{'empty' if file.exists() else 'gone'}: put it back from a backup, or remove the whole directory to "
+                "begin with an empty one",
+                field="data",
+            )
+
+    def _check_same(self) -> None:
+        if not self.healthy:
+            raise self._unavailable(
+                "its data.mdb was removed or replaced while this server runs. What it has is still answered, and can "
+                "be exported; put the file back, or start the server again"
+            )
+
     def _open(self) -> None:
+        self._check_there()
         self._env = self._mapped()
+        self._resident_bytes = _resident_bytes()
+        self._file = _identity(self._values_path)
         self._map_bytes, self._page_bytes = self._env.info()["map_size"], self._env.stat()["psize"]
         self._limit_bytes = min(self._max_bytes or self._map_bytes, self._map_bytes)
         self._lengthen()
@@ -204,12 +280,16 @@ class LmdbTier:
             with self._env.begin(write=True) as change:
                 self._values = self._env.open_db(_VALUES, txn=change)
                 change.put(_FORMAT_KEY, str(_FORMAT).encode())
+            self._measure()
             return
         if known is None or not known.isdigit():
             raise self._foreign("it holds a database of something else")
         if int(known) > _FORMAT:
             raise self._foreign(f"it was written by a newer Sash, in format {int(known)}; this one reads {_FORMAT}")
         self._values = self._env.open_db(_VALUES, create=False)
+        self._measure()
+        if self._used_bytes > ceiling(self._limit_bytes, 1.0):
+            self._floor_bytes = self._used_bytes
 
     def _mapped(self) -> lmdb.Environment:
         """LMDB's environment, with as much address space as there is."""
@@ -260,16 +340,53 @@ class LmdbTier:
         return self._env
 
     def _write(self, puts: Mapping[bytes, bytes], deletes: Sequence[bytes]) -> None:
+        try:
+            self._change(puts, deletes)
+        except lmdb.MapFullError:
+            # What the last commit freed can be used by the next but one: let there be one in between.
+            with self._opened().begin(write=True) as change:
+                change.put(_FORMAT_KEY, str(_FORMAT).encode())
+            self._change(puts, deletes)
+
+    def _change(self, puts: Mapping[bytes, bytes], deletes: Sequence[bytes]) -> None:
         with self._opened().begin(self._values, write=True) as change:
             before = _pages(change)
-            for key in deletes:
+            # In order, a page that is emptied serves as the copy of the next one; else a copy of each is needed first.
+            for key in sorted(deletes):
                 change.delete(key)
-            for key, value in puts.items():
-                change.put(key, value)
+            for key in sorted(puts):
+                change.put(key, puts[key])
             after = _pages(change)
-            if after > before and after * self._page_bytes > self._limit_bytes * 4 // 5:
-                raise self._full(f"{self._limit_bytes:,} bytes")
-        self._touched_bytes += _TOUCHED_BYTES * (len(puts) + len(deletes))
+            if after > before and after * self._page_bytes > ceiling(self._limit_bytes, 1.0, self._floor_bytes):
+                raise self._full(self._limit)
+
+    def _measure(self) -> None:
+        """Note how much is in use; whoever calls it has `_writing`, or is the only one there is."""
+        env = self._opened()
+        with env.begin(self._values) as view:
+            self._used_bytes = _pages(view) * self._page_bytes
+        self._file_bytes = (env.info()["last_pgno"] + 1) * self._page_bytes
+        self._look_at_disk()
+
+    def _look_at_disk(self) -> None:
+        try:
+            disk = os.statvfs(self._path)
+        except OSError:
+            return  # a commit will say what is wrong
+        self._disk_bytes = disk.f_bavail * disk.f_frsize
+        self._disk_kept = min(_DISK_KEPT, disk.f_blocks * disk.f_frsize // _DISK_KEPT_SHARE)
+
+    def _disk_room(self, reserve: float) -> float:
+        """How large all that is in use may become on this disk."""
+        return self._file_bytes + self._disk_bytes - self._disk_kept * (1 - reserve)
+
+    def _grown(self, keys: int) -> bool:
+        """Whether so much of the file is resident, now that `keys` more were touched, that it should be mapped anew."""
+        self._touched_keys += keys
+        if self._touched_keys < _KEYS_PER_LOOK:
+            return False
+        self._touched_keys = 0
+        return _resident_bytes() - self._resident_bytes > _REMAP_AFTER_BYTES
 
     def _map_anew(self) -> None:
         """Drop the file's pages from this process; whoever calls it has `_writing`."""
@@ -278,7 +395,7 @@ class LmdbTier:
                 return
             try:
                 self._env.set_mapsize(self._map_bytes)
-                self._touched_bytes = 0
+                self._resident_bytes = _resident_bytes()
             except lmdb.Error:  # the old map is gone, and to touch where it was would be deadly
                 _log.exception("%s could not be mapped anew; it is opened again", self._path)
                 self._env.close()
@@ -295,6 +412,7 @@ class LmdbTier:
             if self._env is not None:
                 self._env.close()
                 self._env = None
+            self._check_same()
             try:
                 self._open()
             except (lmdb.Error, OSError) as error:
@@ -307,7 +425,7 @@ class LmdbTier:
     def _failed(self, error: lmdb.Error, put_bytes: int = 0) -> SashError:
         """What an error of a read or a commit means for the caller."""
         if isinstance(error, lmdb.MapFullError):
-            return self._full(f"{self._limit_bytes:,} bytes")
+            return self._full(self._limit)
         if _code(error) in _FULL or self._no_room(error, put_bytes):
             return self._full("the disk")
         if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError | lmdb.InvalidError):
@@ -329,9 +447,15 @@ class LmdbTier:
             return refused.errno in _FULL
         return False
 
-    def _full(self, limit: str) -> ResourceExhausted:
-        return ResourceExhausted(
-            f"The data directory {str(self._path)!r} is full, and does not take this commit", field="data", limit=limit
+    @property
+    def _limit(self) -> str:
+        return f"{self._limit_bytes:,} bytes"
+
+    def _full(self, limit: str) -> OutOfRoom:
+        return OutOfRoom(
+            f"The data directory {str(self._path)!r} is full ({limit}): evict entries, delete windows, or give it more",
+            field="data",
+            limit=limit,
         )
 
     def _unavailable(self, reason: str) -> Unavailable:
@@ -356,6 +480,23 @@ class LmdbTier:
 def _code(error: OSError | lmdb.Error) -> int | None:
     """The system's number of an error, or LMDB's, which is negative."""
     return error.errno if isinstance(error, OSError) else getattr(error, "code", None)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file it is, whatever it is called; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _resident_bytes() -> int:
+    """Pages of mapped files that count as memory of this process; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[2]) * resource.getpagesize()
+    except OSError:
+        return 0
 
 
 def _pages(view: lmdb.Transaction[bytes]) -> int:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
-from sash.errors import FailedPrecondition, Unavailable
+from sash.errors import FailedPrecondition, OutOfRoom, Unavailable
+from sash.tiers.room import ceiling
 
 __all__ = ["MemoryStore", "MemoryTier"]
 
@@ -23,15 +24,24 @@ _VALUE_BYTES_MAX = 64 * 2**20
 class MemoryStore:
     """What outlives a `MemoryTier`.
 
+    Args:
+        max_bytes: most bytes of keys and values; None for as many as there are.
+
     Attributes:
         values: by key.
         owner: the tier that has acquired it. None lets the next one in, as the end of the owner's process would.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self.max_bytes = max_bytes
         self.values: dict[bytes, bytes] = {}
         self.owner: MemoryTier | None = None
         self.lock = threading.Lock()
+
+    @property
+    def used_bytes(self) -> int:
+        """How many bytes there are."""
+        return sum(len(key) + len(value) for key, value in list(self.values.items()))
 
 
 class MemoryTier:
@@ -71,9 +81,30 @@ class MemoryTier:
         assert puts.keys().isdisjoint(deletes), "a key is both put and deleted"
         with self._store.lock:
             self._check_owner()
+            gone = dict.fromkeys([*puts, *deletes], b"")
+            grown = sum(len(value) - len(self._store.values.get(key, b"")) for key, value in {**gone, **puts}.items())
+            if grown > 0:
+                self.check_room(grown, 1.0)
             for key in deletes:
                 self._store.values.pop(key, None)
             self._store.values.update(puts)
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes in the store, see `ColdTier`."""
+        return self._store.used_bytes
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """Where new entries stop, see `ColdTier`."""
+        limit = self._store.max_bytes
+        return None if limit is None else ceiling(limit, 0.0)
+
+    def check_room(self, size: int, reserve: float = 0.0) -> None:
+        """Whether so many bytes fit, see `ColdTier`."""
+        limit = self._store.max_bytes
+        if limit is not None and self._store.used_bytes + size > ceiling(limit, reserve):
+            raise OutOfRoom("the store is full", field="data", limit=f"{limit:,} bytes")
 
     def close(self) -> None:
         """Let go of the store, see `ColdTier`."""

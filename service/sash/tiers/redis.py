@@ -23,6 +23,10 @@ this EXEC), but WATCH ties the order of commits to one connection, and a full se
 Time of a commit as a ratio to a bare SET, medians on two shared cores, script / MULTI: 16 KiB 1.1 / 1.3; 1 MiB 1.2 to
 1.9 / 0.9 to 1.2; 8 MiB 1.2 to 1.6 / 1.0 to 1.1. The script copies its arguments; most commits are small.
 
+**A full server** (``maxmemory`` without eviction) takes every commit, and says that it is full: a commit that deletes
+must not fail because it also puts a pointer or an image. So nobody should begin with new entries then (`check_room`),
+and what had begun, and what makes room, goes beyond ``maxmemory``: a few commits and an image at a time.
+
 What a commit survives is up to the server: with ``appendonly yes`` and ``appendfsync always``, the death of Redis and
 of its machine. With ``everysec`` either may cost two seconds: Redis answers before it writes while an earlier fsync is
 in progress. Without ``appendonly``, nothing survives. Both are warned of, and neither loses anything in silence, see
@@ -55,7 +59,7 @@ from sash.errors import (
     DataLoss,
     FailedPrecondition,
     InvalidArgument,
-    ResourceExhausted,
+    OutOfRoom,
     SashError,
     Unavailable,
 )
@@ -69,36 +73,48 @@ _log = logging.getLogger(__name__)
 _BYTES_A_SECOND = 1 << 24  # a commit's answer may take a second longer for each 16 MiB: the slowest disk to wait for
 _WRONG_ADDRESS = (AuthenticationError, AuthorizationError, NoPermissionError, InvalidResponse, DataError)
 _PROBE_S = (0.05, 1.0)  # first and longest pause between two attempts to reach a server that failed
+_LOOK_S = 0.2  # between two looks whether a server that was full is so still
 
-# A full server refuses the first write of a script if it needs memory, and none after it. So what must go through
-# there (the lease, and deletes) begins with an UNLINK, and a commit that puts begins with a SET: all or nothing.
+# A full server refuses the first write of a script if it needs memory, and none after it. So a script first sets the
+# fence, which tells whether the server is full; if it is, an UNLINK is the first write, and all of it goes through.
 _CHECK = b"""
 local fence = redis.call('GET', KEYS[1])
 if not fence then return 'LOST' end
-local id, number = string.match(fence, '^(%x+) (%d+)$')
+local id, digits = string.match(fence, '^(%x+) (%d+)$')
 if id ~= ARGV[1] then return 'TAKEN' end
-number = tonumber(number)
+local number = tonumber(digits)
 if number < tonumber(ARGV[2]) then return 'LOST' end
+local function begin(digits)
+  local told = redis.pcall('SET', KEYS[1], id .. ' ' .. digits)
+  if not told.err then return 'DONE' end
+  if not string.find(told.err, 'OOM', 1, true) then return told end
+  redis.call('UNLINK', KEYS[1])
+  redis.call('SET', KEYS[1], id .. ' ' .. digits)
+  return 'FULL'
+end
 """
 # KEYS: fence, keys to put, keys to delete. ARGV: id, number of the last answered commit, number of this one, values.
 _COMMIT = (
     _CHECK
     + b"""
 if number >= tonumber(ARGV[3]) then return 'LATE' end
+local verdict = begin(ARGV[3])
+if type(verdict) == 'table' then return verdict end
 local puts = #ARGV - 3
 for i = 1, puts do redis.call('SET', KEYS[i + 1], ARGV[i + 3]) end
 for i = puts + 2, #KEYS do redis.call('UNLINK', KEYS[i]) end
-redis.call('SET', KEYS[1], id .. ' ' .. ARGV[3])
-return 'DONE'
+return verdict
 """
 )
 # KEYS: fence, owner. ARGV: id, number of the last answered commit, token, lease in ms (0: give it back).
 _RENEW = (
     _CHECK
     + b"""
+local verdict = begin(digits)
+if type(verdict) == 'table' then return verdict end
 redis.call('UNLINK', KEYS[2])
 if ARGV[4] ~= '0' then redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4]) end
-return 'DONE'
+return verdict
 """
 )
 # KEYS: fence, owner. ARGV: id, token, lease in ms, token of an owner that is gone. Answers nothing, or who has it.
@@ -154,6 +170,11 @@ class RedisTier:
         self._answered = 0  # of the last commit that was answered
         self._over: tuple[type[SashError], str] | None = None  # why nothing will ever work again
         self._down: str | None = "not acquired yet"  # why nothing works now
+        self._full = False  # as of the last answer to a write
+        self.used_bytes: int | None = None
+        """Memory of the server, of all that it has, as it last said, see `ColdTier`."""
+        self.limit_bytes: int | None = None
+        """Its maxmemory, where it has one, see `ColdTier`."""
         self._probe_at = 0.0
         self._wake = threading.Event()
         self._keeper: threading.Thread | None = None
@@ -171,6 +192,7 @@ class RedisTier:
             self._link.locate()
             self._take_lease(b"")
             self._warn()
+            self._measure()
         except (RedisError, OSError) as error:
             raise _not_acquired(error) from error
         self._down = None
@@ -219,6 +241,12 @@ class RedisTier:
         self._judge(self._call(command, sum(map(len, values)) / _BYTES_A_SECOND))
         self._answered = self._number
 
+    def check_room(self, size: int, reserve: float = 0.0) -> None:
+        """Whether Redis is not full, as far as it has said, see `ColdTier`; how much fits it does not say."""
+        if self._full and not reserve:
+            message = "Redis is full (maxmemory): evict entries, delete windows, or give it more memory"
+            raise OutOfRoom(message, field="data", limit="maxmemory")
+
     def close(self) -> None:
         """Give the lease back and close all connections, see `ColdTier`."""
         keeper, self._keeper = self._keeper, None
@@ -248,9 +276,6 @@ class RedisTier:
         try:
             return self._link.call(command, extra_s)
         except ResponseError as error:
-            if _says(error, "OOM"):
-                message = f"Redis is full, and does not take this commit: {error}"
-                raise ResourceExhausted(message, limit="maxmemory") from error
             if not _says(error, "MISCONF", "NOREPLICAS"):  # those refuse writes only, so reads go on
                 self._open(error)
             raise self._unavailable(_text(error)) from error
@@ -271,8 +296,11 @@ class RedisTier:
             self._wake.set()
 
     def _judge(self, verdict: bytes) -> None:
-        """Raise what the fence said, now and for ever after."""
-        if verdict == b"DONE":
+        """Note whether the server is full, or raise what the fence said, now and for ever after."""
+        if verdict in (b"DONE", b"FULL"):
+            self._full, was_full = verdict == b"FULL", self._full
+            if self._full and not was_full:
+                self._wake.set()  # to look more often
             return
         if self._over is None:
             if verdict == b"LOST":
@@ -312,7 +340,8 @@ class RedisTier:
         """Renew the lease, and find the server again after a failure, until the end."""
         pause_s = _PROBE_S[0]
         while self._over is None:
-            self._wake.wait(self._lease_s / 3 if self._down is None else self._probe_at - time.monotonic())
+            renew_s = min(self._lease_s / 3, _LOOK_S) if self._full else self._lease_s / 3
+            self._wake.wait(renew_s if self._down is None else self._probe_at - time.monotonic())
             self._wake.clear()
             if self._over is not None or (self._down is not None and time.monotonic() < self._probe_at):
                 continue
@@ -339,6 +368,15 @@ class RedisTier:
         if self._down is not None:
             self._down = None
             _log.warning("Redis is available again for %r", self._prefix)
+        self._measure()
+
+    def _measure(self) -> None:
+        """Note how full the server is, where it says so."""
+        told = dict(
+            re.findall(r"^(\w+):(\d+)\r?$", self._told("INFO", "memory").decode(errors="replace"), re.MULTILINE)
+        )
+        self.used_bytes = int(told["used_memory"]) if "used_memory" in told else None
+        self.limit_bytes = int(told.get("maxmemory", 0)) or None
 
     def _warn(self) -> None:
         """Say so where the server is not set up to keep what it is given."""
@@ -376,5 +414,5 @@ def _not_acquired(error: Exception) -> SashError:
     if wrong or tls or _says(error, "WRONGTYPE") or re.search("DB index|unknown command", str(error), re.IGNORECASE):
         return InvalidArgument(f"This is no Redis that Sash can use: {_text(error)}", field="url")
     if _says(error, "OOM"):
-        return ResourceExhausted(f"Redis is full: {_text(error)}", limit="maxmemory")
+        return OutOfRoom(f"Redis is full: {_text(error)}", limit="maxmemory")
     return Unavailable(f"Redis cannot be reached: {_text(error)}", retry_after_s=_PROBE_S[1])

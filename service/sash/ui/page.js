@@ -8,7 +8,6 @@ import { drawChart } from "./chart.js";
 
 const byId = (id) => document.getElementById(id);
 const counts = new Intl.NumberFormat("en");
-const values = new Intl.NumberFormat("en", { maximumSignificantDigits: 8 });
 const MILLISECONDS = { ns: 1e-6, us: 1e-3, ms: 1, s: 1000 };
 const DURATIONS = { ...MILLISECONDS, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const POINTS = 240;
@@ -25,6 +24,9 @@ let windows = [];
 let timer = null;
 let offering = null;
 let offeredFor = null;
+let scrolledTo = null;
+// Windows may share their keys: one that was typed is kept when another window is chosen, one that was offered is not.
+let typedKey = "";
 // Answers that come after what was asked has changed are thrown away.
 let asked = 0;
 
@@ -37,6 +39,7 @@ for (const id of ASKED) {
   });
 }
 byId("key").addEventListener("input", () => {
+  typedKey = byId("key").value;
   clearTimeout(offering);
   offering = setTimeout(offerKeys, 200);
 });
@@ -53,12 +56,15 @@ async function refresh() {
   clearTimeout(timer);
   const turn = ++asked;
   try {
-    const listed = await ask("/v1/windows");
+    const [listed, notReady] = await Promise.all([ask("/v1/windows"), whyNotReady()]);
     if (turn !== asked) return;
     windows = listed.windows;
     showWindows();
     await Promise.all([refreshAnswers(turn), refreshChart(turn)]);
-    if (turn === asked) showStatus(`${counts.format(windows.length)} window${windows.length === 1 ? "" : "s"}`);
+    if (turn !== asked) return;
+    scrollToChosen();
+    const found = `${counts.format(windows.length)} window${windows.length === 1 ? "" : "s"}`;
+    showStatus(notReady === null ? found : `${found}; not ready: ${notReady}`, notReady !== null);
   } catch (error) {
     if (turn === asked) showStatus(`no answer from the service: ${error.message}`, true);
   }
@@ -66,8 +72,19 @@ async function refresh() {
   if (turn === asked && every > 0) timer = setTimeout(refresh, every);
 }
 
+async function whyNotReady() {
+  try {
+    await ask("/readyz");
+    return null;
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    return error.message;
+  }
+}
+
 async function refreshAnswers(turn) {
   const found = windows.find((each) => each.spec.name === chosen.window);
+  document.title = chosen.window === null ? "Sash" : `${chosen.window} · Sash`;
   byId("answers-section").hidden = chosen.window === null;
   if (chosen.window === null) return;
   byId("answers-title").textContent = chosen.window;
@@ -167,7 +184,7 @@ function showChart(found, series) {
   byId("chart").setAttribute("aria-label", `${chosen.aggregate} of ${chosen.window} ${chosen.key}; the newest: ${read(xs.length - 1)}`);
   drawChart(byId("chart"), {
     ...{ xs, ys, millisPerX: MILLISECONDS[unit] ?? null },
-    showValue: (value) => values.format(value),
+    showValue: (value) => numeral(value, 12), // round numbers, which may be close together
     onPoint: (i) => (byId("reading").textContent = read(i ?? xs.length - 1)),
   });
 }
@@ -176,7 +193,7 @@ function showNoChart(text, bad = false) {
   byId("chart").setAttribute("hidden", "");
   byId("reading").hidden = true;
   byId("chart-problem").hidden = false;
-  byId("chart-problem").textContent = text;
+  say(byId("chart-problem"), text);
   byId("chart-problem").classList.toggle("bad", bad);
 }
 
@@ -194,7 +211,14 @@ async function offerKeys() {
   const question = new URLSearchParams({ prefix: chosen.key, limit: KEYS_OFFERED });
   try {
     const { keys } = await ask(`/v1/windows/${encodeURIComponent(name)}/keys?${question}`);
-    if (name === chosen.window) byId("keys").replaceChildren(...keys.map((key) => new Option(key, key)));
+    if (name !== chosen.window) return;
+    byId("keys").replaceChildren(...keys.map((key) => new Option(key, key)));
+    if (keys.length === 0 && chosen.key === "") offeredFor = null; // the first may come at any time
+    if (keys.length > 0 && chosen.key === "" && document.activeElement !== byId("key")) {
+      chosen.key = byId("key").value = keys[0];
+      writeAddress();
+      refresh();
+    }
   } catch {
     // Keys are offered, not needed; what is wrong shows where answers are.
   }
@@ -207,14 +231,19 @@ async function ask(path) {
   return body;
 }
 
+// Again and again the same: whoever has the page read aloud hears what is new only.
+function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
 function showStatus(text, bad = false) {
-  byId("status").textContent = text;
+  say(byId("status"), text);
   byId("status").classList.toggle("bad", bad);
 }
 
 function showProblem(text) {
   byId("problem").hidden = text === null;
-  byId("problem").textContent = text ?? "";
+  say(byId("problem"), text ?? "");
 }
 
 function showWindows() {
@@ -228,21 +257,33 @@ function showWindows() {
     choose.textContent = each.spec.name;
     choose.addEventListener("click", () => {
       chosen.window = each.spec.name;
+      offeredFor = null;
       // Logical time has no minutes.
       const logical = each.spec.time_unit === "none";
-      const { key, lookbacks } = chosen;
-      Object.assign(chosen, DEFAULTS, { key }, logical ? { lookbacks: "", last: "1000" } : { lookbacks: lookbacks || DEFAULTS.lookbacks });
+      const { lookbacks } = chosen;
+      Object.assign(chosen, DEFAULTS, { key: typedKey }, logical ? { lookbacks: "", last: "1000" } : { lookbacks: lookbacks || DEFAULTS.lookbacks });
       writeAddress();
       readAddress();
       refresh();
     });
-    row.append(cell(choose));
+    row.append(cell(choose, "name"));
     const { inserted, late, evicted, duplicates } = each.counts;
-    for (const count of [each.entries, each.keys, inserted, late, evicted, duplicates]) row.append(numberCell(counts.format(count)));
-    row.append(cell(instant(each.newest, each.spec.time_unit)), cell(each.durability));
+    row.append(numberCell(counts.format(each.entries)), numberCell(each.spec.keyed ? counts.format(each.keys) : "–"));
+    for (const count of [inserted, late, evicted, duplicates]) row.append(numberCell(counts.format(count)));
+    row.append(cell(instant(each.newest, each.spec.time_unit)), cell(each.problem ? "not served" : each.durability));
     return row;
   });
   replaceKeepingFocus(byId("windows").tBodies[0], rows);
+}
+
+// Once for each choice, so that whoever scrolls on is left alone.
+function scrollToChosen() {
+  if (scrolledTo === chosen.window) return;
+  scrolledTo = chosen.window;
+  const [list, row] = [byId("list"), document.querySelector("#windows tr.chosen")];
+  if (row === null) return;
+  const isInSight = row.offsetTop > list.scrollTop && row.offsetTop + row.offsetHeight < list.scrollTop + list.clientHeight;
+  if (!isInSight) list.scrollTop = row.offsetTop - list.clientHeight / 2;
 }
 
 function showAnswers(answers, unit) {
@@ -272,14 +313,24 @@ function showAnswers(answers, unit) {
 
 function shown(value) {
   if (value === null) return "–";
-  if (typeof value === "number") return values.format(value);
+  if (typeof value === "number") return numeral(value, 8);
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
+// Integers in full, other numbers to so many digits: 1,234.5, and 1e-9 rather than a row of zeros.
+function numeral(value, digits) {
+  if (Number.isSafeInteger(value)) return counts.format(value);
+  const rounded = Number(value.toPrecision(digits));
+  const size = Math.abs(rounded);
+  if (size < 1e-6 || size >= 1e15) return rounded.toExponential();
+  return rounded.toLocaleString("en", { maximumSignificantDigits: digits });
+}
+
+// In UTC, which the Z says.
 function instant(ticks, unit) {
   if (ticks === null) return "–";
   const date = new Date(ticks * (MILLISECONDS[unit] ?? NaN));
-  return Number.isNaN(date.getTime()) ? String(ticks) : date.toISOString().replace("T", " ").replace(/(\.000)?Z$/, "");
+  return Number.isNaN(date.getTime()) ? String(ticks) : date.toISOString().replace("T", " ").replace(".000Z", "Z");
 }
 
 function cell(content, className = "") {

@@ -93,7 +93,8 @@ class WindowInfo:
     """A window as `describe` and `list` show it.
 
     `newest` is the newest time ever inserted; `oldest` the time of the oldest entry, None where the window is empty, or
-    is keyed and every key has its own.
+    is keyed and every key has its own. `problem` says why the window answers nothing at the moment, None where it does;
+    where it cannot be recovered, there is no telling what it has, and the counts are of nothing.
     """
 
     spec: WindowSpec
@@ -103,3 +104,4 @@ class WindowInfo:
     newest: int | None
     counts: Counts
     durability: Durability = "memory"
+    problem: str | None = None

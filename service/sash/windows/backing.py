@@ -1,6 +1,7 @@
 """The tier as the windows of one service use it: values to read, work to do in the background, keys to delete.
 
-Deleting waits while somebody holds: an iteration over a window as it was may still need blocks that have left it.
+Deleting waits while somebody holds: an iteration over a window as it was may still need blocks that have left it. It
+waits for nobody who stands still: a reader that took nothing for long loses its hold, and is told so when it goes on.
 """
 
 from __future__ import annotations
@@ -9,21 +10,54 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
-from sash.errors import DataLoss
+from sash.clock import Clock
+from sash.errors import DataLoss, Unavailable
 from sash.forest.cold import Cache
 from sash.windows import values
 from sash.windows.journal import Job, Journal
 from sash.windows.tier import ColdTier
 
-__all__ = ["Backing"]
+__all__ = ["MAKING_ROOM", "STORING", "Backing", "Hold"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 _KEYS_PER_JOB = 4096
 _GROUPS_PER_TRIP = 4
 _PROBES = 32
+
+STORING, MAKING_ROOM = 2 / 3, 1.0
+"""How much of the tier's reserve is for what: blocks and images, and the records of evictions. New entries get none."""
+_STALLED_S = 300.0
+"""A reader of a window as it was keeps deletes waiting for no longer than this after it last took something."""
+
+
+class Hold:
+    """Somebody reads a window as it was.
+
+    Attributes:
+        window: its number.
+        at_s: when the reader last took something.
+        lost: it stood still for too long, and what it has still to read may be gone.
+    """
+
+    __slots__ = ("at_s", "lost", "window")
+
+    def __init__(self, window: int, at_s: float) -> None:
+        self.window, self.at_s, self.lost = window, at_s, False
+
+    def check(self, now_s: float) -> None:
+        """The reader goes on; raises Unavailable where it has lost its hold."""
+        if self.lost:
+            raise Unavailable(
+                f"nothing was read for more than {_STALLED_S:.0f} s, and what was still to be read may have been "
+                "deleted: begin again",
+                retry_after_s=1.0,
+            )
+        self.at_s = now_s
 
 
 class Backing:
@@ -33,16 +67,21 @@ class Backing:
         tier: acquired before anything is read.
         cache_bytes: how much of all sealed blocks that are in the tier may be in memory as well.
         interval_s: how long records that nobody waits for may gather.
+        clock: tells which readers stand still.
     """
 
-    def __init__(self, tier: ColdTier, cache_bytes: int, interval_s: float) -> None:
+    def __init__(self, tier: ColdTier, cache_bytes: int, interval_s: float, clock: Clock) -> None:
         self.tier = tier
         self.journal = Journal(tier, interval_s)
         self.cache = Cache(cache_bytes)
         self.damaged: set[str] = set()
         """What was found damaged or missing."""
-        self._holds = 0
-        self._postponed: list[Job] = []
+        self.owed_bytes = 0
+        """Of records that are not in blocks or images yet; see `Kept.owes`."""
+        self._clock = clock
+        self._holds: set[Hold] = set()
+        self._postponed: dict[int, list[Job]] = {}
+        """Deletes that wait, by window."""
 
     # ---------------------------------------------------------------- reading
 
@@ -51,16 +90,29 @@ class Backing:
         (data,) = self.tier.get_many([key])
         return None if data is None else values.unseal(kind, data, key)
 
-    def groups(self) -> Iterator[tuple[int, list[Any]]]:
-        """The groups of the journal that are there: number, and its records as (number, window, fields).
+    def groups(self, numbers: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
+        """Groups of the journal: number, and its records as (number, window, fields).
 
         Raises:
-            DataLoss: one is damaged, or missing between others.
+            DataLoss: one is damaged, or missing.
+        """
+        for start in range(0, len(numbers), _GROUPS_PER_TRIP):
+            some = numbers[start : start + _GROUPS_PER_TRIP]
+            for number, data in zip(some, self._found(some), strict=True):
+                yield number, self._group(number, data)
+
+    def all_groups(self) -> Iterator[tuple[int, list[Any]]]:
+        """As `groups`, all there are: from the first that the journal's pointer names to the last that was written.
+
+        An earlier version did not say which was the last. Of what it wrote, any group is missing that is followed by
+        another one; whether there was another at the end, nobody can tell.
         """
         pointer = self.read("pointer", values.journal_key())
         first, _, apart = values.unseal("pointer", None, values.journal_key()) if pointer is None else pointer
-        for number in apart:
-            yield number, self._group(number, self._found([number])[0])
+        last = self.read("last", values.last_group_key())
+        known = range(first, first if last is None else last + 1)
+        yield from self.groups([*apart, *known])
+        first += len(known)
         while True:
             numbers = range(first, first + _GROUPS_PER_TRIP)
             for number, data in zip(numbers, self._found(numbers), strict=True):
@@ -93,36 +145,76 @@ class Backing:
             _log.critical("%s: %s", what, error.message)
             self.damaged.add(what)
 
+    # ---------------------------------------------------------------- room
+
+    def check_room(self, size: int, reserve: float = 0.0) -> None:
+        """Raise OutOfRoom where so many bytes do not fit behind what is pending; see `ColdTier.check_room`.
+
+        New entries leave room for all that those before them will need. Evictions do not count images that are pending:
+        those look for themselves whether there is room for them.
+        """
+        journal = self.journal
+        pending = journal.pending_record_bytes if reserve == MAKING_ROOM else journal.pending_bytes
+        self.tier.check_room(pending + (0 if reserve else self.owed_bytes) + size, reserve)
+
     # ---------------------------------------------------------------- deleting
 
-    def discard(self, keys: Iterable[bytes], done: Callable[[], None] | None = None) -> None:
-        """Delete keys in the background, some at a time; `done` is called when none is left."""
+    def discard(self, window: int, keys: Iterable[bytes], done: Callable[[], None] | None = None) -> None:
+        """Delete keys of a window in the background, some at a time; `done` is called when none is left."""
         rest = iter(keys)
 
         def some() -> None:
             chunk = list(islice(rest, _KEYS_PER_JOB))
             if chunk:
-                self._delete(Job(deletes=chunk, size=16 * len(chunk), done=some))
+                self._delete(window, Job(deletes=chunk, size=16 * len(chunk), done=some))
             elif done is not None:
                 done()
 
         some()
 
-    def _delete(self, job: Job) -> None:
-        if self._holds:
-            self._postponed.append(job)
+    def _delete(self, window: int, job: Job) -> None:
+        if any(hold.window == window for hold in self._holds):
+            self._postponed.setdefault(window, []).append(job)
         else:
             self.journal.background(job)
 
     @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
-        """Delete nothing as long as it lasts."""
-        self._holds += 1
+    def hold(self, window: int) -> Iterator[Hold]:
+        """Delete nothing of a window as long as it lasts, or until it has stood still for too long."""
+        hold = Hold(window, self._clock.monotonic_s())
+        self._holds.add(hold)
         try:
-            yield
+            yield hold
         finally:
-            self._holds -= 1
-            if not self._holds:
-                postponed, self._postponed = self._postponed, []
-                for job in postponed:
-                    self.journal.background(job)
+            self._end(hold)
+
+    def held(self, window: int, parts: Iterator[T]) -> Iterator[T]:
+        """Iterate over what is read of a window as it was.
+
+        It holds from now on, until it is exhausted, closed or forgotten; or until it was not read for too long: then it
+        raises Unavailable.
+        """
+        held = self._holding(window, parts)
+        next(held)
+        return held  # type: ignore[return-value]
+
+    def _holding(self, window: int, parts: Iterator[T]) -> Iterator[T | None]:
+        with self.hold(window) as hold:
+            yield None
+            for part in parts:
+                self.cache.trim()
+                yield part
+                hold.check(self._clock.monotonic_s())
+
+    def end_stalled(self) -> None:
+        """Take their hold from readers that stand still, where deletes wait for them."""
+        before_s = self._clock.monotonic_s() - _STALLED_S
+        for hold in [hold for hold in self._holds if hold.at_s < before_s and hold.window in self._postponed]:
+            hold.lost = True
+            self._end(hold)
+
+    def _end(self, hold: Hold) -> None:
+        self._holds.discard(hold)
+        if not any(other.window == hold.window for other in self._holds):
+            for job in self._postponed.pop(hold.window, ()):
+                self.journal.background(job)

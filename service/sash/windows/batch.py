@@ -17,7 +17,9 @@ from sash.windows.spec import MAX_KEY_BYTES, WindowSpec
 __all__ = ["Batch", "Coded", "Origin"]
 
 MAX_PANE_ENTRIES = 2**40
-"""So many entries a row of partials may stand for: their sum over any write is an int64."""
+"""So many entries a row of partials may stand for."""
+MAX_COUNTED = 2**62
+"""So many entries a window may have been sent as partials: whatever is summed of them is an int64."""
 
 
 @dataclass(frozen=True, slots=True)

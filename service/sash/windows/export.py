@@ -29,7 +29,7 @@ from sash.windows.answers import Counts
 from sash.windows.batch import Batch, Coded, check_key
 from sash.windows.entries import Entries
 from sash.windows.keys import UNKEYED
-from sash.windows.spec import WindowSpec
+from sash.windows.spec import WindowSpec, check_name
 from sash.windows.values import batch_from, batch_to, columns_from, columns_to, seal, size_of, unseal
 from sash.windows.window import Window
 
@@ -117,7 +117,7 @@ class Importer:
 
     Args:
         make: makes the empty window of a spec.
-        name: what the window is to be called; None: as it was.
+        name: what the window is to be called; None: as it was. Checked before anything is read.
 
     Attributes:
         window: the window so far, once the header was read; of use when `finish` gave it back.
@@ -126,13 +126,15 @@ class Importer:
     Errors of `feed` and `finish`, after which the importer and its window are of no use any more:
 
     Raises:
-        InvalidArgument: this is no exported window, its spec is none that this service knows, or its rows do not fit.
-        DataLoss: it is damaged or not complete.
+        InvalidArgument: this is no exported window, or a damaged one, or not all of it; its spec is none that this
+            service knows, or its rows do not fit.
         FailedPrecondition: a newer version wrote it.
         ResourceExhausted: it has more keys than a window may have.
     """
 
     def __init__(self, make: Callable[[WindowSpec], Window], name: str | None = None) -> None:
+        if name is not None:
+            check_name(name, "name")
         self._make = make
         self._name = name
         self._left = bytearray()
@@ -154,7 +156,7 @@ class Importer:
             if not self._frames:
                 self._check_start(bytes(left[start : start + 4]))
             if length > FRAME_BYTES_MAX:
-                raise DataLoss(f"{self._called} is damaged: it says that it has {length} bytes")
+                raise _wrong(f"{self._called} is damaged: it says that it has {length} bytes")
             if len(left) < start + length:
                 break
             self._take(bytes(left[start : start + length]))
@@ -164,7 +166,8 @@ class Importer:
     def finish(self) -> Window:
         """The window, whole."""
         if self._left or not self._ended or self.window is None:
-            raise DataLoss(f"the export is cut short in {self._called}")
+            began = self._frames or self._left
+            raise _wrong(f"the export is cut short in {self._called}" if began else "the export is empty")
         window = self.window
         keys = window.keys
         numbers = keys.numbers()
@@ -180,18 +183,21 @@ class Importer:
 
     def _check_start(self, magic: bytes) -> None:
         if magic != b"SASH"[: len(magic)]:
-            raise InvalidArgument("this is not an exported window", field="parts")
+            raise _wrong("this is not an exported window")
 
     def _take(self, value: bytes) -> None:
         called = self._called
-        payload = unseal("export", value, called)
+        try:
+            payload = unseal("export", value, called)
+        except DataLoss as error:
+            raise _wrong(error.message) from None  # of what was sent, and nothing that was stored
         try:
             number, kind, *fields = payload
             if number != self._frames or self._ended or (self.window is None) != (kind == "header"):
-                raise DataLoss(f"{called} is out of place: it was written as frame {number}, {kind}")
+                raise _wrong(f"{called} is out of place: it was written as frame {number}, {kind}")
             self._takers[kind](self, *fields)
         except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise InvalidArgument(f"{called} is not what an export has there: {error!r}", field="parts") from error
+            raise _wrong(f"{called} is not what an export has there: {error!r}") from error
         self._frames += 1
 
     def _take_header(self, header: Mapping[str, Any]) -> None:
@@ -246,3 +252,8 @@ class Importer:
         "states": _take_states,
         "end": _take_end,
     }
+
+
+def _wrong(message: str) -> InvalidArgument:
+    """Whoever sent it is told that it is no export, or a damaged one."""
+    return InvalidArgument(message, field="body")

@@ -1,27 +1,35 @@
 """An image of a window: everything of it but the columns of its sealed blocks, as parts of a few MiB.
 
-    window ── dump: copies, at once ──▶ Image ── encode: later, in another thread ──▶ part 0, part 1, … ──▶ restore
+    window ── steps: copies, a few ms each ──▶ Image ── encode: later, in another thread ──▶ part 0, part 1, …
+                                                                                        part 0, part 1, … ──▶ restore
 
     head      spec, sizes, counts, newest
     keys      names, numbers, now, late_through, touched       in the order in which they were created
-    unused    numbers that keys had once                       so that the next key gets the number it would have got
     small     entries of keys that share pages
     forest    one key's: where its head is, and its tail       blocks: ids, times, counts, partials
                                                                nodes: ids of large partials, of all levels
+    unused    numbers that keys had once                       so that the next key gets the number it would have got
     end       how much there was of each
 
-A part is a stored value that carries its number and some of these records, one after the other. The restored window
-answers as the dumped one would have, and what is done to it afterwards has the same effect; how rows lie in pages is
-nobody's to notice, and may differ.
+A part is a stored value that carries its number and some of these records, one after the other; of a key what it has
+comes after its name. The restored window answers as the dumped one would have, and what is done to it afterwards has
+the same effect; how rows lie in pages is nobody's to notice, and may differ.
 
-Dump: O(keys + entries of small keys + blocks), copies only.  Encode: the same, a part at a time.  Memory: one copy of
-what is dumped, until it is encoded. Requires: every sealed block is stored (`Window.unsaved` tells those that are not).
+The image is of one moment because nothing is written to the window from the first step to the last: whoever takes it
+sees to that. The alternative, that a write first copies what it is about to change, lost: a bulk that touches every
+key would be the whole dump in one piece again.
+
+A step: O(`_KEYS` keys and their small entries), or O(`_FORESTS` forests and their blocks), copies only. Encode: the
+same, a part at a time.  Memory: one copy of what is dumped, which goes as it is encoded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -29,7 +37,7 @@ import numpy as np
 from sash.clock import Clock
 from sash.errors import DataLoss, Unsupported
 from sash.forest import Forest, Layout
-from sash.forest.cold import Cold
+from sash.forest.cold import Cold, Unsaved
 from sash.forest.image import ForestImage
 from sash.monoids import Monoid, Partials
 from sash.monoids.base import Array
@@ -45,130 +53,167 @@ __all__ = ["PART_BYTES", "Image", "dump", "restore"]
 PART_BYTES = 4 << 20
 """A part has no more, unless a single entry, key or block is larger."""
 
-_KEYS = 65_536
-_ROWS = 65_536
+_KEYS = 4_096
+"""Keys that one step copies: 2 ms at ten entries each, 4 ms at 64."""
+
+_FORESTS = 64
+"""Forests that one step copies: 2 ms where they have no more than a block."""
+
 _BLOCKS = 1_024
+
+Save = Callable[[list[Unsaved]], None]
+"""Gives sealed blocks of a forest, and large partials, their ids, and has them stored before the image counts."""
+
+_Records = Callable[[], Iterator[bytes]]
+"""Makes records of what was copied; in any thread, and whatever becomes of the window meanwhile."""
 
 
 def dump(window: Window) -> Image:
-    """Take an image of a window as it is now.
+    """Take an image of a window as it is now, at once; every sealed block of it is stored.
 
     Raises:
         Unsupported: the window runs on an algorithm that keeps no entries.
     """
-    if window.spec.algorithm is not None:
-        raise Unsupported(
-            f"window {window.spec.name!r} runs on {window.spec.algorithm}, which keeps partials that nobody can store",
-            field="algorithm",
-        )
-    keys = window.keys
-    numbers = keys.numbers()
-    small, lengths, rows = keys.small(numbers)
-    head = {
-        "spec": window.spec.document(),
-        "block": window.block,
-        "pages": window.pages,
-        "counts": asdict(window.counts),
-        "newest": window.newest,
-    }
-    return Image(
-        head,
-        window.layout,
-        keys.names(),
-        numbers,
-        [keys.now[numbers], keys.late_through[numbers], keys.touched[numbers]],
-        keys.unused(),
-        small,
-        lengths,
-        rows,
-        [(number, forest.dump()) for number, forest in keys.with_forests(numbers) if isinstance(forest, Forest)],
-    )
+    image = Image(window)
+    for _ in image.steps():
+        pass
+    return image
 
 
-@dataclass(slots=True)
+def _all_are_saved(blocks: list[Unsaved]) -> None:
+    assert not blocks, f"{len(blocks)} blocks are not stored"
+
+
 class Image:
-    """What `dump` took; nothing that it refers to changes any more.
+    """An image of a window, taken by `steps`, then written by `encode`, once.
 
     Args:
-        head: the window's own document.
-        layout: what tells how partials are written.
-        names, numbers: k keys; int64 (k,).
-        states: now, late_through and touched of each, int64 (k,).
-        unused: numbers of no key, int64.
-        small, lengths, rows: entries of small keys, as `Keys.small` gives them.
-        forests: the others, by number.
+        window: whose it is.
+        save: stores what the image is to name and is not stored yet, right before it is copied.
+
+    Raises:
+        Unsupported: the window runs on an algorithm that keeps no entries.
     """
 
-    head: dict[str, Any]
-    layout: Layout
-    names: list[str]
-    numbers: Numbers
-    states: list[Numbers]
-    unused: Numbers
-    small: Numbers
-    lengths: Numbers
-    rows: list[Array]
-    forests: list[tuple[int, ForestImage]]
+    def __init__(self, window: Window, save: Save = _all_are_saved) -> None:
+        if window.spec.algorithm is not None:
+            raise Unsupported(
+                f"window {window.spec.name!r} runs on {window.spec.algorithm}, which keeps partials that nobody can "
+                "store",
+                field="algorithm",
+            )
+        self._window, self._save, self._layout = window, save, window.layout
+        self._records: deque[_Records] = deque()
+        self._totals = {"keys": 0, "unused": 0, "entries": 0, "forests": 0}
+        self._stored: list[Array] = [np.empty(0, np.int64)]
+
+    def steps(self) -> Iterator[None]:
+        """Copy the window, some of it with each step; nothing may be written to it from the first to the last.
+
+        Raises:
+            Unavailable, DataLoss: a block that has to be read for it cannot be; the image comes to nothing.
+        """
+        window, keys = self._window, self._window.keys
+        head = {
+            "spec": window.spec.document(),
+            "block": window.block,
+            "pages": window.pages,
+            "counts": asdict(window.counts),
+            "newest": window.newest,
+        }
+        self._take(lambda: ["head", head])
+        for names, numbers in keys.chunks(_KEYS):
+            self._take_keys(names, numbers)
+            yield
+            forests = keys.with_forests(numbers)
+            while some := list(islice(forests, _FORESTS)):
+                for number, forest in some:
+                    assert isinstance(forest, Forest), "an algorithm keeps no forests"
+                    yield from self._take_forest(number, forest)
+                yield
+        yield from self._take_unused()
+        self._take(lambda: ["end", self._totals])
+
+    def stored(self) -> Array:
+        """The ids of all blocks and partials that it names, int64, in any order; once all steps were taken."""
+        return np.concatenate(self._stored)
 
     def encode(self) -> Iterator[bytes]:
-        """Write it, part by part."""
+        """Write it, part by part, and let go of what is written."""
         part: list[bytes] = []
         number = size = 0
-        for record in self._records():
-            if part and size + len(record) > PART_BYTES:
-                yield seal("image", [number, part])
-                part, number, size = [], number + 1, 0
-            part.append(record)
-            size += len(record) + 16
+        while self._records:
+            for record in self._records.popleft()():
+                if part and size + len(record) > PART_BYTES:
+                    yield seal("image", [number, part])
+                    part, number, size = [], number + 1, 0
+                part.append(record)
+                size += len(record) + 16
         yield seal("image", [number, part])
 
-    def _records(self) -> Iterator[bytes]:
-        yield pack(["head", self.head])
-        yield from _pieces(self._keys, len(self.numbers), _KEYS)
-        yield from _pieces(lambda a, b: ["unused", columns_to([self.unused[a:b]])], len(self.unused), _KEYS)
-        if len(self.small):
-            ends = np.concatenate(([0], np.cumsum(self.lengths)))
-            step = max(1, _ROWS * len(self.small) // int(ends[-1]))
-            yield from _pieces(lambda a, b: self._small(ends, a, b), len(self.small), step)
-        for number, forest in self.forests:
-            yield from self._forest(number, forest)
-        yield pack(["end", self._totals()])
+    # ---------------------------------------------------------------- copies, and the records that are made of them
 
-    def _keys(self, a: int, b: int) -> list[Any]:
-        return ["keys", self.names[a:b], columns_to([column[a:b] for column in (self.numbers, *self.states)])]
+    def _take(self, make: Callable[[], list[Any]]) -> None:
+        self._records.append(lambda: iter([pack(make())]))
 
-    def _small(self, ends: Numbers, a: int, b: int) -> list[Any]:
-        rows = slice(ends[a], ends[b])
-        columns = [column[rows] for column in self.rows]
-        return ["small", columns_to([self.small[a:b], self.lengths[a:b]]), columns_to(self.layout.stored(columns))]
+    def _take_keys(self, names: list[str], numbers: Numbers) -> None:
+        keys = self._window.keys
+        columns = [numbers, keys.now[numbers], keys.late_through[numbers], keys.touched[numbers]]
+        small, lengths, rows = keys.small(numbers)
+        ends = np.concatenate(([0], np.cumsum(lengths)))
+        self._totals["keys"] += len(names)
+        self._totals["entries"] += int(ends[-1])
+
+        def records() -> Iterator[bytes]:
+            yield from _pieces(lambda a, b: ["keys", names[a:b], _cut(columns, a, b)], len(names))
+            yield from _pieces(small_ones, len(small))
+
+        def small_ones(a: int, b: int) -> list[Any]:
+            cut = [column[ends[a] : ends[b]] for column in rows]
+            return ["small", _cut([small, lengths], a, b), columns_to(self._layout.stored(cut))]
+
+        self._records.append(records)
+
+    def _take_unused(self) -> Iterator[None]:
+        keys, first = self._window.keys, 0
+        while len(unused := keys.unused(first, first + _KEYS)):
+            first += len(unused)
+            self._take(partial(lambda numbers: ["unused", columns_to([numbers])], unused))
+            yield
+        self._totals["unused"] = first
+
+    def _take_forest(self, number: int, forest: Forest) -> Iterator[None]:
+        while forest.sweep():  # or the dump does it, whatever has left
+            yield
+        self._save(forest.unsaved())
+        taken = forest.dump()
+        self._totals["forests"] += 1
+        self._stored += [taken.ids, *taken.nodes]
+        self._records.append(lambda: self._forest(number, taken))
 
     def _forest(self, number: int, forest: ForestImage) -> Iterator[bytes]:
         ends = [forest.head, forest.skip, forest.newest, forest.room, forest.done]
         nodes = len(forest.nodes[0]) if forest.nodes else 0
         sizes = [len(forest.ids), nodes]
-        yield pack(["forest", number, sizes, ends, columns_to(self.layout.stored(forest.tail))])
-        yield from _pieces(lambda a, b: ["nodes", columns_to([ids[a:b] for ids in forest.nodes])], nodes, _KEYS)
+        yield pack(["forest", number, sizes, ends, columns_to(self._layout.stored(forest.tail))])
+        yield from _pieces(lambda a, b: ["nodes", _cut(forest.nodes, a, b)], nodes)
 
         def blocks(a: int, b: int) -> list[Any]:
             columns = (forest.ids, forest.first, forest.last, forest.counts)
             partials = [
                 _partials_to(monoid, tuple(column[a:b] for column in slot))
-                for monoid, slot in zip(self.layout.monoids, forest.partials, strict=True)
+                for monoid, slot in zip(self._layout.monoids, forest.partials, strict=True)
             ]
-            return ["blocks", columns_to([column[a:b] for column in columns]), partials]
+            return ["blocks", _cut(columns, a, b), partials]
 
         yield from _pieces(blocks, len(forest.ids), _BLOCKS)
 
-    def _totals(self) -> dict[str, int]:
-        return {
-            "keys": len(self.numbers),
-            "unused": len(self.unused),
-            "entries": int(self.lengths.sum()),
-            "forests": len(self.forests),
-        }
+
+def _cut(columns: Sequence[Array], a: int, b: int) -> list[Any]:
+    return columns_to([column[a:b] for column in columns])
 
 
-def _pieces(make: Callable[[int, int], list[Any]], n: int, step: int) -> Iterator[bytes]:
+def _pieces(make: Callable[[int, int], list[Any]], n: int, step: int = 65_536) -> Iterator[bytes]:
     """Records over 0..n, of up to `step` each and less where they would be larger than a part."""
     left = [(a, min(a + step, n)) for a in range(0, n, step)]
     left.reverse()
@@ -367,5 +412,5 @@ def _partials_to(monoid: Monoid, partials: Partials) -> list[Any]:
 
 def _partials_from(monoid: Monoid, payload: list[Any]) -> Partials:
     if payload and isinstance(payload[0], bytes):
-        return monoid.pack([monoid.decode(partial) for partial in payload])
+        return monoid.pack([monoid.restore(partial) for partial in payload])
     return tuple(columns_from(payload))

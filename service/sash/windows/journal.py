@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from sash.errors import DataLoss, FailedPrecondition, ResourceExhausted, SashError, Unavailable
+from sash.errors import DataLoss, FailedPrecondition, OutOfRoom, ResourceExhausted, SashError, Unavailable
 from sash.windows import values
 from sash.windows.tier import ColdTier
 
@@ -38,7 +38,8 @@ _log = logging.getLogger(__name__)
 
 MIB = 2**20
 GROUP_BYTES = 8 * MIB
-"""A group takes no more once it has so many bytes of records, or of background values."""
+"""A group has no more bytes of records, but for one that is larger; and takes no more once it has so many of background
+values."""
 
 PENDING_BYTES = 16 * MIB
 """With so many bytes waiting, writers wait, too."""
@@ -58,12 +59,14 @@ class Job:
         deletes: keys.
         size: about how many bytes.
         done: called on the loop once the tier has it.
+        refused: called on the loop instead where the tier has no room for it; None where it is tried until there is.
     """
 
     puts: Callable[[], Mapping[bytes, bytes]] | None = None
     deletes: Sequence[bytes] = ()
     size: int = 0
     done: Callable[[], None] | None = None
+    refused: Callable[[OutOfRoom], None] | None = None
 
 
 @dataclass(slots=True)
@@ -121,6 +124,8 @@ class Journal:
         """Number of the last record that was appended."""
         self._durable = 0
         self.pending_bytes = 0
+        self.pending_record_bytes = 0
+        """Those of them that are records, which go before all else."""
         self._appended = 0
         self._work = asyncio.Event()
         self._urgent = asyncio.Event()
@@ -157,10 +162,7 @@ class Journal:
 
         Who still waits then, or comes later, is told that the service shuts down.
         """
-        if self.error is not None:
-            patience_s = 0 if self._lost else min(patience_s, _PATIENCE_WHILE_DOWN_S)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), patience_s)
+        await self._wait_until_idle(patience_s)
         done = self._idle.is_set()
         if self._task is not None:
             self._task.cancel()
@@ -168,6 +170,15 @@ class Journal:
         await asyncio.to_thread(self._thread.shutdown)  # a commit that is on its way may take a while
         self._refuse(Unavailable("the service shuts down", retry_after_s=_RETRY_MOST_S))
         return done
+
+    async def _wait_until_idle(self, patience_s: float) -> None:
+        """Wait as long, but only a little while the tier takes nothing, from whenever that is."""
+        now = asyncio.get_running_loop().time
+        end_s, down_s = now() + patience_s, float("inf")
+        while not self._idle.is_set() and not self._lost and now() < min(end_s, down_s):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), min(_LOOK_S, max(end_s - now(), 0)))
+            down_s = float("inf") if self.error is None else min(down_s, now() + _PATIENCE_WHILE_DOWN_S)
 
     # ---------------------------------------------------------------- appending
 
@@ -192,6 +203,7 @@ class Journal:
         self.last += 1
         self._records.append(_Record(self.last, window, encode, size, puts, logged))
         self._appended += size
+        self.pending_record_bytes += size
         self._added(size)
         if urgent:
             self._urgent.set()
@@ -276,8 +288,10 @@ class Journal:
             self._landed(group)
 
     def _take(self) -> _Group:
-        records, jobs, size = [], [], 0
-        while self._records and size < GROUP_BYTES:
+        records: list[_Record] = []
+        jobs, size = [], 0
+        # A record that is large by itself has a group of its own: a value has its limit, too.
+        while self._records and (not records or size + self._records[0].size <= GROUP_BYTES):
             records.append(self._records.popleft())
             size += records[-1].size
         size = 0
@@ -296,6 +310,8 @@ class Journal:
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, group)
         except (Unavailable, ResourceExhausted) as error:
+            if isinstance(error, OutOfRoom) and self._lightened(group, error):
+                return await self._committed(group)
             self._fail(error)
             return False
         except (FailedPrecondition, DataLoss) as error:
@@ -312,6 +328,16 @@ class Journal:
             self.error = None
         return True
 
+    def _lightened(self, group: _Group, error: OutOfRoom) -> bool:
+        """Take out of a group what need not be committed; whether there was something."""
+        refused = [job for job in group.jobs if job.refused is not None]
+        group.jobs = [job for job in group.jobs if job.refused is None]
+        for job in refused:
+            self.pending_bytes -= job.size
+            assert job.refused is not None
+            job.refused(error)
+        return bool(refused)
+
     def _commit(self, group: _Group) -> None:
         puts: dict[bytes, bytes] = {}
         deletes: dict[bytes, None] = {}
@@ -319,6 +345,7 @@ class Journal:
         if logged:
             entries = [[record.number, record.window, record.encode()] for record in logged]
             puts[values.group_key(group.number)] = values.seal("journal", entries)
+            puts[values.last_group_key()] = values.seal("last", group.number)
         for record in group.records:
             puts.update(record.puts() if record.puts is not None else {})
         for job in group.jobs:
@@ -360,7 +387,9 @@ class Journal:
             elif not future.done():
                 future.set_result(None)
         self._waiting = kept
-        self.pending_bytes -= sum(record.size for record in group.records) + sum(job.size for job in group.jobs)
+        record_bytes = sum(record.size for record in group.records)
+        self.pending_record_bytes -= record_bytes
+        self.pending_bytes -= record_bytes + sum(job.size for job in group.jobs)
         if self.pending_bytes <= PENDING_BYTES:
             self._room.set()
         for job in group.jobs:
@@ -396,6 +425,11 @@ class Journal:
     def groups(self) -> int:
         """How many groups the tier has."""
         return len(self._written) + len(self._apart)
+
+    @property
+    def group_numbers(self) -> list[int]:
+        """Which groups the tier has, and will not be told to delete before the next `trim`."""
+        return [written.number for written in (*self._apart, *self._written)]
 
     def trim(self, through: Mapping[int, int], damaged: Collection[int] = ()) -> None:
         """Delete the groups that no window needs any more.

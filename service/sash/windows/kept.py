@@ -5,29 +5,33 @@
     all the rest  ──▶ image(w, v, 0), image(w, v, 1), …    after so much journal
                       pointer(w) ──▶ v, and the last record that it covers
 
-A checkpoint stores all sealed blocks, then an image as of one moment, then the pointer to it. What only older images
-refer to (blocks that were evicted or changed, parts of batches that were committed) is *trash*: it is deleted after
-the pointer is written, so a crash at any point finds all that the image that counts refers to; images name the trash
-that the tier may still have. Blocks that were stored after that image belong to nobody after a crash, and are trash,
-too; numbers are never used again.
+A checkpoint takes an image in steps, between which the loop runs, and stores the sealed blocks that it comes upon; then
+the image, and then the pointer to it. Nothing is written to the window from the first step to the last: its writers
+wait; its readers, and all others, go on. What only older images refer to (blocks that were evicted or changed, parts of
+batches that were committed) is *trash*: it is deleted after the pointer is written, so a crash at any point finds all
+that the image that counts refers to; images name the trash that the tier may still have. Blocks that were stored after
+that image belong to nobody after a crash, and are trash, too; numbers are never used again.
 
 The pointer is there from the window's first commit on, before there is an image. So one that is missing is a loss that
 is noticed, and no empty window. It also says which numbers are in use, so that a window whose image is damaged can be
-deleted without it.
+deleted without it, and one that is years old without a look at every number that it ever had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from sash.clock import Clock
-from sash.errors import DataLoss, SashError
+from sash.errors import DataLoss, OutOfRoom, SashError
 from sash.forest.cold import Cold, Unsaved
 from sash.monoids.base import Array
 from sash.windows import image, values
-from sash.windows.backing import Backing
+from sash.windows.backing import STORING, Backing
 from sash.windows.batch import Batch
 from sash.windows.journal import GROUP_BYTES, Job
 from sash.windows.ledger import Ledger, Part
@@ -37,7 +41,10 @@ from sash.windows.window import Window
 __all__ = ["Kept", "Left", "OperationClock", "discard_all"]
 
 _CHUNK = GROUP_BYTES // 2
+_BLOCK_MORE = 1024  # bytes that a block takes in a tier beyond its columns, about
 _PARTS_PER_TRIP = 16
+_RANGES = 256
+"""So many tell where the blocks are that a window had: deleting it tries no number in the gaps between them."""
 
 
 class OperationClock:
@@ -58,12 +65,16 @@ class OperationClock:
         return self._clock.monotonic_s()
 
 
+Ranges = list[tuple[int, int]]
+"""Numbers first..stop, of each."""
+
+
 @dataclass(slots=True)
 class Left:
     """What the tier has of a window that is to be deleted.
 
     Args:
-        blocks: the first number that was never given to one.
+        blocks: ranges that cover the numbers of those that may be there; behind the last one none was ever given.
         staged: the first number that may be there, and the first that was never given to one.
         image: the version that counts.
         parts: how many it has.
@@ -71,7 +82,7 @@ class Left:
         keys: what there is beside these.
     """
 
-    blocks: int = 1
+    blocks: Ranges = field(default_factory=lambda: [(1, 1)])
     staged: tuple[int, int] = (1, 1)
     image: int = 0
     parts: int = 0
@@ -82,14 +93,35 @@ class Left:
         """It as plain values."""
         return asdict(self)
 
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Left:
+        """The opposite of `document`."""
+        left = cls(**document)
+        if isinstance(left.blocks, int):  # as it was once: the first number that was never given
+            left.blocks = [(1, left.blocks)]
+        return left
+
     def found(self, backing: Backing, number: int) -> Left:
         """It with what was written of window `number` after it was noted, by a service that is no more."""
-        blocks, (first, last), keys = self.blocks, self.staged, list(self.keys)
-        blocks += len(backing.run(lambda i: values.block_key(number, self.blocks + i)))
+        (*blocks, (begin, end)), (first, last), keys = self.blocks, self.staged, list(self.keys)
+        blocks.append((begin, end + len(backing.run(lambda i: values.block_key(number, end + i)))))
         last += len(backing.run(lambda i: values.staged_key(number, self.staged[1] + i)))
         for version in range(self.image + 1, self.begun + 1):
             keys += backing.run(lambda i, version=version: values.image_key(number, version, i))  # type: ignore[misc]
         return Left(blocks, (first, last), self.image, self.parts, self.begun, keys)
+
+
+@dataclass(slots=True)
+class _Trash:
+    """Keys to delete; those of blocks as numbers, as there may be a million, and each key takes 0.4 µs to make."""
+
+    window: int
+    keys: list[bytes]
+    blocks: list[int] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.keys
+        yield from (values.block_key(self.window, number) for number in self.blocks)
 
 
 class Kept:
@@ -110,8 +142,12 @@ class Kept:
         doubt: why the window answers nothing at the moment; None where it does.
         lost: it cannot be recovered as things are, and answers nothing until they are put right and the service starts.
         losses: how often it was recovered because something was damaged.
-        resting: storing failed a moment ago.
+        resting: storing failed a moment ago; so many times `tidy` is called before it is tried again.
+        pause: how long it rests the next time.
         deleted: what it has under way comes to nothing.
+        checkpointing: an image of it is taken, or written.
+        still: cleared while one is taken: until it is set again, nothing may be written to the window.
+        admission: who writes passes it in order of arrival.
     """
 
     def __init__(
@@ -135,16 +171,25 @@ class Kept:
         self.doubt: SashError | None = None
         self.lost = False
         self.losses = 0
-        self.resting = False
+        self.resting = 0
+        self.pause = 1
         self.deleted = False
         self.checkpointing = False
+        self.still = asyncio.Event()
+        self.still.set()
+        self.admission = asyncio.Lock()
         self._next_block = 1
         self._version = 0  # of the last image that was begun
         self._image = 0  # the version that counts, 0 where there is none yet
         self._image_parts = 0
         self._image_bytes = 0
+        self._owed_bytes = 0
+        self._image_blocks: Ranges = []  # what the image names, and the first number that was given after it
+        self._image_next = 1
+        self._unwritten: list[Unsaved] = []  # they have numbers, and are yet to be handed to the journal
+        self._unwritten_bytes = 0
         self._trash: list[bytes] = []
-        self._leaving: dict[int, list[bytes]] = {}  # trash on its way out, by the version of the image that allowed it
+        self._leaving: dict[int, _Trash] = {}  # trash on its way out, by the version of the image that allowed it
         self._staged = 1, 1  # the first part that the image needs, and its ledger's next
         self._gone: Callable[[], None] | None = None
         self._documented: WindowSpec | None = None
@@ -156,6 +201,10 @@ class Kept:
             self._documented = self.window.spec
             self._document = self._documented.document()
         return self._document
+
+    def keep_document(self, document: Mapping[str, Any]) -> None:
+        """List the window with this document, of whose spec not all is known here."""
+        self._documented, self._document = self.window.spec, dict(document)
 
     # ---------------------------------------------------------------- blocks
 
@@ -172,22 +221,46 @@ class Kept:
                 raise
         return blocks
 
+    def owes(self, size: int) -> None:
+        """So many bytes of records were written that are neither in blocks nor in an image yet, and will be."""
+        self._owed_bytes += size
+        self._backing.owed_bytes += size
+
+    def paid(self) -> None:
+        """They are, or never will be."""
+        self._backing.owed_bytes -= self._owed_bytes
+        self._owed_bytes = 0
+
     def store(self, least: int = 0) -> None:
         """Store the sealed blocks that the tier lacks, and large partials, where they have `least` entries and more."""
-        if self.cold.dirty_entries < least or not self.cold.dirty:
+        if self.cold.dirty_entries >= least and self.cold.dirty:
+            self._save(self.window.unsaved())
+            self._flush()
+            self.paid()
+
+    def _save(self, blocks: Sequence[Unsaved]) -> None:
+        """Give blocks their numbers, and store them by some MiB; the last ones with `_flush`.
+
+        Raises:
+            OutOfRoom: the tier has no room for them, and they are as they were.
+        """
+        if not blocks:
             return
-        chunk: list[Unsaved] = []
-        size = 0
-        for block in self.window.unsaved():
+        size = sum(block.nbytes + _BLOCK_MORE for block in blocks)
+        self._backing.check_room(self._unwritten_bytes + size, STORING)
+        for block in blocks:
             block.stored = self._next_block
             self._next_block += 1
-            chunk.append(block)
-            size += block.nbytes
-            if size >= _CHUNK:
-                self._store_chunk(chunk, size)
-                chunk, size = [], 0
-        if chunk:
-            self._store_chunk(chunk, size)
+            self._unwritten.append(block)
+            self._unwritten_bytes += block.nbytes
+            if self._unwritten_bytes >= _CHUNK:
+                self._flush()
+
+    def _flush(self) -> None:
+        blocks, size = self._unwritten, self._unwritten_bytes
+        self._unwritten, self._unwritten_bytes = [], 0
+        if blocks and not self.deleted:
+            self._store_chunk(blocks, size)
 
     def _store_chunk(self, blocks: Sequence[Unsaved], size: int) -> None:
         numbered = [(block, block.stored or 0) for block in blocks]
@@ -211,81 +284,139 @@ class Kept:
         """Whether so much was written since the last image that another one pays."""
         return not self.checkpointing and self.logged_bytes > max(journal_bytes, self._image_bytes // 2)
 
-    def checkpoint(self, then: Callable[[], None]) -> None:
-        """Write an image of the window as it is now, in the background; then delete what only older ones refer to.
+    @property
+    def burdens(self) -> bool:
+        """Whether after a checkpoint the tier might have less of it."""
+        return bool(self.logged_bytes or self._trash or self.cold.released)
+
+    def checkpoint(self, then: Callable[[], None], refused: Callable[[OutOfRoom], None]) -> Generator[None]:
+        """Take an image of the window, some of it with each step, and have it written in the background.
+
+        Nothing may be written to the window from the first step to the last, which is what `still` says. Once the image
+        counts, what only older ones refer to is deleted. An iterator that is closed, or fails, has done nothing.
 
         Args:
             then: called when the image counts.
+            refused: called when it was given up while it was written, as the tier has no room for it.
 
         Raises:
-            Unavailable, DataLoss: a block that has to be read for it cannot be; nothing has begun.
+            Unavailable, DataLoss: a block that has to be read for it cannot be.
+            OutOfRoom: the tier has no room for blocks that it is to name.
         """
-        backing = self._backing
-        self.store()
-        through = backing.journal.last
-        taken = image.dump(self.window)
         self.checkpointing = True
-        self.logged_bytes = 0
-        # Right after the dump, which releases what was evicted before it.
-        trash = self._trash + [values.block_key(self.number, number) for number in self.cold.take_released()]
-        trash += self._image_keys(self._image, self._image_parts)
+        self.still.clear()
+        # On wall time a question evicts, too. With the clock at rest nothing is left to evict for who asks meanwhile.
+        self.clock.stopped = self.clock.now_ns()
+        try:
+            self.window.slide()
+            taken = image.Image(self.window, self._save)
+            yield from taken.steps()
+            self._flush()
+            self._write(taken, then, refused)
+        except BaseException:
+            self.checkpointing = False
+            self._flush()
+            if self._gone is not None:
+                self._gone()
+            raise
+        finally:
+            self.clock.stopped = None
+            self.still.set()
+
+    def _write(self, taken: image.Image, then: Callable[[], None], refused: Callable[[OutOfRoom], None]) -> None:
+        """Write an image that was taken just now, and then the pointer to it."""
+        backing = self._backing
+        through = backing.journal.last
+        logged_bytes, self.logged_bytes = self.logged_bytes, 0
+        self.paid()
+        # Right after the last step: what was evicted is released by then, and nothing that the image names.
+        gone = _Trash(self.number, self._trash, self.cold.take_released())
+        trash = _Trash(self.number, gone.keys + self._image_keys(self._image, self._image_parts), gone.blocks)
         self._trash = []
         self._version += 1
         version = self._version
-        ledger = self.window.ledger
-        staged = min((part.number for part in ledger.parts.values()), default=ledger.next_part), ledger.next_part
-        numbers = {"next_block": self._next_block, "staged": staged, "through": through}
-        leaving = [key for keys in self._leaving.values() for key in keys]
-        chunks = _chunks(values.seal("head", {"ledger": ledger.document(), "trash": leaving + trash}), taken.encode())
+        ledger = self.window.ledger.copy()
+        staged = ledger.first_part, ledger.next_part
+        next_block = self._next_block
+        all_trash = [*self._leaving.values(), trash]
         written = [0, 0]  # parts, bytes
+        blocks: Ranges = []
         last: list[bool] = []
+
+        def parts() -> Iterator[bytes]:
+            named = taken.stored()
+            keys = [key for each in all_trash for key in each]
+            written[1] -= sum(map(len, keys))  # or much trash puts the next image off, which then has more
+            yield values.seal("head", {"ledger": ledger.document(), "trash": keys})
+            yield from taken.encode()
+            blocks.extend(ranges_of(named))
+
+        chunks = _chunks(parts())
 
         def some() -> Mapping[bytes, bytes]:
             """The next parts; in the committer's thread."""
-            parts = next(chunks, None)
-            if parts is None:
+            made = next(chunks, None)
+            if made is None:
                 last.append(True)
                 return {}
-            puts = {values.image_key(self.number, version, written[0] + i): part for i, part in enumerate(parts)}
-            written[0] += len(parts)
-            written[1] += sum(map(len, parts))
+            backing.tier.check_room(sum(map(len, made)), STORING)
+            puts = {values.image_key(self.number, version, written[0] + i): part for i, part in enumerate(made)}
+            written[0] += len(made)
+            written[1] += sum(map(len, made))
             return puts
 
         def go_on() -> None:
             if self.deleted:
-                self._taken_back(version, written[0])
+                self._taken_back([*gone, *self._image_keys(version, written[0])])
             elif not last:
-                backing.journal.background(Job(_once(some), size=_CHUNK, done=go_on))
+                backing.journal.background(Job(_once(some), size=_CHUNK, done=go_on, refused=give_up))
             else:
+                numbers = {"next_block": next_block, "staged": staged, "through": through, "blocks": blocks}
                 puts = self._pointer(numbers, version, *written)
                 backing.journal.background(Job(lambda: puts, size=100, done=done))
 
         def done() -> None:
             if self.deleted:
-                self._taken_back(version, written[0])
+                self._taken_back([*gone, *self._image_keys(version, written[0])])
                 return
             self._image, self._image_parts, self._image_bytes = version, *written
+            self._image_blocks, self._image_next = blocks, next_block
             self._staged = staged
             self.through, self.checkpointing = through, False
             self._leaving[version] = trash
-            backing.discard(trash, left)
+            backing.discard(self.number, trash, left)
             then()
+
+        def give_up(error: OutOfRoom) -> None:
+            backing.discard(self.number, self._image_keys(version, written[0]), lambda: given_up(error))
+
+        def given_up(error: OutOfRoom) -> None:
+            """Nothing of the image is left: it is as if it had not begun."""
+            if self.deleted:
+                self._taken_back([*gone])
+                return
+            self._version -= 1
+            self._trash += gone
+            self.logged_bytes += logged_bytes
+            self.owes(logged_bytes)
+            self.checkpointing = False
+            refused(error)
 
         def left() -> None:
             del self._leaving[version]
 
         go_on()
 
-    def _taken_back(self, version: int, parts: int) -> None:
+    def _taken_back(self, trash: Sequence[bytes]) -> None:
         """The window was deleted while it wrote an image."""
         self.checkpointing = False
-        self._trash += self._image_keys(version, parts)
+        self._trash += trash
         if self._gone is not None:
             self._gone()
 
     def first_pointer(self) -> Mapping[bytes, bytes]:
         """What is written of a new window: that there is no image of it yet."""
-        return self._pointer({"next_block": 1, "staged": [1, 1], "through": 0}, 0, 0, 0)
+        return self._pointer({"next_block": 1, "staged": [1, 1], "through": 0, "blocks": []}, 0, 0, 0)
 
     def _pointer(self, numbers: Mapping[str, Any], version: int, parts: int, size: int) -> Mapping[bytes, bytes]:
         pointer = {"image": version, "parts": parts, "bytes": size, **numbers}
@@ -326,13 +457,15 @@ class Kept:
         self._image = self._version = data["image"]
         self._image_parts, self._image_bytes = data["parts"], data["bytes"]
         self._next_block, self._staged, self.through = data["next_block"], tuple(data["staged"]), data["through"]
+        self._image_next = self._next_block
+        self._image_blocks = [(a, b) for a, b in data.get("blocks", [(1, self._next_block)])]
         if self._image:
             parts = self._read_image()
             called = f"the image of window {self.name!r}"
             head = values.unseal("head", next(parts), called)
+            self._trash = list(head["trash"])
             self.window = image.restore(parts, max_keys=self._max_keys, clock=self.clock, cold=self.cold, name=called)
             self.window.ledger = Ledger.of(head["ledger"])
-            self._trash = list(head["trash"])
 
     def _read_image(self) -> Iterator[bytes | None]:
         for key in self._image_keys(self._image, self._image_parts):
@@ -354,6 +487,7 @@ class Kept:
     def give_up(self, then: Callable[[], None]) -> None:
         """Let what is under way come to nothing; `then` is called as soon as `left` says all there will ever be."""
         self.deleted = True
+        self.paid()
         self.cold.forget()
         self._gone = then
         if not self.checkpointing:
@@ -361,11 +495,10 @@ class Kept:
 
     def left(self) -> Left:
         """What the tier has of it, or is going to have."""
-        leaving = [key for keys in self._leaving.values() for key in keys]
+        leaving = [key for trash in self._leaving.values() for key in trash]
         first, last = self._staged[0], max(self._staged[1], self.window.ledger.next_part)
-        left = Left(
-            self._next_block, (first, last), self._image, self._image_parts, self._version + 1, leaving + self._trash
-        )
+        blocks = [*self._image_blocks, (self._image_next, self._next_block)]
+        left = Left(blocks, (first, last), self._image, self._image_parts, self._version + 1, leaving + self._trash)
         return left.found(self._backing, self.number) if self.lost else left
 
 
@@ -377,14 +510,33 @@ def discard_all(backing: Backing, number: int, left: Left, done: Callable[[], No
         yield from (values.image_key(number, left.image, i) for i in range(left.parts))
         yield from left.keys
         yield from (values.staged_key(number, i) for i in range(*left.staged))
-        yield from (values.block_key(number, i) for i in range(1, left.blocks))
+        yield from (values.block_key(number, i) for blocks in left.blocks for i in range(*blocks))
 
-    backing.discard(keys(), done)
+    backing.discard(number, keys(), done)
 
 
-def _chunks(head: bytes, parts: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Parts in lists of some MiB, the head first."""
-    chunk, size = [head], len(head)
+def ranges_of(numbers: Array) -> Ranges:
+    """Up to `_RANGES` ranges that cover all of some numbers, int64 (n,), n >= 0: apart where the gaps are widest.
+
+    >>> import numpy as np
+    >>> ranges_of(np.array([7, 1, 2, 8]))
+    [(1, 3), (7, 9)]
+    """
+    if not len(numbers):
+        return []
+    numbers = np.sort(numbers)
+    gaps = np.diff(numbers)
+    cuts = np.flatnonzero(gaps > 1)
+    if len(cuts) >= _RANGES:
+        cuts = np.sort(cuts[np.argsort(gaps[cuts])[1 - _RANGES :]])
+    first, stop = numbers[np.append(0, cuts + 1)], numbers[np.append(cuts, -1)] + 1
+    return list(zip(first.tolist(), stop.tolist(), strict=True))
+
+
+def _chunks(parts: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Parts in lists of some MiB."""
+    chunk: list[bytes] = []
+    size = 0
     for part in parts:
         chunk.append(part)
         size += len(part)

@@ -6,7 +6,8 @@
 
 A producer numbers its writes 1, 2, 3, … to each window. A batch is staged in parts, by tasks that may be retried or run
 twice; the commit names the parts that count, once, and drops the others. Everything here changes only with the writes
-themselves, by the time that they say, so that a replay of the same writes remembers the same.
+themselves, by the time that they say, so that a replay of the same writes remembers the same; what is only checked
+changes nothing.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Ledger:
         return origin.sequence <= last
 
     def check_room(self, origin: Origin, now_ns: int) -> None:
-        """Make sure that a producer can be remembered.
+        """Check that a producer can be remembered; nothing changes.
 
         Raises:
             ResourceExhausted: there are too many, none of which was silent for long.
@@ -93,7 +94,8 @@ class Ledger:
         _check_room(self._producers, origin.producer, now_ns, "producer")
 
     def note(self, origin: Origin, now_ns: int) -> None:
-        """Remember that a write was applied."""
+        """Remember that a write was applied; where there are too many writers, those that were silent for long go."""
+        _make_room(self._producers, origin.producer, now_ns)
         self._producers[origin.producer] = origin.sequence, now_ns
 
     # ---------------------------------------------------------------- batches and their parts
@@ -153,11 +155,12 @@ class Ledger:
         return found
 
     def check_commit(self, query: str, now_ns: int) -> None:
-        """Make sure that a query can be remembered; raises as `check_room`."""
+        """Check that a query can be remembered; nothing changes. Raises as `check_room`."""
         _check_room(self._queries, query, now_ns, "query")
 
     def commit(self, query: str, batch: int, now_ns: int) -> list[Part]:
         """Remember that a batch was committed; return its parts, and those of earlier ones, which are dropped."""
+        _make_room(self._queries, query, now_ns)
         self._queries[query] = batch, now_ns
         return self._drop([token for token, part in self.parts.items() if part.query == query and part.batch <= batch])
 
@@ -173,6 +176,18 @@ class Ledger:
         return [self.parts.pop(token) for token in tokens]
 
     # ---------------------------------------------------------------- as a document
+
+    def copy(self) -> Ledger:
+        """It as it is now: a millisecond for a hundred thousand of each kind, where a document takes fifty."""
+        ledger = Ledger()
+        ledger._producers, ledger._queries = dict(self._producers), dict(self._queries)
+        ledger.parts, ledger.next_part = dict(self.parts), self.next_part
+        return ledger
+
+    @property
+    def first_part(self) -> int:
+        """The number of the oldest part; `next_part` where there is none."""
+        return next((part.number for part in self.parts.values()), self.next_part)  # they are in order of arrival
 
     def document(self, parts: bool = True) -> dict[str, Any]:
         """All of it as plain values, without the entries that are held; without `parts` as an export carries it."""
@@ -210,14 +225,19 @@ def _check_name(name: str, field: str) -> None:
 
 
 def _check_room(writers: dict[str, tuple[int, int]], name: str, now_ns: int, field: str) -> None:
-    if name in writers or len(writers) < MAX_WRITERS:
-        return
-    silent = [other for other, (_, at) in writers.items() if at < now_ns - FORGET_AFTER_NS]
-    if not silent:
+    if _full(writers, name) and not any(at < now_ns - FORGET_AFTER_NS for _, at in writers.values()):
         raise ResourceExhausted(
             f"the window remembers {len(writers)} of them, and none was silent for a week",
             field=field,
             limit=str(MAX_WRITERS),
         )
-    for other in silent:
-        del writers[other]
+
+
+def _make_room(writers: dict[str, tuple[int, int]], name: str, now_ns: int) -> None:
+    if _full(writers, name):
+        for silent in [other for other, (_, at) in writers.items() if at < now_ns - FORGET_AFTER_NS]:
+            del writers[silent]
+
+
+def _full(writers: Mapping[str, tuple[int, int]], name: str) -> bool:
+    return name not in writers and len(writers) >= MAX_WRITERS

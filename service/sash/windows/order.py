@@ -88,15 +88,21 @@ class Order:
     def check_next(self, number: int, time: int) -> None:
         """Refuse an entry that is older than the newest of its key; for windows that are `in_order_only`."""
         if time < self._keys.now_of[number]:
-            self._refuse_disorder(1)
+            self._refuse_disorder(1, self._keys.now_of[number])
 
-    def refuse_late(self, entries: int) -> int:
-        """Refuse late entries where the policy says so; else they are dropped, and it returns how many."""
+    def refuse_late(self, entries: int, through: int) -> int:
+        """Refuse late entries where the policy says so; else they are dropped, and it returns how many.
+
+        Args:
+            entries: how many there are.
+            through: the newest time that is late, for the first of them.
+        """
         if self._late == "reject":
             raise FailedPrecondition(
                 f"window {self._name!r} rejects late entries, and {entries} of this write are older than what "
                 "its slide policy evicted",
                 field="time",
+                limit=f"time > {through}",
             )
         return entries
 
@@ -128,9 +134,10 @@ class Order:
         newest[numbers >= 0] = self._keys.now[numbers[numbers >= 0]]
         before = np.concatenate(([NEVER], time[:-1]))
         first = np.concatenate(([True], of[1:] != of[:-1]))
-        wrong = int(np.count_nonzero(time < np.where(first, newest[of], before)))
-        if wrong:
-            self._refuse_disorder(wrong)
+        least = np.where(first, newest[of], before)
+        wrong = np.flatnonzero(time < least)
+        if len(wrong):
+            self._refuse_disorder(len(wrong), least.item(wrong[0]))
 
     def drop_late(self, rows: Rows, floor: int) -> None:
         """Drop the rows that come too late; those of time `floor` and older do for every key."""
@@ -139,10 +146,11 @@ class Order:
         late_through[known] = np.maximum(self._keys.late_through[rows.numbers[known]], floor)
         if late_through.max(initial=NEVER) == NEVER:
             return
-        on_time = rows.columns[0] > np.repeat(late_through, rows.lengths)
+        bounds = np.repeat(late_through, rows.lengths)
+        on_time = rows.columns[0] > bounds
         late = rows.count(~on_time)
         if late:
-            rows.late = self.refuse_late(late)
+            rows.late = self.refuse_late(late, bounds.item(np.argmin(on_time)))
             rows.keep(on_time)
 
     def settle_equal(self, rows: Rows) -> None:
@@ -177,15 +185,17 @@ class Order:
                     there[a:b] = entries > 0
         return there
 
-    def _refuse_disorder(self, entries: int) -> None:
+    def _refuse_disorder(self, entries: int, newest: int) -> None:
         raise FailedPrecondition(
             f"window {self._name!r} takes entries in order of time only, and {entries} of this write are older than "
             "the newest of their key",
             field="time",
+            limit=f"time >= {newest}",
         )
 
     def _refuse_equal(self, entries: int) -> None:
         raise FailedPrecondition(
             f"window {self._name!r} takes one entry per time, and {entries} of this write are of a time that has one",
             field="time",
+            limit="one entry per time",
         )

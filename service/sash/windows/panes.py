@@ -294,6 +294,12 @@ class PaneForest(Forest):
 
     # ---------------------------------------------------------------- evicting
 
+    def bring(self, time: int) -> None:
+        """As `Forest.bring`: what leaves is counted here, for which the first block is read where panes of it left."""
+        if self._len and self._skip:
+            self._columns(self._directory.head)
+        super().bring(time)
+
     def bulk_evict(self, time: int) -> int:
         """Evict all panes that start at `time` or before; return how many entries that were."""
         if not self._len or time < self.oldest:  # type: ignore[operator]

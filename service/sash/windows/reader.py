@@ -21,15 +21,15 @@ from sash.monoids.pane import exported
 from sash.windows.answers import Answer, Series
 from sash.windows.batch import check_key
 from sash.windows.by_algorithm import check_ranges
+from sash.windows.costs import Costs
 from sash.windows.entries import Entries
 from sash.windows.keys import UNKEYED, Keys
 from sash.windows.slide import Slide
 from sash.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
 
-__all__ = ["ALL_KEYS", "MAX_BUCKETS", "MAX_LOOKBACKS", "AllKeys", "Reader"]
+__all__ = ["ALL_KEYS", "MAX_LOOKBACKS", "AllKeys", "Reader"]
 
 MAX_LOOKBACKS = 64
-MAX_BUCKETS = 1_000_000
 
 _COUNT: Monoid = Count()
 Numbers = npt.NDArray[np.int64]
@@ -60,6 +60,7 @@ class Reader:
         self._layout = layout
         self._keys = keys
         self._slide = slide
+        self._costs = Costs({name: monoid for name, (monoid, _) in spec.monoids().items()})
 
     def query(
         self,
@@ -82,7 +83,15 @@ class Reader:
         names = self._several(key, keys)
         if combine:
             return self._combined(names, spans, as_of, partials)
-        return [answer for name in names for answer in self._answers(name, name, spans, as_of, partials)]
+        self._costs.check_answers(len(names), len(spans))
+        answers, values = list[Answer](), 0
+        for name in names:
+            of_key = self._answers(name, name, spans, as_of, partials)
+            if partials or self._costs.sized:
+                values += sum(map(self._costs.values_of, of_key))
+                self._costs.check_values(values)
+            answers += of_key
+        return answers
 
     def range_query(self, start: int, end: int, key: str | None, keys: KeyList, partials: bool = False) -> Answer:
         """See `Plane.range_query`."""
@@ -108,17 +117,18 @@ class Reader:
         every = parse_duration(step, unit, "step")
         wide = every if width is None else parse_duration(width, unit, "width")
         n = -((start - end) // every)
-        if n > MAX_BUCKETS:
-            raise InvalidArgument(f"{n} buckets in one series", field="step", limit=f"{MAX_BUCKETS} buckets")
+        self._costs.check_buckets(n)
         # The last bucket starts before `end`, so only where it stops can be out of range.
         starts = np.array([start], np.int64) + np.arange(n) * (every if n > 1 else 0)
         stops = np.minimum(starts, TICK_MAX - wide) + wide
         if keys:
+            self._check_series_of_several()
             numbers = self._found(self._several(key, keys))
-            self._check_commutative()
         else:
             number = self._find(self.checked_key(key))
             numbers = np.array([] if number is None else [number], np.int64)
+        if self._costs.sized and n > 1 and len(numbers):
+            self._costs.check_series(*self._whole(numbers, start, int(stops[-1]) - 1), n, -(-wide // every))
         entries, answers = self._keys.series(numbers, starts, stops)
         return Series(key, starts, wide, entries, dict(zip(self._layout.names, answers, strict=True)))
 
@@ -176,13 +186,13 @@ class Reader:
         numbers = self._keys.find_each(names)
         numbers = numbers[numbers >= 0]
         if self._slide.wall:
-            self._slide.after_each(numbers, self._layout)
+            self._slide.by_age_each(numbers)
         return numbers
 
     def _find(self, name: str) -> int | None:
         number = self._keys.find(name)
         if number is not None and self._slide.wall:
-            self._slide.after(number, self._layout)
+            self._slide.by_age(number)
         return number
 
     # ---------------------------------------------------------------- answers
@@ -246,6 +256,24 @@ class Reader:
         count = int(entries.sum())
         totals = self._fold(columns) if count else self._layout.identities
         return self._answer(None, start, end, count, totals, lookback, partials)
+
+    def _whole(self, numbers: Numbers, start: int, end: int) -> tuple[int, dict[str, Any]]:
+        """The entries and answers over start <= time <= end of k >= 1 keys."""
+        if len(numbers) == 1:
+            entries, answers = self._keys.range_query(numbers.item(), start, end)
+            return entries, self._named(answers)
+        answer = self._together(numbers, start, end, None, False)
+        return answer.entries, answer.aggregates
+
+    def _check_series_of_several(self) -> None:
+        """A series puts the entries of several keys together, and so needs them."""
+        self._check_commutative()
+        if self._spec.algorithm is not None:
+            raise Unsupported(
+                f"{self._spec.algorithm} keeps no values, of which a series over several keys is made; ask for one "
+                "key at a time",
+                field="keys",
+            )
 
     def _fold(self, columns: Sequence[Partials]) -> list[Partial]:
         return [monoid.fold(column) for monoid, column in zip(self._layout.monoids, columns, strict=True)]

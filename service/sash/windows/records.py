@@ -16,7 +16,7 @@ import numpy as np
 
 from sash.errors import DataLoss, FailedPrecondition
 from sash.windows import values
-from sash.windows.answers import WriteResult
+from sash.windows.answers import Answer, WriteResult
 from sash.windows.batch import Batch, Coded, Origin
 from sash.windows.ledger import Part
 from sash.windows.window import Window
@@ -61,10 +61,19 @@ class Write:
     now_ns: int
     origin: Origin | None = None
 
-    def apply(self, window: Window) -> WriteResult:
-        """Apply it to a window, which remembers its producer; raises what the operation does."""
+    def check(self, window: Window) -> None:
+        """Check that its writer can be remembered; of a new write only, not of one that is applied again.
+
+        Raises:
+            ResourceExhausted: the window remembers too many.
+        """
         if self.origin is not None:
             window.ledger.check_room(self.origin, self.now_ns)
+        if isinstance(self.operation, Commit):
+            window.ledger.check_commit(self.operation.query, self.now_ns)
+
+    def apply(self, window: Window) -> WriteResult:
+        """Apply it to a window, which remembers its producer; raises what the operation does."""
         result = self.operation.apply(window, self.now_ns)
         if self.origin is not None:
             window.ledger.note(self.origin, self.now_ns)
@@ -78,7 +87,7 @@ class Write:
 
 @dataclass(slots=True)
 class Insert:
-    """One entry; `answer` and `lookbacks` are for the writer alone."""
+    """One entry; `answer` and `lookbacks` are for the writer alone, who is answered once it is logged: see `ask`."""
 
     kind: ClassVar[str] = "insert"
     time: int
@@ -88,14 +97,19 @@ class Insert:
     lookbacks: Sequence[str | int] = ()
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
-        return window.insert(self.time, self.values, self.key, self.answer, self.lookbacks)
+        window.check_answer(self.answer, self.lookbacks)
+        return window.insert(self.time, self.values, self.key)
+
+    def ask(self, window: Window) -> list[Answer]:
+        """What the writer asked for, of the window as it is now; raises what a question does."""
+        return window.query(self.key, self.lookbacks, None)
 
     def fields(self) -> list[Any]:
         return [self.time, dict(self.values), self.key]
 
     @property
     def size(self) -> int:
-        return 100
+        return 100 + values.texts_bytes([each for each in (self.key, *self.values.values()) if isinstance(each, str)])
 
 
 @dataclass(slots=True)
@@ -213,7 +227,6 @@ class Commit:
     def apply(self, window: Window, now_ns: int) -> WriteResult:
         ledger = window.ledger
         parts = ledger.named(self.query, self.batch, self.tokens)
-        ledger.check_commit(self.query, now_ns)
         assert self.bring is not None, "whoever applies a commit says where its parts are"
         batches = self.bring(parts)
         result = window.bulk_insert(joined(batches)) if batches else WriteResult()

@@ -5,6 +5,9 @@
     when        the longest prefix for which the predicate holds leaves
 
 Each moves `late_through` of the key: what is older than what has left comes too late.
+
+On wall time a question evicts, too, and it may fail: a block that has to be read cannot be. So entries leave first, are
+counted at once, and only then `late_through` moves. Whatever fails, the next question finds what has not left.
 """
 
 from __future__ import annotations
@@ -63,28 +66,23 @@ class Slide:
         """Entries of this time and older are late for every key, by wall time; else `NEVER`."""
         return max(self.now() - self._max_age, NEVER) if self.wall and self._max_age is not None else NEVER
 
-    def after(self, number: int, layout: Layout) -> int:
-        """Evict what the policy says of one key; return how many entries."""
-        keys, evicted = self._keys, 0
+    def by_age(self, number: int) -> None:
+        """Evict what is too old of one key; a question about a window on wall time does so, and leaves no record.
+
+        To do it once more, or later, has the same effect. So it does not matter for what is written next whether
+        anybody had asked; it would where a question let the predicate decide.
+        """
+        keys = self._keys
         if self._max_age is not None:
             now = self.now() if self.wall else keys.now_of[number]
             through = now - self._max_age
             if through > keys.late_through_of[number]:
+                self._counts.evicted += keys.bulk_evict(number, through)
                 keys.late_through_of[number] = through
-                evicted = keys.bulk_evict(number, through)
-        if self._max_count is not None:
-            surplus = keys.entries(number) - self._max_count
-            if surplus > 0:
-                self._leave(number, keys.evict(number, surplus))
-                evicted += surplus
-        if self._predicate is not None:
-            evicted += self._evict_while(number, layout, self._predicate)
-        self._counts.evicted += evicted
-        return evicted
 
-    def after_each(self, numbers: Numbers, layout: Layout) -> int:
-        """As `after`, of many keys."""
-        keys, evicted = self._keys, 0
+    def by_age_each(self, numbers: Numbers) -> None:
+        """As `by_age`, of many keys."""
+        keys = self._keys
         if self._max_age is not None:
             now, late_through = keys.now[numbers], keys.late_through[numbers]
             if self.wall:
@@ -92,9 +90,27 @@ class Slide:
             # Where the first is false, now - max_age is before all time, and would be wrapped around.
             sliding = (now > NEVER + self._max_age) & (now - self._max_age > late_through)
             if sliding.any():
-                some = numbers[sliding]
-                keys.late_through[some] = now[sliding] - self._max_age
-                evicted = int(keys.bulk_evict_each(some, keys.late_through[some]).sum())
+                some, through = numbers[sliding], now[sliding] - self._max_age
+                self._counts.evicted += int(keys.bulk_evict_each(some, through).sum())
+                keys.late_through[some] = through
+
+    def after(self, number: int, layout: Layout) -> int:
+        """Evict what the policy says of one key; return how many entries."""
+        keys, counts, before = self._keys, self._counts, self._counts.evicted
+        self.by_age(number)
+        if self._max_count is not None:
+            surplus = keys.entries(number) - self._max_count
+            if surplus > 0:
+                self._leave(number, keys.evict(number, surplus))
+                counts.evicted += surplus
+        if self._predicate is not None:
+            self._evict_while(number, layout, self._predicate)
+        return counts.evicted - before
+
+    def after_each(self, numbers: Numbers, layout: Layout) -> int:
+        """As `after`, of many keys."""
+        keys, counts, before = self._keys, self._counts, self._counts.evicted
+        self.by_age_each(numbers)
         if self._max_count is not None:
             surplus = keys.entries_each(numbers) - self._max_count
             over = surplus > 0
@@ -102,17 +118,17 @@ class Slide:
                 some = numbers[over]
                 last = keys.evict_each(some, surplus[over])
                 keys.late_through[some] = np.maximum(keys.late_through[some], last - 1)
-                evicted += int(surplus[over].sum())
+                counts.evicted += int(surplus[over].sum())
         if self._predicate is not None:
-            evicted += sum(self._evict_while(number, layout, self._predicate) for number in numbers.tolist())
-        self._counts.evicted += evicted
-        return evicted
+            for number in numbers.tolist():
+                self._evict_while(number, layout, self._predicate)
+        return counts.evicted - before
 
-    def _evict_while(self, number: int, layout: Layout, predicate: Predicate) -> int:
+    def _evict_while(self, number: int, layout: Layout, predicate: Predicate) -> None:
         forest = self._keys.forest(number)
         entries = len(forest)
         if not entries:
-            return 0
+            return
         total = dict(zip(layout.names, forest.query(), strict=True), entries=entries)
 
         def holds(count: int, partials: Sequence[Partial]) -> bool:
@@ -121,8 +137,8 @@ class Slide:
 
         evicted, last = forest.evict_while(holds)
         if last is not None:
+            self._counts.evicted += evicted
             self._leave(number, last)
-        return evicted
 
     def _leave(self, number: int, last: int) -> None:
         """Note the time of the newest entry that left: what is older is late from now on, of the same time is not."""

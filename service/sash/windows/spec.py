@@ -7,15 +7,25 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from sash.errors import InvalidArgument
 from sash.monoids import catalogue
 from sash.monoids.base import FieldType, Monoid
 from sash.windows.predicate import Predicate
+from sash.windows.spec_text import read_yaml
+from sash.words import first_wrong
 
-__all__ = ["AggregateSpec", "Durability", "OrderPolicy", "SlidePolicy", "TimeUnit", "WindowSpec", "parse_duration"]
+__all__ = [
+    "AggregateSpec",
+    "Durability",
+    "OrderPolicy",
+    "SlidePolicy",
+    "TimeUnit",
+    "WindowSpec",
+    "check_name",
+    "parse_duration",
+]
 
 TimeUnit = Literal["ns", "us", "ms", "s", "none"]
 Durability = Literal["sync", "interval", "memory"]
@@ -26,7 +36,7 @@ MAX_KEY_BYTES = 512
 TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d|w)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h|d|w)")
 NANOSECONDS = {
     "ns": 1,
     "us": 10**3,
@@ -51,8 +61,8 @@ def parse_duration(text: str | int, unit: TimeUnit, field: str) -> int:
     Raises:
         InvalidArgument: no duration, not positive, not a whole number of ticks, or 2^63 ticks and more.
     """
-    plain = str(text).strip()
-    if re.fullmatch(r"\d{1,30}", plain):
+    plain = str(text)
+    if re.fullmatch("[0-9]{1,30}", plain):
         ticks = int(plain)
     else:
         parts = _DURATION.findall(plain) if len(plain) <= 64 else []
@@ -181,21 +191,18 @@ class WindowSpec(_Document):
         try:
             return cls.model_validate(document)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            cause = first.get("ctx", {}).get("error")
+            cause = error.errors(include_url=False)[0].get("ctx", {}).get("error")
             if isinstance(cause, _Refused):
                 raise cause.error from None
-            path = ".".join(str(part) for part in first["loc"]) or "spec"
-            raise InvalidArgument(f"{path}: {first['msg']}", field=path) from None
+            path, wrong = first_wrong(error)
+            raise InvalidArgument(f"{path or 'spec'} {wrong}", field=path or "spec") from None
+        except UnicodeError:  # pydantic reports it of a value, and fails over a name
+            raise InvalidArgument("spec must be valid Unicode", field="spec") from None
 
     @classmethod
     def from_yaml(cls, text: str) -> WindowSpec:
-        """Validate a YAML (or JSON) text; raises as `parse`."""
-        try:
-            document = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise InvalidArgument(f"the spec is not YAML: {error}", field="spec") from None
-        return cls.parse(document)
+        """Validate a YAML (or JSON) text; raises as `parse` and `read_yaml`."""
+        return cls.parse(read_yaml(text))
 
     def document(self) -> dict[str, Any]:
         """The spec as plain JSON values, defaults left out where nothing was said."""
@@ -267,16 +274,16 @@ class WindowSpec(_Document):
             raise InvalidArgument(
                 f"{path}: {error.message}", field=f"{path}.{error.field or 'function'}", limit=error.limit
             ) from None
-        except TypeError as error:
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise InvalidArgument(f"{path}: {error}", field=path) from None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         try:
-            _check_name(self.name, "name")
+            check_name(self.name, "name")
             for group in ("fields", "aggregates"):
                 for name in getattr(self, group):
-                    _check_name(name, f"{group}.{name}" if len(name) <= 128 else group)
+                    check_name(name, f"{group}.{name}" if len(name) <= 128 else group)
             if not self.fields:
                 raise InvalidArgument("a window needs at least one field", field="fields")
             for reserved in {"time", "key"} & set(self.fields):
@@ -321,7 +328,8 @@ class _Refused(ValueError):
         self.error = error
 
 
-def _check_name(name: str, path: str) -> None:
+def check_name(name: str, path: str) -> None:
+    """Raise InvalidArgument where a window, field or aggregate cannot be called so; `path` is where the name is."""
     if not _NAME.fullmatch(name):
         raise InvalidArgument(
             f"{path}: {name[:140]!r} is not a name",

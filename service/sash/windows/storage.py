@@ -12,6 +12,8 @@
 A write is applied in memory first, so that what it answers and what the journal keeps are of one moment; readers may
 see it a moment before it is durable. It is *answered* when it is as durable as the window's spec says.
 
+A tier that is full takes no new entries, and all that makes room: see room.py.
+
 A window whose state is in doubt (the tier failed in the middle of a write that had to read a cold block) answers
 nothing until it is recovered from the tier, by itself.
 """
@@ -23,22 +25,26 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from sash.clock import Clock
-from sash.errors import AlreadyExists, DataLoss, FailedPrecondition, SashError, Unavailable
+from sash.clock import Clock, ForwardClock
+from sash.errors import AlreadyExists, DataLoss, FailedPrecondition, SashError, TooLarge, Unavailable
 from sash.forest import BLOCK
 from sash.windows import records, values
 from sash.windows.answers import Staged, WindowInfo, WriteResult
-from sash.windows.backing import Backing
+from sash.windows.backing import MAKING_ROOM, Backing
 from sash.windows.batch import Batch, Origin
 from sash.windows.catalogue import Catalogue
+from sash.windows.checkpoints import Checkpoints
 from sash.windows.export import Importer, export
 from sash.windows.journal import MIB, anew
-from sash.windows.kept import Kept, Left, discard_all
+from sash.windows.kept import Kept
 from sash.windows.ledger import Ledger, Part
+from sash.windows.listing import Listing
 from sash.windows.reader import KeyList
 from sash.windows.records import Operation, Write
+from sash.windows.recovery import recover, recover_again
+from sash.windows.room import Room
 from sash.windows.spec import Durability, WindowSpec
 from sash.windows.tier import ColdTier
 from sash.windows.window import Window
@@ -48,6 +54,8 @@ __all__ = ["Storage", "StorageStatus"]
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
+_WRITE_BYTES_MAX = values.VALUE_BYTES_MAX - MIB
+"""A write is one value in the journal, or staged; more than enough is left for what is around it."""
 _RECOVERY_PAUSE_MAX_S = 60.0
 """A window in which writes meet a damaged block again and again is recovered after each, but no more often than so."""
 
@@ -60,6 +68,8 @@ class StorageStatus:
 
     tier: str
     error: str | None
+    used_bytes: int | None
+    limit_bytes: int | None
     pending_bytes: int
     commits: int
     records: int
@@ -100,18 +110,20 @@ class Storage:
         block: int = BLOCK,
     ) -> None:
         self._catalogue = catalogue
-        self._clock = clock
-        self._checkpoint_bytes = checkpoint_bytes
-        self._store_entries = store_entries
+        # What wall time brings in between leaves no record; set back, it would be undone by a recovery.
+        self._clock = clock = ForwardClock(clock)
         self._block = block
-        self._backing = None if tier is None else Backing(tier, cache_bytes, interval_s)
+        self._store_entries = store_entries
+        self._backing = None if tier is None else Backing(tier, cache_bytes, interval_s, clock)
         self._kept: dict[str, Kept] = {}
-        self._next_window = 1
-        self._discarded: dict[int, Left] = {}
-        """Windows whose values are being deleted, or are to be if this service dies while it imports them."""
+        self._checkpoints: Checkpoints | None = None
+        self._room: Room | None = None
+        self._listing: Listing | None = None
+        if self._backing is not None:
+            self._checkpoints = Checkpoints(self._backing, self._kept, clock, checkpoint_bytes, store_entries)
+            self._room = Room(self._backing, self._kept, self._checkpoints.taken)
+            self._listing = Listing(self._backing, self._kept, self._checkpoints.trim)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._admission = asyncio.Lock()
-        self._checkpoints = 0
         self._running = False
 
     # ---------------------------------------------------------------- life
@@ -123,8 +135,11 @@ class Storage:
             return
         backing.tier.acquire()
         try:
-            backing.journal.start(*self._recover(backing))
-            discarded = {number: left.found(backing, number) for number, left in self._discarded.items()}
+            found = recover(backing, self._kept_as)
+            for kept in found.windows:
+                self._put(kept)
+            backing.journal.start(*found.journal)
+            go_on = self._listing_there.resume(found)
         except BaseException:
             await backing.journal.stop(0)
             backing.tier.close()
@@ -133,9 +148,8 @@ class Storage:
         if not backing.journal.last:
             # Both are there from now on, so that one that is missing is noticed. All else comes behind them.
             begin = {values.journal_key(): values.seal("pointer", [1, 0, []])}
-            self._log_windows(backing, begin)
-        for number, left in discarded.items():
-            self._discard(number, left)
+            self._listing_there.write(begin)
+        go_on()
 
     async def stop(self, patience_s: float = 30.0) -> None:
         """Bring the tier up to date, so that the next start is quick, and let go of it."""
@@ -145,10 +159,10 @@ class Storage:
         self._running = False
         for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._room_there.stop()
         if backing.journal.error is None:
-            for kept in self._kept.values():
-                if kept.logged_bytes:
-                    self._checkpoint(kept)
+            await self._checkpoints_there.bring_up_to_date()
         if not await backing.journal.stop(patience_s):
             _log.warning("the tier did not take everything in time; what was acknowledged is in its journal")
         backing.tier.close()
@@ -156,12 +170,13 @@ class Storage:
     @property
     def problem(self) -> str | None:
         """Why durable writes are refused at the moment; None where they are taken."""
-        if self._backing is None:
+        if self._backing is None or self._room is None:
             return None
-        error, tier = self._backing.journal.error, self._backing.tier
-        if error is None:
-            return None if tier.healthy else f"the tier ({tier.name}) cannot be reached"
-        return error.message
+        error = self._backing.journal.error or self._room.full()
+        if error is not None:
+            return error.message
+        tier = self._backing.tier
+        return None if tier.healthy else f"the tier ({tier.name}) cannot be reached"
 
     def status(self) -> StorageStatus | None:
         """Figures for the metrics; None where there is no tier."""
@@ -172,11 +187,13 @@ class Storage:
         return StorageStatus(
             tier=backing.tier.name,
             error=self.problem,
+            used_bytes=backing.tier.used_bytes,
+            limit_bytes=backing.tier.limit_bytes,
             pending_bytes=journal.pending_bytes,
             commits=journal.commits,
             records=journal.committed_records,
             journal_groups=journal.groups,
-            checkpoints=self._checkpoints,
+            checkpoints=self._checkpoints_there.count,
             cache_bytes=cache.used_bytes,
             cache_hits=cache.hits,
             cache_misses=cache.misses,
@@ -191,19 +208,25 @@ class Storage:
         Raises:
             NotFound: there is none.
             Unavailable: it is being recovered.
-            DataLoss: it cannot be.
+            DataLoss, FailedPrecondition: it cannot be.
         """
         kept = self._kept.get(name)
         if kept is not None and kept.doubt is not None:
-            raise _recovering(kept)
+            raise _unserved(kept)
         return self._catalogue.find(name)
 
     def info(self, window: Window) -> WindowInfo:
         """A window as `describe` shows it."""
         info = window.info()
         kept = self._kept.get(window.spec.name)
-        info.durability = "memory" if kept is None else kept.durability
+        if kept is not None:
+            info.durability = kept.durability
+            info.problem = None if kept.doubt is None else _unserved(kept).message
         return info
+
+    def all(self) -> list[WindowInfo]:
+        """All windows as `list` shows them."""
+        return [self.info(window) for window in self._catalogue.all()]
 
     async def create(self, spec: WindowSpec) -> tuple[Window, bool]:
         """Create a window, or find the one of this very spec; raises as `Catalogue.create`, and as a write does."""
@@ -211,14 +234,16 @@ class Storage:
         if durability == "memory":
             return self._catalogue.create(spec, self._in_memory)
         backing = self._checked_backing()
+        if spec.name not in self._catalogue:
+            await self._room_there.make(0)
 
         def make(spec: WindowSpec, max_keys: int) -> Window:
-            kept = self._kept[spec.name] = self._new(backing, spec, durability)
+            kept = self._kept[spec.name] = self._new(spec, durability)
             return kept.window
 
         window, created = self._catalogue.create(spec, make)
         if created:
-            await backing.journal.durable(self._log_windows(backing, self._kept[spec.name].first_pointer()))
+            await backing.journal.durable(self._listing_there.write(self._kept[spec.name].first_pointer()))
         else:
             self.find(spec.name)
             await backing.journal.durable(backing.journal.last)  # its first commit may be on its way still
@@ -232,10 +257,7 @@ class Storage:
             backing = self._checked_backing()
             counts = self._catalogue.delete(name).counts
             del self._kept[name]
-            self._discarded[kept.number] = left
-            number = self._log_windows(backing)
-            self._give_up(kept)
-            await backing.journal.durable(number)
+            await backing.journal.durable(self._listing_there.give_up(kept, left))
         else:
             if self._backing is not None and name not in self._catalogue:
                 await self._backing.journal.durable(self._last())  # that there is none may be on its way still
@@ -259,43 +281,17 @@ class Storage:
     def _in_memory(self, spec: WindowSpec, max_keys: int) -> Window:
         return Window(spec, max_keys, self._block, clock=self._clock)
 
-    def _new(self, backing: Backing, spec: WindowSpec, durability: Durability) -> Kept:
-        number, self._next_window = self._next_window, self._next_window + 1
-        return self._kept_as(backing, number, spec, durability)
+    def _new(self, spec: WindowSpec, durability: Durability) -> Kept:
+        return self._kept_as(self._listing_there.take_number(), spec, durability)
 
-    def _kept_as(self, backing: Backing, number: int, spec: WindowSpec, durability: Durability) -> Kept:
-        return Kept(backing, number, spec, durability, self._clock, self._catalogue.max_keys, self._block)
-
-    def _log_windows(self, backing: Backing, new: Mapping[bytes, bytes] | None = None) -> int:
-        """Write which windows there are, in order with the records; the number to wait for.
-
-        Args:
-            new: what goes into the same commit.
-        """
-        windows = [
-            [kept.number, kept.durability, kept.document()]
-            for kept in sorted(self._kept.values(), key=lambda kept: kept.number)
-        ]
-        discarded = [[number, left.document()] for number, left in self._discarded.items()]
-        meta = {"windows": windows, "next": self._next_window, "discarded": discarded}
-        puts = {values.meta_key(): values.seal("meta", meta), **(new or {})}
-        return backing.journal.append(0, lambda: None, 1000, puts=lambda: puts, logged=False)
-
-    def _give_up(self, kept: Kept) -> None:
-        """Delete all that the tier has of a window that is not listed any more."""
-        kept.give_up(lambda: self._discard(kept.number, kept.left()))
-
-    def _discard(self, number: int, left: Left) -> None:
-        """Delete all values of a window in the background, then forget that there were any."""
+    def _kept_as(self, number: int, spec: WindowSpec, durability: Durability) -> Kept:
         assert self._backing is not None
-        backing = self._backing
+        return Kept(self._backing, number, spec, durability, self._clock, self._catalogue.max_keys, self._block)
 
-        def forgotten() -> None:
-            self._discarded.pop(number, None)
-            self._log_windows(backing)
-            self._trim(backing)
-
-        discard_all(backing, number, left, forgotten)
+    def _put(self, kept: Kept) -> None:
+        """Serve a window, in the place of one of its name if there is one."""
+        self._kept[kept.name] = kept
+        self._catalogue.put(kept.window)
 
     # ---------------------------------------------------------------- writes
 
@@ -303,20 +299,42 @@ class Storage:
         """Apply a write to a window, and wait until it is as durable as the window's spec says.
 
         Raises:
-            Unavailable, ResourceExhausted: the tier does not take it now. Nothing has changed, unless it failed while
-                this write was on its way: then it is applied, and may be durable later; a producer's retry finds out.
-            SashError: what the operation raises; nothing has changed.
+            Unavailable: the tier does not take it now. Nothing has changed, unless it failed while this write was on
+                its way: then it is applied, and may be durable later; a producer's retry finds out.
+            OutOfRoom: the tier is full. Nothing has changed, unless it had less room than was known: then as above.
+            SashError: what the operation raises; nothing has changed, unless the message says that the entry is taken:
+                then the writer has asked for an answer, and there is none.
         """
-        window, kept = await self._admit(name)
+        size = operation.size
+        self._check_size(name, size)
+        brings = None if isinstance(operation, records.BulkEvict) else size
+        window, kept = await self._admit(name, brings, lambda ledger: origin is not None and ledger.applied(origin))
         if origin is not None and window.ledger.applied(origin):
-            result, number = WriteResult(already_applied=True), self._last()
-        else:
-            result, number = self._apply(window, kept, operation, origin)
-        return await self._settled(result, number, kept)
+            return await self._settled(WriteResult(already_applied=True), self._last(), kept)
+        result, number = self._apply(window, kept, operation, origin)
+        failed = self._answer(window, operation, result)
+        result = await self._settled(result, number, kept)
+        if failed is not None:
+            raise _unanswered(failed, result)
+        return result
+
+    def _answer(self, window: Window, operation: Operation, result: WriteResult) -> SashError | None:
+        """Answer who inserted and asked, or say why that cannot be done: the entry is taken and logged all the same."""
+        if not isinstance(operation, records.Insert) or not operation.answer:
+            return None
+        try:
+            result.answers = operation.ask(window)
+        except SashError as error:
+            return error
+        finally:
+            self.trim()
+        return None
 
     async def stage(self, name: str, batch: Batch, query: str, number: int) -> Staged:
         """Keep a part of a batch; see `Plane.stage`."""
-        window, kept = await self._admit(name)
+        size = values.size_of(batch)
+        self._check_size(name, size)
+        window, kept = await self._admit(name, size)
         window.ledger.check_stage(query, number)
         window.check(batch)
         token, entries = secrets.token_hex(8), len(batch.times)
@@ -329,12 +347,12 @@ class Storage:
                 return {key: values.seal("part", values.batch_to(batch))}
 
             operation = records.Stage(token, query, number, entries)
-            _, logged = self._apply(window, kept, operation, None, puts, values.size_of(batch))
+            _, logged = self._apply(window, kept, operation, None, puts, size)
         return await self._settled(Staged(token, entries), logged, kept)
 
     async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult:
         """Apply staged parts, once; see `Plane.commit`."""
-        window, kept = await self._admit(name)
+        window, kept = await self._admit(name, 0, lambda ledger: ledger.committed(query, number))
         batches: Sequence[Batch] = ()
         if not window.ledger.committed(query, number):
             parts = window.ledger.named(query, number, stages)
@@ -343,7 +361,7 @@ class Storage:
             else:
                 batches = await self._brought(kept, parts)
                 # Meanwhile another commit may have been quicker, or the window may be gone.
-                if (await self._admit(name))[0] is not window:
+                if (await self._admit(name, 0))[0] is not window:
                     raise Unavailable(f"window {name!r} is another one now", retry_after_s=_RETRY_S)
         if window.ledger.committed(query, number):
             return await self._settled(WriteResult(already_applied=True), self._last(), kept)
@@ -351,10 +369,19 @@ class Storage:
         result, logged = self._apply(window, kept, operation)
         return await self._settled(result, logged, kept)
 
+    def _check_size(self, name: str, size: int) -> None:
+        """Refuse what would be a longer value than a tier takes."""
+        if name in self._kept and size > _WRITE_BYTES_MAX:
+            raise TooLarge(
+                f"a write of {size / MIB:.0f} MiB is too large where windows are kept: send it in parts",
+                field="time",
+                limit=f"{_WRITE_BYTES_MAX // MIB} MiB",
+            )
+
     async def _brought(self, kept: Kept, parts: Sequence[Part]) -> list[Batch]:
         """The entries of staged parts, which stay in the tier for as long as it takes."""
         backing = self._checked_backing()
-        with backing.hold():
+        with backing.hold(kept.number):
             await backing.journal.durable(self._last())  # a part may be on its way still
             return await asyncio.to_thread(kept.read_parts, parts)
 
@@ -367,14 +394,22 @@ class Storage:
                 _log.warning("window %r cannot be tidied now: %s", window.spec.name, error.message)
             except Exception:
                 _log.exception("window %r cannot be tidied", window.spec.name)  # others can
-        self._shorten_journal()
+        if self._backing is not None:
+            self._checkpoints_there.shorten_journal()
+            self._backing.end_stalled()
+            self._room_there.look()
         self.trim()
 
     def _tidy(self, window: Window, kept: Kept | None) -> None:
         if kept is not None:
-            kept.resting = False
-            if kept.doubt is not None or self.problem is not None:
+            kept.resting = max(kept.resting - 1, 0)
+            backing = self._backing
+            assert backing is not None
+            if not kept.still.is_set() or kept.doubt is not None:
                 return
+            if backing.journal.error is not None or not backing.tier.healthy:
+                return
+            backing.check_room(0, MAKING_ROOM)
         write = Write(records.Tidy(), self._clock.now_ns())
         before = window.counts.evicted, window.keys_there
         self._at(window, kept, write)
@@ -399,13 +434,17 @@ class Storage:
     ) -> tuple[WriteResult, int]:
         """Change the window and append the record; the number of the record, 0 where there is none."""
         write = Write(operation, self._clock.now_ns(), origin)
+        write.check(window)
         result = self._at(window, kept, write)
         if kept is None:
             return result, 0
         number = self._log(kept, write, kept.durability == "sync", puts, size)
+        if isinstance(operation, records.BulkEvict):
+            kept.resting, kept.pause = 0, 1
+            self._room_there.look()
         if isinstance(operation, records.Commit | records.Expire):
             kept.drop_parts(operation.dropped)  # before a checkpoint covers it, which is to name them
-        self._relieve(kept)
+        self._checkpoints_there.relieve(kept)
         self.trim()
         return result, number
 
@@ -438,16 +477,59 @@ class Storage:
         assert self._backing is not None
         size += write.operation.size
         kept.logged_bytes += size
+        kept.owes(size)
         return self._backing.journal.append(kept.number, write.record, size, urgent, puts)
 
-    async def _admit(self, name: str) -> tuple[Window, Kept | None]:
-        """The window to write to, as it is after waiting where too much is pending; raises as `write`, and `find`."""
+    async def _admit(
+        self, name: str, brings: int | None, applied: Callable[[Ledger], bool] = lambda _: False
+    ) -> tuple[Window, Kept | None]:
+        """The window to write to, as it is after waiting where too much is pending, or for room to be made.
+
+        Args:
+            name: the window's.
+            brings: how many bytes the write has; None where it makes room.
+            applied: whether it was applied before, so that it needs none.
+
+        Raises:
+            SashError: what `write` and `find` do.
+        """
         if name in self._kept:
-            journal = self._checked_backing().journal
-            async with self._admission:  # in order of arrival: the next write of a producer must not overtake this one
-                if journal.full:
-                    await journal.room()
+            backing = self._checked_backing()
+            async with self._kept[name].admission:  # in order: a producer's next write must not overtake this one
+                await self._calm(name)
+                if brings is None:
+                    backing.check_room(0, MAKING_ROOM)
+                elif not applied(self.find(name).ledger):
+                    await self._room_there.make(brings)
+                    await self._calm(name)
         return self.find(name), self._kept.get(name)
+
+    async def _calm(self, name: str) -> None:
+        """Wait until an image of the window is taken, if one is, and until not too much is pending."""
+        backing = self._checked_backing()
+        while True:
+            kept = self._kept.get(name)
+            if kept is not None and not kept.still.is_set():
+                await kept.still.wait()
+            elif backing.journal.full:
+                await backing.journal.room()
+            else:
+                return
+
+    @property
+    def _listing_there(self) -> Listing:
+        assert self._listing is not None, "there is a tier where there is a window that it keeps"
+        return self._listing
+
+    @property
+    def _checkpoints_there(self) -> Checkpoints:
+        assert self._checkpoints is not None, "there is a tier where there is a window that it keeps"
+        return self._checkpoints
+
+    @property
+    def _room_there(self) -> Room:
+        assert self._room is not None, "there is a tier where there is a window that it keeps"
+        return self._room
 
     def _checked_backing(self) -> Backing:
         """The tier, where it takes writes; raises why not."""
@@ -467,90 +549,21 @@ class Storage:
     def _last(self) -> int:
         return 0 if self._backing is None else self._backing.journal.last
 
-    # ---------------------------------------------------------------- checkpoints
-
-    def _relieve(self, kept: Kept) -> None:
-        """Store blocks, and take a checkpoint, where enough has gathered.
-
-        Either may have to read blocks to which entries were added. Where that fails the write that led here is none
-        the worse: it is in the journal. It is tried again after the next `tidy`.
-        """
-        if kept.resting:
-            return
-        try:
-            kept.store(self._store_entries)
-        except (Unavailable, DataLoss) as error:
-            self._rest(kept, error)
-        else:
-            if kept.wants_checkpoint(self._checkpoint_bytes):
-                self._checkpoint(kept)
-
-    def _checkpoint(self, kept: Kept) -> None:
-        """Take a checkpoint, unless one is under way or cannot be taken now."""
-        assert self._backing is not None
-        backing = self._backing
-
-        def counted() -> None:
-            self._checkpoints += 1
-            self._trim(backing)
-
-        if kept.checkpointing or kept.resting or kept.doubt is not None:
-            return
-        try:
-            kept.checkpoint(counted)
-        except (Unavailable, DataLoss) as error:
-            self._rest(kept, error)
-
-    def _rest(self, kept: Kept, error: SashError) -> None:
-        kept.resting = True
-        _log.warning("window %r cannot be stored now: %s", kept.name, error.message)
-
-    def _through(self) -> dict[int, int]:
-        return {kept.number: kept.through for kept in self._kept.values()}
-
-    def _damaged(self) -> set[int]:
-        return {kept.number for kept in self._kept.values() if kept.lost}
-
-    def _trim(self, backing: Backing) -> None:
-        backing.journal.trim(self._through(), self._damaged())
-
-    def _shorten_journal(self) -> None:
-        """Checkpoint a window that was written to little, and for which alone a long journal is kept."""
-        if self._backing is None or self._backing.journal.error is not None:
-            return
-        journal = self._backing.journal
-        if journal.behind_bytes < 2 * self._checkpoint_bytes:
-            return
-        number = journal.oldest_window(self._through(), self._damaged())
-        for kept in self._kept.values():
-            if kept.number == number and 2 * kept.logged_bytes < journal.behind_bytes:
-                self._checkpoint(kept)
-
     # ---------------------------------------------------------------- whole windows out and in
 
     def entries(self, name: str, start: int | None, end: int | None, key: str | None, keys: KeyList) -> Iterator[Batch]:
         """See `Plane.entries`."""
-        return self._held(self.find(name).entries(start, end, key, keys))
+        return self._held(name, self.find(name).entries(start, end, key, keys))
 
     def export(self, name: str) -> Iterator[bytes]:
         """See `Plane.export`."""
         window = self.find(name)
-        return self._held(export(window, {"ledger": window.ledger.document(parts=False)}))
+        return self._held(name, export(window, {"ledger": window.ledger.document(parts=False)}))
 
-    def _held(self, parts: Iterator[T]) -> Iterator[T]:
+    def _held(self, name: str, parts: Iterator[T]) -> Iterator[T]:
         """Iterate, while nothing is deleted that the rest of the iteration may need."""
-        if self._backing is None:
-            return parts
-        held = self._holding(self._backing, parts)
-        next(held)  # the hold begins now, and ends when the iterator is exhausted, closed or forgotten
-        return held  # type: ignore[return-value]
-
-    def _holding(self, backing: Backing, parts: Iterator[T]) -> Iterator[T | None]:
-        with backing.hold():
-            yield None
-            for part in parts:
-                yield part
-                backing.cache.trim()
+        kept = self._kept.get(name)
+        return parts if kept is None or self._backing is None else self._backing.held(kept.number, parts)
 
     async def restore(self, parts: AsyncIterator[bytes], name: str | None) -> Window:
         """See `Plane.restore`."""
@@ -561,7 +574,8 @@ class Storage:
             durability = self._durability(spec)
             if durability == "memory":
                 return self._in_memory(spec, self._catalogue.max_keys)
-            made.append(self._new(self._checked_backing(), spec, durability))
+            self._checked_backing()
+            made.append(self._new(spec, durability))
             return made[0].window
 
         importer = Importer(make, name)
@@ -579,24 +593,23 @@ class Storage:
             self._check_new(window.spec)
         except BaseException:
             for kept in made:
-                self._discarded[kept.number] = kept.left()
-                self._give_up(kept)
+                self._listing_there.give_up(kept, kept.left())
             raise
         self._catalogue.put(window)
         for kept in made:
-            assert self._backing is not None
             self._kept[kept.name] = kept
-            self._discarded.pop(kept.number)
-            await self._backing.journal.durable(self._log_windows(self._backing))
+            number = self._listing_there.arrived(kept)
+            assert self._backing is not None
+            await self._backing.journal.durable(number)
         return window
 
     async def _keep_up(self, kept: Kept) -> None:
         """Store what was imported so far of a window that is not listed yet."""
         backing = self._checked_backing()
-        if kept.number not in self._discarded:
-            # Should this service die, the next one deletes what was stored, and gives the number to no other window.
-            self._discarded[kept.number] = Left()
-            await backing.journal.durable(self._log_windows(backing))
+        await self._room_there.make(0)
+        expected = self._listing_there.expect(kept)
+        if expected is not None:
+            await backing.journal.durable(expected)
         kept.store(self._store_entries)
         await backing.journal.room()
 
@@ -609,96 +622,12 @@ class Storage:
         """Bring a window that is not listed yet into the tier, whole."""
         journal = self._checked_backing().journal
         counts = asyncio.get_running_loop().create_future()
-        kept.checkpoint(lambda: counts.set_result(None))
+        for _ in kept.checkpoint(lambda: counts.set_result(None), counts.set_exception):
+            await asyncio.sleep(0)
         while not counts.done():
             await asyncio.wait([counts], timeout=_RETRY_S)
             journal.check()
-
-    # ---------------------------------------------------------------- recovery
-
-    def _recover(self, backing: Backing) -> tuple[int, int, list[tuple[int, dict[int, int]]], int]:
-        """Read all windows from the tier; where the journal goes on.
-
-        Raises:
-            DataLoss: something is damaged that all windows need.
-        """
-        try:
-            meta = backing.read("meta", values.meta_key())
-            pointer = backing.read("pointer", values.journal_key())
-            for value, name in ((meta, "meta"), (pointer, "journal")):
-                if value is None and (meta, pointer) != (None, None):
-                    raise DataLoss(f"value {name!r} is missing")
-            if meta is None or pointer is None:
-                return 1, 0, [], 1
-            self._next_window = meta["next"]
-            self._discarded = {number: Left(**left) for number, left in meta["discarded"]}
-            for number, durability, document in meta["windows"]:
-                self._recover_window(backing, number, durability, WindowSpec.parse(document))
-            group, last, _ = pointer
-            first = group
-            by_number = {kept.number: kept for kept in self._kept.values()}
-            written = []
-            for number, entries in backing.groups():
-                written.append((number, {window: record for record, window, _ in entries}))
-                for record, window, fields in entries:
-                    last = max(last, record)
-                    if (kept := by_number.get(window)) is not None and kept.doubt is None:
-                        self._recover_record(backing, kept, record, fields)
-                group = max(group, number + 1)
-        except DataLoss as error:
-            raise _nothing_served(error) from None
-        last = max([last, *self._through().values()])
-        _log.info("recovered %d windows, %d groups of journal", len(self._kept), len(written))
-        return group, last, written, first
-
-    def _recover_window(self, backing: Backing, number: int, durability: Durability, spec: WindowSpec) -> None:
-        kept = self._kept_as(backing, number, spec, durability)
-        try:
-            kept.recover()
-        except DataLoss as error:
-            self._lose(backing, kept, error)
-        self._kept[spec.name] = kept
-        self._catalogue.put(kept.window)
-
-    def _recover_record(self, backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
-        """Apply a record to a window; where that fails it is lost, and all others are none the worse."""
-        try:
-            self._apply_again(backing, kept, record, fields)
-        except Unavailable:
-            raise
-        except DataLoss as error:
-            self._lose(backing, kept, error)
-        except Exception as error:
-            _log.exception("record %d of the journal", record)
-            self._lose(backing, kept, DataLoss(f"record {record} of the journal cannot be applied: {error!r}"))
-
-    def _lose(self, backing: Backing, kept: Kept, error: DataLoss) -> None:
-        """Serve all other windows, and of this one nothing; it is left as it is."""
-        backing.lost(f"window {kept.name!r}, which is not served", error)
-        kept.doubt = DataLoss(
-            f"window {kept.name!r} is not served: {error.message}. Nothing of it was changed: put what is damaged back "
-            "from a backup and start again, or delete the window"
-        )
-        kept.lost = True
-        kept.cold.forget()
-
-    def _apply_again(self, backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
-        """Apply a record of the journal to a window, unless its image covers it."""
-        if record <= kept.through:
-            return
-        write = records.read(fields, f"record {record} of the journal")
-        operation = write.operation
-        if isinstance(operation, records.Commit):
-            operation.bring = kept.read_parts
-        kept.clock.stopped = write.now_ns
-        try:
-            write.apply(kept.window)
-        finally:
-            kept.clock.stopped = None
-        kept.logged_bytes += operation.size
-        if isinstance(operation, records.Commit | records.Expire):
-            kept.drop_parts(operation.dropped)
-        backing.cache.trim()
+        counts.result()
 
     # ---------------------------------------------------------------- doubt
 
@@ -724,44 +653,42 @@ class Storage:
             if kept.checkpointing:
                 continue
             try:
-                self._recover_again(self._backing, kept)
+                with self._checkpoints_there.untrimmed():
+                    fresh = await recover_again(self._backing, kept, self._kept_as)
             except SashError as error:
                 _log.warning("window %r cannot be recovered yet: %s", kept.name, error.message)
             except Exception:
                 _log.exception("window %r cannot be recovered yet", kept.name)
             else:
+                if kept.deleted:
+                    fresh.paid()
+                    fresh.cold.forget()
+                else:
+                    self._replace(kept, fresh)
                 return
             await asyncio.sleep(_RETRY_S)
 
-    def _recover_again(self, backing: Backing, kept: Kept) -> None:
-        spec = kept.window.spec
-        fresh = self._kept_as(backing, kept.number, spec, kept.durability)
-        fresh.losses = kept.losses + isinstance(kept.doubt, DataLoss)
-        try:
-            fresh.recover()
-            for _, entries in backing.groups():
-                for record, window, fields in entries:
-                    if window == kept.number:
-                        self._apply_again(backing, fresh, record, fields)
-        except BaseException:
-            fresh.cold.forget()
-            raise
+    def _replace(self, kept: Kept, fresh: Kept) -> None:
+        """Serve a window as it was recovered."""
         kept.deleted = True  # nothing of it is under way
+        kept.paid()
         kept.cold.forget()
-        self._kept[kept.name] = fresh
-        self._catalogue.put(fresh.window)
+        self._put(fresh)
         _log.warning("window %r is recovered", kept.name)
 
 
-def _nothing_served(error: DataLoss) -> DataLoss:
-    return DataLoss(
-        f"{error.message}. All windows need it, so that none is served, and nothing was changed: put that value back "
-        "from a backup, or start with an empty place and import or restore what was saved"
+def _unanswered(error: SashError, result: WriteResult) -> SashError:
+    """What a writer is told who asked for an answer in vain."""
+    kind = DataLoss if isinstance(error, DataLoss) else Unavailable
+    return kind(
+        f"the entry is taken ({result.inserted} inserted, {result.late} late; durability {result.durability}) and is "
+        f"not to be sent again, but the answer that was asked for cannot be given: {error.message}"
     )
 
 
-def _recovering(kept: Kept) -> SashError:
+def _unserved(kept: Kept) -> SashError:
+    """Why a window answers nothing."""
     assert kept.doubt is not None
-    if isinstance(kept.doubt, DataLoss):
+    if kept.lost or isinstance(kept.doubt, DataLoss):
         return anew(kept.doubt)
     return Unavailable(f"window {kept.name!r} is being recovered: {kept.doubt.message}", retry_after_s=_RETRY_S)

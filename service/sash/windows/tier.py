@@ -2,6 +2,7 @@
 
     get_many   values by key, one round trip          commit   some values in and others out, all or nothing
     acquire    be the only server there               close    let another be it
+    check_room whether more fits
 
 A tier knows keys and values and nothing of windows. Keys are computed, never listed: whoever wrote one knows its name.
 """
@@ -28,6 +29,14 @@ class ColdTier(Protocol):
     def healthy(self) -> bool:
         """Whether it can be reached, as far as is known without trying."""
 
+    @property
+    def used_bytes(self) -> int | None:
+        """Bytes in use there, as of a moment ago; None where it is not known."""
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """With how many in use new entries are refused; None where there is no limit, or it is not known."""
+
     def acquire(self) -> None:
         """Become the only server of this tier; do it before anything else.
 
@@ -46,6 +55,19 @@ class ColdTier(Protocol):
             DataLoss: the tier has lost values, or is damaged.
         """
 
+    def check_room(self, size: int, reserve: float = 0.0) -> None:
+        """Raise where so many bytes more would be too many; ask before something is done that will need them.
+
+        An estimate, from what is known without asking the tier. `commit` itself refuses only what really does not fit.
+
+        Args:
+            size: bytes of values.
+            reserve: how much of what is kept back for making room may be used, 0 (none) to 1 (all).
+
+        Raises:
+            OutOfRoom: there is no room; `limit` names what is full.
+        """
+
     def commit(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:
         """Put values and delete keys, all or nothing; when it returns they survive what the tier survives.
 
@@ -54,7 +76,7 @@ class ColdTier(Protocol):
         Raises:
             Unavailable: the tier cannot be reached, and it is not known whether the commit took place; the same one
                 may be tried again.
-            ResourceExhausted: the tier is full; nothing has changed.
+            OutOfRoom: the tier is full; nothing has changed. Commits that leave less in use than before still fit.
             FailedPrecondition: another server has taken the tier over; nothing has changed, and nothing will again.
         """
 

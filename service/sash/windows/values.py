@@ -34,6 +34,7 @@ from sash.windows.batch import Batch, Coded
 
 __all__ = [
     "FORMAT",
+    "VALUE_BYTES_MAX",
     "batch_from",
     "batch_to",
     "block_key",
@@ -42,6 +43,7 @@ __all__ = [
     "group_key",
     "image_key",
     "journal_key",
+    "last_group_key",
     "meta_key",
     "pack",
     "pointer_key",
@@ -50,12 +52,16 @@ __all__ = [
     "sealed_to",
     "size_of",
     "staged_key",
+    "texts_bytes",
     "unpack",
     "unseal",
 ]
 
 FORMAT = 1
 """Raised with every change that an older version could not read."""
+
+VALUE_BYTES_MAX = 64 << 20
+"""A tier takes no longer ones."""
 
 _MAGIC = b"SASH"
 _HEAD = struct.Struct("<4sB11s")
@@ -81,6 +87,11 @@ def journal_key() -> bytes:
 def group_key(number: int) -> bytes:
     """A group of the journal's records; groups are numbered from 1."""
     return b"journal/%016x" % number
+
+
+def last_group_key() -> bytes:
+    """Number of the last group of the journal."""
+    return b"journal/last"
 
 
 def block_key(window: int, block: int) -> bytes:
@@ -280,13 +291,20 @@ def batch_from(payload: Sequence[Any]) -> Batch:
 
 
 def size_of(batch: Batch) -> int:
-    """About how many bytes a bulk takes when it is written."""
+    """How many bytes a bulk takes when it is written: no fewer than are needed, but for a few hundred."""
     n, size = len(batch.times), 8 * len(batch.times)
     for column in (batch.keys, *batch.columns.values()):
         if isinstance(column, Coded):
-            size += n + sum(map(len, column.dictionary))
+            size += n * _width(len(column.dictionary)).itemsize + texts_bytes(column.dictionary)
         elif column is not None:
             size += column.nbytes
     for parts in (batch.partials or {}).values():
-        size += sum(sum(map(len, part)) if part.dtype.hasobject else part.nbytes for part in parts)
+        size += sum(5 * n + sum(map(len, part)) if part.dtype.hasobject else part.nbytes for part in parts)
     return size
+
+
+def texts_bytes(texts: Sequence[str]) -> int:
+    """How many bytes strings take when they are written."""
+    joined = "".join(texts)
+    plain = joined.isascii()
+    return 5 * len(texts) + (len(joined) if plain else len(joined.encode("utf-8", "surrogatepass")))

@@ -28,7 +28,7 @@ from sash.forest.cold import Cold, Unsaved
 from sash.forest.segments import lengths_of_segments, starts_of_runs
 from sash.monoids.base import Array, FieldType
 from sash.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
-from sash.windows.batch import Batch, Coded
+from sash.windows.batch import MAX_COUNTED, Batch, Coded
 from sash.windows.by_algorithm import check_algorithm, store_of
 from sash.windows.entries import BULK_ROWS
 from sash.windows.keys import NEVER, UNKEYED, Keys
@@ -108,21 +108,27 @@ class Window:
             values = self._panes.lifted(time, values)
             time = self._panes.floor(time)
         name = self._reader.checked_key(key)
-        if lookbacks:
-            if not answer:
-                raise InvalidArgument("lookbacks are for an answer: ask for one", field="lookbacks")
-            self._reader.spans(lookbacks)
+        self.check_answer(answer, lookbacks)
         result = self._insert(name, time, values)
         self._count(result, time)
         if answer:
             result.answers = self.query(key, lookbacks, None)
         return result
 
+    def check_answer(self, answer: bool, lookbacks: Sequence[str | int]) -> None:
+        """Check what an insert asks for, before it is applied; raises InvalidArgument."""
+        if lookbacks:
+            if not answer:
+                raise InvalidArgument("lookbacks are for an answer: ask for one", field="lookbacks")
+            self._reader.spans(lookbacks)
+
     def bulk_insert(self, batch: Batch) -> WriteResult:
         """Insert many entries, each key's as one, and slide; see `Plane.bulk_insert`."""
         columns, partials = self._checked_columns(batch), batch.partials is not None
         if not len(columns[0]):
             return WriteResult()
+        if partials:
+            self._check_countable(columns[1])
         newest = int(columns[0].max())
         rows = self._rows(batch.keys, columns)
         if partials:
@@ -186,6 +192,11 @@ class Window:
         self._reader = Reader(wider, layout, self._keys, self._slide)
         return self.info()
 
+    def slide(self) -> None:
+        """Evict what wall time has made too old, as a question about all keys does."""
+        if self._slide.wall:
+            self._slide.by_age_each(self._keys.numbers())
+
     def tidy(self) -> None:
         """Do what time alone brings: slide by wall time, forget idle keys, give memory of evicted blocks back."""
         keys = self._keys
@@ -201,16 +212,16 @@ class Window:
     def _insert(self, name: str, time: int, values: Sequence[Any]) -> WriteResult:
         keys, order = self._keys, self._order
         number = keys.find(name)
-        if self._slide.wall and time <= self._slide.late_through():
-            return WriteResult(late=order.refuse_late(1))
+        if self._slide.wall and time <= (through := self._slide.late_through()):
+            return WriteResult(late=order.refuse_late(1, through))
         if number is None:
             self.check_room(1)
             number = keys.create([name]).item()
         else:
             if order.in_order_only:
                 order.check_next(number, time)
-            if time <= keys.late_through_of[number]:
-                return WriteResult(late=order.refuse_late(1))
+            if time <= (through := keys.late_through_of[number]):
+                return WriteResult(late=order.refuse_late(1, through))
         if self.spec.algorithm is not None:
             order.check_accepted(number, np.array([time]))
         replaces = order.replaces(number, time) if order.one_per_time else None
@@ -351,6 +362,16 @@ class Window:
             raise InvalidArgument(f"window {self.spec.name!r} has no field {extra!r}; it has {known}", field=extra)
         return values
 
+    def _check_countable(self, entries: Array) -> None:
+        """Refuse rows of partials that stand for more entries than a window can count: int64 (n,)."""
+        counted = self.counts.inserted + self.counts.late
+        if counted + entries.sum(dtype=np.float64) >= MAX_COUNTED:
+            raise ResourceExhausted(
+                f"window {self.spec.name!r} was sent {counted} entries, and cannot count those of this write besides",
+                field="entries",
+                limit=f"{MAX_COUNTED} entries",
+            )
+
     def check_room(self, more: int) -> None:
         """Raise ResourceExhausted where there is no room for so many further keys."""
         if len(self._keys) + more > self._max_keys:
@@ -395,14 +416,15 @@ class Window:
         """The entries of a time range as of now, in bulks of up to `rows` rows; see `Plane.entries`."""
         return iter(self._reader.entries(start, end, key, keys, self.cold, rows))
 
-    def key_names(self, prefix: str, limit: int) -> list[str]:
+    def key_names(self, prefix: str, limit: int, position: int = 0) -> tuple[list[str], int | None]:
         """See `Plane.keys`."""
         if not self.spec.keyed:
             raise InvalidArgument(f"window {self.spec.name!r} is not keyed", field="window")
         if not 1 <= limit <= MAX_KEY_NAMES:
             raise InvalidArgument(f"limit {limit} is out of range", field="limit", limit=f"1 to {MAX_KEY_NAMES}")
-        found = [name for name in self._keys.names() if name.startswith(prefix)]
-        return found[:limit]
+        if position < 0:
+            raise InvalidArgument(f"position {position} is negative", field="position", limit="0 and more")
+        return self._keys.page(prefix, limit, position)
 
     def info(self) -> WindowInfo:
         """The window as `describe` shows it."""

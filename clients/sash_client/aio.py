@@ -1,0 +1,315 @@
+"""The client for asyncio: the same calls, arguments, answers and errors as `sash_client.Client`, awaited.
+
+    from sash_client.aio import AsyncClient
+
+    async with AsyncClient("127.0.0.1:7070") as sash:
+        window = sash.window("departure_delay")
+        await window.bulk_insert(times, {"delay": delays, "carrier": carriers}, keys=airports)
+        hour, six_hours = await window.query(key="JFK", lookbacks=["1h", "6h"])
+        async for answers in window.watch(key="JFK", lookbacks=["1h"]):
+            ...
+
+What is asked and how answers are read is the same code, in `operations` and `plans`; here it is awaited. Cancelling a
+task cancels its call; a write that was under way may have been applied. Retries are those of `Client`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
+from functools import wraps
+from types import TracebackType
+from typing import Any, BinaryIO, Concatenate, ParamSpec, Self, TypeVar
+
+import grpc
+
+from sash_client import operations
+from sash_client.answers import Bulk, WindowInfo, WriteResult
+from sash_client.calls import Patience, stood_still
+from sash_client.connection import Connection, created, deleted, listed
+from sash_client.errors import SashClientError, Unavailable, from_rpc
+from sash_client.files import chunks, open_to_read, replacing
+from sash_client.operations import BulkStream, Handle
+from sash_client.plans import Ask, AskStream, Plan
+from sash_client.wire import from_info, new_name
+from sash_proto.v1 import windows_pb2 as pb
+
+__all__ = ["AsyncClient", "AsyncWindow"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AsyncClient(Connection):
+    """An asynchronous client; close it, or use it as a context manager.
+
+    It belongs to the event loop that runs where it is made, whose tasks may share it; arguments are those of `Client`.
+
+    Raises:
+        RuntimeError: no event loop is running.
+    """
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection, and end calls in progress; closing twice does nothing."""
+        self._is_closed = True
+        await self._channel.close()
+
+    async def wait_until_ready(self, timeout_s: float | None = None) -> None:
+        """Wait until the service accepts connections; as `Client.wait_until_ready`."""
+        wait_s = self.timeout_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._channel.channel_ready()
+        except TimeoutError:
+            raise Unavailable(f"no service at {self.target} within {wait_s:g} s") from None
+
+    async def create_window(self, spec: Mapping[str, Any] | str) -> AsyncWindow:
+        """Create a window; as `Client.create_window`."""
+        made = await self._perform(created(spec))
+        return AsyncWindow(self, made.name, made)
+
+    async def list_windows(self) -> list[WindowInfo]:
+        """Show all windows."""
+        return await self._perform(listed())
+
+    async def delete_window(self, name: str) -> int:
+        """Delete a window and its entries; return how many it had. Raises NotFound."""
+        return await self._perform(deleted(name))
+
+    def window(self, name: str) -> AsyncWindow:
+        """Return a handle on a window. No call is made: a name that does not exist shows at the first use."""
+        return AsyncWindow(self, name)
+
+    async def export_window(self, name: str, file: str | os.PathLike[str] | BinaryIO) -> int:
+        """Write a window as one file, in a thread; return its bytes. As `Client.export_window`."""
+        size = 0
+        async with _threaded(replacing(file)) as out:
+            parts = self._stream("ExportWindow", pb.ExportWindowRequest(window=name), Patience(self.timeout_s))
+            async with aclosing(parts):
+                async for chunk in parts:
+                    await asyncio.to_thread(out.write, chunk.data)
+                    size += len(chunk.data)
+        return size
+
+    async def import_window(self, file: str | os.PathLike[str] | BinaryIO, name: str | None = None) -> WindowInfo:
+        """Create a window from what `export_window` wrote, read in a thread; as `Client.import_window`."""
+        async with _threaded(open_to_read(file)) as source:
+            call = self._started("ImportWindow")
+            try:
+                parts, first = chunks(source), new_name(name)
+                with suppress(asyncio.InvalidStateError):  # the call has ended already: its status says why
+                    while (data := await asyncio.to_thread(next, parts, None)) is not None:
+                        async with self._patient():
+                            await call.write(pb.WindowChunk(data=data, name=first))
+                        first = ""
+                    await call.done_writing()
+                async with self._patient():
+                    return from_info(await call)
+            finally:
+                call.cancel()
+
+    def _opened(self, target: str, options: list[tuple[str, Any]]) -> grpc.aio.Channel:
+        asyncio.get_running_loop()  # gRPC would make do with some other one
+        return grpc.aio.insecure_channel(target, options=options)
+
+    async def _perform(self, plan: Plan[R]) -> R:
+        """Make the calls of a plan, one after the other; return what it returns."""
+        try:
+            step = next(plan)
+            while True:
+                if isinstance(step, Ask):
+                    try:
+                        answer = await self._call(step.method, step.request, step.timeout_s)
+                    except SashClientError as error:
+                        step = plan.throw(error)
+                    else:
+                        step = plan.send(answer)
+                else:
+                    await asyncio.sleep(step.seconds)
+                    step = next(plan)
+        except StopIteration as end:
+            done: R = end.value
+            return done
+
+    async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
+        async with self._mapped():
+            return await self._started(method, request, timeout=self.timeout_s if timeout_s is None else timeout_s)
+
+    def _stream(self, method: str, request: Any, patience: Patience) -> AsyncGenerator[Any, None]:
+        """Make a call that answers with a stream; yield its messages."""
+        return self._received(self._started(method, request), patience)
+
+    async def _received(self, call: Any, patience: Patience) -> AsyncGenerator[Any, None]:
+        """Yield the messages of a call; cancel it when the caller stops, or where one takes too long."""
+        look_s = None if patience.timeout_s is None else patience.timeout_s / 4
+        try:
+            while True:
+                patience.waiting_since_s = time.monotonic()
+                reading = asyncio.ensure_future(call.read())
+                try:
+                    while not (await asyncio.wait({reading}, timeout=look_s))[0]:
+                        if patience.is_over:
+                            raise stood_still(patience.timeout_s)
+                    async with self._mapped():
+                        message = reading.result()
+                finally:
+                    reading.cancel()
+                patience.waiting_since_s = None
+                if message is grpc.aio.EOF:
+                    return
+                yield message
+        finally:
+            call.cancel()
+
+    @asynccontextmanager
+    async def _mapped(self) -> AsyncIterator[None]:
+        """Raise what gRPC does as a `SashClientError`."""
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None
+        except asyncio.CancelledError:
+            # Closing cancels the calls, which is not to look as if somebody had cancelled the task.
+            task = asyncio.current_task()
+            if self._is_closed and task is not None and not task.cancelling():
+                raise Unavailable("the client is closed") from None
+            raise
+
+    @asynccontextmanager
+    async def _patient(self) -> AsyncIterator[None]:
+        """As `_mapped`, of one step of a stream, which may take `timeout_s`."""
+        try:
+            async with asyncio.timeout(self.timeout_s), self._mapped():
+                yield
+        except TimeoutError:
+            raise stood_still(self.timeout_s) from None
+
+
+def _performed(
+    plan: Callable[Concatenate[Handle, P], Plan[R]],
+) -> Callable[Concatenate[AsyncWindow, P], Coroutine[Any, Any, R]]:
+    """The method that performs an operation."""
+
+    @wraps(plan)
+    async def method(self: AsyncWindow, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._client._perform(plan(self, *args, **kwargs))
+
+    return method
+
+
+def _streamed(
+    plan: Callable[Concatenate[Handle, P], Plan[AskStream[R]]],
+) -> Callable[Concatenate[AsyncWindow, P], AsyncIterator[R]]:
+    """The method that performs an operation whose answer is a stream."""
+
+    @wraps(plan)
+    async def method(self: AsyncWindow, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
+        client = self._client
+        ask = await client._perform(plan(self, *args, **kwargs))
+        patience = Patience(None if ask.waits else client.timeout_s)
+        async with aclosing(client._stream(ask.method, ask.request, patience)) as messages:
+            async for message in messages:
+                yield ask.read(message)
+
+    return method
+
+
+class AsyncWindow(Handle):
+    """A handle on one named window; get it from `AsyncClient.window` or `AsyncClient.create_window`.
+
+    Methods are those of `Window`, awaited, or iterated over with `async for`. Its spec is in what `describe` returns.
+    """
+
+    _client: AsyncClient
+
+    describe = _performed(operations.describe)
+    add_aggregates = _performed(operations.add_aggregates)
+    keys = _performed(operations.keys)
+
+    insert = _performed(operations.insert)
+    bulk_insert = _performed(operations.bulk_insert)
+    bulk_evict = _performed(operations.bulk_evict)
+    stage = _performed(operations.stage)
+    commit = _performed(operations.commit)
+
+    query = _performed(operations.query)
+    range_query = _performed(operations.range_query)
+    series = _performed(operations.series)
+    watch = _streamed(operations.watch)
+    entries = _streamed(operations.entries)
+
+    async def insert_stream(
+        self,
+        bulks: Iterable[Bulk] | AsyncIterable[Bulk],
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> AsyncIterator[WriteResult]:
+        """Insert bulk after bulk over one call, without waiting for an answer in between; yield one for each, in order.
+
+        As `Window.insert_stream`.
+
+        Args:
+            bulks: any number of them, taken as the service takes them; there may be any time between two.
+            producer, sequence: as in `bulk_insert`.
+        """
+        client = self._client
+        spec = await client._perform(operations.known(self))
+        stream = BulkStream(self, spec, producer, sequence, client.timeout_s)
+        call = client._started("InsertStream")
+        feeding = asyncio.create_task(_fed(call, bulks, stream))
+        try:
+            async with aclosing(client._received(call, stream.patience)) as answers:
+                async for answer in answers:
+                    if (done := stream.answered(answer)) is not None:
+                        yield done
+            await feeding  # raises what a bulk that cannot be sent does
+        except SashClientError as error:
+            raise stream.failed(error) from None
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+
+
+async def _fed(call: Any, bulks: Iterable[Bulk] | AsyncIterable[Bulk], stream: BulkStream) -> None:
+    """Write the messages of bulks; end with the stream, whose reader says why it ended."""
+    try:
+        async for bulk in _each(bulks):
+            for message in stream.messages(bulk):
+                await call.write(message)
+    except (grpc.RpcError, asyncio.InvalidStateError):
+        return
+    finally:
+        await call.done_writing()
+
+
+async def _each(bulks: Iterable[Bulk] | AsyncIterable[Bulk]) -> AsyncIterator[Bulk]:
+    if isinstance(bulks, AsyncIterable):
+        async for bulk in bulks:
+            yield bulk
+    else:
+        for bulk in bulks:
+            yield bulk
+
+
+@asynccontextmanager
+async def _threaded(manager: AbstractContextManager[R]) -> AsyncIterator[R]:
+    """Enter and leave a context in a thread: it opens, syncs and renames files."""
+    value = await asyncio.to_thread(manager.__enter__)
+    try:
+        yield value
+    except BaseException as error:
+        await asyncio.to_thread(manager.__exit__, type(error), error, error.__traceback__)
+        raise
+    await asyncio.to_thread(manager.__exit__, None, None, None)

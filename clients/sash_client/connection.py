@@ -1,0 +1,124 @@
+"""What both clients' connections have in common: where to, the limits, and what gRPC is told."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+from sash_client.answers import WindowInfo
+from sash_client.errors import FailedPrecondition, InvalidArgument, Unavailable
+from sash_client.plans import Ask, Plan
+from sash_client.targets import to_target
+from sash_client.wire import from_info, to_spec
+from sash_proto.v1 import windows_pb2 as pb
+from sash_proto.v1 import windows_pb2_grpc
+
+__all__ = ["Connection", "created", "deleted", "listed"]
+
+_READS = (
+    *("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series"),
+    *("Watch", "Entries", "ExportWindow"),  # these until their first message
+)
+_SERVICE_CONFIG = {
+    "methodConfig": [
+        {
+            "name": [{"service": "sash.v1.Windows", "method": method} for method in _READS],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 3,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+OPTIONS: dict[str, Any] = {
+    "grpc.service_config": json.dumps(_SERVICE_CONFIG),
+    # The service bounds what it takes; an answer that collects a whole window may be large.
+    "grpc.max_send_message_length": -1,
+    "grpc.max_receive_message_length": -1,
+    # By default, a service that was away for a while is not looked for again for up to two minutes.
+    "grpc.initial_reconnect_backoff_ms": 100,
+    "grpc.max_reconnect_backoff_ms": 2000,
+    # While a call is open: who watches a service whose machine is gone, or cut off, would else wait for ever.
+    "grpc.keepalive_time_ms": 30_000,
+    "grpc.keepalive_timeout_ms": 10_000,
+    "grpc.http2.ping_timeout_ms": 10_000,  # with its default of a minute, it takes a minute, whatever keepalive says
+    "grpc.http2.max_pings_without_data": 0,
+}
+
+
+class Connection:
+    """Where calls go, and within which limits; `Client` and `aio.AsyncClient` make them.
+
+    Args:
+        target: host and port of the gRPC edge, such as ``"127.0.0.1:7070"``; port 7070 where there is none.
+        timeout_s: seconds after which a call fails with `DeadlineExceeded`, its retries included.
+        bulk_entries_max: entries per message that `Window.bulk_insert` sends at most.
+        bulk_bytes_max: bytes per message that it sends at most; the service takes 64 MiB unless it is set otherwise.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout_s: float = 30.0,
+        bulk_entries_max: int = 262_144,
+        bulk_bytes_max: int = 16 * 2**20,
+    ) -> None:
+        if timeout_s <= 0 or bulk_entries_max < 1 or bulk_bytes_max < 1:
+            raise InvalidArgument("timeout_s, bulk_entries_max and bulk_bytes_max must be positive")
+        self.target = to_target(target)
+        self.timeout_s = timeout_s
+        self.bulk_entries_max = bulk_entries_max
+        self.bulk_bytes_max = bulk_bytes_max
+        self._is_closed = False
+        self._process = os.getpid()
+        self._channel = self._opened(self.target, list(OPTIONS.items()))
+        self._stub: Any = windows_pb2_grpc.WindowsStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.target!r})"
+
+    def _opened(self, target: str, options: list[tuple[str, Any]]) -> Any:
+        """A channel of the kind that the client needs."""
+        raise NotImplementedError
+
+    def _started(self, method: str, *request: Any, **options: Any) -> Any:
+        """Begin a call."""
+        if self._is_closed:
+            raise Unavailable("the client is closed")
+        self._check_process()
+        try:
+            return attrgetter(method)(self._stub)(*request, **options)
+        except ValueError as error:
+            # The channel was closed just now, which gRPC calls a ValueError.
+            raise Unavailable(f"the client is closed: {error}") from None
+
+    def _check_process(self) -> None:
+        """Refuse to work in a process that was forked: gRPC's threads, and a producer's, are not in it."""
+        if os.getpid() != self._process:
+            raise FailedPrecondition("the client was made in the process that this one was forked from: make one here")
+
+
+def created(spec: Mapping[str, Any] | str) -> Plan[pb.WindowSpec]:
+    """Create a window; return its spec. See `Client.create_window`."""
+    response = yield Ask("CreateWindow", pb.CreateWindowRequest(spec=to_spec(spec)))
+    made: pb.WindowSpec = response.window.spec
+    return made
+
+
+def listed() -> Plan[list[WindowInfo]]:
+    """Show all windows."""
+    response = yield Ask("ListWindows", pb.ListWindowsRequest())
+    return [from_info(window) for window in response.windows]
+
+
+def deleted(name: str) -> Plan[int]:
+    """Delete a window; return how many entries it had."""
+    response = yield Ask("DeleteWindow", pb.DeleteWindowRequest(name=name))
+    return int(response.entries)

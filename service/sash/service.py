@@ -1,0 +1,164 @@
+"""The composition root: the only place that picks a clock, a registry and settings, and wires the parts.
+
+Settings ─▶ Catalogue ─▶ Plane ─┬─▶ RpcServer    :7070
+               ▲                └─▶ RestServer   :7071  (and the page)
+            Metrics ◀── scrapes       one event loop (uvloop), one thread
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from contextlib import AsyncExitStack
+from typing import NoReturn
+
+import uvloop
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+
+from sash import ui
+from sash.clock import Clock, SystemClock
+from sash.memory import give_back
+from sash.metrics import Metrics
+from sash.plane import Plane
+from sash.rest.app import create_app
+from sash.rest.server import RestServer
+from sash.rpc.server import RpcServer
+from sash.settings import Settings, misspelt
+from sash.tiers import open_tier
+from sash.version import version
+from sash.windows.catalogue import Catalogue
+from sash.windows.storage import Storage
+
+__all__ = ["Service", "serve"]
+
+_log = logging.getLogger("sash")
+
+_TIDY_EVERY_S = 1.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Service:
+    """One service: a plane and its two edges on the running event loop.
+
+    Args:
+        settings: addresses and limits.
+        clock: what latencies are measured with, and windows on wall time go by.
+
+    Create, start and stop it on one event loop.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self._settings = settings
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        metrics = Metrics(registry, version())
+        clock = clock or SystemClock()
+        catalogue = Catalogue(max_windows=settings.max_windows, clock=clock)
+        self._storage = Storage(
+            catalogue,
+            clock,
+            open_tier(settings.data, settings.redis_prefix, max_bytes=settings.data_max_bytes),
+            cache_bytes=settings.cache_bytes,
+            checkpoint_bytes=settings.checkpoint_bytes,
+            store_entries=settings.store_entries,
+            interval_s=settings.commit_interval_ms / 1000,
+        )
+        self.plane = Plane(catalogue, metrics, clock, self._storage)
+        metrics.watch(self.plane.list)
+        metrics.watch_storage(self._storage.status)
+        self._started = asyncio.Event()
+        rest = create_app(self.plane, settings, registry, metrics, not_ready=self._not_ready)
+        rest.routes.extend(ui.routes())
+        self._rpc = RpcServer(self.plane, settings, metrics)
+        self._rest = RestServer(rest, settings)
+
+    @property
+    def grpc_port(self) -> int:
+        """The port that gRPC listens on, once started."""
+        return self._rpc.port
+
+    @property
+    def rest_port(self) -> int:
+        """The port that REST listens on, once started."""
+        return self._rest.port
+
+    async def start(self) -> None:
+        """Recover what is stored, listen on both edges, then report to be ready.
+
+        Raises:
+            InvalidArgument: an address cannot be listened on, or the tier's is wrong.
+            FailedPrecondition: another service has the tier.
+            Unavailable: the tier cannot be reached.
+            DataLoss: what recovery needs is damaged.
+        """
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self._storage.stop)
+            await self._storage.start()
+            undo.push_async_callback(self._rest.stop, 0)
+            await self._rest.start()
+            await self._rpc.start()
+            undo.pop_all()
+        self._started.set()
+        self._watch = asyncio.create_task(self._every_second())
+
+    async def stop(self) -> None:
+        """Report not to be ready, let calls in progress finish, close both edges, bring the tier up to date."""
+        self._started.clear()
+        self._watch.cancel()
+        await self._rpc.set_ready(False)
+        await asyncio.sleep(self._settings.shutdown_delay_s)
+        grace_s = self._settings.shutdown_grace_s
+        await asyncio.gather(self._rpc.stop(grace_s), self._rest.stop(grace_s))
+        await self._storage.stop()
+
+    def _not_ready(self) -> str | None:
+        """Why requests are not welcome; None where they are."""
+        return self._storage.problem if self._started.is_set() else "starting or shutting down"
+
+    async def _every_second(self) -> None:
+        ready = True
+        while True:
+            await asyncio.sleep(_TIDY_EVERY_S)
+            try:
+                self.plane.tidy()
+                await asyncio.to_thread(give_back)
+                if ready != (self._not_ready() is None):
+                    ready = not ready
+                    await self._rpc.set_ready(ready)
+            except Exception:
+                _log.exception("tidying failed; it is tried again")
+
+
+def serve(settings: Settings) -> None:
+    """Serve until told to stop (SIGINT, SIGTERM); raises as `Service.start`."""
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    for said in misspelt(os.environ):
+        _log.warning("%s", said)
+    uvloop.run(_serve(settings))
+
+
+def _end(number: int, _: object) -> NoReturn:
+    raise SystemExit(0)
+
+
+async def _serve(settings: Settings) -> None:
+    # A recovery may take minutes, in which the loop stands still; it writes nothing, and may end anywhere.
+    for number in _SIGNALS:
+        signal.signal(number, _end)
+    service = Service(settings)
+    await service.start()
+    asked_to_stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, asked_to_stop.set)
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    # Scripts wait for this line and read the ports from it.
+    print(f"sash: gRPC on {host}:{service.grpc_port}, REST and page on http://{host}:{service.rest_port}/", flush=True)
+    await asked_to_stop.wait()
+    _log.info("shutting down")
+    await service.stop()
+    _log.info("stopped")

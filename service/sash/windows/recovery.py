@@ -1,0 +1,211 @@
+"""Recovery: windows as the tier has them, at the start of a service, or of one whose state is in doubt.
+
+    meta ─▶ for each window pointer ─▶ image (no block is read) ─▶ all groups behind it, applied again
+
+A window that cannot be recovered, because something of it is damaged or an aggregate of it is not installed, is *lost*:
+it is there and says why, answers nothing, and is left as it is; all others are none the worse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
+from sash.monoids import catalogue
+from sash.windows import records, values
+from sash.windows.backing import Backing
+from sash.windows.kept import Kept, Left
+from sash.windows.spec import Durability, WindowSpec
+
+__all__ = ["Make", "Recovered", "recover", "recover_again"]
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Make = Callable[[int, WindowSpec, Durability], Kept]
+"""Makes a window that is kept, empty, of its number, spec and durability."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a tier had.
+
+    Args:
+        windows: all of them, those that are lost too.
+        next_window: the first number that was never a window's.
+        discarded: by number, windows of which something is left that is to be deleted.
+        journal: where it goes on, as `Journal.start` takes it.
+    """
+
+    windows: list[Kept] = field(default_factory=list)
+    next_window: int = 1
+    discarded: dict[int, Left] = field(default_factory=dict)
+    journal: tuple[int, int, list[tuple[int, dict[int, int]]], int] = (1, 0, [], 1)
+
+
+def recover(backing: Backing, make: Make) -> Recovered:
+    """Read all windows from the tier.
+
+    Raises:
+        DataLoss: something is damaged that all windows need.
+        FailedPrecondition: a newer version wrote it.
+        Unavailable: the tier cannot be reached.
+    """
+    try:
+        meta = backing.read("meta", values.meta_key())
+        pointer = backing.read("pointer", values.journal_key())
+        for value, name in ((meta, "meta"), (pointer, "journal")):
+            if value is None and (meta, pointer) != (None, None):
+                raise DataLoss(f"value {name!r} is missing")
+        if meta is None or pointer is None:
+            return Recovered()
+        windows = [_recover_window(backing, make, *listed) for listed in meta["windows"]]
+        by_number = {kept.number: kept for kept in windows}
+        group, last, _ = pointer
+        first, written = group, []
+        for number, entries in backing.all_groups():
+            written.append((number, {window: record for record, window, _ in entries}))
+            for record, window, fields in entries:
+                last = max(last, record)
+                if (kept := by_number.get(window)) is not None and kept.doubt is None:
+                    _recover_record(backing, kept, record, fields)
+            group = max(group, number + 1)
+    except DataLoss as error:
+        raise _nothing_served(error) from None
+    last = max([last, *(kept.through for kept in windows)])
+    _log.info("recovered %d windows, %d groups of journal", len(windows), len(written))
+    discarded = {number: Left.of(left) for number, left in meta["discarded"]}
+    return Recovered(windows, meta["next"], discarded, (group, last, written, first))
+
+
+async def recover_again(backing: Backing, kept: Kept, make: Make) -> Kept:
+    """A window in doubt as the tier has it; the loop runs meanwhile, and the journal may not be trimmed.
+
+    Which groups there are the running journal says: deletes of some may be on their way to the tier, whose own pointer
+    is of before or after them, as luck will have it.
+
+    Raises:
+        SashError: it cannot be recovered now.
+    """
+    fresh = make(kept.number, kept.window.spec, kept.durability)
+    fresh.losses = kept.losses + isinstance(kept.doubt, DataLoss)
+    fresh.admission = kept.admission
+    numbers = backing.journal.group_numbers  # none of the window's comes after them
+    try:
+        await _in_thread(fresh.recover)
+        groups = backing.groups(numbers)
+        while (group := await _in_thread(lambda: next(groups, None))) is not None and not kept.deleted:
+            _, entries = group
+            for record, window, fields in entries:
+                if window == kept.number:
+                    _apply_again(backing, fresh, record, fields)
+                    await asyncio.sleep(0)
+    except BaseException:
+        fresh.paid()
+        fresh.cold.forget()
+        raise
+    return fresh
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    """What a call returns that reads the tier; who is cancelled waits for it, as the tier may be closed after that."""
+    future = asyncio.get_running_loop().run_in_executor(None, call)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
+
+
+def _recover_window(
+    backing: Backing, make: Make, number: int, durability: Durability, document: Mapping[str, Any]
+) -> Kept:
+    problem: SashError | None = None
+    try:
+        spec = WindowSpec.parse(document)
+    except InvalidArgument as error:
+        spec, problem = _as_far_as_known(document), error
+    kept = make(number, spec, durability)
+    try:
+        kept.recover()
+    except (DataLoss, InvalidArgument) as error:
+        problem = problem or error
+    if problem is not None:
+        kept.keep_document(document)
+        _lose(backing, kept, problem)
+    return kept
+
+
+def _as_far_as_known(document: Mapping[str, Any]) -> WindowSpec:
+    """A spec without what this service does not know: of a window that is shown, and does nothing."""
+    known = {name: each for name, each in document["aggregates"].items() if each["function"] in catalogue()}
+    try:
+        return WindowSpec.parse({**document, "aggregates": known})
+    except InvalidArgument:
+        return WindowSpec.parse({"name": document["name"], "aggregates": {"entries": {"function": "count"}}})
+
+
+def _recover_record(backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
+    """Apply a record to a window; where that fails it is lost."""
+    try:
+        _apply_again(backing, kept, record, fields)
+    except Unavailable:
+        raise
+    except (DataLoss, InvalidArgument) as error:
+        _lose(backing, kept, error)
+    except Exception as error:
+        _log.exception("record %d of the journal", record)
+        _lose(backing, kept, DataLoss(f"record {record} of the journal cannot be applied: {error!r}"))
+
+
+def _lose(backing: Backing, kept: Kept, error: SashError) -> None:
+    """Serve all other windows, and of this one nothing; it is left as it is."""
+    what = f"window {kept.name!r}"
+    if isinstance(error, DataLoss):
+        backing.lost(f"{what}, which is not served", error)
+        kept.doubt = DataLoss(
+            f"{what} is not served: {error.message}. Nothing of it was changed: put what is damaged back from a backup "
+            "and start again, or delete the window"
+        )
+    else:
+        kept.doubt = FailedPrecondition(
+            f"{what} is not served: {error.message}. Nothing of it was changed: install what is missing and start "
+            "again, or delete the window",
+            field=error.field,
+        )
+        _log.error("%s", kept.doubt.message)
+    kept.lost = True
+    kept.paid()
+    kept.cold.forget()
+
+
+def _apply_again(backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
+    """Apply a record of the journal to a window, unless its image covers it."""
+    if record <= kept.through:
+        return
+    write = records.read(fields, f"record {record} of the journal")
+    operation = write.operation
+    if isinstance(operation, records.Commit):
+        operation.bring = kept.read_parts
+    kept.clock.stopped = write.now_ns
+    try:
+        write.apply(kept.window)
+    finally:
+        kept.clock.stopped = None
+    kept.logged_bytes += operation.size
+    kept.owes(operation.size)
+    if isinstance(operation, records.Commit | records.Expire):
+        kept.drop_parts(operation.dropped)
+    backing.cache.trim()
+
+
+def _nothing_served(error: DataLoss) -> DataLoss:
+    return DataLoss(
+        f"{error.message}. All windows need it, so that none is served, and nothing was changed: put that value back "
+        "from a backup, or start with an empty place and import or restore what was saved"
+    )

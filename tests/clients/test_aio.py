@@ -1,0 +1,326 @@
+"""The client for asyncio: what the other client answers, it answers; what the other raises, it raises."""
+
+import asyncio
+import contextlib
+import inspect
+
+import grpc
+import numpy as np
+import pytest
+
+from sash_client import (
+    ALL_KEYS,
+    AlreadyExists,
+    Bulk,
+    Client,
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    SashClientError,
+    Unavailable,
+    Window,
+    WriteResult,
+)
+from sash_client.aio import AsyncClient, AsyncWindow
+from tests.support.numbered import LOST, Numbered, serving
+from tests.support.recorder import status
+from tests.support.servers import WAIT_S, running_service
+
+SPEC = {
+    "time_unit": "s",
+    "keyed": True,
+    "fields": {"delay": "float64", "carrier": "string"},
+    "aggregates": {
+        "n": {"function": "count"},
+        "mean": {"function": "mean", "field": "delay"},
+        "worst": {"function": "arg_max", "field": "delay", "returns": "carrier"},
+    },
+}
+COLUMNS = {"delay": np.arange(6.0), "carrier": list("abcabc")}
+KEYS = ["x", "y", "x", "y", "x", "z"]
+
+
+def public(cls):
+    return {name for name in dir(cls) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "missing"), [(AsyncClient, Client, set()), (AsyncWindow, Window, {"producer", "spec"})]
+)
+def test_it_has_the_methods_of_the_other_client(mine, other, missing):
+    assert public(mine) == public(other) - missing
+    for name in public(mine) - {"name"}:
+        theirs, ours = (inspect.signature(getattr(cls, name)).parameters for cls in (other, mine))
+        assert list(theirs) == list(ours)
+        if name != "insert_stream":  # which takes asynchronous bulks, too
+            assert list(theirs.values())[1:] == list(ours.values())[1:]
+        assert inspect.getdoc(getattr(mine, name))
+
+
+async def gathered(found):
+    """What a method gives: a value, or the items of a stream."""
+    if inspect.isawaitable(found):
+        return await found
+    if hasattr(found, "__aiter__"):
+        return [item async for item in found]
+    return list(found) if hasattr(found, "__next__") else found
+
+
+def shown(found):
+    """As something that can be compared: bulks and series hold arrays."""
+    if isinstance(found, list):
+        return [shown(item) for item in found]
+    return str(found) if isinstance(found, Bulk) or hasattr(found, "datetimes") else found
+
+
+CALLS = [
+    lambda w: w.bulk_insert(np.arange(6), COLUMNS, keys=KEYS),
+    lambda w: w.insert(7, fields={"delay": 9.0, "carrier": "d"}, key="x", answer=True, lookbacks=["3s"]),
+    lambda w: w.bulk_insert(np.arange(6) + 10, COLUMNS, keys=KEYS, producer="p", sequence=1),
+    lambda w: w.bulk_insert(np.arange(6) + 10, COLUMNS, keys=KEYS, producer="p", sequence=1),
+    lambda w: w.insert_stream(Bulk([20 + i], {"delay": [1.0], "carrier": ["e"]}, ["z"]) for i in range(4)),
+    lambda w: w.describe(),
+    lambda w: w.keys("", limit=2),
+    lambda w: w.keys("", limit=None),
+    lambda w: w.query(key="x", lookbacks=["5s", "1h"], as_of=np.datetime64(12, "s")),
+    lambda w: w.query(keys=["x", "z"], combine=True, partials=True),
+    lambda w: w.range_query(np.datetime64(2, "s"), 12, key="x"),
+    lambda w: w.series(0, 20, step="5s", key="x"),
+    lambda w: w.entries(3, 12),
+    lambda w: w.entries(key="z"),
+    lambda w: w.add_aggregates({"most": {"function": "max", "field": "delay"}}),
+    lambda w: w.bulk_evict(5),
+    lambda w: w.bulk_evict(6, key="x", producer="p", sequence=2),
+    lambda w: w.stage([30], {"delay": [1.0], "carrier": ["f"]}, keys="q", query="nightly", batch=0, nothing=0),
+    lambda w: w.query(keys=ALL_KEYS),
+    lambda w: w.query(key="x", lookbacks="5s"),
+    lambda w: w.bulk_insert([1, 2], {"delay": [1.0], "carrier": ["f"]}, keys="q"),
+    lambda w: w.insert(1, fields={"delay": 1.0, "carrier": "f"}, key="x", producer="p", sequence=9),
+    lambda w: w.commit("nightly", 0, ["no such part"]),
+]
+
+
+async def outcome(call, window):
+    try:
+        return shown(await gathered(call(window)))
+    except SashClientError as error:
+        return type(error), error.message, error.code, error.field, error.limit, error.applied
+    except TypeError as error:
+        return str(error)
+
+
+@pytest.fixture
+async def both(service):
+    """The same window twice, each with one of the clients."""
+    with Client(service.grpc_target) as sync:
+        async with AsyncClient(service.grpc_target) as aio:
+            one = await asyncio.to_thread(sync.create_window, {"name": "one", **SPEC})
+            two = await aio.create_window({"name": "two", **SPEC})
+            yield one, two
+            for info in await aio.list_windows():
+                await aio.delete_window(info.name)
+
+
+async def test_both_clients_answer_alike(both):
+    one, two = both
+    for call in CALLS:
+        expected, found = await outcome(call, one), await outcome(call, two)
+        assert str(found).replace("two", "one") == str(expected)
+
+
+async def test_staged_parts_and_watching(both):
+    _, window = both
+    parts = await window.stage([1, 2], {"delay": [1.0, 3.0], "carrier": ["a", "b"]}, keys="k", query="q", batch=0)
+    looks = window.watch(key="k", every_s=0.05)
+    assert [(await anext(looks))[0].entries] == [0]
+    assert (await window.commit("q", 0, parts)).inserted == 2
+    assert (await window.commit("q", 0, parts)).already_applied
+    (answer,) = await anext(looks)
+    assert (answer.entries, answer.aggregates["worst"]) == (2, "b")
+    await looks.aclose()
+
+
+async def test_many_calls_at_once(both):
+    _, window = both
+    row = {"delay": 1.0, "carrier": "a"}
+    written = await asyncio.gather(*(window.insert(i, fields=row, key=f"k{i % 3}") for i in range(60)))
+    assert sum(result.inserted for result in written) == 60
+    answers = await window.query(keys=ALL_KEYS)
+    assert [answer.entries for answer in answers] == [20] * 3
+
+
+async def test_a_window_as_a_file(both, tmp_path):
+    one, two = both
+    await two.bulk_insert(np.arange(6), COLUMNS, keys=KEYS)
+    client, path = two._client, tmp_path / "two.sash"
+    size = await client.export_window("two", path)
+    assert path.stat().st_size == size > 0
+    assert (await client.import_window(path, "three")).entries == 6
+    with pytest.raises(AlreadyExists):
+        await client.import_window(path)
+    (tmp_path / "half").write_bytes(path.read_bytes()[: size // 2])
+    with pytest.raises(SashClientError):
+        await client.import_window(tmp_path / "half", "four")
+    with pytest.raises(NotFound):
+        await client.export_window("nope", tmp_path / "nope")
+    with pytest.raises(FileNotFoundError):
+        await client.import_window(tmp_path / "nope")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["half", "two.sash"]
+    # Either client reads what the other wrote.
+    assert (await asyncio.to_thread(one._client.import_window, path, "five")).entries == 6
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+@pytest.fixture
+async def numbered():
+    servicer = Numbered()
+    with serving(servicer) as port:
+        async with AsyncClient(f"127.0.0.1:{port}", timeout_s=5, bulk_entries_max=10) as client:
+            yield servicer, client.window("w")
+
+
+@pytest.mark.parametrize("script", [[("before", LOST)] * 2, [("after", LOST)]])
+async def test_numbered_writes_are_sent_until_they_are_answered(numbered, script):
+    servicer, window = numbered
+    servicer.script += script
+    result = await window.bulk_insert(np.arange(25), np.zeros(25), producer="p", sequence=1)
+    assert (result.sequences, result.already_applied) == (3, script[0][0] == "after")
+    assert servicer.times() == list(range(25))
+
+
+async def test_a_write_without_a_number_is_sent_once(numbered):
+    servicer, window = numbered
+    servicer.script.append(("after", LOST))
+    with pytest.raises(Unavailable):
+        await window.insert(1, 1.0)
+    assert servicer.arrived == [("", 0)]
+
+
+async def test_a_stream_of_bulks_is_answered_bulk_by_bulk(numbered):
+    servicer, window = numbered
+
+    async def bulks():
+        for n in (3, 25, 0, 10):
+            yield Bulk(np.arange(n), np.zeros(n))
+            await asyncio.sleep(0)
+
+    results = [result async for result in window.insert_stream(bulks(), producer="p", sequence=1)]
+    assert [(result.inserted, result.sequences) for result in results] == [(3, 1), (25, 3), (0, 1), (10, 1)]
+    assert servicer.applied == {"p": 6}
+
+
+async def test_a_stream_ends_with_its_first_error(numbered):
+    servicer, window = numbered
+    servicer.script += [None, None, ("before", status(grpc.StatusCode.NOT_FOUND, "gone"))]
+    answers = window.insert_stream([Bulk([1], [1.0]), Bulk(np.arange(20), np.zeros(20))])
+    assert (await anext(answers)).inserted == 1
+    with pytest.raises(NotFound, match="gone") as caught:
+        await anext(answers)
+    assert caught.value.applied == WriteResult(inserted=10, durability="sync")
+
+
+async def test_a_bulk_that_cannot_be_sent_ends_a_stream_with_its_own_error(numbered):
+    servicer, window = numbered
+    answers = window.insert_stream([Bulk([1], [1.0]), Bulk([1, 2], [1.0])])
+    assert (await anext(answers)).inserted == 1
+    with pytest.raises(InvalidArgument) as caught:
+        await anext(answers)
+    assert caught.value.field == "value"
+    assert len(servicer.rows) == 1
+
+
+async def test_a_stream_that_stands_still_is_given_up_and_one_without_news_is_not(numbered):
+    servicer, window = numbered
+    async with AsyncClient(window._client.target, timeout_s=0.2) as client:
+
+        async def rarely():
+            yield Bulk([1], [1.0])
+            await asyncio.sleep(0.6)
+            yield Bulk([2], [1.0])
+
+        answers = client.window("w").insert_stream(rarely())
+        assert [answer.inserted async for answer in answers] == [1, 1]
+        servicer.gate.clear()
+        try:
+            with pytest.raises(DeadlineExceeded, match="stood still"):
+                async for _ in client.window("w").insert_stream([Bulk([3], [1.0])]):
+                    pass
+        finally:
+            servicer.gate.set()
+
+
+async def test_cancelling_a_task_is_no_error_of_the_service(numbered):
+    servicer, window = numbered
+    servicer.gate.clear()
+    try:
+        for call in (
+            lambda: window.insert(1, 1.0),
+            lambda: gathered(window.insert_stream([Bulk([1], [1.0])])),
+        ):
+            arrived = len(servicer.arrived)
+            task = asyncio.create_task(call())
+            while len(servicer.arrived) == arrived:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    finally:
+        servicer.gate.set()
+
+
+async def test_closing_ends_calls_in_progress(numbered):
+    servicer, window = numbered
+    servicer.gate.clear()
+    try:
+        tasks = [
+            asyncio.create_task(window.insert(1, 1.0)),
+            asyncio.create_task(gathered(window.insert_stream([Bulk([1], [1.0])]))),
+        ]
+        while len(servicer.arrived) < 2:
+            await asyncio.sleep(0.001)
+        await window._client.close()
+        for task in tasks:
+            with pytest.raises(Unavailable):
+                await asyncio.wait_for(task, WAIT_S)
+    finally:
+        servicer.gate.set()
+    await window._client.close()
+    for call in (window.insert(1, 1.0, producer="p", sequence=1), window._client.list_windows()):
+        with pytest.raises(Unavailable, match="closed"):
+            await call
+
+
+async def test_nobody_there():
+    async with AsyncClient("127.0.0.1:1", timeout_s=2) as client:
+        with pytest.raises(Unavailable, match=r"no service at .* within 0\.2 s"):
+            await client.wait_until_ready(0.2)
+        with pytest.raises(Unavailable):
+            await client.window("w").insert(1, 1.0)
+
+
+def test_without_an_event_loop_there_is_no_client():
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        AsyncClient("127.0.0.1:1")
+
+
+async def test_a_service_that_shuts_down_tells_its_producers():
+    """What was answered is there, and what was not is sent to the next one; the numbers say what that is."""
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(running_service(shutdown_grace_s=WAIT_S * 2))
+        client = AsyncClient(service.grpc_target)
+        window = await client.create_window({"name": "w", "aggregates": {"n": {"function": "count"}}})
+        more = asyncio.Event()
+
+        async def bulks():
+            yield Bulk([1], [1.0])
+            await more.wait()
+
+        answers = window.insert_stream(bulks(), producer="p", sequence=1)
+        assert (await anext(answers)).inserted == 1
+        await asyncio.to_thread(service.stop)  # asserts that it ends within WAIT_S, which is less than the grace
+        with pytest.raises(Unavailable, match="shutting down") as caught:
+            await anext(answers)
+        assert caught.value.retry_after_s == 1.0
+        await client.close()

@@ -1,0 +1,96 @@
+"""What is deployed runs commands and has settings that exist; the container's health check tells health from death."""
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from sash.main import app
+from sash.settings import Settings
+from tests.support.servers import WAIT_S, service_process
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {f"SASH_{name.upper()}" for name in Settings.model_fields}
+
+
+@pytest.fixture(scope="module")
+def dockerfile():
+    """Its instructions in order: (name, rest), continued lines joined."""
+    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    return [tuple(line.split(None, 1)) for line in text.splitlines() if line]
+
+
+def unit():
+    """The systemd unit: (key, value) in order."""
+    lines = (ROOT / "deploy" / "sash.service").read_text().splitlines()
+    return [tuple(line.split("=", 1)) for line in lines if "=" in line and not line.startswith("#")]
+
+
+def commands():
+    return typer.main.get_command(app).commands
+
+
+def last(instructions, name):
+    return [rest for each, rest in instructions if each == name][-1]
+
+
+def settings_of(text):
+    return dict(re.findall(r"(SASH_\w+)=(\S+)", text))
+
+
+def test_the_image_serves_with_settings_that_exist(dockerfile):
+    assert json.loads(last(dockerfile, "ENTRYPOINT")) == ["sash"]
+    assert set(json.loads(last(dockerfile, "CMD"))) <= set(commands())
+    given = settings_of(last(dockerfile, "ENV"))
+    assert set(given) <= SETTINGS
+    assert given["SASH_DATA"] == last(dockerfile, "VOLUME")
+    ports = {Settings.model_fields[name].default for name in ("grpc_port", "rest_port")}
+    assert set(map(int, last(dockerfile, "EXPOSE").split())) == ports
+    assert int(given["SASH_REST_PORT"]) in ports
+
+
+def test_the_image_copies_what_there_is_and_does_not_run_as_root(dockerfile):
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    for each, rest in dockerfile:
+        if each == "COPY" and not rest.startswith("--from"):
+            for source in rest.split()[:-1]:
+                assert (ROOT / source).exists()
+                assert source not in ignored
+    names = [each for each, _ in dockerfile]
+    assert last(dockerfile, "USER") == "sash"
+    assert names.index("USER") < names.index("VOLUME") < names.index("ENTRYPOINT")
+
+
+def test_the_health_check_tells_a_service_from_none(dockerfile):
+    _, command = last(dockerfile, "HEALTHCHECK").split("CMD", 1)
+    python, *arguments = json.loads(command)
+    assert python == "python"
+    with service_process() as service:
+        environment = {"SASH_REST_PORT": str(service.rest_port), "http_proxy": "http://127.0.0.1:1"}
+        check = [sys.executable, *arguments]
+        assert subprocess.run(check, env=environment, timeout=WAIT_S).returncode == 0
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(WAIT_S) == 0
+        assert subprocess.run(check, env=environment, timeout=WAIT_S, stderr=subprocess.DEVNULL).returncode == 1
+
+
+def test_the_unit_serves_with_settings_that_exist():
+    found = unit()
+    program, command, *options = shlex.split(dict(found)["ExecStart"])
+    assert Path(program).name == "sash"
+    assert command in commands()
+    assert not options
+    given = settings_of(" ".join(value for key, value in found if key == "Environment"))
+    assert set(given) <= SETTINGS
+    assert given["SASH_DATA"] == f"/var/lib/{dict(found)['StateDirectory']}"
+
+
+def test_settings_that_comments_name_exist():
+    for path in (ROOT / "Dockerfile", ROOT / "deploy" / "sash.service"):
+        assert set(re.findall(r"SASH_\w+", path.read_text())) <= SETTINGS

@@ -1,0 +1,314 @@
+"""A full tier: new entries are refused and change nothing, room can be made, and then all goes on; each tier.
+
+fill until refused ──▶ evict, delete, or let time pass ──▶ fill again ──▶ restart        answers equal the fold
+"""
+
+import asyncio
+import contextlib
+import time
+
+import numpy as np
+import pytest
+
+from sash.clock import ManualClock
+from sash.errors import OutOfRoom
+from sash.tiers.lmdb import LmdbTier
+from sash.tiers.memory import MemoryStore, MemoryTier
+from sash.tiers.redis import RedisTier
+from sash.windows.batch import Batch, Coded, Origin
+from sash.windows.catalogue import Catalogue
+from sash.windows.records import AddAggregates, BulkEvict, BulkInsert, Insert
+from sash.windows.storage import Storage
+from sash.windows.window import Window
+from tests.support.redis_servers import BINARIES, EVERYSEC, redis_server
+from tests.support.stored import same, spec
+
+SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}, "max": {"function": "max"}}
+MIB = 2**20
+OPTIONS = {"cache_bytes": 10_000, "checkpoint_bytes": 10**9, "store_entries": 500, "block": 64}
+"""A checkpoint is taken only to make room."""
+
+
+@contextlib.contextmanager
+def a_dictionary(folder):
+    store = MemoryStore(max_bytes=300_000)
+    yield lambda: MemoryTier(store)
+
+
+@contextlib.contextmanager
+def a_directory(folder):
+    yield lambda: LmdbTier(folder / "data", max_bytes=2 * MIB)
+
+
+def a_redis(name):
+    @contextlib.contextmanager
+    def running(folder):
+        with redis_server(BINARIES[name], EVERYSEC, "maxmemory-policy noeviction") as server:
+            used = int(server.ask("INFO", "memory").split(b"used_memory:")[1].split()[0])
+            server.ask("CONFIG", "SET", "maxmemory", used + 2 * MIB)
+            yield lambda: RedisTier(server.url, timeout_s=10)
+
+    return running
+
+
+PLACES = {"memory": a_dictionary, "lmdb": a_directory} | {name: a_redis(name) for name in BINARIES}
+
+
+class Service:
+    """A storage on a tier that has little room, and models of its windows."""
+
+    def __init__(self, open_tier):
+        self.open_tier = open_tier
+        self.clock = ManualClock()
+        self.models = {}
+        self.time = {}
+        self.refused = None
+
+    async def start(self, **options):
+        catalogue = Catalogue(clock=self.clock)
+        self.storage = Storage(catalogue, self.clock, self.open_tier(), **OPTIONS | options)
+        await self.storage.start()
+
+    async def restart(self):
+        await self.storage.stop(5)
+        await self.start()
+        self.check()
+
+    async def create(self, name="w", **parts):
+        document = spec(name=name, aggregates=SMALL, **parts)
+        await self.storage.create(document)
+        self.models[name] = Window(document, clock=self.clock)
+        self.time[name] = 0
+
+    async def write(self, operation, name="w"):
+        """A write that is acknowledged, or refused and not there."""
+        result = await self.storage.write(name, operation)
+        operation.apply(self.models[name], self.clock.now_ns())
+        return result
+
+    def rows(self, name="w", n=500):
+        first = self.time[name]
+        keys = Coded(["a", "b"], np.arange(n) % 2)
+        return BulkInsert(Batch(np.arange(first, first + n), {"value": np.arange(first, first + n) * 7}, keys))
+
+    async def insert(self, name="w", n=500):
+        await self.write(self.rows(name, n), name)
+        self.time[name] += n
+
+    async def fill(self, name="w"):
+        """Insert until it is refused; how many bulks it took."""
+        self.refused = None
+        count = 0
+        while self.refused is None:
+            try:
+                await self.insert(name)
+                count += 1
+            except OutOfRoom as error:
+                self.refused = error
+        assert self.refused.field == "data"
+        assert self.refused.limit in ("300,000 bytes", "2,097,152 bytes", "maxmemory")
+        self.check()
+        return count
+
+    async def until_it_fits(self, write=None):
+        """Insert, or do that write, as soon as that is possible; a server may take a moment to notice."""
+        end = time.monotonic() + 10
+        while True:
+            try:
+                return await (write or self.insert)()
+            except OutOfRoom:
+                assert time.monotonic() < end
+                await asyncio.sleep(0.01)
+
+    async def until_ready(self):
+        end = time.monotonic() + 10
+        while self.storage.problem is not None:
+            assert time.monotonic() < end
+            self.storage.tidy()  # as the service does once a second
+            await asyncio.sleep(0.01)
+
+    def check(self):
+        assert {info.spec.name for info in self.storage.all()} == set(self.models)
+        for name, model in self.models.items():
+            same(self.storage.find(name), model)
+
+
+@pytest.fixture(params=PLACES)
+async def service(request, tmp_path):
+    with PLACES[request.param](tmp_path) as open_tier:
+        service = Service(open_tier)
+        await service.start()
+        yield service
+        await service.storage.stop(5)
+
+
+@pytest.fixture
+async def small(tmp_path):
+    """On the tier that needs no time."""
+    with a_dictionary(tmp_path) as open_tier:
+        service = Service(open_tier)
+        await service.start()
+        yield service
+        await service.storage.stop(5)
+
+
+async def test_what_is_evicted_makes_room(service):
+    await service.create()
+    assert service.storage.problem is None
+    first = await service.fill()
+    for _ in range(3):
+        await service.write(BulkEvict(service.time["w"] // 2))
+        service.check()
+        await service.until_it_fits()
+        await service.until_ready()
+        await service.fill()
+        assert "full" in service.storage.problem
+        await service.restart()
+    await service.write(BulkEvict(service.time["w"]))
+    await service.until_it_fits()
+    assert await service.fill() > first // 2
+    service.check()
+
+
+async def test_a_window_that_is_deleted_makes_room(service):
+    for name in ("v", "w"):
+        await service.create(name)
+    await service.insert("v")
+    for _ in range(2):
+        await service.fill()
+        await service.storage.delete("w")
+        del service.models["w"]
+        await service.until_it_fits(lambda: service.insert("v"))
+        await service.until_ready()
+        await service.create("w")
+        await service.until_it_fits()
+        service.check()
+    await service.restart()
+
+
+async def test_what_time_evicts_makes_room(service):
+    service.clock.advance(10**9)
+    await service.create(time_unit="s", slide={"max_age": "1000000s", "clock": "wall"})
+    await service.fill()
+    service.clock.advance((1_000_000 + service.time["w"] // 2) * 10**9)
+    service.storage.tidy()
+    model = service.models["w"]
+    model.tidy()
+    assert 0 < model.info().entries < service.time["w"]
+    await service.until_it_fits()
+    await service.restart()
+
+
+async def test_a_full_service_starts_full_and_can_be_emptied(service):
+    await service.create()
+    await service.fill()
+    await service.restart()
+    refused = 0
+    for _ in range(50):  # a restart may have made a little room
+        try:
+            await service.insert()
+        except OutOfRoom:
+            refused += 1
+    assert refused
+    await service.write(BulkEvict(service.time["w"] // 2))
+    await service.until_it_fits()
+    await service.restart()
+
+
+async def test_a_window_that_slides_is_never_refused(service):
+    """Ten times what there is room for goes through a window of a twentieth of it."""
+    await service.create(slide={"max_count": 1000})
+    for _ in range(250):
+        await service.until_it_fits()
+    service.check()
+    await service.restart()
+
+
+async def test_many_small_evictions_make_room_as_one_does(service):
+    await service.create()
+    await service.fill()
+    for through in range(0, service.time["w"] // 2, service.time["w"] // 40):
+        await service.write(BulkEvict(through))
+    await service.until_it_fits()
+    await service.restart()
+
+
+async def test_a_refused_write_changes_nothing_and_may_be_repeated(small):
+    await small.create()
+    await small.storage.write("w", small.rows(), Origin("p", 1))
+    small.rows().apply(small.models["w"], 0)
+    await small.fill()
+    for _ in range(3):
+        with pytest.raises(OutOfRoom):
+            await small.storage.write("w", small.rows(), Origin("p", 2))
+    again = await small.storage.write("w", small.rows(), Origin("p", 1))
+    assert again.already_applied, "what was applied needs no room"
+    small.check()
+    await small.write(BulkEvict(small.time["w"]))
+    result = await small.until_it_fits(lambda: small.storage.write("w", small.rows(), Origin("p", 2)))
+    assert (result.inserted, result.already_applied) == (500, False)
+
+
+async def test_all_that_brings_something_is_refused_and_nothing_is_left_of_it(small):
+    await small.create()
+    await small.insert()
+    parts = list(small.storage.export("w"))
+    staged = await small.storage.stage("w", small.rows().batch, "q", 0)
+    await small.fill()
+    with contextlib.suppress(OutOfRoom):
+        while True:
+            await small.insert(n=2)
+
+    async def exported():
+        for part in parts:
+            yield part
+
+    storage = small.storage
+    for call in (
+        lambda: storage.write("w", Insert(10**9, {"value": 1}, "a")),
+        lambda: storage.write("w", AddAggregates({"min": {"function": "min"}})),
+        lambda: storage.stage("w", small.rows().batch, "q", 1),
+        lambda: storage.commit("w", "q", 0, [staged.stage]),
+        lambda: storage.create(spec(name="v")),
+        lambda: storage.restore(exported(), "x"),
+    ):
+        with pytest.raises(OutOfRoom, match="full"):
+            await call()
+    assert await storage.create(storage.find("w").spec) == (storage.find("w"), False), "it is there already"
+    small.check()
+    await small.write(BulkEvict(small.time["w"] - 100))
+    await small.until_it_fits()
+    result = await storage.commit("w", "q", 0, [staged.stage])
+    assert result.inserted == 500
+    restored = await storage.restore(exported(), "x")
+    assert restored.info().entries == 500
+
+
+async def test_an_image_that_does_not_fit_is_given_up(small):
+    """Small keys are in images only: the next one is larger than the reserve, and goes without a trace."""
+    await small.create(keyed=True)
+    keys = [f"{number:05}" for number in range(300)]
+
+    def rows(turn):
+        columns = np.arange(len(keys)), {"value": np.full(len(keys), turn)}, Coded(keys, np.arange(len(keys)))
+        return BulkInsert(Batch(*columns))
+
+    turns = 0
+    with contextlib.suppress(OutOfRoom):
+        for turns in range(100):
+            await small.write(rows(turns))
+    assert turns
+    store = small.storage._backing.tier._store
+    kept = small.storage._kept["w"]
+    await small.storage._backing.journal.drained()
+    assert kept.resting, "one was tried, and given up"
+    assert not kept.checkpointing
+    versions = {key.split(b"/")[2] for key in store.values if key.startswith(b"image/")}
+    assert len(versions) <= 1
+    for _ in range(3):
+        with pytest.raises(OutOfRoom):
+            await small.write(rows(100))
+    await small.restart()
+    await small.write(BulkEvict(290))
+    await small.until_it_fits(lambda: small.write(rows(100)))
+    await small.restart()
