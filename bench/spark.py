@@ -5,13 +5,15 @@
     stream       `sliding_aggregate` on the same rows as a stream, state in RocksDB, answers by watermark
     sink         the rows into a durable window (LMDB) with `format("sash")`, then one series query
 
-    noop, write  how fast rows leave Spark: into its own sink that does nothing, as they are and once through Python,
-                 and into a durable window; cached rows, in turns, medians
+    throughput   how fast rows leave Spark, from memory and from files: into its own sink that does nothing, as they are
+                 and once through Python and back; into a sink in Python that does nothing; into a durable window.
+                 In turns, medians
 
 Each case runs in a process and a Spark session of its own, one after the other, on the same Parquet files. Seconds
 are from the first call until the answers have been written as Parquet; starting the JVM and one small query
 before are not counted. Peak memory is that of the JVM and all Python workers together (their resident sets, sampled ten
-times a second: pages that they share are counted for each).
+times a second: pages that they share are counted for each). Processor time is that of all processes, the service
+included: two cores have two seconds of it in each.
 
 All answers are compared with a fold by NumPy, window by window, and the digest is of those sums, rounded: it depends on
 the rows and on nothing else.
@@ -34,8 +36,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from sash_client import Client
 from sash_client.local import local_service
@@ -53,7 +58,13 @@ from sash_spark.sliding import sliding_aggregate
 
 SECOND = 1_000_000  # all times are in microseconds
 START = 1_577_836_800 * SECOND
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STATE = "spark.sql.streaming.stateStore"
+STREAM = {
+    f"{STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    f"{STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.shuffle.partitions": "1",  # rows without a key are all in one, and each has a Python worker of its own
+}
+"""Settings of the stream, as the README has them."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,7 @@ class Result:
 
     seconds: float
     peak_mib: float
+    processor_s: float
     windows: int
     wrong: int
 
@@ -130,6 +142,8 @@ def sliding_table(spark: SparkSession, size: Size, rows: Path, out: Path) -> Non
 
 def sliding_stream(spark: SparkSession, size: Size, rows: Path, out: Path) -> None:
     """`sliding_aggregate` on a stream of all files at once; a last row an hour on closes the last windows."""
+    for name, value in STREAM.items():
+        spark.conf.set(name, value)
     far = START + 2 * (size.over_s + size.width_s) * SECOND
     last = pa.table({"at": pa.array([far]).cast(pa.timestamp("us", "UTC")), "value": [0.0]})
     feed = out.with_suffix(".feed")
@@ -167,34 +181,76 @@ def written(frame: DataFrame, target: str) -> None:
     frame.write.format("sash").options(**options).mode("append").save()
 
 
+class Nothing(DataSource):
+    """A sink that takes Arrow batches in Python and drops them: what any Python sink costs."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "nothing"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return DropsAll()
+
+
+class DropsAll(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
 def throughput(size: Size, cores: int, directory: Path) -> None:
-    """Print how fast rows leave Spark: into a window, and into sinks that do nothing."""
+    """Print how fast rows leave Spark: into a window, and into sinks that do nothing; from memory, and from files."""
     with tempfile.TemporaryDirectory() as scratch:
         spark = local_session("bench throughput", Path(scratch), cores=cores)
+        spark.dataSource.register(Nothing)
         try:
             with local_service(data=str(Path(scratch) / "data")) as service, Client(service.target) as client:
                 client.create_window(WINDOW | {"slide": {"max_count": 2 * size.rows}})
-                frame = spark.read.parquet(str(directory / "rows")).repartition(cores).persist()
-                frame.count()
-                kept = frame.schema
-                ways: dict[str, Callable[[], None]] = {
-                    "noop": lambda: frame.write.format("noop").mode("overwrite").save(),
-                    "noop through Python": lambda: (
-                        frame.mapInArrow(lambda batches: batches, kept).write.format("noop").mode("overwrite").save()
-                    ),
-                    "write": lambda: written(frame, service.target),
+                files = spark.read.parquet(str(directory / "rows"))
+                cached = files.repartition(cores).persist()
+                cached.count()
+                sinks = WAYS | {"sash": partial(written, target=service.target)}
+                ways = {
+                    f"{source}: {name}": partial(way, frame)
+                    for source, frame in (("cached", cached), ("files", files))
+                    for name, way in sinks.items()
                 }
-                taken: dict[str, list[float]] = {name: [] for name in ways}
+                taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
                 for turn in range(4):
                     for name, way in ways.items():
-                        began = time.perf_counter()
+                        began, used = time.perf_counter(), processor_s(os.getpid())
                         way()
                         if turn:  # the first starts workers
-                            taken[name].append(time.perf_counter() - began)
+                            taken[name].append((time.perf_counter() - began, processor_s(os.getpid()) - used))
         finally:
             spark.stop()
-    for name, seconds in taken.items():
-        print(f"{name:20} {statistics.median(seconds):8.2f} s {size.rows / statistics.median(seconds):12,.0f} rows/s")
+    print(f"{'sink':24} {'seconds':>8} {'rows/s':>12} {'processor s':>12}")
+    for name, turns in taken.items():
+        seconds, used = (statistics.median(each) for each in zip(*turns, strict=True))
+        print(f"{name:24} {seconds:8.2f} {size.rows / seconds:12,.0f} {used:12.2f}")
+
+
+def into_nothing(frame: DataFrame) -> None:
+    """Into Spark's own sink for measurements."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def through_python(frame: DataFrame) -> None:
+    """Through Python and back, then into nothing."""
+    into_nothing(frame.mapInArrow(lambda batches: batches, frame.schema))
+
+
+def into_nothing_in_python(frame: DataFrame) -> None:
+    """To Python, and there into nothing."""
+    frame.write.format("nothing").mode("append").save()
+
+
+WAYS: dict[str, Callable[[DataFrame], None]] = {
+    "noop": into_nothing,
+    "noop behind Python": through_python,
+    "nothing in Python": into_nothing_in_python,
+}
 
 
 def sliding(frame: DataFrame, size: Size, **options: str) -> DataFrame:
@@ -242,19 +298,28 @@ class Peak:
 
 def resident_mib(root: int) -> float:
     """Resident memory of a process and its descendants."""
-    page, parents, sizes = os.sysconf("SC_PAGE_SIZE"), {}, {}
+    return sum(int(stat[21]) for stat in family(root).values()) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def processor_s(root: int) -> float:
+    """Processor time that a process, its descendants, and those of them that have ended, have used."""
+    return sum(int(used) for stat in family(root).values() for used in stat[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def family(root: int) -> dict[int, list[str]]:
+    """A process and its descendants: what /proc/…/stat says of each, from the state on."""
+    stats: dict[int, list[str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                sizes[int(entry.name)] = int((entry / "statm").read_text().split()[1]) * page
-            except (OSError, IndexError):
+                stats[int(entry.name)] = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
                 continue  # it has ended meanwhile
-    family, grown = {root}, True
+    found, grown = {root}, True
     while grown:
-        more = {pid for pid, parent in parents.items() if parent in family} - family
-        family, grown = family | more, bool(more)
-    return sum(sizes.get(pid, 0) for pid in family) / 2**20
+        more = {pid for pid, stat in stats.items() if int(stat[1]) in found} - found
+        found, grown = found | more, bool(more)
+    return {pid: stats[pid] for pid in found if pid in stats}
 
 
 def measure(case: str, size: Size, cores: int, scratch: Path) -> Result:
@@ -262,14 +327,13 @@ def measure(case: str, size: Size, cores: int, scratch: Path) -> Result:
     out = scratch / case
     spark = local_session(f"bench {case}", scratch, cores=cores)
     try:
-        spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
         spark.read.parquet(str(scratch / "rows")).limit(10).mapInArrow(
             lambda batches: batches, "at timestamp, value double"
         ).collect()
         peak = Peak(os.getpid())
-        began = time.perf_counter()
+        began, used = time.perf_counter(), processor_s(os.getpid())
         CASES[case](spark, size, scratch / "rows", out)
-        seconds = time.perf_counter() - began
+        seconds, used = time.perf_counter() - began, processor_s(os.getpid()) - used
         peak.stop()
         found = spark.read.parquet(str(out)).select(F.unix_micros("start"), "sum").collect()
     finally:
@@ -279,7 +343,7 @@ def measure(case: str, size: Size, cores: int, scratch: Path) -> Result:
         found = [row for row in found if row[0] < START + size.over_s * SECOND]
     wrong = len(set(expected) ^ {row[0] for row in found}) + len(found) - len({row[0] for row in found})
     wrong += sum(1 for start, total in found if expected.get(start) != total)
-    return Result(seconds, peak.mib, len(found), wrong)
+    return Result(seconds, peak.mib, used, len(found), wrong)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -301,7 +365,7 @@ def main(argv: list[str] | None = None) -> int:
         f"{size.rows:,} rows over {size.over_s} s, the sum over {size.width_s} s every {size.step_s} s; "
         f"{arguments.cores} cores"
     )
-    print(f"{'case':10} {'seconds':>9} {'rows/s':>12} {'peak MiB':>10} {'windows':>9} {'wrong':>6}")
+    print(f"{'case':10} {'seconds':>9} {'rows/s':>12} {'peak MiB':>10} {'processor s':>12} {'windows':>9} {'wrong':>6}")
     wrong = 0
     with tempfile.TemporaryDirectory() as name:
         write_rows(size, Path(name) / "rows")
@@ -313,6 +377,7 @@ def main(argv: list[str] | None = None) -> int:
             wrong += result.wrong
             print(
                 f"{case:10} {result.seconds:9.1f} {size.rows / result.seconds:12,.0f} {result.peak_mib:10,.0f} "
+                f"{result.processor_s:12.1f} "
                 f"{result.windows:9,} {result.wrong:6}",
                 flush=True,
             )

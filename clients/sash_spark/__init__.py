@@ -12,7 +12,27 @@ spark.read.format("sash").option("target", "127.0.0.1:7070").option("window", "d
 `sash_spark.sliding` has sliding windows inside Spark; it needs the package `sash` on the executors.
 """
 
-from sash_spark.sink import BatchReport, SashSink, sash_sink
-from sash_spark.source import SashDataSource, register
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sash_spark.sink import BatchReport, SashSink, sash_sink
+    from sash_spark.source import SashDataSource, register
 
 __all__ = ["BatchReport", "SashDataSource", "SashSink", "register", "sash_sink"]
+
+_HOMES = {
+    **dict.fromkeys(("BatchReport", "SashSink", "sash_sink"), "sink"),
+    **dict.fromkeys(("SashDataSource", "register"), "source"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: each Python worker of Spark imports this package, and most of it for nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    globals()[name] = found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return found

@@ -125,7 +125,11 @@ def load(path: Path) -> PipelineConfig:
         InvalidArgument: names what is wrong in `field`.
         OSError: there is no such file.
     """
-    return parse(_yaml(path.read_text(), "config"), path.parent)
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"config is not UTF-8: {error}", field="config") from None
+    return parse(_yaml(text, "config"), path.parent)
 
 
 def parse(document: object, beside: Path = Path()) -> PipelineConfig:
@@ -160,7 +164,7 @@ def _with_spec(target: Any, i: int, beside: Path) -> Any:
     field = f"windows[{i}].spec"
     try:
         text = (beside / target["spec"]).read_text()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{field}: {error}", field=field) from None
     return {**target, "spec": _yaml(text, field)}
 
@@ -168,7 +172,7 @@ def _with_spec(target: Any, i: int, beside: Path) -> Any:
 def _yaml(text: str, field: str) -> Any:
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except Exception as error:  # values of a type that they are not raise errors of any kind: 2020-99-99, !!bool maybe
         raise InvalidArgument(f"{field} is not YAML: {error}", field=field) from None
 
 

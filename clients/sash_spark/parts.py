@@ -15,23 +15,43 @@ Parts that nobody names are dropped with the next commit of their query, or expi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.types import IntegralType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    BooleanType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from sash_client import Client, FailedPrecondition, InvalidArgument, WriteResult
-from sash_spark.preaggregate import partials_of
 
 __all__ = ["BATCH_ID", "QUERY_ID", "Part", "Route", "batch_name", "gathered", "named_fields"]
 
 _log = logging.getLogger("sash_spark")
+_T = TypeVar("_T")
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 """Local properties of Spark: a streaming query's id, which it keeps in the checkpoint, and the micro-batch's."""
+
+
+_FITTING: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "float64": ((DoubleType, FloatType, IntegralType), "double"),
+    "int64": ((IntegralType,), "bigint"),
+    "string": ((StringType,), "string"),
+    "bool": ((BooleanType,), "boolean"),
+}
+"""What columns a field takes as they are, and what to cast others to: numbers are widened, and nothing is guessed."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +95,12 @@ class Route:
     timeout_s: float
     panes: bool = False
 
-    def fitted(self, schema: StructType) -> Route:
+    def fitted(self, schema: StructType, *, as_rows: bool = True) -> Route:
         """Return it with all fields named, checked against the window and the columns that there are.
+
+        Args:
+            schema: of the DataFrame that is written.
+            as_rows: rows are written as they are, so that the types of fields must fit, too.
 
         Raises:
             InvalidArgument: names the column or the option that does not fit.
@@ -105,6 +129,20 @@ class Route:
                 f"column {self.time!r} is a {kind.simpleString()}: cast it to a timestamp, or to ticks",
                 field=self.time,
             )
+        if spec["time_unit"] == "none" and not isinstance(kind, IntegralType):
+            raise InvalidArgument(
+                f"window {self.window!r} has logical time: column {self.time!r} is a {kind.simpleString()}, "
+                "integers are wanted",
+                field=self.time,
+            )
+        for name, column in fields.items() if as_rows else ():
+            types, cast = _FITTING[spec["fields"][name]]
+            if not isinstance(columns[column], types):
+                raise InvalidArgument(
+                    f"column {column!r} is a {columns[column].simpleString()}, field {name!r} of window "
+                    f"{self.window!r} takes {spec['fields'][name]}: cast it to {cast}",
+                    field=column,
+                )
         return replace(self, fields=fields)
 
     def client(self) -> Client:
@@ -123,23 +161,34 @@ class Route:
         return found
 
     def stage(self, batches: Iterator[pa.RecordBatch], query: str, batch: int) -> Part:
-        """Stage the rows of a task."""
+        """Stage the rows of a task: some are on their way while Spark makes the next ones."""
         arrived, rows, stages = 0, 0, list[str]()
         with self.client() as client:
             window = client.window(self.window)
-            for table in gathered(batches, self.rows_per_call):
-                content, n = self._content(table, window)
-                keys = None if self.key is None else table[self.key]
-                staged = _staged(window, table[self.time], content, keys, query, batch)
+            calls = (
+                partial(self._stage_table, window, table, query, batch)
+                for table in gathered(batches, self.rows_per_call)
+            )
+            for staged, n, count in _one_ahead(calls):
                 if staged is None:
                     return Part(0, (), committed=True)
-                arrived, rows = arrived + n, rows + table.num_rows
+                arrived, rows = arrived + n, rows + count
                 stages += staged
         return Part(arrived, tuple(stages), staged=rows)
+
+    def _stage_table(self, window: Any, table: Any, query: str, batch: int) -> tuple[list[str] | None, int, int]:
+        """Stage some rows; return what `_staged` does, how many entries that is, and how many rows."""
+        content, n = self._content(table, window)
+        keys = None if self.key is None else table[self.key]
+        if keys is not None and pa.types.is_integer(keys.type):
+            keys = keys.cast(pa.string())
+        return _staged(window, table[self.time], content, keys, query, batch), n, table.num_rows
 
     def _content(self, table: Any, window: Any) -> tuple[dict[str, Any], int]:
         """What `Window.stage` is given of rows besides times and keys, and how many entries that is."""
         if self.panes:
+            from sash_spark.preaggregate import partials_of  # here, as most tasks do without
+
             content = partials_of(table)
             return content, int(content["entries"].sum())
         fields = self.fields or {name: name for name in window.spec["fields"]}
@@ -208,6 +257,18 @@ def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[Any]:
                 held, count = [], 0
     if held:
         yield pa.Table.from_batches(held)
+
+
+def _one_ahead(calls: Iterable[Callable[[], _T]]) -> Iterator[_T]:
+    """Yield what each call returns, in order; while one runs, in a thread, the next is got ready."""
+    with ThreadPoolExecutor(1) as thread:
+        running: Future[_T] | None = None
+        for call in calls:
+            if running is not None:
+                yield running.result()
+            running = thread.submit(call)
+        if running is not None:
+            yield running.result()
 
 
 def _staged(window: Any, times: Any, content: Any, keys: Any, query: str, batch: int) -> list[str] | None:

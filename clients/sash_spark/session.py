@@ -37,6 +37,8 @@ def local_session(name: str, scratch: Path, *, cores: int = 2, attempts: int = 1
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.ansi.enabled", "true")
+        # Otherwise stateful operators have Python workers of their own, started beside those of all other functions.
+        .config("spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled", "false")
         .config("spark.sql.shuffle.partitions", str(cores))
         .getOrCreate()
     )

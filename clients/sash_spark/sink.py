@@ -163,7 +163,7 @@ class SashSink:
         self._report(batch_id, parts, result, clock.perf_counter() - started_s)
 
     def _fit(self, batch: DataFrame) -> None:
-        fitted = self.route.fitted(batch.schema)
+        fitted = self.route.fitted(batch.schema, as_rows=not self.preaggregate)
         if self.preaggregate:
             with fitted.client() as client:
                 self._spec = client.window(fitted.window).spec

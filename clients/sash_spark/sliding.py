@@ -1,7 +1,7 @@
 """Fine-sliding windows inside Spark: `sliding_aggregate` for streams and for tables.
 
     stream     rows ── packed into columns per key ──▶ shuffle ──▶ transformWithState ──▶ unpacked answers
-               (Arrow, in the tasks that read them)                 state: blocks (sliding_state.py)
+               (Arrow, in the tasks that read them)   sliding_operator.py, state in blocks: sliding_state.py
     table      rows ──▶ shuffle ──▶ one forest per key, one series per width
 
 Spark's own `window(time, "10 minutes", "1 second")` copies every row into 600 windows. Here a row is kept once, and
@@ -17,26 +17,22 @@ Source: the operator is Spark's arbitrary state API v2 (SPARK-46815), on rows si
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.stateful_processor import (
-    ExpiredTimerInfo,
-    StatefulProcessor,
-    StatefulProcessorHandle,
-    TimerValues,
-)
+from pyspark.sql.streaming.stateful_processor import TimerValues
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from sash.forest import Forest
 from sash.monoids.base import Array
-from sash_client import InvalidArgument
-from sash_spark.sliding_plan import EVER, NEVER, Plan, columns_of
-from sash_spark.sliding_state import KeyState
+from sash_spark.sliding_operator import Operator
+from sash_spark.sliding_plan import EVER, NEVER, Plan, columns_of, refused
+from sash_spark.sliding_state import KeyState, Store
+
+if TYPE_CHECKING:
+    from sash.forest import Forest
 
 __all__ = ["sliding_aggregate"]
 
@@ -89,13 +85,13 @@ def sliding_aggregate(
     plan = Plan.of(frame.schema, key, time, windows, aggregates, emit)
     if not frame.isStreaming:
         if watermark is not None:
-            raise InvalidArgument("a table has no watermark", field="watermark")
+            raise refused("a table has no watermark", "watermark")
         return _of_table(frame, plan)
     if watermark is not None:
         frame = frame.withWatermark(time, watermark)
     has_watermark = _WATERMARK in frame.schema[time].metadata
     if plan.step is not None and not has_watermark:
-        raise InvalidArgument("steps are emitted when a watermark passes: say which", field="watermark")
+        raise refused("steps are emitted when a watermark passes: say which", "watermark")
     return _of_stream(frame, plan, "EventTime" if has_watermark else "None", metrics)
 
 
@@ -114,6 +110,8 @@ def _table_function(plan: Plan) -> Callable[[pa.Table], pa.Table]:
     """What answers all windows of one key of a table."""
 
     def answer(table: pa.Table) -> pa.Table:
+        from sash.forest import Forest
+
         columns = _sorted(columns_of(plan, _entries(plan, table.select(table.column_names[1:]))))
         forest = Forest(plan.layout)
         forest.bulk_insert(columns[0], columns[1:])
@@ -137,7 +135,7 @@ def _of_stream(frame: DataFrame, plan: Plan, time_mode: str, metrics: str) -> Da
         _selected(frame, plan)
         .mapInArrow(_Pack(plan), packed)
         .groupBy(_KEY)
-        .transformWithState(_Operator(plan, time_mode != "None"), settled, "Append", time_mode)
+        .transformWithState(Operator(_Keys(plan, time_mode != "None")), settled, "Append", time_mode)
         .mapInArrow(_Unpack(plan), unpacked)
         .observe(metrics, F.coalesce(F.sum(_LATE), F.lit(0)).alias("late"), F.count("width").alias("answers"))
         .where(F.col("width").isNotNull())
@@ -190,58 +188,17 @@ class _Unpack:
             yield pa.RecordBatch.from_arrays(columns, [_KEY, _LATE, *schema.names])
 
 
-class _SparkStore:
-    """The `Store` of the key that Spark is at."""
-
-    def __init__(self, handle: StatefulProcessorHandle) -> None:
-        self._head = handle.getValueState("head", "value binary")
-        self._blocks = handle.getMapState("blocks", "number long", "value binary")
-        self._sketches = handle.getMapState("sketches", "number long", "value binary")
-
-    def head(self) -> bytes | None:
-        found = self._head.get()
-        return None if found is None else bytes(found[0])
-
-    def put_head(self, value: bytes) -> None:
-        self._head.update((value,))
-
-    def clear(self) -> None:
-        for state in (self._head, self._blocks, self._sketches):
-            state.clear()
-
-    def block(self, number: int) -> bytes | None:
-        found = self._blocks.getValue((number,))
-        return None if found is None else bytes(found[0])
-
-    def put_block(self, number: int, value: bytes) -> None:
-        self._blocks.updateValue((number,), (value,))
-
-    def sketches(self, number: int) -> bytes | None:
-        found = self._sketches.getValue((number,))
-        return None if found is None else bytes(found[0])
-
-    def put_sketches(self, number: int, value: bytes) -> None:
-        self._sketches.updateValue((number,), (value,))
-
-    def remove(self, number: int) -> None:
-        self._blocks.removeKey((number,))
-        self._sketches.removeKey((number,))
-
-
-class _Operator(StatefulProcessor):
-    """The state of all keys; called by Spark once per micro-batch and key with rows, and per timer that has expired."""
+class _Keys:
+    """What becomes of the key that Spark is at."""
 
     def __init__(self, plan: Plan, has_watermark: bool) -> None:
         self._plan = plan
         self._has_watermark = has_watermark
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._handle = handle
-        self._store = _SparkStore(handle)
-
-    def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
-        plan, watermark = self._plan, _micros(timerValues)
-        state = KeyState(plan, self._store)
+    def rows(self, handle: Any, store: Store, key: Any, rows: Any, timers: TimerValues) -> Iterator[Row]:
+        """Insert the rows of a micro-batch, and answer what is due."""
+        plan, watermark = self._plan, _micros(timers)
+        state = KeyState(plan, store)
         if state.is_new:
             state.mark = watermark
         entries = [pa.ipc.read_record_batch(row[_PACKED], plan.entries_schema) for row in rows]
@@ -256,24 +213,23 @@ class _Operator(StatefulProcessor):
                 yield from _packed(key, _answers(plan, times, times, NEVER, EVER, state.answers))
         else:
             yield from self._emit(key, state, watermark)
-        self._settle(state, watermark)
+        self._settle(handle, state, watermark)
 
-    def handleExpiredTimer(
-        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
-    ) -> Iterator[Row]:
-        watermark = _micros(timerValues)
-        state = KeyState(self._plan, self._store)
+    def expired(self, handle: Any, store: Store, key: Any, timers: TimerValues) -> Iterator[Row]:
+        """Answer what the watermark has passed."""
+        watermark = _micros(timers)
+        state = KeyState(self._plan, store)
         state.timer = -1  # Spark deletes it after this
         if self._plan.step is not None:
             yield from self._emit(key, state, watermark)
-        self._settle(state, watermark)
+        self._settle(handle, state, watermark)
 
     def _emit(self, key: Any, state: KeyState, watermark: int) -> Iterator[Row]:
         """Answer the windows that the watermark has passed."""
         yield from _packed(key, _answers(self._plan, *state.spans(), state.mark, watermark, state.answers))
         state.mark = max(state.mark, watermark)
 
-    def _settle(self, state: KeyState, watermark: int) -> None:
+    def _settle(self, handle: Any, state: KeyState, watermark: int) -> None:
         """Forget what no window needs any more, wake up when the next one is due, and save."""
         plan = self._plan
         if plan.step is None:
@@ -287,9 +243,9 @@ class _Operator(StatefulProcessor):
         timer = -(-due // 1000) if len(state) and self._has_watermark else -1
         if timer != state.timer:
             if state.timer >= 0:
-                self._handle.deleteTimer(state.timer)
+                handle.deleteTimer(state.timer)
             if timer >= 0:
-                self._handle.registerTimer(timer)
+                handle.registerTimer(timer)
             state.timer = timer
         if len(state):
             state.save()
@@ -371,11 +327,10 @@ def _entries(plan: Plan, rows: Any) -> Any:
     """Time and fields as Spark has them (a batch or a table), as a batch or table of the plan's types."""
     for name, column in zip((plan.time, *plan.fields), rows.columns, strict=True):
         if column.null_count:
-            raise InvalidArgument(f"column {name!r} has {column.null_count} missing values", field=name)
-    columns = [pc.cast(pc.cast(rows.column(0), pa.timestamp("us", rows.column(0).type.tz)), pa.int64())]
-    columns += [
-        pc.cast(c, field.type) for c, field in zip(rows.columns[1:], list(plan.entries_schema)[1:], strict=True)
-    ]
+            raise refused(f"column {name!r} has {column.null_count} missing values", name)
+    times = rows.column(0)
+    columns = [times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())]
+    columns += [c.cast(field.type) for c, field in zip(rows.columns[1:], list(plan.entries_schema)[1:], strict=True)]
     return type(rows).from_arrays(columns, schema=plan.entries_schema)
 
 

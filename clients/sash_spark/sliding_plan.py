@@ -37,13 +37,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sash.errors import InvalidArgument as SpecRefused
+from sash.errors import InvalidArgument
 from sash.forest import Layout
 from sash.monoids import Monoid
 from sash.monoids.base import NUMPY_TYPES, Array, FieldType
-from sash_client import InvalidArgument
 
-__all__ = ["EVER", "NEVER", "Plan", "columns_of", "record_batch_of"]
+__all__ = ["EVER", "NEVER", "Plan", "columns_of", "record_batch_of", "refused"]
 
 NEVER, EVER = -(2**62), 2**62
 """Before and after all times: half of int64, so that a width more or less does not overflow."""
@@ -105,29 +104,27 @@ class Plan:
         wanted = [time, *([] if key is None else [key])]
         for name, document in aggregates.items():
             if not isinstance(document, Mapping):
-                raise InvalidArgument(f"aggregates.{name}: write {{'function': …}}", field=f"aggregates.{name}")
+                raise refused(f"aggregates.{name}: write {{'function': …}}", f"aggregates.{name}")
             wanted += [str(document[option]) for option in ("field", "returns") if document.get(option) is not None]
         for column in wanted:
             if column not in columns:
-                raise InvalidArgument(f"no column {column!r}; there are {', '.join(columns)}", field=column)
+                raise refused(f"no column {column!r}; there are {', '.join(columns)}", column)
         if not isinstance(columns[time], TimestampType | TimestampNTZType):
-            raise InvalidArgument(
-                f"column {time!r} is a {columns[time].simpleString()}: cast it to a timestamp", field=time
-            )
+            raise refused(f"column {time!r} is a {columns[time].simpleString()}: cast it to a timestamp", time)
         if isinstance(windows, str) or not windows or len(set(windows)) < len(windows):
-            raise InvalidArgument("windows are one or several different durations: ['10m', '1h']", field="windows")
+            raise refused("windows are one or several different durations: ['10m', '1h']", "windows")
         for name in (*aggregates, *([] if key is None else [key])):
             if name in _OWN or (name == key and name in aggregates):
-                raise InvalidArgument(f"{name!r} is a column of the result already", field=name)
+                raise refused(f"{name!r} is a column of the result already", name)
         fields = {c: _field_type(c, columns[c]) for c in dict.fromkeys(wanted[1 if key is None else 2 :])}
         try:
             widths = tuple((width, _micros(width, "windows")) for width in windows)
             step = None if emit == "update" else _micros(emit, "emit")
             monoids = _monoids(fields, aggregates)
-        except SpecRefused as error:
-            raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
+        except InvalidArgument as error:
+            raise refused(error.message, error.field, error.limit) from None
         if step is not None and step > min(width for _, width in widths):
-            raise InvalidArgument(f"a step of {emit} leaves gaps between windows", field="emit")
+            raise refused(f"a step of {emit} leaves gaps between windows", "emit")
         key_type = LongType() if key is None else columns[key]
         zoned = isinstance(columns[time], TimestampType)
         return cls(key, key_type, time, zoned, fields, monoids, widths, step)
@@ -193,9 +190,7 @@ class Plan:
             try:
                 columns.append(pa.array(column if column.dtype.kind != "O" else column.tolist(), field.type))
             except (pa.ArrowException, OverflowError) as error:
-                raise InvalidArgument(
-                    f"{field.name}: an answer is no {field.type}: {error}", field=field.name
-                ) from None
+                raise refused(f"{field.name}: an answer is no {field.type}: {error}", field.name) from None
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     # ---------------------------------------------------------------- which windows
@@ -239,6 +234,13 @@ class Plan:
         return min(dues, default=None)
 
 
+def refused(message: str, field: str | None, limit: str | None = None) -> Exception:
+    """Make an InvalidArgument of `sash_client`, which is imported here: Python workers rarely need it, nor gRPC."""
+    from sash_client import InvalidArgument
+
+    return InvalidArgument(message, field=field, limit=limit)
+
+
 def columns_of(plan: Plan, batch: Any) -> list[Array]:
     """A record batch of `entries_schema` as the engine's columns."""
     kinds: list[FieldType] = ["int64", *plan.fields.values()]
@@ -260,7 +262,7 @@ def _micros(text: str, field: str) -> int:
 
     plain = str(text).strip()
     if re.fullmatch(r"\d+", plain):
-        raise InvalidArgument(f"{field} {plain!r} has no unit; write 10m, 1h30m, 250ms", field=field)
+        raise refused(f"{field} {plain!r} has no unit; write 10m, 1h30m, 250ms", field)
     return parse_duration(plain, "us", field)
 
 
@@ -284,9 +286,7 @@ def _field_type(column: str, kind: DataType) -> FieldType:
         return "string"
     if isinstance(kind, BooleanType):
         return "bool"
-    raise InvalidArgument(
-        f"column {column!r} is a {kind.simpleString()}: cast it to double, long, string or boolean", field=column
-    )
+    raise refused(f"column {column!r} is a {kind.simpleString()}: cast it to double, long, string or boolean", column)
 
 
 def _answer_type(monoid: Monoid) -> Any:

@@ -30,7 +30,6 @@ from sash.forest.block import merge
 from sash.forest.series import fold_runs
 from sash.monoids import Partial, Partials
 from sash.monoids.base import Array
-from sash_client import DataLoss, FailedPrecondition
 from sash_spark.sliding_plan import NEVER, Plan, columns_of, record_batch_of
 
 __all__ = ["VERSION", "KeyState", "Store"]
@@ -40,6 +39,9 @@ VERSION = 1
 
 _HEAD = struct.Struct("<4sH8sqqqII")  # magic, version, digest, mark, timer, next id, lengths of directory and tail
 _MAGIC = b"sash"
+_BULK = 8
+"""So many blocks that a bulk fills are kept as one: a call to the state store costs what 20,000 rows do."""
+
 _SMALL = 64
 """Encoded partials of at most so many bytes are kept in the directory, which is written with every micro-batch; larger
 ones (sketches, sets) apart, and written once."""
@@ -147,13 +149,15 @@ class KeyState:
             open_block = self._blocks.pop()
             number = open_block.number
             columns = [np.concatenate(both) for both in zip(self._columns(open_block), columns, strict=True)]
-        added = self._cut(columns, range(0, len(columns[0]), size))
+        rows = len(columns[0])
+        full = rows - rows % size
+        added = self._cut(columns, [*range(0, full, _BULK * size), *([full] if full < rows else [])])
         added[0].number = number
         self._blocks += added
 
     def _splice(self, columns: list[Array]) -> None:
         """Insert entries that are older than the newest into the blocks that own their times."""
-        firsts, size = np.array([block.first for block in self._blocks]), self._layout.block
+        firsts, size = np.array([block.first for block in self._blocks]), _BULK * self._layout.block
         owners = np.maximum(firsts.searchsorted(columns[0], "right") - 1, 0)
         touched, starts = np.unique(owners, return_index=True)
         stops = [*starts[1:].tolist(), len(owners)]
@@ -235,7 +239,7 @@ class KeyState:
         if block.columns is None:
             data = self._store.block(block.number)
             if data is None:
-                raise DataLoss(f"block {block.number} is not in the state store")
+                raise _lost(f"block {block.number} is")
             block.columns = columns_of(self._plan, pa.ipc.read_record_batch(data, self._plan.entries_schema))
         return block.columns
 
@@ -245,7 +249,7 @@ class KeyState:
         if any(partial is _APART for partial in block.partials):
             data = self._store.sketches(block.number)
             if data is None:
-                raise DataLoss(f"the sketches of block {block.number} are not in the state store")
+                raise _lost(f"the sketches of block {block.number} are")
             for slot, encoded in _unframe(data):
                 block.partials[slot] = self._layout.monoids[slot].decode(encoded)
         return block.partials
@@ -317,17 +321,15 @@ class KeyState:
     def _open(self, head: bytes) -> None:
         magic, version = struct.unpack_from("<4sH", head)
         if magic != _MAGIC or version != VERSION:
-            raise FailedPrecondition(
+            raise _foreign(
                 f"the state in this checkpoint has version {version}, this program reads version {VERSION}: start from "
                 "a new checkpoint, or with the release that wrote it",
-                field="checkpointLocation",
             )
         _, _, digest, self.mark, self.timer, self._next, directory, tail = _HEAD.unpack_from(head)
         if digest != self._plan.digest:
-            raise FailedPrecondition(
+            raise _foreign(
                 "the state in this checkpoint belongs to other fields, aggregates, windows or steps: start from a new "
                 "checkpoint, or with those that it was written with",
-                field="checkpointLocation",
             )
         data = pa.py_buffer(head)
         self._read_directory(data.slice(_HEAD.size, directory))
@@ -354,6 +356,18 @@ class KeyState:
             block = _Block(first, last, count)
             block.number, block.partials = number, list(fold)
             self._blocks.append(block)
+
+
+def _lost(what: str) -> Exception:
+    from sash_client import DataLoss  # here, as every Python worker imports this module, and few need gRPC
+
+    return DataLoss(f"{what} not in the state store")
+
+
+def _foreign(message: str) -> Exception:
+    from sash_client import FailedPrecondition
+
+    return FailedPrecondition(message, field="checkpointLocation")
 
 
 _APART: Any = object()

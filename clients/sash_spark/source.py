@@ -36,9 +36,10 @@ from pyspark.sql.types import IntegralType, StringType, StructType
 from sash_client import DeadlineExceeded, InvalidArgument, Unavailable
 from sash_spark.options import Options
 from sash_spark.parts import BATCH_ID, QUERY_ID, Part, Route, batch_name
-from sash_spark.reading import PushedReader, Question, Reader
 
 __all__ = ["SashDataSource", "register"]
+
+_OPTIONS = {"target", "window", "time", "key", "fields", "query", "batch", "rows_per_call", "timeout_s"}
 
 
 def register(spark: SparkSession) -> None:
@@ -66,10 +67,14 @@ class SashDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that a read has; `schema(…)` may name some of them."""
+        from sash_spark.reading import Question
+
         return Question.of(Options(self.options)).schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads."""
+        from sash_spark.reading import PushedReader, Question, Reader  # here, as tasks that write do without
+
         options = Options(self.options)
         kind = PushedReader if options.flag("pushdown") else Reader
         return kind(Question.of(options), schema)
@@ -77,6 +82,7 @@ class SashDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """What `save` writes with."""
         options = Options(self.options)
+        options.only(_OPTIONS)
         batch = options.number("batch", 0, least=0)
         query = options.text("query")
         if query is None and batch:
@@ -86,6 +92,7 @@ class SashDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """What a streaming query writes with."""
         options = Options(self.options)
+        options.only(_OPTIONS - {"batch"} | {"checkpointlocation"})  # which Spark hands over, too
         return _StreamWriter(_route(options, schema, overwrite), options.text("query"))
 
 

@@ -2,8 +2,10 @@
 
 import datetime as dt
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from sash_client import InvalidArgument
 from sash_spark import register
@@ -139,17 +141,69 @@ def test_streams_into_one_window_and_batches_without_rows(spark, stream, window,
         ({"key": "f"}, "f"),
         ({"fields": "v,x"}, "fields"),
         ({"fields": "v=nope"}, "nope"),
+        ({"fields": "v=f"}, "f"),
+        ({"fields": "v=k"}, "k"),
+        ({"fields": "v=amount"}, "amount"),
+        ({"rows_per_cal": "10"}, "rows_per_cal"),
+        ({"path": "somewhere"}, "path"),
+        ({"checkpointLocation": "somewhere"}, "checkpointlocation"),
         ({"rows_per_call": "0"}, "rows_per_call"),
         ({"batch": "3"}, "query"),
         ({"batch": "-3", "query": "q"}, "batch"),
     ],
 )
 def test_options_that_do_not_fit_are_named(spark, window, options, changed, field):
-    schema = spark.createDataFrame([], "at timestamp, k string, v long, f float").schema
+    schema = spark.createDataFrame([], "at timestamp, k string, v long, f float, amount decimal(18,0)").schema
     given = {name: value for name, value in (options | changed).items() if value is not None}
     with pytest.raises(InvalidArgument) as caught:
         SashDataSource(given).writer(schema, overwrite=False)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("kind", ["short", "int", "long"])
+def test_integers_are_keys_times_and_values_and_parts_keep_their_order(spark, client, target, kind):
+    """A task's part in several calls; Spark's types go through Arrow as they do in a task."""
+    spec = {"name": "w", "time_unit": "none", "keyed": True, "fields": {"v": "float64"}}
+    window = client.create_window(spec | {"aggregates": {"all": {"function": "collect"}}})
+    schema = spark.createDataFrame([], f"t {kind}, k {kind}, v {kind}").schema
+    options = {"target": target, "window": "w", "time": "t", "key": "k", "rows_per_call": "10"}
+    writer = SashDataSource(options).writer(schema, overwrite=False)
+    arrow = to_arrow_schema(schema)
+    batches = [
+        pa.RecordBatch.from_pylist([{"t": 5, "k": -7, "v": i + j} for j in range(4)], arrow) for i in range(0, 48, 4)
+    ]
+    staged = writer.write(iter(batches))
+    assert (staged.part.arrived, len(staged.part.stages)) == (48, 5)
+    writer.commit([staged])
+    (answer,) = window.query(key="-7")
+    assert answer.aggregates["all"] == list(range(48)), "equal times: the order of arrival"
+    assert writer.write(iter(batches)).part == Part(0, (), committed=True)
+
+
+def test_a_missing_value_fails_the_task_and_names_the_column(spark, window, options):
+    schema = spark.createDataFrame([], "at timestamp, k string, v long").schema
+    writer = SashDataSource(options).writer(schema, overwrite=False)
+    whole = {"at": dt.datetime(2020, 1, 1, tzinfo=dt.UTC), "k": "a", "v": 1}
+    for name, field in (("at", "time"), ("k", "key"), ("v", "v")):
+        rows = [whole, whole | {name: None}]
+        with pytest.raises(InvalidArgument, match="missing values") as caught:
+            writer.write(iter([pa.RecordBatch.from_pylist(rows, to_arrow_schema(schema, timezone="UTC"))]))
+        assert caught.value.field == field
+
+
+def test_logical_time_is_integers(spark, client, target):
+    client.create_window({"name": "w", "time_unit": "none", "aggregates": {"n": {"function": "count"}}})
+    schema = spark.createDataFrame([], "at timestamp, value double").schema
+    with pytest.raises(InvalidArgument, match="has logical time") as caught:
+        SashDataSource({"target": target, "window": "w", "time": "at"}).writer(schema, overwrite=False)
+    assert caught.value.field == "at"
+
+
+def test_a_table_without_rows(spark, window, options):
+    frame = spark.createDataFrame([], "at timestamp, k string, v long")
+    frame.write.format("sash").options(**options, query="load").mode("append").save()
+    assert window.commit("load", 0, []).already_applied
+    assert window.describe().entries == 0
 
 
 def test_a_window_is_not_overwritten(spark, window, options):

@@ -108,10 +108,12 @@ def test_specs_beside_the_document(tmp_path):
     (tmp_path / "w.yaml").write_text(yaml.safe_dump(SPEC))
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(DOCUMENT | {"windows": [{"spec": "w.yaml"}]}))
     assert load(tmp_path / "p.yaml").windows[0].spec == SPEC
-    (tmp_path / "w.yaml").write_text("a: [")
-    with pytest.raises(InvalidArgument) as caught:
-        load(tmp_path / "p.yaml")
-    assert caught.value.field == "windows[0].spec"
+    for wrong in (b"a: [", b"name: 2020-99-99", b"name: !!bool maybe", b"[" * 3000, b"name: \xff"):
+        for name, field in (("w.yaml", "windows[0].spec"), ("wrong.yaml", "config")):
+            (tmp_path / name).write_bytes(wrong)
+            with pytest.raises(InvalidArgument) as caught:
+                load(tmp_path / ("p.yaml" if name == "w.yaml" else name))
+            assert caught.value.field == field
 
 
 def test_the_command_says_what_is_wrong(tmp_path, capsys):

@@ -1,6 +1,8 @@
 """The state of one key without Spark: whatever is inserted, stored and read again, an answer is the fold."""
 
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
+import sash_spark
 from sash.forest import Forest
 from sash.forest.layout import Layout
 from sash_client import DataLoss, FailedPrecondition, InvalidArgument
@@ -128,7 +131,8 @@ def test_a_batch_reads_and_writes_what_it_touches():
     plan = plan_of(block=20)
     store = Memory()
     state = KeyState(plan, store)
-    state.insert(columns_for(plan, range(1000)))
+    for first in range(0, 1000, 20):
+        state.insert(columns_for(plan, range(first, first + 20), first))
     state.save()
     assert sorted(store.written) == list(range(50))
     store.read.clear()
@@ -148,15 +152,32 @@ def test_a_batch_reads_and_writes_what_it_touches():
     assert set(store.values) == {"head"}
 
 
+def test_a_bulk_is_few_values():
+    plan = plan_of(block=20)
+    store = Memory()
+    state = KeyState(plan, store)
+    state.insert(columns_for(plan, range(5)))
+    state.insert(columns_for(plan, range(5, 1000), 5))
+    state.insert(columns_for(plan, range(1000, 1013), 1000))
+    state.save()
+    assert sorted(store.written) == list(range(7)), "1000 rows in blocks of 160; 13 wait in the head"
+    state = KeyState(plan, store)
+    entries, answers = state.answers(np.array([150, 0]), np.array([170, 2000]))
+    assert entries.tolist() == [20, 1013]
+    assert answers[1][0] == list(range(150, 170))
+    assert answers[1][1] == list(range(1013))
+    assert store.read == [0, 1]
+
+
 def test_a_block_that_is_gone_is_no_answer():
     plan = plan_of(block=4)
     store = Memory()
     state = KeyState(plan, store)
-    state.insert(columns_for(plan, range(20)))
+    state.insert(columns_for(plan, range(100)))
     state.save()
     del store.values["block", 2]
     with pytest.raises(DataLoss, match="block 2"):
-        KeyState(plan, store).answers(np.array([9]), np.array([12]))
+        KeyState(plan, store).answers(np.array([60]), np.array([70]))
 
 
 def test_state_of_another_version_or_of_other_aggregates_is_refused():
@@ -231,3 +252,24 @@ def test_what_does_not_fit_is_named(changed, field):
     with pytest.raises(InvalidArgument) as caught:
         Plan.of(SCHEMA, **options)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("module", "without"),
+    [
+        ("sash_spark", {"pyspark", "pyarrow", "grpc"}),
+        ("sash_spark.sliding", {"grpc", "pandas", "pydantic", "sash_client"}),
+        ("sash_spark.sliding_operator", {"numpy", "pyarrow", "sash", "sash_client"}),
+        ("sash_spark.source", {"pandas", "sash_spark.reading", "sash_spark.preaggregate"}),
+    ],
+)
+def test_python_workers_import_what_they_use(module, without):
+    """Every worker that Spark starts pays for it."""
+    code = f"import sys, {module}; print(sorted({without!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_names_of_the_package_are_found_when_asked_for():
+    assert all(getattr(sash_spark, name).__name__ == name for name in sash_spark.__all__)
+    assert not hasattr(sash_spark, "nope")
