@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from sash.forest.block import Block
+from sash.forest.block import Block, Note
 from sash.forest.inbox import Inbox
 from sash.forest.level import Level, moved
 from sash.monoids import Monoid, Partial, Partials
@@ -222,9 +222,8 @@ class Directory(Level):
         """Keep rows for the blocks at `positions` until those are read; see `Inbox.add`."""
         if self._inbox is None:
             self._inbox = Inbox()
+        self._note(self._inbox.due(self.head, bounds.item(-1) - bounds.item(0)))
         self._inbox.add(columns, positions, bounds)
-        if self._inbox.full:
-            self._hand_out()
 
     def _take(self, position: int) -> None:
         assert self._inbox is not None
@@ -233,9 +232,12 @@ class Directory(Level):
 
     def _hand_out(self) -> None:
         """Note all rows that wait on their blocks."""
-        inbox, self._inbox = self._inbox, None
-        assert inbox is not None
-        for position, note in inbox.all(self.head):
+        assert self._inbox is not None
+        self._note(self._inbox.all(self.head))
+        self._inbox = None
+
+    def _note(self, notes: Iterable[tuple[int, Note]]) -> None:
+        for position, note in notes:
             self._noting(position).defer(*note)
 
     def _noting(self, position: int) -> Block:

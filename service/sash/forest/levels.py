@@ -129,10 +129,17 @@ class Levels:
         if paired < stop:
             entries += self._directory.total(paired, stop)
             unpaired = self._directory.fold(paired, stop)
+        if older is None:  # not with the identity: 0.0 + -0.0 is 0.0
+            if nodes:
+                takers, row = nodes[0]
+                older, nodes = [take(row) for take in takers], nodes[1:]
+            else:
+                older, unpaired = unpaired, None
+        assert older is not None, "start < stop"
         out = []
         for slot, monoid in enumerate(self._monoids):
             combine = monoid.combine
-            total = monoid.identity if older is None else older[slot]
+            total = older[slot]
             for takers, row in nodes:
                 total = combine(total, takers[slot](row))
             if unpaired is not None:
