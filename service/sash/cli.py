@@ -7,7 +7,9 @@ the exit status is 1.
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +17,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, NoReturn, Self
 
 import numpy as np
@@ -178,7 +181,7 @@ def watch(
 ) -> None:
     """Show the aggregates again whenever they have changed."""
     shown: list[Answer] | None = None
-    with _service(target) as sash:
+    with _service(target) as sash, _interrupts() as interrupted:
         window = sash.window(name)
         looks = 0
         while True:
@@ -190,7 +193,8 @@ def watch(
             looks += 1
             if looks == times:
                 return
-            time.sleep(every)
+            if interrupted.wait(every):
+                raise KeyboardInterrupt
 
 
 @app.command()
@@ -288,6 +292,22 @@ def _drop_output() -> None:
     """Forget what could not be written, which would fail again as the interpreter ends."""
     with suppress(OSError, ValueError):
         sys.stdout.close()
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Notice Ctrl-C also where it comes while gRPC works, which swallows a KeyboardInterrupt now and then."""
+    interrupted = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> NoReturn:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

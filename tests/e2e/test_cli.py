@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 
 import grpc
@@ -16,6 +17,7 @@ import pytest
 from sash.main import run
 from sash.settings import misspelt
 from sash_client import Client
+from sash_client.window import Window
 from tests.support.numbered import Numbered, serving
 from tests.support.recorder import status
 from tests.support.servers import WAIT_S, Running, service_process
@@ -210,6 +212,23 @@ def test_watch_shows_changes_only(sash, service, demo):
         assert watching.wait(WAIT_S) == 130
     looks = sash("watch", "demo", "-k", "JFK", "--every", "0.05", "--times", "5", "--json", service=service)
     assert len(looks.out.splitlines()) == 1
+
+
+def test_an_interrupt_that_grpc_swallows_ends_a_watch(sash, service, demo, monkeypatch):
+    ask = Window.query
+    looks = []
+
+    def interrupted(window, **options):
+        looks.append(1)
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return ask(window, **options)
+
+    monkeypatch.setattr(Window, "query", interrupted)
+    sash("watch", "demo", "-k", "JFK", "--every", "0.05", "--times", "3", service=service, expect=130)
+    assert len(looks) == 1
+    with pytest.raises(KeyboardInterrupt):  # as before
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_export_and_import(sash, service, demo, tmp_path):
