@@ -28,8 +28,9 @@ demo: setup ## real flights through Spark into windows, every answer compared wi
 run: setup ## serve on 127.0.0.1:7070 (gRPC) and :7071 (REST and the page)
 	$(BIN)/sash serve
 
+# Spark's JVMs live for seconds here: what its second compiler makes of them never pays.
 test: setup ## all tests: Spark in local mode and real servers included
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: setup ## format, lint, types, import contract, stub freshness
 	$(BIN)/ruff format --check $(ROOMS)
