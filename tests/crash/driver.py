@@ -26,7 +26,7 @@ from pathlib import Path
 from sash_client import Client
 from tests.crash.writers import SPECS, Writer
 from tests.support.redis_servers import BINARIES, RedisServer
-from tests.support.servers import Running, service_process
+from tests.support.servers import Running, serve_command, service_process
 
 __all__ = ["Driver", "Report", "TIERS"]
 
@@ -160,7 +160,7 @@ class Driver:
 def _kill_early(services: contextlib.ExitStack, address: str, after_s: float) -> None:
     """Start a service and kill it after a while, whether or not it listens by then."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0", "--data", address],
+        serve_command("--data", address),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, **LIMITS},

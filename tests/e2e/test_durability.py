@@ -15,7 +15,7 @@ from sash.windows import values
 from sash_client import Client, Unavailable
 from sash_client.errors import DataLoss, ResourceExhausted
 from tests.support.redis_servers import ALWAYS, BINARIES, redis_server, wait_until
-from tests.support.servers import WAIT_S, problem, running_service, service_process
+from tests.support.servers import WAIT_S, problem, running_service, serve_command, service_process
 
 SPEC = {
     "name": "kept",
@@ -78,19 +78,19 @@ def test_what_was_acknowledged_is_there_after_a_restart_and_after_a_kill(place, 
         assert client.window("kept").insert(5000, fields={"value": 1}, key="a").inserted == 1
 
 
+def refused(place):
+    """What a service says that does not start on a place."""
+    done = subprocess.run(serve_command("--data", place), capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode != 0
+    return done.stderr
+
+
 def test_the_second_server_of_one_place_is_refused_and_told_who_has_it(place):
     with service_process("--data", place) as first, Client(first.grpc_target) as client:
         window = client.create_window(SPEC)
-        second = subprocess.run(
-            [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0", "--data", place],
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-        )
-        assert second.returncode != 0
-        assert str(first.process.pid) in second.stderr, "it names the process"
-        assert "Traceback" not in second.stderr
+        error = refused(place)
+        assert str(first.process.pid) in error, "it names the process"
+        assert "Traceback" not in error
         assert window.insert(1, fields={"value": 1}, key="a").durability == "sync"
 
 
@@ -247,15 +247,7 @@ def test_a_service_whose_journal_is_damaged_does_not_start_and_says_what_to_do(t
             damaged = bytearray(change.get(key))
             damaged[-1] ^= 1
             change.put(key, bytes(damaged))
-    done = subprocess.run(
-        [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0", "--data", place],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert done.returncode != 0
-    said = " ".join(done.stderr.replace("│", " ").split())
+    said = " ".join(refused(place).replace("│", " ").split())
     assert "journal/0000000000000001" in said
     assert "backup" in said
     assert "Traceback" not in said

@@ -30,7 +30,7 @@ from sash.service import Service
 from sash.settings import Settings
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 
-__all__ = ["Running", "running_service", "service_process"]
+__all__ = ["Running", "running_service", "serve_command", "service_process"]
 
 WAIT_S = 20
 
@@ -127,11 +127,16 @@ def running_service(**settings: Any) -> Iterator[Running]:
         raise failed[0]
 
 
+def serve_command(*arguments: str) -> list[str]:
+    """What runs `sash serve` as a process, on free ports."""
+    return [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0", *arguments]
+
+
 @contextlib.contextmanager
 def service_process(*arguments: str, **environment: str) -> Iterator[Running]:
     """Run `sash serve` as a process on free ports, in memory unless told otherwise; stopped at the end if it runs."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0", *arguments],
+        serve_command(*arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
