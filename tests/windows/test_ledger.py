@@ -5,7 +5,7 @@ import pytest
 from sash.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from sash.windows import ledger as module
 from sash.windows.batch import Origin
-from sash.windows.ledger import FORGET_AFTER_NS, PART_EXPIRES_NS, Ledger
+from sash.windows.ledger import FORGET_AFTER_NS, Ledger
 
 
 def test_a_producer_goes_on_by_one_and_what_it_repeats_is_known():
@@ -73,11 +73,12 @@ def test_a_commit_names_parts_that_are_there_and_its_own():
 
 def test_parts_expire():
     ledger = Ledger()
-    ledger.stage("a", "q", 7, 10, 0, None)
-    ledger.stage("b", "q", 7, 10, 5, None)
-    assert not ledger.expired(PART_EXPIRES_NS - 1)
-    assert ledger.expired(PART_EXPIRES_NS)
-    assert [part.number for part in ledger.expire(PART_EXPIRES_NS)] == [1]
+    ledger.stage("a", "q", 7, 10, 100, None)
+    ledger.stage("b", "q", 7, 10, 105, None)
+    ledger.stage("c", "q", 7, 10, 90, None)
+    assert ledger.expired(99) == []
+    assert ledger.expired(100) == ["a", "c"]
+    assert [part.number for part in ledger.drop(["a", "c"])] == [1, 3]
     assert set(ledger.parts) == {"b"}
 
 

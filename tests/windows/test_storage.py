@@ -14,9 +14,10 @@ from sash.errors import AlreadyExists, DataLoss, FailedPrecondition, SashError, 
 from sash.monoids import Sum
 from sash.windows import checkpoints, image, values
 from sash.windows import spec as spec_module
+from sash.windows import storage as storage_module
 from sash.windows.batch import Batch, Origin
 from sash.windows.catalogue import Catalogue
-from sash.windows.records import AddAggregates, BulkEvict, BulkInsert, Insert
+from sash.windows.records import AddAggregates, BulkEvict, BulkInsert, Expire, Insert, Stage
 from sash.windows.storage import Storage
 from sash.windows.window import ALL_KEYS, Window
 from tests.support.stored import AGGREGATES, KEYS, Server, batch, same, spec
@@ -328,6 +329,55 @@ async def test_two_commits_of_one_batch_at_once_apply_it_once():
     results = await asyncio.gather(*(storage.commit("w", "q", 0, [staged.stage]) for _ in range(4)))
     assert sorted(result.inserted for result in results) == [0, 0, 0, 2]
     await storage.stop()
+
+
+@pytest.fixture
+def earlier(monkeypatch):
+    """Writes records of staged parts as they were before they said when these expire, and which expired."""
+    monkeypatch.setattr(Stage, "fields", lambda self: [self.token, self.query, self.batch, self.entries])
+    monkeypatch.setattr(Expire, "fields", lambda self: [])
+
+
+async def parts_that_expire(monkeypatch, expires_ns):
+    """One part expires, one is committed after that, one is left; recovered where parts are kept for `expires_ns`."""
+    minute = 60 * 10**9
+    server = Server(checkpoint_bytes=10**9)
+    storage = await server.start()
+    await storage.create(spec())
+    first = await storage.stage("w", batch([("a", 1)], 1), "q", 0)
+    server.clock.advance(30 * minute)
+    second = await storage.stage("w", batch([("a", 2)], 2), "q", 1)
+    server.clock.advance(29 * minute)
+    storage.tidy()
+    assert first.stage in storage.find("w").ledger.parts, "it is kept for an hour"
+    server.clock.advance(minute)
+    storage.tidy()
+    assert list(storage.find("w").ledger.parts) == [second.stage]
+    server.clock.advance(minute)
+    await storage.commit("w", "q", 1, [second.stage])
+    third = await storage.stage("w", batch([("a", 3)], 3), "q", 2)
+    ledger = storage.find("w").ledger.document()
+    monkeypatch.setattr(storage_module, "PART_EXPIRES_NS", expires_ns)
+    storage = await server.crash()
+    assert storage.find("w").query("a", [], None)[0].aggregates["all"] == [2]
+    assert storage.find("w").ledger.document() == ledger
+    server.clock.advance(59 * minute)
+    storage.tidy()
+    assert list(storage.find("w").ledger.parts) == [third.stage]
+    server.clock.advance(minute)
+    storage.tidy()
+    assert not storage.find("w").ledger.parts
+    await storage.stop()
+
+
+@pytest.mark.parametrize("expires_ns", [10**9, 10**15])
+async def test_a_version_that_keeps_parts_for_another_time_recovers_the_same_window(monkeypatch, expires_ns):
+    await parts_that_expire(monkeypatch, expires_ns)
+
+
+@pytest.mark.parametrize("expires_ns", [10**9, 3_600 * 10**9, 10**15])
+async def test_records_that_do_not_say_when_parts_expire_are_applied_as_they_were(monkeypatch, earlier, expires_ns):
+    await parts_that_expire(monkeypatch, expires_ns)
 
 
 async def test_a_journal_is_cut_behind_checkpoints_and_blocks_that_nobody_needs_go():

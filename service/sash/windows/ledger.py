@@ -32,7 +32,7 @@ FORGET_AFTER_NS = 7 * 86_400 * 10**9
 """A writer that was silent for so long may be forgotten, where there are too many."""
 
 PART_EXPIRES_NS = 3_600 * 10**9
-"""A staged part is kept for an hour: longer than any micro-batch takes, retries included."""
+"""A new part is kept for an hour: longer than any micro-batch takes, retries included. Its record says until when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ class Ledger:
                 f"{len(self.parts)} parts are staged and not committed", field="batch", limit=f"{MAX_PARTS} parts"
             )
 
-    def stage(self, token: str, query: str, batch: int, entries: int, now_ns: int, held: Batch | None) -> Part:
+    def stage(self, token: str, query: str, batch: int, entries: int, expires_ns: int, held: Batch | None) -> Part:
         """Remember a part."""
-        part = Part(self.next_part, query, batch, entries, now_ns + PART_EXPIRES_NS, held)
+        part = Part(self.next_part, query, batch, entries, expires_ns, held)
         self.parts[token] = part
         self.next_part += 1
         return part
@@ -162,17 +162,16 @@ class Ledger:
         """Remember that a batch was committed; return its parts, and those of earlier ones, which are dropped."""
         _make_room(self._queries, query, now_ns)
         self._queries[query] = batch, now_ns
-        return self._drop([token for token, part in self.parts.items() if part.query == query and part.batch <= batch])
+        return self.drop([token for token, part in self.parts.items() if part.query == query and part.batch <= batch])
 
-    def expired(self, now_ns: int) -> bool:
-        """Whether `expire` would drop something: parts expire in the order in which they came."""
-        return any(part.expires_ns <= now_ns for part in islice(self.parts.values(), 1))
+    def expired(self, now_ns: int) -> list[str]:
+        """Return the tokens of the parts that nobody committed in time; none before the oldest part expires."""
+        if not any(part.expires_ns <= now_ns for part in islice(self.parts.values(), 1)):
+            return []
+        return [token for token, part in self.parts.items() if part.expires_ns <= now_ns]
 
-    def expire(self, now_ns: int) -> list[Part]:
-        """Drop the parts that nobody committed in time; return them."""
-        return self._drop([token for token, part in self.parts.items() if part.expires_ns <= now_ns])
-
-    def _drop(self, tokens: Sequence[str]) -> list[Part]:
+    def drop(self, tokens: Sequence[str]) -> list[Part]:
+        """Forget parts; return them. Raises KeyError where one is not there."""
         return [self.parts.pop(token) for token in tokens]
 
     # ---------------------------------------------------------------- as a document

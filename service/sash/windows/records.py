@@ -37,6 +37,10 @@ __all__ = [
 ]
 
 
+_EXPIRES_NS_UNSAID = 3_600 * 10**9
+"""How long a part is kept whose record does not say it. A replay depends on it, so it never changes."""
+
+
 class Operation(Protocol):
     """One kind of write."""
 
@@ -189,21 +193,26 @@ class Tidy:
 
 @dataclass(slots=True)
 class Stage:
-    """A part of a batch is kept; its entries are a value of their own in the tier, or `held` where there is none."""
+    """A part of a batch is kept; its entries are a value of their own in the tier, or `held` where there is none.
+
+    `expires_ns` says until when; records of earlier versions do not.
+    """
 
     kind: ClassVar[str] = "stage"
     token: str
     query: str
     batch: int
     entries: int
+    expires_ns: int | None = None
     held: Batch | None = None
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
-        window.ledger.stage(self.token, self.query, self.batch, self.entries, now_ns, self.held)
+        expires_ns = now_ns + _EXPIRES_NS_UNSAID if self.expires_ns is None else self.expires_ns
+        window.ledger.stage(self.token, self.query, self.batch, self.entries, expires_ns, self.held)
         return WriteResult()
 
     def fields(self) -> list[Any]:
-        return [self.token, self.query, self.batch, self.entries]
+        return [self.token, self.query, self.batch, self.entries, self.expires_ns]
 
     @property
     def size(self) -> int:
@@ -243,21 +252,26 @@ class Commit:
 
 @dataclass(slots=True)
 class Expire:
-    """Parts that nobody committed in time are dropped."""
+    """Parts that nobody committed in time are dropped.
+
+    `tokens` says which; records of earlier versions do not, and mean all parts whose time is over.
+    """
 
     kind: ClassVar[str] = "expire"
+    tokens: Sequence[str] | None = None
     dropped: list[Part] = field(default_factory=list)
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
-        self.dropped = window.ledger.expire(now_ns)
+        ledger = window.ledger
+        self.dropped = ledger.drop(ledger.expired(now_ns) if self.tokens is None else self.tokens)
         return WriteResult()
 
     def fields(self) -> list[Any]:
-        return []
+        return [self.tokens]
 
     @property
     def size(self) -> int:
-        return 100
+        return 100 + 24 * len(self.tokens or ())
 
 
 _KINDS: dict[str, Callable[..., Operation]] = {

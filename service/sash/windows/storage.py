@@ -39,7 +39,7 @@ from sash.windows.checkpoints import Checkpoints
 from sash.windows.export import Importer, export
 from sash.windows.journal import MIB, anew
 from sash.windows.kept import Kept
-from sash.windows.ledger import Ledger, Part
+from sash.windows.ledger import PART_EXPIRES_NS, Ledger, Part
 from sash.windows.listing import Listing
 from sash.windows.reader import KeyList
 from sash.windows.records import Operation, Write
@@ -338,15 +338,16 @@ class Storage:
         window.ledger.check_stage(query, number)
         window.check(batch)
         token, entries = secrets.token_hex(8), len(batch.times)
+        operation = records.Stage(token, query, number, entries, self._clock.now_ns() + PART_EXPIRES_NS)
         if kept is None:
-            _, logged = self._apply(window, None, records.Stage(token, query, number, entries, batch))
+            operation.held = batch
+            _, logged = self._apply(window, None, operation)
         else:
             key = values.staged_key(kept.number, window.ledger.next_part)
 
             def puts() -> Mapping[bytes, bytes]:
                 return {key: values.seal("part", values.batch_to(batch))}
 
-            operation = records.Stage(token, query, number, entries)
             _, logged = self._apply(window, kept, operation, None, puts, size)
         return await self._settled(Staged(token, entries), logged, kept)
 
@@ -415,8 +416,8 @@ class Storage:
         self._at(window, kept, write)
         if kept is not None and before != (window.counts.evicted, window.keys_there):
             self._log(kept, write, urgent=False)
-        if window.ledger.expired(write.now_ns):
-            self._apply(window, kept, records.Expire())
+        if expired := window.ledger.expired(write.now_ns):
+            self._apply(window, kept, records.Expire(expired))
 
     def trim(self) -> None:
         """Let columns of stored blocks go that are too many; between operations only."""
