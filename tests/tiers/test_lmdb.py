@@ -18,6 +18,8 @@ import pytest
 
 from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, Unavailable
 from sash.tiers.lmdb import LmdbTier
+from tests.support.disks import fill as fill_disk
+from tests.support.disks import small_disk
 
 KIB, MIB = 2**10, 2**20
 
@@ -396,6 +398,41 @@ def test_the_last_of_a_disk_is_for_making_room(open_tier, tmp_path, monkeypatch)
     tier.check_room(80 * MIB)
 
 
+def test_a_disk_that_another_process_fills_has_no_room_at_once(open_tier, tmp_path):
+    with small_disk(tmp_path / "disk", 16 * MIB) as disk:
+        tier = open_tier(disk / "data")
+        tier.commit({b"a": b"1" * 100 * KIB})
+        tier.check_room(10 * MIB)
+        limit = tier.limit_bytes
+        filler = fill_disk(disk)
+        with pytest.raises(OutOfRoom) as caught:
+            tier.check_room(1)
+        assert (caught.value.field, caught.value.limit) == ("data", "the disk")
+        assert tier.limit_bytes < limit - 10 * MIB, "metrics know it, too"
+        with pytest.raises(OutOfRoom) as caught:  # of one that did not look
+            tier.commit({b"b": b"2" * MIB})
+        assert caught.value.limit == "the disk"
+        assert tier.get_many([b"a", b"b"]) == [b"1" * 100 * KIB, None]
+        filler.unlink()
+        tier.check_room(10 * MIB)
+        tier.commit({b"b": b"2" * MIB})
+        tier.close()
+
+
+def test_a_commit_under_way_is_not_counted_twice(open_tier, tmp_path):
+    """It has lengthened the file already, and its caller counts it as pending still."""
+    with small_disk(tmp_path / "disk", 16 * MIB) as disk:
+        tier = open_tier(disk / "data")
+        tier.commit({b"a": b"1"})
+        values = disk / "data" / "data.mdb"
+        length = values.stat().st_size
+        with values.open("ab") as file:
+            file.write(bytes(8 * MIB))
+        tier.check_room(12 * MIB)
+        os.truncate(values, length)
+        tier.close()
+
+
 def test_a_limit_that_nothing_fits_in(tmp_path):
     with pytest.raises(InvalidArgument, match="1,048,576 bytes"):
         LmdbTier(tmp_path, max_bytes=MIB - 1)
@@ -459,16 +496,31 @@ class Failing:
 
 
 class DiskFails(lmdb.Error):
-    code = errno.EIO
+    def __init__(self, code):
+        super().__init__(os.strerror(code))
+        self.code = code
 
 
-def test_an_error_of_the_disk_is_unavailable(open_tier, tmp_path):
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
+def test_an_error_of_the_disk_is_unavailable(open_tier, tmp_path, code):
     tier = open_tier(tmp_path)
-    env, tier._env = tier._env, Failing(DiskFails("as told"))
+    env, tier._env = tier._env, Failing(DiskFails(code))
     for call in (lambda: tier.commit({b"a": b"1"}), lambda: tier.get_many([b"a"])):
-        with pytest.raises(Unavailable, match="cannot be used now") as caught:
+        with pytest.raises(Unavailable, match=f"cannot be used now: {os.strerror(code)}") as caught:
             call()
         assert caught.value.retry_after_s == 1.0
+    tier._env = env
+    tier.commit({b"a": b"1"})
+    assert tier.get_many([b"a"]) == [b"1"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_disk_or_a_quota_that_is_used_up_is_out_of_room(open_tier, tmp_path, code):
+    tier = open_tier(tmp_path)
+    env, tier._env = tier._env, Failing(DiskFails(code))
+    with pytest.raises(OutOfRoom, match="is full") as caught:
+        tier.commit({b"a": b"1"})
+    assert (caught.value.field, caught.value.limit) == ("data", "the disk")
     tier._env = env
     tier.commit({b"a": b"1"})
     assert tier.get_many([b"a"]) == [b"1"]

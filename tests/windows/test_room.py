@@ -55,10 +55,15 @@ PLACES = {"memory": a_dictionary, "lmdb": a_directory} | {name: a_redis(name) fo
 
 
 class Service:
-    """A storage on a tier that has little room, and models of its windows."""
+    """A storage on a tier that has little room, and models of its windows.
 
-    def __init__(self, open_tier):
-        self.open_tier = open_tier
+    Args:
+        open_tier: opens the tier.
+        steady: whether the tier is as full as it was while nobody writes. A server's memory goes up and down by itself.
+    """
+
+    def __init__(self, open_tier, steady=True):
+        self.open_tier, self.steady = open_tier, steady
         self.clock = ManualClock()
         self.models = {}
         self.time = {}
@@ -136,7 +141,7 @@ class Service:
 @pytest.fixture(params=PLACES)
 async def service(request, tmp_path):
     with PLACES[request.param](tmp_path) as open_tier:
-        service = Service(open_tier)
+        service = Service(open_tier, request.param not in BINARIES)
         await service.start()
         yield service
         await service.storage.stop(5)
@@ -162,7 +167,8 @@ async def test_what_is_evicted_makes_room(service):
         await service.until_it_fits()
         await service.until_ready()
         await service.fill()
-        assert "full" in service.storage.problem
+        if service.steady:
+            assert "full" in service.storage.problem
         await service.restart()
     await service.write(BulkEvict(service.time["w"]))
     await service.until_it_fits()

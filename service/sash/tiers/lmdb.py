@@ -208,10 +208,9 @@ class LmdbTier:
         used = self._used_bytes + size
         if used > ceiling(self._limit_bytes, reserve, self._floor_bytes):
             raise self._full(self._limit)
+        self._look_at_disk()  # others fill it, too, and make room on it; to look takes 5 µs
         if used > self._disk_room(reserve):
-            self._look_at_disk()  # it was looked at after the last commit, and may have room by now
-            if used > self._disk_room(reserve):
-                raise self._full("the disk")
+            raise self._full("the disk")
 
     def close(self) -> None:
         """Let go of the directory, see `ColdTier`."""
@@ -362,17 +361,17 @@ class LmdbTier:
 
     def _measure(self) -> None:
         """Note how much is in use; whoever calls it has `_writing`, or is the only one there is."""
-        env = self._opened()
-        with env.begin(self._values) as view:
+        with self._opened().begin(self._values) as view:
             self._used_bytes = _pages(view) * self._page_bytes
-        self._file_bytes = (env.info()["last_pgno"] + 1) * self._page_bytes
         self._look_at_disk()
 
     def _look_at_disk(self) -> None:
         try:
-            disk = os.statvfs(self._path)
+            # In this order: a commit that lengthens the file meanwhile makes the room look smaller, and never larger.
+            file, disk = os.stat(self._values_path), os.statvfs(self._path)
         except OSError:
             return  # a commit will say what is wrong
+        self._file_bytes = file.st_blocks * 512
         self._disk_bytes = disk.f_bavail * disk.f_frsize
         self._disk_kept = min(_DISK_KEPT, disk.f_blocks * disk.f_frsize // _DISK_KEPT_SHARE)
 

@@ -136,7 +136,8 @@ class Journal:
         self._task: asyncio.Task[None] | None = None
         self.error: SashError | None = None
         """Why the tier takes nothing at the moment; None where it does."""
-        self._lost = False
+        self.lost = False
+        """Whether the tier will never take anything again; `error` says why."""
         self.commits = 0
         self.committed_records = 0
 
@@ -175,7 +176,7 @@ class Journal:
         """Wait as long, but only a little while the tier takes nothing, from whenever that is."""
         now = asyncio.get_running_loop().time
         end_s, down_s = now() + patience_s, float("inf")
-        while not self._idle.is_set() and not self._lost and now() < min(end_s, down_s):
+        while not self._idle.is_set() and not self.lost and now() < min(end_s, down_s):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), min(_LOOK_S, max(end_s - now(), 0)))
             down_s = float("inf") if self.error is None else min(down_s, now() + _PATIENCE_WHILE_DOWN_S)
@@ -281,7 +282,7 @@ class Journal:
             group = self._take()
             delay_s = _RETRY_FIRST_S
             while not await self._committed(group):
-                if self._lost:
+                if self.lost:
                     return
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _RETRY_MOST_S)
@@ -316,7 +317,7 @@ class Journal:
             return False
         except (FailedPrecondition, DataLoss) as error:
             _log.critical("the tier is lost: %s", error.message)
-            self._lost = True
+            self.lost = True
             self._fail(error)
             return False
         except Exception as error:

@@ -59,8 +59,12 @@ class Room:
         self._refused_bytes = 0  # by the last write that did not fit
         self._making: asyncio.Task[None] | None = None
 
-    async def make(self, size: int) -> None:
-        """Have room for a write of `size` bytes; raises OutOfRoom where none can be made."""
+    async def make(self, size: int) -> bool:
+        """Have room for a write of `size` bytes; whether it had to be made, and anything may have changed meanwhile.
+
+        Raises:
+            OutOfRoom: none can be made.
+        """
         needed = _COMMIT_BYTES * (2 * size // _COMMIT_BYTES + 1)
         try:
             self._backing.check_room(needed)
@@ -69,6 +73,8 @@ class Room:
             await asyncio.wait([self.begin()], timeout=_PATIENCE_S)
             self._backing.journal.check()
             self._backing.check_room(needed)
+            return True
+        return False
 
     def full(self) -> OutOfRoom | None:
         """Why new entries are refused; None where as much as was refused last, or a MiB of it, would fit."""

@@ -233,8 +233,8 @@ class Storage:
         durability = self._durability(spec)
         if durability == "memory":
             return self._catalogue.create(spec, self._in_memory)
-        backing = self._checked_backing()
         if spec.name not in self._catalogue:
+            self._checked_backing()
             await self._room_there.make(0)
 
         def make(spec: WindowSpec, max_keys: int) -> Window:
@@ -243,10 +243,10 @@ class Storage:
 
         window, created = self._catalogue.create(spec, make)
         if created:
-            await backing.journal.durable(self._listing_there.write(self._kept[spec.name].first_pointer()))
+            await self._in_tier(self._listing_there.write(self._kept[spec.name].first_pointer()))
         else:
             self.find(spec.name)
-            await backing.journal.durable(backing.journal.last)  # its first commit may be on its way still
+            await self._in_tier(self._last())  # its first commit may be on its way still
         return window, created
 
     async def delete(self, name: str) -> int:
@@ -254,13 +254,13 @@ class Storage:
         kept = self._kept.get(name)
         if kept is not None:
             left = kept.left()
-            backing = self._checked_backing()
+            self._checked_backing().check_room(0, MAKING_ROOM)
             counts = self._catalogue.delete(name).counts
             del self._kept[name]
-            await backing.journal.durable(self._listing_there.give_up(kept, left))
+            await self._in_tier(self._listing_there.give_up(kept, left))
         else:
             if self._backing is not None and name not in self._catalogue:
-                await self._backing.journal.durable(self._last())  # that there is none may be on its way still
+                await self._in_tier(self._last())  # that there is none may be on its way still
             counts = self._catalogue.delete(name).counts
         return counts.inserted - counts.evicted
 
@@ -299,17 +299,21 @@ class Storage:
         """Apply a write to a window, and wait until it is as durable as the window's spec says.
 
         Raises:
-            Unavailable: the tier does not take it now. Nothing has changed, unless it failed while this write was on
-                its way: then it is applied, and may be durable later; a producer's retry finds out.
-            OutOfRoom: the tier is full. Nothing has changed, unless it had less room than was known: then as above.
+            Unavailable: the tier does not take it now. Where the message says that the write may be applied, it is in
+                the window, and becomes durable when the tier takes it; a producer's retry finds out. Else nothing has
+                changed.
+            OutOfRoom: the tier is full. Nothing has changed.
             SashError: what the operation raises; nothing has changed, unless the message says that the entry is taken:
                 then the writer has asked for an answer, and there is none.
         """
         size = operation.size
         self._check_size(name, size)
-        brings = None if isinstance(operation, records.BulkEvict) else size
-        window, kept = await self._admit(name, brings, lambda ledger: origin is not None and ledger.applied(origin))
-        if origin is not None and window.ledger.applied(origin):
+
+        def applied(ledger: Ledger) -> bool:
+            return origin is not None and ledger.applied(origin)
+
+        window, kept = await self._admit(name, size, applied, isinstance(operation, records.BulkEvict))
+        if applied(window.ledger):
             return await self._settled(WriteResult(already_applied=True), self._last(), kept)
         result, number = self._apply(window, kept, operation, origin)
         failed = self._answer(window, operation, result)
@@ -353,18 +357,22 @@ class Storage:
 
     async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult:
         """Apply staged parts, once; see `Plane.commit`."""
-        window, kept = await self._admit(name, 0, lambda ledger: ledger.committed(query, number))
+
+        def committed(ledger: Ledger) -> bool:
+            return ledger.committed(query, number)
+
+        window, kept = await self._admit(name, 0, committed)
         batches: Sequence[Batch] = ()
-        if not window.ledger.committed(query, number):
+        if not committed(window.ledger):
             parts = window.ledger.named(query, number, stages)
             if kept is None:
                 batches = [part.held for part in parts if part.held is not None]
             else:
                 batches = await self._brought(kept, parts)
                 # Meanwhile another commit may have been quicker, or the window may be gone.
-                if (await self._admit(name, 0))[0] is not window:
+                if (await self._admit(name, 0, committed))[0] is not window:
                     raise Unavailable(f"window {name!r} is another one now", retry_after_s=_RETRY_S)
-        if window.ledger.committed(query, number):
+        if committed(window.ledger):
             return await self._settled(WriteResult(already_applied=True), self._last(), kept)
         operation = records.Commit(query, number, stages, lambda _: batches)
         result, logged = self._apply(window, kept, operation)
@@ -482,40 +490,43 @@ class Storage:
         return self._backing.journal.append(kept.number, write.record, size, urgent, puts)
 
     async def _admit(
-        self, name: str, brings: int | None, applied: Callable[[Ledger], bool] = lambda _: False
+        self, name: str, size: int, applied: Callable[[Ledger], bool] = lambda _: False, makes_room: bool = False
     ) -> tuple[Window, Kept | None]:
-        """The window to write to, as it is after waiting where too much is pending, or for room to be made.
+        """Return the window to write to, once the tier takes the write; nothing else runs before it is applied.
 
         Args:
             name: the window's.
-            brings: how many bytes the write has; None where it makes room.
-            applied: whether it was applied before, so that it needs none.
+            size: how many bytes the write has.
+            applied: whether it was applied before. Such a write needs no room, and is not refused for what the tier
+                lacks: its record may be pending, and becomes durable when the tier takes it.
+            makes_room: it evicts.
 
         Raises:
             SashError: what `write` and `find` do.
         """
         if name in self._kept:
-            backing = self._checked_backing()
+            journal = self._backing_there.journal
             async with self._kept[name].admission:  # in order: a producer's next write must not overtake this one
-                await self._calm(name)
-                if brings is None:
-                    backing.check_room(0, MAKING_ROOM)
-                elif not applied(self.find(name).ledger):
-                    await self._room_there.make(brings)
-                    await self._calm(name)
+                while journal.lost or not applied(self.find(name).ledger):
+                    journal.check()
+                    if not await self._waited(name, size, makes_room):
+                        break
         return self.find(name), self._kept.get(name)
 
-    async def _calm(self, name: str) -> None:
-        """Wait until an image of the window is taken, if one is, and until not too much is pending."""
-        backing = self._checked_backing()
-        while True:
-            kept = self._kept.get(name)
-            if kept is not None and not kept.still.is_set():
-                await kept.still.wait()
-            elif backing.journal.full:
-                await backing.journal.room()
-            else:
-                return
+    async def _waited(self, name: str, size: int, makes_room: bool) -> bool:
+        """Wait for one of the things that a write needs; whether there was any. Meanwhile anything may have changed."""
+        backing = self._backing_there
+        kept = self._kept.get(name)
+        if kept is not None and not kept.still.is_set():  # an image of it is taken
+            await kept.still.wait()
+            return True
+        if backing.journal.full:
+            await backing.journal.room()
+            return True
+        if makes_room:
+            backing.check_room(size, MAKING_ROOM)
+            return False
+        return await self._room_there.make(size)
 
     @property
     def _listing_there(self) -> Listing:
@@ -532,20 +543,34 @@ class Storage:
         assert self._room is not None, "there is a tier where there is a window that it keeps"
         return self._room
 
+    @property
+    def _backing_there(self) -> Backing:
+        assert self._backing is not None, "there is a tier where there is a window that it keeps"
+        return self._backing
+
     def _checked_backing(self) -> Backing:
         """The tier, where it takes writes; raises why not."""
-        assert self._backing is not None, "there is a tier where there is a window that it keeps"
-        self._backing.journal.check()
-        return self._backing
+        self._backing_there.journal.check()
+        return self._backing_there
 
     async def _settled(self, result: T, number: int, kept: Kept | None) -> T:
         """The result of a write, once it is durable."""
         if kept is not None:
             result.durability = kept.durability  # type: ignore[attr-defined]  # results of writes have it
             if kept.durability == "sync":
-                assert self._backing is not None
-                await self._backing.journal.durable(number)
+                await self._in_tier(number)
         return result
+
+    async def _in_tier(self, number: int) -> None:
+        """Wait until the tier has what was applied, up to record `number`.
+
+        Raises:
+            Unavailable: it does not, whatever the reason: what was applied is no refusal.
+        """
+        try:
+            await self._backing_there.journal.durable(number)
+        except SashError as error:
+            raise _perhaps(error) from None
 
     def _last(self) -> int:
         return 0 if self._backing is None else self._backing.journal.last
@@ -599,9 +624,7 @@ class Storage:
         self._catalogue.put(window)
         for kept in made:
             self._kept[kept.name] = kept
-            number = self._listing_there.arrived(kept)
-            assert self._backing is not None
-            await self._backing.journal.durable(number)
+            await self._in_tier(self._listing_there.arrived(kept))
         return window
 
     async def _keep_up(self, kept: Kept) -> None:
@@ -676,6 +699,16 @@ class Storage:
         kept.cold.forget()
         self._put(fresh)
         _log.warning("window %r is recovered", kept.name)
+
+
+def _perhaps(error: SashError) -> Unavailable:
+    """What a writer is told whose write was applied before the tier failed."""
+    return Unavailable(
+        f"the write may be applied: the service has it in memory, and the tier has not confirmed it. {error.message}",
+        field=error.field,
+        limit=error.limit,
+        retry_after_s=error.retry_after_s or _RETRY_S,
+    )
 
 
 def _unanswered(error: SashError, result: WriteResult) -> SashError:

@@ -58,7 +58,8 @@ class ColdTier(Protocol):
     def check_room(self, size: int, reserve: float = 0.0) -> None:
         """Raise where so many bytes more would be too many; ask before something is done that will need them.
 
-        An estimate, from what is known without asking the tier. `commit` itself refuses only what really does not fit.
+        An estimate that is asked for before every write: it takes microseconds, and no round trip. `commit` itself
+        refuses only what really does not fit.
 
         Args:
             size: bytes of values.
