@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import signal
 import subprocess
 import sys
@@ -184,6 +185,26 @@ def test_without_its_tier_a_service_says_so_and_answers_from_memory_until_it_is_
         wait_until(lambda: health(service) == serving)
         assert window.insert(9000, fields={"value": 2}, key="d").inserted == 1
         assert list(metric(service, "sash_tier_up").values()) == [1.0]
+
+
+@pytest.mark.skipif(not BINARIES, reason="there is no Redis server here")
+def test_a_start_waits_for_a_tier_that_is_away():
+    with redis_server(next(iter(BINARIES.values())), ALWAYS) as redis:
+        with service_process("--data", redis.url) as service, Client(service.grpc_target) as client:
+            expected = written(client.create_window(SPEC))
+        redis.kill()
+        started = subprocess.Popen(
+            serve_command("--data", redis.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        with started as process:
+            try:
+                assert "cannot be reached" in next(line for line in process.stderr if "tried again for 30 s" in line)
+                redis.start()
+                port = re.search(r"gRPC on .*:(\d+), REST", process.stdout.readline())[1]
+                with Client(f"127.0.0.1:{port}") as client:
+                    check(client, expected)
+            finally:
+                process.kill()
 
 
 def check_answers(window, expected):

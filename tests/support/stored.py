@@ -97,9 +97,13 @@ class Server:
         self.tier = Choosy(MemoryTier(self.store))
         self.tier.attempts, self.tier.at, self.tier.fault = attempts, self.fault_at, self.fault
         self.catalogue = Catalogue(clock=self.clock)
-        self.storage = Storage(self.catalogue, self.clock, self.tier, **self.options)
+        self.storage = Storage(self.catalogue, self.clock, self.tier, sleep=self.sleep, **self.options)
         await self.storage.start()
         return self.storage
+
+    def sleep(self, seconds: float) -> None:
+        """What a storage does that waits for its tier at the start: time passes."""
+        self.clock.advance(int(seconds * 1e9))
 
     async def restart(self) -> Storage:
         await self.storage.stop(5)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -44,6 +45,7 @@ from sash.windows.listing import Listing
 from sash.windows.reader import KeyList
 from sash.windows.records import Operation, Write
 from sash.windows.recovery import recover, recover_again
+from sash.windows.retrying import RetryingTier
 from sash.windows.room import Room
 from sash.windows.spec import Durability, WindowSpec
 from sash.windows.tier import ColdTier
@@ -93,6 +95,7 @@ class Storage:
         store_entries: with so many entries in sealed blocks that the tier lacks, a window writes them.
         interval_s: how long writes to windows of durability "interval" may gather.
         block: entries per sealed block of new windows.
+        sleep: waits for so many seconds, and blocks: while the tier is unavailable at the start.
 
     All methods belong to the event loop.
     """
@@ -108,11 +111,13 @@ class Storage:
         store_entries: int = 32_768,
         interval_s: float = 0.1,
         block: int = BLOCK,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._catalogue = catalogue
         # What wall time brings in between leaves no record; set back, it would be undone by a recovery.
         self._clock = clock = ForwardClock(clock)
         self._block = block
+        self._sleep = sleep
         self._store_entries = store_entries
         self._backing = None if tier is None else Backing(tier, cache_bytes, interval_s, clock)
         self._kept: dict[str, Kept] = {}
@@ -129,21 +134,30 @@ class Storage:
     # ---------------------------------------------------------------- life
 
     async def start(self) -> None:
-        """Take the tier and recover what it has; raises what `ColdTier.acquire` does, and DataLoss."""
+        """Take the tier and recover what it has, for as long as `RetryingTier` tries.
+
+        Raises:
+            SashError: what `ColdTier.acquire` and `recover` do.
+        """
         backing = self._backing
         if backing is None:
             return
-        backing.tier.acquire()
+        tier = backing.tier
+        backing.tier = RetryingTier(tier, self._clock, self._sleep)
         try:
-            found = recover(backing, self._kept_as)
-            for kept in found.windows:
-                self._put(kept)
-            backing.journal.start(*found.journal)
-            go_on = self._listing_there.resume(found)
-        except BaseException:
-            await backing.journal.stop(0)
-            backing.tier.close()
-            raise
+            backing.tier.acquire()
+            try:
+                found = recover(backing, self._kept_as)
+                for kept in found.windows:
+                    self._put(kept)
+                backing.journal.start(*found.journal)
+                go_on = self._listing_there.resume(found)
+            except BaseException:
+                await backing.journal.stop(0)
+                tier.close()
+                raise
+        finally:
+            backing.tier = tier
         self._running = True
         if not backing.journal.last:
             # Both are there from now on, so that one that is missing is noticed. All else comes behind them.
