@@ -173,7 +173,7 @@ def test_records_in_another_order_or_too_few_are_refused():
 
 def test_an_image_of_a_newer_version_is_told_from_a_damaged_one(monkeypatch):
     twins = many()
-    monkeypatch.setattr(values, "FORMAT", 9)
+    monkeypatch.setattr(values, "UNBOUND", 9)
     parts = twins.shelf.parts(twins.stored)
     monkeypatch.undo()
     with pytest.raises(FailedPrecondition, match="format 9"):

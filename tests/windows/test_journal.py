@@ -9,6 +9,7 @@ from sash.errors import FailedPrecondition, OutOfRoom, ResourceExhausted, Unavai
 from sash.windows import journal as module
 from sash.windows import values
 from sash.windows.journal import Job, Journal
+from sash.windows.roots import End, Group, Start
 
 
 class Recorder:
@@ -40,9 +41,21 @@ class Recorder:
         """The records by group, as a recovery would read them."""
         groups, number = [], 1
         while (data := self.values.get(values.group_key(number))) is not None:
-            groups.append([fields for _, _, fields in values.unseal("journal", data, "group")])
+            groups.append([fields for _, _, fields in Group.of(number, data, bound=True).records])
             number += 1
         return groups
+
+
+def start_of(tier):
+    """Where the journal begins, as the tier has it."""
+    key = values.journal_key()
+    return Start.of(values.unseal("pointer", tier.values[key], key, bound=True))
+
+
+def end_of(tier):
+    """Where it ends."""
+    key = values.last_group_key()
+    return End.of(values.unseal("last", tier.values[key], key, bound=True))
 
 
 @pytest.fixture
@@ -188,7 +201,7 @@ async def test_groups_are_trimmed_when_all_their_windows_are_checkpointed(journa
     journal.trim({1: 3})  # window 2 is deleted
     await journal.drained()
     assert tier.records() == []
-    assert values.unseal("pointer", tier.values[values.journal_key()], "journal") == [4, 3, []]
+    assert start_of(tier) == Start(4, 3, {}, {1: 3})
     await journal.durable(append(journal, "d"))
     assert values.group_key(4) in tier.values
 
@@ -242,7 +255,7 @@ async def test_groups_that_only_a_damaged_window_needs_are_set_apart(journal, ti
     assert journal.oldest_window(through, damaged) is None
     journal.trim(through, damaged)
     await journal.drained()
-    assert values.unseal("pointer", tier.values[values.journal_key()], "journal") == [6, 5, [3]]
+    assert start_of(tier) == Start(6, 5, {3: 3}, {1: 5, 2: 4})
     assert [number for number in range(1, 7) if values.group_key(number) in tier.values] == [3]
     assert journal.groups == 1
     commits = len(tier.commits)
@@ -250,13 +263,13 @@ async def test_groups_that_only_a_damaged_window_needs_are_set_apart(journal, ti
     await journal.drained()
     assert len(tier.commits) == commits, "there was nothing to do"
     again = Journal(tier)
-    again.start(6, 5, [(3, {3: 3})], first=6)
+    again.start(6, 5, [(3, {3: 3})], Start(6))
     await again.durable(again.append(1, lambda: "y", 10))
     again.trim({1: 0, 3: 0})
     assert again.oldest_window({1: 0, 3: 0}) == 3, "it is whole again"
     again.trim({1: 6, 3: 3})
     assert await again.stop(5)
-    assert values.unseal("pointer", tier.values[values.journal_key()], "journal") == [7, 6, []]
+    assert start_of(tier) == Start(7, 6, {}, {1: 6, 3: 3})
 
 
 async def test_whoever_waits_at_the_end_is_told(journal, tier):

@@ -47,11 +47,12 @@ def same(found, expected):
 @given(plain)
 def test_a_value_is_read_as_it_was_written(payload):
     assert unseal("block", seal("block", payload), b"block/1") == payload
+    assert unseal("block", seal("block", payload, b"block/1"), b"block/1", bound=True) == payload
 
 
 @given(plain, st.data())
 def test_every_damaged_bit_is_found(payload, data):
-    value = bytearray(seal("image", payload))
+    value = bytearray(seal("image", payload, data.draw(st.sampled_from([None, b"image/7"]))))
     bit = data.draw(st.integers(0, 8 * len(value) - 1))
     value[bit // 8] ^= 1 << bit % 8
     with pytest.raises(DataLoss, match="image/7"):
@@ -67,6 +68,38 @@ def test_a_value_that_is_cut_short_or_too_long_is_damaged(payload, data):
         unseal("image", value + b"\0", "part 7 of the image")
 
 
+@given(plain, st.binary(min_size=1, max_size=200), st.binary(min_size=1, max_size=200))
+def test_a_value_that_is_found_under_another_key_is_refused(payload, key, other):
+    value = seal("block", payload, key)
+    assert unseal("block", value, "block 3 of window 'w'", key, True) == payload
+    if key != other:
+        with pytest.raises(DataLoss, match="block 3 of window 'w' is in the wrong place: it was written as value"):
+            unseal("block", value, "block 3 of window 'w'", other)
+
+
+def test_a_value_of_format_1_is_refused_where_there_can_be_none():
+    value = seal("block", [1])
+    assert value[4] == 1
+    assert unseal("block", value, b"block/1") == [1]
+    with pytest.raises(DataLoss, match="'block/1' is in the wrong place: it is older"):
+        unseal("block", value, b"block/1", bound=True)
+    assert [values.is_bound(each) for each in (value, seal("block", [1], b"x"), None, b"", b"SASH")] == [
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_a_value_without_a_payload_is_damaged():
+    """Anybody can compute a checksum, of an export for instance."""
+    value = bytearray(seal("block", None, b""))[:16]
+    value += values._checksum(bytes(value), b"").to_bytes(8, "little")
+    with pytest.raises(DataLoss, match="cannot be read"):
+        unseal("block", bytes(value), "frame 0")
+
+
 def test_a_value_that_is_missing_or_another_is_named():
     with pytest.raises(DataLoss, match="value 'journal/3' is missing"):
         unseal("journal", None, b"journal/3")
@@ -77,12 +110,12 @@ def test_a_value_that_is_missing_or_another_is_named():
 
 
 def test_a_value_of_a_newer_version_is_not_taken_for_a_damaged_one(monkeypatch):
+    monkeypatch.setattr(values, "FORMAT", 3)
+    newer = seal("block", [1], b"x")
     monkeypatch.setattr(values, "FORMAT", 2)
-    newer = seal("block", [1])
-    monkeypatch.setattr(values, "FORMAT", 1)
-    with pytest.raises(FailedPrecondition, match="format 2") as raised:
+    with pytest.raises(FailedPrecondition, match="format 3") as raised:
         unseal("block", newer, b"x")
-    assert raised.value.limit == "format 1"
+    assert raised.value.limit == "format 2"
 
 
 def test_what_is_no_message_is_a_value_error():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from sash.errors import DataLoss, Unavailable
 from sash.forest.cold import Cache
 from sash.windows import values
 from sash.windows.journal import Job, Journal
+from sash.windows.roots import End, Group, Listed, Start
 from sash.windows.tier import ColdTier
 
 __all__ = ["MAKING_ROOM", "STORING", "Backing", "Hold"]
@@ -85,49 +87,69 @@ class Backing:
 
     # ---------------------------------------------------------------- reading
 
-    def read(self, kind: str, key: bytes) -> Any:
-        """One value, None where there is none; raises DataLoss where it is damaged."""
+    def read(self, kind: str, key: bytes, bound: bool = False) -> Any:
+        """One value, None where there is none; raises DataLoss where it is damaged, see `values.unseal`."""
         (data,) = self.tier.get_many([key])
-        return None if data is None else values.unseal(kind, data, key)
+        return None if data is None else values.unseal(kind, data, key, bound=bound)
 
-    def groups(self, numbers: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
-        """Groups of the journal: number, and its records as (number, window, fields).
+    def roots(self) -> tuple[Listed, Start, End] | None:
+        """What all windows need; None where the tier was never used.
 
         Raises:
-            DataLoss: one is damaged, or missing.
+            DataLoss: some of it is damaged, missing or out of date.
         """
-        for start in range(0, len(numbers), _GROUPS_PER_TRIP):
-            some = numbers[start : start + _GROUPS_PER_TRIP]
-            for number, data in zip(some, self._found(some), strict=True):
-                yield number, self._group(number, data)
-
-    def all_groups(self) -> Iterator[tuple[int, list[Any]]]:
-        """As `groups`, all there are: from the first that the journal's pointer names to the last that was written.
-
-        An earlier version did not say which was the last. Of what it wrote, any group is missing that is followed by
-        another one; whether there was another at the end, nobody can tell.
-        """
+        meta = self.read("meta", values.meta_key())
         pointer = self.read("pointer", values.journal_key())
-        first, _, apart = values.unseal("pointer", None, values.journal_key()) if pointer is None else pointer
         last = self.read("last", values.last_group_key())
-        known = range(first, first if last is None else last + 1)
-        yield from self.groups([*apart, *known])
-        first += len(known)
-        while True:
-            numbers = range(first, first + _GROUPS_PER_TRIP)
-            for number, data in zip(numbers, self._found(numbers), strict=True):
-                if data is None:
-                    if any(later is not None for later in self._found(range(number + 1, number + _GROUPS_PER_TRIP))):
-                        self._group(number, None)
-                    return
-                yield number, self._group(number, data)
-            first += _GROUPS_PER_TRIP
+        if meta is None and pointer is None and last is None:
+            return None
+        for value, name in ((meta, "meta"), (pointer, "journal")):
+            if value is None:
+                raise DataLoss(f"value {name!r} is missing")
+        listed, start = Listed.of(meta), Start.of(pointer)
+        if last is None and (listed.record or start.bound is not None):
+            raise DataLoss("value 'journal/last' is missing")
+        end = End(start.first - 1, None) if last is None else End.of(last)
+        if listed.record < end.listing:
+            raise DataLoss("value 'meta' is out of date: windows came or went after it was written")
+        if listed.record > end.listing:
+            raise _last_out_of_date()
+        return listed, start, end
+
+    def groups(self, start: Start, end: End) -> Iterator[Group]:
+        """The groups of the journal, in order; one that is damaged or missing has an `error`.
+
+        An earlier version did not say which was the last. Of what it wrote, a group is missing where one of the next
+        few is there; whether there was another one at the end, nobody can tell.
+
+        Raises:
+            DataLoss: there are more groups than `end` says.
+        """
+        numbers = [*start.apart, *range(start.first, end.group + 1)]
+        for at in range(0, len(numbers), _GROUPS_PER_TRIP):
+            some = numbers[at : at + _GROUPS_PER_TRIP]
+            for number, data in zip(some, self._found(some), strict=True):
+                yield Group.of(number, data, start.is_bound(number), start.apart.get(number))
+        number = end.group + 1
+        ahead = deque(self._found(range(number, number + _GROUPS_PER_TRIP)))
+        while any(data is not None for data in ahead):
+            if end.record is not None or any(map(values.is_bound, ahead)):
+                raise _last_out_of_date()
+            yield Group.of(number, ahead.popleft(), start.is_bound(number))
+            ahead += self._found([number + _GROUPS_PER_TRIP])
+            number += 1
 
     def _found(self, numbers: Sequence[int]) -> list[bytes | None]:
         return self.tier.get_many([values.group_key(number) for number in numbers])
 
-    def _group(self, number: int, data: bytes | None) -> list[Any]:
-        return list(values.unseal("journal", data, values.group_key(number)))
+    def groups_again(self, numbers: Sequence[int]) -> Iterator[Sequence[tuple[int, int, Sequence[Any]]]]:
+        """The records of each of some groups that are known to be there; raises DataLoss where one is damaged."""
+        for number in numbers:
+            (data,) = self._found([number])
+            group = Group.of(number, data, bound=False)
+            if group.error is not None:
+                raise group.error
+            yield group.records
 
     def run(self, key: Callable[[int], bytes]) -> list[bytes]:
         """The keys that there are among `key(0)`, `key(1)`, …, up to the first that is not."""
@@ -218,3 +240,7 @@ class Backing:
         if not any(other.window == hold.window for other in self._holds):
             for job in self._postponed.pop(hold.window, ()):
                 self.journal.background(job)
+
+
+def _last_out_of_date() -> DataLoss:
+    return DataLoss("value 'journal/last' is out of date: something was committed after it was written")

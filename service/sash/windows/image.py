@@ -64,8 +64,15 @@ _BLOCKS = 1_024
 Save = Callable[[list[Unsaved]], None]
 """Gives sealed blocks of a forest, and large partials, their ids, and has them stored before the image counts."""
 
+PartKey = Callable[[int], bytes | None]
+"""What a part of an image is stored under, by its number; None where that is nothing."""
+
 _Records = Callable[[], Iterator[bytes]]
 """Makes records of what was copied; in any thread, and whatever becomes of the window meanwhile."""
+
+
+def _no_key(number: int) -> None:
+    return None
 
 
 def dump(window: Window) -> Image:
@@ -138,18 +145,22 @@ class Image:
         """The ids of all blocks and partials that it names, int64, in any order; once all steps were taken."""
         return np.concatenate(self._stored)
 
-    def encode(self) -> Iterator[bytes]:
-        """Write it, part by part, and let go of what is written."""
+    def encode(self, key: PartKey = _no_key) -> Iterator[bytes]:
+        """Write it, part by part, and let go of what is written.
+
+        Args:
+            key: what each part will be stored under, by number.
+        """
         part: list[bytes] = []
         number = size = 0
         while self._records:
             for record in self._records.popleft()():
                 if part and size + len(record) > PART_BYTES:
-                    yield seal("image", [number, part])
+                    yield seal("image", [number, part], key(number))
                     part, number, size = [], number + 1, 0
                 part.append(record)
                 size += len(record) + 16
-        yield seal("image", [number, part])
+        yield seal("image", [number, part], key(number))
 
     # ---------------------------------------------------------------- copies, and the records that are made of them
 
@@ -234,6 +245,8 @@ def restore(
     clock: Clock | None = None,
     cold: Cold | None = None,
     name: str = "the image",
+    key: PartKey = _no_key,
+    bound: bool = False,
 ) -> Window:
     """The window whose image it is.
 
@@ -241,6 +254,8 @@ def restore(
         parts: as `Image.encode` gave them, in order; None where one is missing.
         max_keys, clock, cold: as for `Window`; `cold` loads the blocks that the image refers to.
         name: what to call the image in an error.
+        key: what each part was found under, by number.
+        bound: whether every part must say so itself, see `unseal`.
 
     Raises:
         DataLoss: parts are missing or damaged.
@@ -250,7 +265,7 @@ def restore(
     reader, number = _Reader(max_keys, clock, cold), -1
     for number, data in enumerate(parts):
         called = f"part {number} of {name}"
-        found, records = unseal("image", data, called)
+        found, records = unseal("image", data, called, key(number), bound)
         if found != number:
             raise DataLoss(f"{called} is part {found} of some image")
         try:

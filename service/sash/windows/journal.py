@@ -25,14 +25,16 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from sash.errors import DataLoss, FailedPrecondition, OutOfRoom, ResourceExhausted, SashError, Unavailable
 from sash.windows import values
+from sash.windows.roots import End, Group, Start
 from sash.windows.tier import ColdTier
 
-__all__ = ["Job", "Journal", "anew"]
+__all__ = ["Job", "Journal", "Resumed", "anew"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ PENDING_BYTES = 16 * MIB
 
 _RETRY_FIRST_S, _RETRY_MOST_S = 0.1, 2.0
 _LOOK_S = 0.2
+_START, _END = Start(), End()
+_NOTHING: Mapping[int, int] = MappingProxyType({})
 _PATIENCE_WHILE_DOWN_S = 3.0
 """So long the end of a service waits for a tier that takes nothing: what was acknowledged as `sync` is there."""
 
@@ -84,6 +88,19 @@ class _Group:
     number: int
     records: list[_Record]
     jobs: list[Job]
+    end: End
+    """Where the journal ends with it."""
+
+
+class Resumed(NamedTuple):
+    """Where a journal goes on, as `Journal.start` takes it."""
+
+    next_group: int = 1
+    last: int = 0
+    written: Iterable[tuple[int, Mapping[int, int]]] = ()
+    start: Start = _START
+    end: End = _END
+    before: Mapping[int, int] = _NOTHING
 
 
 @dataclass(slots=True)
@@ -119,7 +136,9 @@ class Journal:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._written: deque[_Written] = deque()
         self._apart: list[_Written] = []
-        self._first = self._next_group = 1
+        self._next_group = 1
+        self._start, self._end = Start(), End()  # as the tier has them, or will once it takes the next commit
+        self._before: dict[int, int] = {}  # by window, its last record in the tier
         self.last = 0
         """Number of the last record that was appended."""
         self._durable = 0
@@ -144,7 +163,13 @@ class Journal:
     # ---------------------------------------------------------------- life
 
     def start(
-        self, next_group: int, last: int, written: Iterable[tuple[int, Mapping[int, int]]], first: int = 1
+        self,
+        next_group: int = 1,
+        last: int = 0,
+        written: Iterable[tuple[int, Mapping[int, int]]] = (),
+        start: Start = _START,
+        end: End = _END,
+        before: Mapping[int, int] = _NOTHING,
     ) -> None:
         """Begin to commit.
 
@@ -152,9 +177,11 @@ class Journal:
             next_group: number of the next group.
             last: number of the last record.
             written: the groups in the tier: number, and for each window its last record there.
-            first: from this group on none is left out.
+            start, end: where the journal begins and ends there.
+            before: by window, its last record there, or a later one that its image covers.
         """
-        self._first, self._next_group, self.last, self._durable = first, next_group, last, last
+        self._next_group, self.last, self._durable = next_group, last, last
+        self._start, self._end, self._before = start, end, dict(before)
         self._written.extend(_Written(number, dict(numbers)) for number, numbers in written)
         self._task = asyncio.create_task(self._run())
 
@@ -302,10 +329,13 @@ class Journal:
         if not self._records and not self._jobs:
             self._work.clear()
             self._urgent.clear()
-        group = _Group(self._next_group, records, jobs)
-        if any(record.logged for record in records):
+        end = self._end
+        if logged := [record.number for record in records if record.logged]:
+            end = replace(end, group=self._next_group, record=logged[-1])
             self._next_group += 1
-        return group
+        if listings := [record.number for record in records if not record.logged]:
+            end = replace(end, listing=listings[-1])
+        return _Group(end.group, records, jobs, end)
 
     async def _committed(self, group: _Group) -> bool:
         try:
@@ -344,9 +374,11 @@ class Journal:
         deletes: dict[bytes, None] = {}
         logged = [record for record in group.records if record.logged]
         if logged:
-            entries = [[record.number, record.window, record.encode()] for record in logged]
-            puts[values.group_key(group.number)] = values.seal("journal", entries)
-            puts[values.last_group_key()] = values.seal("last", group.number)
+            entries = [(record.number, record.window, record.encode()) for record in logged]
+            before = {record.window: self._before.get(record.window, 0) for record in logged}
+            puts |= Group(group.number, entries, self._end.record, before).puts()
+        if group.records:
+            puts |= group.end.puts()
         for record in group.records:
             puts.update(record.puts() if record.puts is not None else {})
         for job in group.jobs:
@@ -375,8 +407,9 @@ class Journal:
     def _landed(self, group: _Group) -> None:
         self.commits += 1
         self.committed_records += len(group.records)
-        if any(record.logged for record in group.records):
-            last = {record.window: record.number for record in group.records}
+        self._end = group.end
+        if last := {record.window: record.number for record in group.records if record.logged}:
+            self._before |= last
             self._written.append(_Written(group.number, last, self._appended))
         if group.records:
             self._durable = group.records[-1].number
@@ -427,10 +460,9 @@ class Journal:
         """How many groups the tier has."""
         return len(self._written) + len(self._apart)
 
-    @property
-    def group_numbers(self) -> list[int]:
-        """Which groups the tier has, and will not be told to delete before the next `trim`."""
-        return [written.number for written in (*self._apart, *self._written)]
+    def groups_of(self, window: int) -> list[int]:
+        """Which groups with records of a window the tier has, and will not be told to delete before the next `trim`."""
+        return [written.number for written in (*self._apart, *self._written) if window in written.last]
 
     def trim(self, through: Mapping[int, int], damaged: Collection[int] = ()) -> None:
         """Delete the groups that no window needs any more.
@@ -442,25 +474,35 @@ class Journal:
         Args:
             through, damaged: as in `oldest_window`.
         """
-        done = [written.number for written in self._apart if not written.needed(through)]
+        done = [written for written in self._apart if not written.needed(through)]
         apart = [written for written in self._apart if written.needed(through)]
         while self._written:
             needed = self._written[0].needed(through)
             if any(window not in damaged for window in needed):
                 break
             oldest = self._written.popleft()
-            if needed:
-                apart.append(oldest)
-            else:
-                done.append(oldest.number)
+            (apart if needed else done).append(oldest)
         if not done and len(apart) == len(self._apart):
             return
         self._apart = apart
         # What was set apart in an earlier life comes before the first that is not.
-        self._first = max(self._first, self._written[0].number if self._written else self._next_group)
-        numbers = [written.number for written in (*apart, *self._written) if written.number < self._first]
-        pointer = {values.journal_key(): values.seal("pointer", [self._first, self.last, numbers])}
-        self.background(Job(lambda: pointer, [values.group_key(number) for number in done], 64 * len(done)))
+        first = max(self._start.first, self._written[0].number if self._written else self._next_group)
+        before_first = {written.number: max(written.last.values(), default=0) for written in (*apart, *self._written)}
+        cut = dict(self._start.cut)
+        for written in done:
+            for window, record in written.last.items():
+                cut[window] = max(record, cut.get(window, 0))
+        self._start = Start(
+            first,
+            self.last,
+            {number: record for number, record in before_first.items() if number < first},
+            {window: record for window, record in cut.items() if window in through},
+            self._start.bound,
+        )
+        self._before = {window: record for window, record in self._before.items() if window in through}
+        pointer = self._start.puts()
+        keys = [values.group_key(written.number) for written in done]
+        self.background(Job(lambda: pointer, keys, 64 * len(done)))
 
 
 def anew(error: SashError) -> SashError:

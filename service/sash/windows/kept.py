@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from sash.clock import Clock
 from sash.errors import DataLoss, OutOfRoom, SashError
@@ -144,6 +145,7 @@ class Kept:
         losses: how often it was recovered because something was damaged.
         resting: storing failed a moment ago; so many times `tidy` is called before it is tried again.
         pause: how long it rests the next time.
+        older: an older version created it, so that values of format 1 may be there.
         deleted: what it has under way comes to nothing.
         checkpointing: an image of it is taken, or written.
         still: cleared while one is taken: until it is set again, nothing may be written to the window.
@@ -173,6 +175,7 @@ class Kept:
         self.losses = 0
         self.resting = 0
         self.pause = 1
+        self.older = False
         self.deleted = False
         self.checkpointing = False
         self.still = asyncio.Event()
@@ -191,6 +194,8 @@ class Kept:
         self._trash: list[bytes] = []
         self._leaving: dict[int, _Trash] = {}  # trash on its way out, by the version of the image that allowed it
         self._staged = 1, 1  # the first part that the image needs, and its ledger's next
+        self._bound = 1  # blocks from this number on are not of format 1
+        self._sum: bytes | None = None  # over the checksums of the image's parts; None in format 1
         self._gone: Callable[[], None] | None = None
         self._documented: WindowSpec | None = None
         self._document: dict[str, Any] = {}
@@ -214,8 +219,10 @@ class Kept:
         blocks = []
         for number, data in zip(numbers, found, strict=True):
             what = f"block {number} of window {self.name!r}"
+            key = values.block_key(self.number, number)
             try:
-                blocks.append(values.sealed_from(values.unseal("block", data, what), self.window.layout))
+                payload = values.unseal("block", data, what, key, number >= self._bound)
+                blocks.append(values.sealed_from(payload, self.window.layout))
             except DataLoss as error:
                 self._backing.lost(what, error)
                 raise
@@ -267,10 +274,11 @@ class Kept:
         layout = self.window.layout
 
         def puts() -> Mapping[bytes, bytes]:
-            return {
-                values.block_key(self.number, number): values.seal("block", values.sealed_to(block, layout))
-                for block, number in numbered
-            }
+            made = {}
+            for block, number in numbered:
+                key = values.block_key(self.number, number)
+                made[key] = values.seal("block", values.sealed_to(block, layout), key)
+            return made
 
         def landed() -> None:
             self.cold.landed(numbered)
@@ -342,13 +350,15 @@ class Kept:
         written = [0, 0]  # parts, bytes
         blocks: Ranges = []
         last: list[bool] = []
+        whole = xxhash.xxh3_64()
 
         def parts() -> Iterator[bytes]:
             named = taken.stored()
             keys = [key for each in all_trash for key in each]
             written[1] -= sum(map(len, keys))  # or much trash puts the next image off, which then has more
-            yield values.seal("head", {"ledger": ledger.document(), "trash": keys})
-            yield from taken.encode()
+            head = values.image_key(self.number, version, 0)
+            yield values.seal("head", {"ledger": ledger.document(), "trash": keys}, head)
+            yield from taken.encode(lambda i: values.image_key(self.number, version, i + 1))
             blocks.extend(ranges_of(named))
 
         chunks = _chunks(parts())
@@ -361,6 +371,8 @@ class Kept:
                 return {}
             backing.tier.check_room(sum(map(len, made)), STORING)
             puts = {values.image_key(self.number, version, written[0] + i): part for i, part in enumerate(made)}
+            for part in made:
+                whole.update(values.checksum(part))
             written[0] += len(made)
             written[1] += sum(map(len, made))
             return puts
@@ -372,7 +384,7 @@ class Kept:
                 backing.journal.background(Job(_once(some), size=_CHUNK, done=go_on, refused=give_up))
             else:
                 numbers = {"next_block": next_block, "staged": staged, "through": through, "blocks": blocks}
-                puts = self._pointer(numbers, version, *written)
+                puts = self._pointer({**numbers, "sum": whole.digest()}, version, *written)
                 backing.journal.background(Job(lambda: puts, size=100, done=done))
 
         def done() -> None:
@@ -415,12 +427,14 @@ class Kept:
             self._gone()
 
     def first_pointer(self) -> Mapping[bytes, bytes]:
-        """What is written of a new window: that there is no image of it yet."""
-        return self._pointer({"next_block": 1, "staged": [1, 1], "through": 0, "blocks": []}, 0, 0, 0)
+        """What is written of a new window: that there is no image of it yet, and no record that it needs."""
+        numbers = {"next_block": 1, "staged": [1, 1], "through": self.through, "blocks": [], "sum": b""}
+        return self._pointer(numbers, 0, 0, 0)
 
     def _pointer(self, numbers: Mapping[str, Any], version: int, parts: int, size: int) -> Mapping[bytes, bytes]:
-        pointer = {"image": version, "parts": parts, "bytes": size, **numbers}
-        return {values.pointer_key(self.number): values.seal("pointer", pointer)}
+        pointer = {"image": version, "parts": parts, "bytes": size, "bound": self._bound, **numbers}
+        key = values.pointer_key(self.number)
+        return {key: values.seal("pointer", pointer, key)}
 
     def _image_keys(self, version: int, parts: int) -> list[bytes]:
         return [values.image_key(self.number, version, i) for i in range(parts)]
@@ -433,7 +447,7 @@ class Kept:
         for start in range(0, len(parts), _PARTS_PER_TRIP):
             keys = [values.staged_key(self.number, part.number) for part in parts[start : start + _PARTS_PER_TRIP]]
             for key, data in zip(keys, self._backing.tier.get_many(keys), strict=True):
-                batches.append(values.batch_from(values.unseal("part", data, key)))
+                batches.append(values.batch_from(values.unseal("part", data, key, bound=not self.older)))
         return batches
 
     def drop_parts(self, parts: Sequence[Part]) -> None:
@@ -442,8 +456,9 @@ class Kept:
 
     # ---------------------------------------------------------------- recovery and deletion
 
-    def recover(self) -> None:
-        """Read the image that counts, if there is one; raises DataLoss."""
+    def recover(self, older: bool = False) -> None:
+        """Read the image that counts, if there is one; raises DataLoss. See the attribute for `older`."""
+        self.older = older
         try:
             self._read()
         finally:
@@ -451,7 +466,7 @@ class Kept:
             self._trash += self._found_blocks() + self._found_images()
 
     def _read(self) -> None:
-        data = self._backing.read("pointer", values.pointer_key(self.number))
+        data = self._backing.read("pointer", values.pointer_key(self.number), not self.older)
         if data is None:
             raise DataLoss(f"the pointer to the image of window {self.name!r} is missing")
         self._image = self._version = data["image"]
@@ -459,21 +474,41 @@ class Kept:
         self._next_block, self._staged, self.through = data["next_block"], tuple(data["staged"]), data["through"]
         self._image_next = self._next_block
         self._image_blocks = [(a, b) for a, b in data.get("blocks", [(1, self._next_block)])]
+        # Of what format 1 has written, nobody has said up to which number that is: it ends before the next one.
+        self._sum, self._bound = data.get("sum"), data.get("bound", 0)
         if self._image:
-            parts = self._read_image()
-            called = f"the image of window {self.name!r}"
-            head = values.unseal("head", next(parts), called)
-            self._trash = list(head["trash"])
-            self.window = image.restore(parts, max_keys=self._max_keys, clock=self.clock, cold=self.cold, name=called)
-            self.window.ledger = Ledger.of(head["ledger"])
+            self._restore()
 
-    def _read_image(self) -> Iterator[bytes | None]:
-        for key in self._image_keys(self._image, self._image_parts):
-            yield from self._backing.tier.get_many([key])
+    def _restore(self) -> None:
+        """Read the image."""
+        version, bound, whole = self._image, self._sum is not None, xxhash.xxh3_64()
+
+        def read() -> Iterator[bytes | None]:
+            for key in self._image_keys(version, self._image_parts):
+                (data,) = self._backing.tier.get_many([key])
+                whole.update(b"" if data is None else values.checksum(data))
+                yield data
+
+        called, parts = f"the image of window {self.name!r}", read()
+        head = values.unseal("head", next(parts), called, values.image_key(self.number, version, 0), bound)
+        self._trash = list(head["trash"])
+        self.window = image.restore(
+            parts,
+            max_keys=self._max_keys,
+            clock=self.clock,
+            cold=self.cold,
+            name=called,
+            key=lambda i: values.image_key(self.number, version, i + 1),
+            bound=bound,
+        )
+        if self._sum is not None and self._sum != whole.digest():
+            raise DataLoss(f"{called} has parts that were written at different times")
+        self.window.ledger = Ledger.of(head["ledger"])
 
     def _found_blocks(self) -> list[bytes]:
         found = self._backing.run(lambda i: values.block_key(self.number, self._next_block + i))
         self._next_block += len(found)
+        self._bound = self._bound or self._next_block
         return found
 
     def _found_images(self) -> list[bytes]:

@@ -2,7 +2,7 @@
 
     meta ── windows     number, durability, spec of each
          ── next        the first number that was never a window's
-         ── discarded   windows of which something is left that is being deleted: number, and what
+         ── discarded   windows of which something is left that is being deleted: number, and what     see roots.py
 
 Deleting goes on after a restart. A window that is imported is listed as one that is to be deleted until it is whole,
 so that an import that ends half-way leaves nothing.
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sash.windows import values
 from sash.windows.backing import Backing
 from sash.windows.kept import Kept, Left, discard_all
 from sash.windows.recovery import Recovered
+from sash.windows.roots import Listed
 
 __all__ = ["Listing"]
 
@@ -32,11 +32,12 @@ class Listing:
     def __init__(self, backing: Backing, kept: Mapping[str, Kept], forgotten: Callable[[], None]) -> None:
         self._backing, self._kept, self._forgotten = backing, kept, forgotten
         self._next = 1
+        self._bound = 1
         self._discarded: dict[int, Left] = {}
 
     def resume(self, found: Recovered) -> Callable[[], None]:
         """Go on from what was recovered; what it returns goes on deleting, once the journal takes something."""
-        self._next = found.next_window
+        self._next, self._bound = found.next_window, found.bound
         self._discarded = dict(found.discarded)
         left = {number: left.found(self._backing, number) for number, left in found.discarded.items()}
 
@@ -58,13 +59,13 @@ class Listing:
             new: what goes into the same commit.
         """
         windows = [
-            [kept.number, kept.durability, kept.document()]
+            (kept.number, kept.durability, kept.document())
             for kept in sorted(self._kept.values(), key=lambda kept: kept.number)
         ]
-        discarded = [[number, left.document()] for number, left in self._discarded.items()]
-        meta = {"windows": windows, "next": self._next, "discarded": discarded}
-        puts = {values.meta_key(): values.seal("meta", meta), **(new or {})}
-        return self._backing.journal.append(0, lambda: None, 1000, puts=lambda: puts, logged=False)
+        discarded = [(number, left.document()) for number, left in self._discarded.items()]
+        journal = self._backing.journal
+        puts = {**Listed(windows, self._next, discarded, journal.last + 1, self._bound).puts(), **(new or {})}
+        return journal.append(0, lambda: None, 1000, puts=lambda: puts, logged=False)
 
     # ---------------------------------------------------------------- windows that go, or are not there yet
 

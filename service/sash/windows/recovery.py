@@ -2,8 +2,9 @@
 
     meta ─▶ for each window pointer ─▶ image (no block is read) ─▶ all groups behind it, applied again
 
-A window that cannot be recovered, because something of it is damaged or an aggregate of it is not installed, is *lost*:
-it is there and says why, answers nothing, and is left as it is; all others are none the worse.
+A window that cannot be recovered is *lost*: something of it is damaged, or a group of the journal that it may need, or
+an aggregate of it is not installed. It is listed and says why. It answers nothing and is left as it is. All others are
+served.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
 from sash.monoids import catalogue
-from sash.windows import records, values
+from sash.windows import records
 from sash.windows.backing import Backing
+from sash.windows.journal import Resumed
 from sash.windows.kept import Kept, Left
+from sash.windows.replay import Replay
+from sash.windows.roots import End
 from sash.windows.spec import Durability, WindowSpec
 
 __all__ = ["Make", "Recovered", "recover", "recover_again"]
@@ -38,14 +42,16 @@ class Recovered:
     Args:
         windows: all of them, those that are lost too.
         next_window: the first number that was never a window's.
+        bound: windows from this number on have no values of format 1.
         discarded: by number, windows of which something is left that is to be deleted.
         journal: where it goes on, as `Journal.start` takes it.
     """
 
     windows: list[Kept] = field(default_factory=list)
     next_window: int = 1
+    bound: int = 1
     discarded: dict[int, Left] = field(default_factory=dict)
-    journal: tuple[int, int, list[tuple[int, dict[int, int]]], int] = (1, 0, [], 1)
+    journal: Resumed = field(default_factory=Resumed)
 
 
 def recover(backing: Backing, make: Make) -> Recovered:
@@ -57,30 +63,35 @@ def recover(backing: Backing, make: Make) -> Recovered:
         Unavailable: the tier cannot be reached.
     """
     try:
-        meta = backing.read("meta", values.meta_key())
-        pointer = backing.read("pointer", values.journal_key())
-        for value, name in ((meta, "meta"), (pointer, "journal")):
-            if value is None and (meta, pointer) != (None, None):
-                raise DataLoss(f"value {name!r} is missing")
-        if meta is None or pointer is None:
+        roots = backing.roots()
+        if roots is None:
             return Recovered()
-        windows = [_recover_window(backing, make, *listed) for listed in meta["windows"]]
-        by_number = {kept.number: kept for kept in windows}
-        group, last, _ = pointer
-        first, written = group, []
-        for number, entries in backing.all_groups():
-            written.append((number, {window: record for record, window, _ in entries}))
-            for record, window, fields in entries:
-                last = max(last, record)
-                if (kept := by_number.get(window)) is not None and kept.doubt is None:
-                    _recover_record(backing, kept, record, fields)
-            group = max(group, number + 1)
+        listed, start, end = roots
+        older = {number for number, _, _ in listed.windows if number < listed.bound}
+        windows = [_recover_window(backing, make, *each, each[0] in older) for each in listed.windows]
+        replay = Replay(
+            windows,
+            lambda kept, record, fields: _recover_record(backing, kept, record, fields),
+            lambda kept, error: _lose(backing, kept, error),
+        )
+        replay.begin(start.cut)
+        last_group = end.group
+        for group in backing.groups(start, end):
+            if group.error is not None:
+                backing.lost(f"group {group.number} of the journal", group.error)
+            replay.take(group)
+            last_group = max(last_group, group.number)
+        replay.finish(end.record)
     except DataLoss as error:
         raise _nothing_served(error) from None
-    last = max([last, *(kept.through for kept in windows)])
-    _log.info("recovered %d windows, %d groups of journal", len(windows), len(written))
-    discarded = {number: Left.of(left) for number, left in meta["discarded"]}
-    return Recovered(windows, meta["next"], discarded, (group, last, written, first))
+    last = max(replay.last, start.record)
+    _log.info("recovered %d windows, %d groups of journal", len(windows), len(replay.written))
+    if start.bound is None:
+        start = replace(start, bound=last_group + 1)
+    end = End(last_group, replay.last, end.listing)
+    journal = Resumed(last_group + 1, last, replay.written.items(), start, end, replay.at)
+    discarded = {number: Left.of(left) for number, left in listed.discarded}
+    return Recovered(windows, listed.next_window, listed.bound, discarded, journal)
 
 
 async def recover_again(backing: Backing, kept: Kept, make: Make) -> Kept:
@@ -95,13 +106,12 @@ async def recover_again(backing: Backing, kept: Kept, make: Make) -> Kept:
     fresh = make(kept.number, kept.window.spec, kept.durability)
     fresh.losses = kept.losses + isinstance(kept.doubt, DataLoss)
     fresh.admission = kept.admission
-    numbers = backing.journal.group_numbers  # none of the window's comes after them
+    numbers = backing.journal.groups_of(kept.number)  # none of the window's comes after them
     try:
-        await _in_thread(fresh.recover)
-        groups = backing.groups(numbers)
-        while (group := await _in_thread(lambda: next(groups, None))) is not None and not kept.deleted:
-            _, entries = group
-            for record, window, fields in entries:
+        await _in_thread(lambda: fresh.recover(kept.older))
+        groups = backing.groups_again(numbers)
+        while (records := await _in_thread(lambda: next(groups, None))) is not None and not kept.deleted:
+            for record, window, fields in records:
                 if window == kept.number:
                     _apply_again(backing, fresh, record, fields)
                     await asyncio.sleep(0)
@@ -123,7 +133,7 @@ async def _in_thread(call: Callable[[], T]) -> T:
 
 
 def _recover_window(
-    backing: Backing, make: Make, number: int, durability: Durability, document: Mapping[str, Any]
+    backing: Backing, make: Make, number: int, durability: Durability, document: Mapping[str, Any], older: bool
 ) -> Kept:
     problem: SashError | None = None
     try:
@@ -132,7 +142,7 @@ def _recover_window(
         spec, problem = _as_far_as_known(document), error
     kept = make(number, spec, durability)
     try:
-        kept.recover()
+        kept.recover(older)
     except (DataLoss, InvalidArgument) as error:
         problem = problem or error
     if problem is not None:
@@ -170,7 +180,7 @@ def _lose(backing: Backing, kept: Kept, error: SashError) -> None:
         backing.lost(f"{what}, which is not served", error)
         kept.doubt = DataLoss(
             f"{what} is not served: {error.message}. Nothing of it was changed: put what is damaged back from a backup "
-            "and start again, or delete the window"
+            "and start again, write what is whole to a new place with `sash check --salvage`, or delete the window"
         )
     else:
         kept.doubt = FailedPrecondition(
@@ -206,6 +216,6 @@ def _apply_again(backing: Backing, kept: Kept, record: int, fields: Sequence[Any
 
 def _nothing_served(error: DataLoss) -> DataLoss:
     return DataLoss(
-        f"{error.message}. All windows need it, so that none is served, and nothing was changed: put that value back "
-        "from a backup, or start with an empty place and import or restore what was saved"
+        f"{error.message}. All windows need it, so none is served, and nothing was changed: put that value back from a "
+        "backup, or write what is whole to a new place with `sash check --salvage`"
     )

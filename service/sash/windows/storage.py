@@ -47,6 +47,7 @@ from sash.windows.records import Operation, Write
 from sash.windows.recovery import recover, recover_again
 from sash.windows.retrying import RetryingTier
 from sash.windows.room import Room
+from sash.windows.roots import Start
 from sash.windows.spec import Durability, WindowSpec
 from sash.windows.tier import ColdTier
 from sash.windows.window import Window
@@ -161,8 +162,7 @@ class Storage:
         self._running = True
         if not backing.journal.last:
             # Both are there from now on, so that one that is missing is noticed. All else comes behind them.
-            begin = {values.journal_key(): values.seal("pointer", [1, 0, []])}
-            self._listing_there.write(begin)
+            self._listing_there.write(Start().puts())
         go_on()
 
     async def stop(self, patience_s: float = 30.0) -> None:
@@ -296,7 +296,9 @@ class Storage:
         return Window(spec, max_keys, self._block, clock=self._clock)
 
     def _new(self, spec: WindowSpec, durability: Durability) -> Kept:
-        return self._kept_as(self._listing_there.take_number(), spec, durability)
+        kept = self._kept_as(self._listing_there.take_number(), spec, durability)
+        kept.through = self._last()  # no record up to now is one of it
+        return kept
 
     def _kept_as(self, number: int, spec: WindowSpec, durability: Durability) -> Kept:
         assert self._backing is not None
@@ -364,7 +366,7 @@ class Storage:
             key = values.staged_key(kept.number, window.ledger.next_part)
 
             def puts() -> Mapping[bytes, bytes]:
-                return {key: values.seal("part", values.batch_to(batch))}
+                return {key: values.seal("part", values.batch_to(batch), key)}
 
             _, logged = self._apply(window, kept, operation, None, puts, size)
         return await self._settled(Staged(token, entries), logged, kept)

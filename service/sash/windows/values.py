@@ -1,13 +1,18 @@
 """How stored values are written, and what they are called.
 
-    value     SASH | format | kind        | checksum | payload, as MessagePack
-              4      1        11            8          any length
+    value     SASH | format | kind | checksum | length, key        | payload, as MessagePack
+              4      1        11     8          1 + up to 200        any length
     column    [dtype, raw little-endian bytes]            numbers and bools
               [texts]                                     strings or bytes, most of them different
               [texts, codes]                              the same where each is there twice or more, on average
 
-The checksum is XXH3-64 over all else. A value that is damaged, cut short or of another kind is a `DataLoss` that names
-it, and never an answer. What a newer version wrote is told from what is damaged, because this frame stays.
+The checksum is XXH3-64 over all else. The key is the one that the value was written under, without the prefix or the
+directory of its tier. A value that is damaged, cut short, of another kind or found under another key is a `DataLoss`
+that names it, and never an answer. So a tier that mixes up two values, or loses a write and shows what its place held
+before, is noticed. What a newer version wrote is told from what is damaged, because this frame stays.
+
+Format 1 had no key. Its values are read where an older version may have left them, see `unseal`. Frames of exports are
+stored under no key and are written in it.
 
 At 1,024 strings a plain list takes 30 µs to write and 52 µs to read, whatever they are. With codes it takes 65 to
 110 µs to write and 9 to 30 µs to read, and equal strings are one object in memory afterwards; so that where they
@@ -34,6 +39,7 @@ from sash.windows.batch import Batch, Coded
 
 __all__ = [
     "FORMAT",
+    "UNBOUND",
     "VALUE_BYTES_MAX",
     "batch_from",
     "batch_to",
@@ -47,6 +53,8 @@ __all__ = [
     "meta_key",
     "pack",
     "pointer_key",
+    "checksum",
+    "is_bound",
     "seal",
     "sealed_from",
     "sealed_to",
@@ -57,8 +65,11 @@ __all__ = [
     "unseal",
 ]
 
-FORMAT = 1
+FORMAT = 2
 """Raised with every change that an older version could not read."""
+
+UNBOUND = 1
+"""Format of values that do not say what they were stored under."""
 
 VALUE_BYTES_MAX = 64 << 20
 """A tier takes no longer ones."""
@@ -117,31 +128,38 @@ def staged_key(window: int, part: int) -> bytes:
 # ---------------------------------------------------------------- frames
 
 
-def seal(kind: str, payload: Any) -> bytes:
+def seal(kind: str, payload: Any, key: bytes | None = None) -> bytes:
     """Frame a value.
 
     Args:
         kind: up to 11 ASCII letters; who reads the value says the same.
         payload: None, bool, int, float, str, bytes, and lists and mappings of them.
+        key: what the value will be stored under; None where that is nothing, as with a frame of an export.
     """
     assert len(kind) <= 11, f"{kind!r} is too long for a kind"
-    head = _HEAD.pack(_MAGIC, FORMAT, kind.encode("ascii"))
-    packed = pack(payload)
+    head = _HEAD.pack(_MAGIC, UNBOUND if key is None else FORMAT, kind.encode("ascii"))
+    packed = pack(payload) if key is None else b"".join((bytes([len(key)]), key, pack(payload)))
     return b"".join((head, _SUM.pack(_checksum(head, packed)), packed))
 
 
-def unseal(kind: str, data: bytes | None, name: bytes | str) -> Any:
+def unseal(kind: str, data: bytes | None, name: bytes | str, key: bytes | None = None, bound: bool = False) -> Any:
     """The payload of a value, lists where there were lists or tuples.
 
     Args:
         data: the value; None where there is none.
         name: what to call it in an error, or its key.
+        key: what it was found under, where `name` does not say so.
+        bound: refuse a value that does not say what it was stored under: an older version wrote it, and none was there
+            when this place was written to.
 
     Raises:
-        DataLoss: there is none, or it is damaged, or of another kind.
+        DataLoss: there is none, or it is damaged, of another kind, or belongs elsewhere.
         FailedPrecondition: a newer version wrote it.
     """
-    called = name if isinstance(name, str) else f"value {name.decode('ascii', 'backslashreplace')!r}"
+    if isinstance(name, bytes):
+        called, key = _named(name), name
+    else:
+        called = name
     if data is None:
         raise DataLoss(f"{called} is missing")
     if len(data) < _FRONT:
@@ -157,12 +175,34 @@ def unseal(kind: str, data: bytes | None, name: bytes | str) -> Any:
         raise FailedPrecondition(
             f"{called} is of format {version}, which a newer version of Sash wrote", limit=f"format {FORMAT}"
         )
+    if version > UNBOUND:
+        stop = 1 + int.from_bytes(packed[:1])
+        written = bytes(packed[1:stop])
+        packed = packed[stop:]
+        if key is not None and written != key:
+            raise DataLoss(f"{called} is in the wrong place: it was written as {_named(written)}")
+    elif bound:
+        raise DataLoss(f"{called} is in the wrong place: it is older than what was written there")
     if found.rstrip(b"\0") != kind.encode("ascii"):
         raise DataLoss(f"{called} is of kind {found.rstrip(bytes(1)).decode('ascii', 'replace')}, not {kind}")
     try:
         return unpack(packed)
     except ValueError as error:
         raise DataLoss(f"{called} cannot be read: {error}") from None
+
+
+def checksum(data: bytes) -> bytes:
+    """The checksum that a value carries."""
+    return data[_HEAD.size : _FRONT]
+
+
+def is_bound(data: bytes | None) -> bool:
+    """Whether a value says what it was stored under; of one that may be damaged, as far as it says."""
+    return data is not None and data[4:5] > bytes([UNBOUND])
+
+
+def _named(key: bytes) -> str:
+    return f"value {key.decode('ascii', 'backslashreplace')!r}"
 
 
 def pack(payload: Any) -> bytes:
