@@ -307,6 +307,7 @@ class Storage:
         """
         size = operation.size
         self._check_size(name, size)
+        origin = None if origin is None else records.signed(origin, operation)
         brings = None if isinstance(operation, records.BulkEvict) else size
         window, kept = await self._admit(name, brings, lambda ledger: origin is not None and ledger.applied(origin))
         if origin is not None and window.ledger.applied(origin):
