@@ -14,8 +14,10 @@ __all__ = [
     "NotFound",
     "OutOfRoom",
     "PermissionDenied",
+    "ProducerFenced",
     "ResourceExhausted",
     "SashError",
+    "SequenceReused",
     "TooLarge",
     "Unauthenticated",
     "Unavailable",
@@ -66,6 +68,14 @@ class AlreadyExists(SashError):
 
 class FailedPrecondition(SashError):
     """The request is well formed, but the state of the window forbids it."""
+
+
+class SequenceReused(FailedPrecondition):
+    """The producer has used this number for another write; `limit` is the number that is next."""
+
+
+class ProducerFenced(FailedPrecondition):
+    """A producer with a higher epoch, which `limit` names, has taken the name over."""
 
 
 class Unsupported(SashError):

@@ -92,9 +92,13 @@ class Server:
         self.tier: Choosy | None = None
         self.options = {"cache_bytes": 1000, "checkpoint_bytes": 2000, "store_entries": 8, "block": 4, **options}
 
+    def open(self) -> ColdTier:
+        """A tier on what is stored."""
+        return MemoryTier(self.store)
+
     async def start(self) -> Storage:
         attempts = 0 if self.tier is None else self.tier.attempts
-        self.tier = Choosy(MemoryTier(self.store))
+        self.tier = Choosy(self.open())
         self.tier.attempts, self.tier.at, self.tier.fault = attempts, self.fault_at, self.fault
         self.catalogue = Catalogue(clock=self.clock)
         self.storage = Storage(self.catalogue, self.clock, self.tier, sleep=self.sleep, **self.options)

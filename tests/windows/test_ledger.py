@@ -2,10 +2,23 @@
 
 import pytest
 
-from sash.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from sash.errors import FailedPrecondition, InvalidArgument, ProducerFenced, ResourceExhausted, SequenceReused
 from sash.windows import ledger as module
 from sash.windows.batch import Origin
-from sash.windows.ledger import FORGET_AFTER_NS, Ledger
+from sash.windows.ledger import DIGESTS_MAX, FORGET_AFTER_NS, Ledger
+
+
+def sent(sequence, what="data", epoch=0, producer="p"):
+    """A write as the ledger sees it; `what` stands for what it carries."""
+    return Origin(producer, sequence, epoch, f"{sequence % 100:02}{what[:2]}".encode())
+
+
+def noted(*origins):
+    ledger = Ledger()
+    for origin in origins:
+        assert not ledger.applied(origin)
+        ledger.note(origin, 0)
+    return ledger
 
 
 def test_a_producer_goes_on_by_one_and_what_it_repeats_is_known():
@@ -33,13 +46,159 @@ def test_a_new_producer_begins_with_one():
 
 
 @pytest.mark.parametrize(
-    ("origin", "field"),
-    [(Origin("", 1), "producer"), (Origin("p" * 201, 1), "producer"), (Origin("p", 0), "sequence")],
+    ("origin", "field", "limit"),
+    [
+        (Origin("", 1), "producer", "1 to 200 bytes"),
+        (Origin("p" * 201, 1), "producer", "1 to 200 bytes"),
+        (Origin("ß" * 100 + "p", 1), "producer", "1 to 200 bytes"),
+        (Origin("\ud800" * 67, 1), "producer", "1 to 200 bytes"),
+        (Origin("p", 0), "sequence", "1 to 2^63 - 1"),
+        (Origin("p", -1), "sequence", "1 to 2^63 - 1"),
+        (Origin("p", 2**63), "sequence", "1 to 2^63 - 1"),
+        (Origin("p", 1, -1), "epoch", "0 to 2^63 - 1"),
+        (Origin("p", 1, 2**63), "epoch", "0 to 2^63 - 1"),
+    ],
 )
-def test_what_is_no_origin_is_refused(origin, field):
+def test_what_is_no_origin_is_refused(origin, field, limit):
     with pytest.raises(InvalidArgument) as refused:
         Ledger().applied(origin)
-    assert refused.value.field == field
+    assert (refused.value.field, refused.value.limit) == (field, limit)
+
+
+@pytest.mark.parametrize("name", ["p", "p" * 200, "ß" * 100, "\ud800" * 66])
+def test_names_have_up_to_200_bytes(name):
+    assert not Ledger().applied(Origin(name, 1))
+    assert not Ledger().committed(name, 0)
+
+
+def test_numbers_go_up_to_the_greatest_int64():
+    ledger = Ledger()
+    ledger.note(Origin("p", 2**63 - 2, 2**63 - 1), 0)
+    last = Origin("p", 2**63 - 1, 2**63 - 1)
+    assert not ledger.applied(last)
+    ledger.note(last, 0)
+    assert ledger.applied(last)
+    assert not ledger.committed("q", 2**63 - 1)
+    ledger.commit("q", 2**63 - 1, 0)
+    assert ledger.committed("q", 2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    ("query", "batch", "field", "limit"),
+    [
+        ("", 0, "query", "1 to 200 bytes"),
+        ("q" * 201, 0, "query", "1 to 200 bytes"),
+        ("ß" * 101, 0, "query", "1 to 200 bytes"),
+        ("q", -1, "batch", "0 to 2^63 - 1"),
+        ("q", 2**63, "batch", "0 to 2^63 - 1"),
+    ],
+)
+def test_what_is_no_batch_is_refused(query, batch, field, limit):
+    for check in (Ledger().committed, Ledger().check_stage):
+        with pytest.raises(InvalidArgument) as refused:
+            check(query, batch)
+        assert (refused.value.field, refused.value.limit) == (field, limit)
+
+
+# ---------------------------------------------------------------- other data
+
+
+def test_a_used_number_with_other_data_is_refused():
+    ledger = noted(sent(1), sent(2), sent(3))
+    for sequence in (1, 2, 3):
+        assert ledger.applied(sent(sequence))
+        with pytest.raises(SequenceReused, match=f"'p' has sent {sequence} before, with other data") as refused:
+            ledger.applied(sent(sequence, "other"))
+        assert (refused.value.field, refused.value.limit) == ("sequence", "4")
+    assert not ledger.applied(sent(4, "other")), "what comes next carries what it likes"
+    assert not ledger.applied(sent(1, "other", producer="q"))
+
+
+@pytest.mark.parametrize("further", [0, 1, 5, 300])
+def test_the_last_digests_and_the_first_are_remembered(further):
+    last = DIGESTS_MAX + further
+    ledger = noted(*(sent(sequence) for sequence in range(1, last + 1)))
+    refused = set()
+    for sequence in range(1, last + 1):
+        assert ledger.applied(sent(sequence))
+        try:
+            assert ledger.applied(sent(sequence, "other"))
+        except SequenceReused:
+            refused.add(sequence)
+    assert refused == {1, *range(further + 1, last + 1)}
+
+
+def test_where_there_are_many_producers_each_has_its_share(monkeypatch):
+    monkeypatch.setattr(module, "DIGESTS_ALL", 30)
+    monkeypatch.setattr(module, "DIGESTS_MAX", 10)
+    monkeypatch.setattr(module, "DIGESTS_MIN", 2)
+
+    def remembered(producers):
+        ledger = noted(*(sent(1, producer=str(i)) for i in range(producers - 1)))
+        for sequence in range(1, 20):
+            ledger.note(sent(sequence), 0)
+        known = 0
+        for sequence in range(2, 20):
+            try:
+                ledger.applied(sent(sequence, "other"))
+            except SequenceReused:
+                known += 1
+        return known
+
+    assert [remembered(n) for n in (1, 3, 4, 5, 10, 15, 16, 29)] == [10, 10, 7, 6, 3, 2, 2, 2]
+
+
+@pytest.mark.parametrize("digest", [None, b"any!"])
+def test_without_a_digest_a_used_number_is_taken_for_a_retry(digest):
+    ledger = noted(Origin("p", 1), sent(2))
+    assert ledger.applied(Origin("p", 1, 0, digest)), "it was written without one"
+    assert ledger.applied(Origin("p", 2)), "it is sent without one"
+
+
+def test_what_was_remembered_before_a_write_without_a_digest_is_forgotten():
+    """Or the digests of earlier writes would be taken for those of later ones."""
+    ledger = noted(sent(1), sent(2), Origin("p", 3), sent(4))
+    assert ledger.applied(sent(2, "other"))
+    assert ledger.applied(sent(3, "other"))
+    for sequence in (1, 4):
+        with pytest.raises(SequenceReused):
+            ledger.applied(sent(sequence, "other"))
+
+
+# ---------------------------------------------------------------- epochs
+
+
+def test_a_higher_epoch_takes_the_name_over():
+    ledger = noted(sent(1), sent(2), sent(1, "other", epoch=3))
+    for sequence in (1, 2, 3, 9):
+        with pytest.raises(ProducerFenced, match="epoch 3 has taken the name over") as refused:
+            ledger.applied(sent(sequence, epoch=2))
+        assert (refused.value.field, refused.value.limit) == ("epoch", "3")
+    with pytest.raises(ProducerFenced):
+        ledger.applied(Origin("p", 3))
+    assert ledger.applied(sent(1, "other", epoch=3))
+    with pytest.raises(SequenceReused, match="The next number is 2"):
+        ledger.applied(sent(1, epoch=3))
+    assert not ledger.applied(sent(2, epoch=3)), "what an earlier epoch sent under this number does not matter"
+
+
+def test_a_higher_epoch_begins_with_one_and_only_a_write_takes_over():
+    ledger = noted(sent(1), sent(2))
+    with pytest.raises(FailedPrecondition, match="up to 0 of epoch 1: the next one is 1") as refused:
+        ledger.applied(sent(3, epoch=1))
+    assert (refused.value.field, refused.value.limit) == ("sequence", "1")
+    assert not ledger.applied(sent(1, epoch=1))
+    assert not ledger.applied(sent(3)), "nothing of epoch 1 was applied yet"
+    assert ledger.applied(sent(2))
+
+
+def test_the_digests_of_an_epoch_are_its_own():
+    ledger = noted(sent(1), sent(2), sent(3), Origin("p", 1, 1), sent(2, epoch=1))
+    assert ledger.applied(sent(1, "other", epoch=1)), "its first digest is not known"
+    assert ledger.applied(sent(2, epoch=1))
+
+
+# ---------------------------------------------------------------- batches
 
 
 def test_a_batch_is_committed_once_and_drops_all_its_parts_and_earlier_ones():
@@ -56,6 +215,18 @@ def test_a_batch_is_committed_once_and_drops_all_its_parts_and_earlier_ones():
     assert ledger.committed("q", 6), "a batch before the last one was committed, or never will be"
     assert not ledger.committed("q", 8)
     assert set(ledger.parts) == {"next", "other"}
+    with pytest.raises(FailedPrecondition, match="committed already"):
+        ledger.check_stage("q", 7)
+
+
+def test_a_commit_of_other_parts_under_a_used_number_changes_nothing():
+    """A batch is the same by its number, as a query that starts again stages parts with other tokens."""
+    ledger = Ledger()
+    ledger.stage("a", "q", 7, 10, 0, None)
+    ledger.stage("of another client", "q", 7, 10, 0, None)
+    ledger.commit("q", 7, 0)
+    assert ledger.committed("q", 7), "whatever parts the next commit names"
+    assert not ledger.parts, "those that were staged for the same batch are dropped"
     with pytest.raises(FailedPrecondition, match="committed already"):
         ledger.check_stage("q", 7)
 
@@ -113,13 +284,33 @@ def test_queries_that_were_silent_for_long_make_room(monkeypatch):
 
 
 def test_a_ledger_survives_as_a_document():
-    ledger = Ledger()
+    ledger = noted(sent(1, producer="s"), sent(2, producer="s"), sent(1, epoch=4, producer="e"))
     ledger.note(Origin("p", 41), 3)
     ledger.commit("q", 12, 4)
     ledger.stage("a", "q", 13, 10, 5, None)
     again = Ledger.of(ledger.document())
     assert again.document() == ledger.document()
     assert again.applied(Origin("p", 41))
+    for origin in (sent(1, "x", producer="s"), sent(2, "x", producer="s"), sent(1, "x", 4, "e")):
+        with pytest.raises(SequenceReused):
+            again.applied(origin)
+    with pytest.raises(ProducerFenced):
+        again.applied(sent(1, epoch=3, producer="e"))
+    copied = ledger.copy()
+    ledger.note(sent(3, producer="s"), 9)
+    assert copied.document() == again.document(), "a copy does not change with it"
     assert again.committed("q", 12)
     assert again.named("q", 13, ["a"]) == ledger.named("q", 13, ["a"])
     assert Ledger.of(ledger.document(parts=False)).parts == {}
+
+
+def test_a_document_of_an_earlier_version_has_no_fences():
+    old = {"producers": {"p": [41, 3]}, "queries": {"q": [12, 4]}, "next_part": 1, "parts": {}}
+    ledger = Ledger.of(old)
+    assert ledger.applied(sent(41)), "with whatever data, as none is known"
+    assert ledger.committed("q", 12)
+    ledger.note(sent(42), 5)
+    with pytest.raises(SequenceReused):
+        ledger.applied(sent(42, "other"))
+    assert ledger.applied(sent(41, "other"))
+    assert old.items() <= Ledger.of(old).document().items(), "and what it had stands where it stood"

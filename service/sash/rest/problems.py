@@ -33,6 +33,8 @@ STATUSES: Mapping[type[errors.SashError], HTTPStatus] = {
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.AlreadyExists: HTTPStatus.CONFLICT,
     errors.FailedPrecondition: HTTPStatus.CONFLICT,
+    errors.SequenceReused: HTTPStatus.CONFLICT,
+    errors.ProducerFenced: HTTPStatus.CONFLICT,
     errors.Unsupported: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.ResourceExhausted: HTTPStatus.TOO_MANY_REQUESTS,
     errors.OutOfRoom: HTTPStatus.INSUFFICIENT_STORAGE,

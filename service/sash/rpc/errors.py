@@ -29,6 +29,8 @@ CODES: Mapping[type[errors.SashError], grpc.StatusCode] = {
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
     errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.SequenceReused: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ProducerFenced: grpc.StatusCode.FAILED_PRECONDITION,
     errors.Unsupported: grpc.StatusCode.UNIMPLEMENTED,
     errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.OutOfRoom: grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -43,10 +43,19 @@ class Coded:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who sends a write, and its number among all writes of that producer to the window: 1, 2, 3, …"""
+    """Who sends a write, and its number among all writes of that producer to the window.
+
+    Args:
+        producer: its name.
+        sequence: 1, 2, 3, … in each epoch.
+        epoch: whoever uses a higher one takes the name over.
+        digest: of what the write carries, see `digests`; None where it is not known.
+    """
 
     producer: str
     sequence: int
+    epoch: int = 0
+    digest: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """Writes as values: what the plane applies, what the journal keeps, what a recovery applies again.
 
-    [kind, now in ns, producer, sequence, …what the kind needs]
+    [kind, now in ns, None, None, …what the kind needs]
+    ["numbered", now in ns, producer, sequence, epoch, digest, kind, …what the kind needs]
+    [kind, now in ns, producer, sequence, …what the kind needs]                 as earlier versions wrote a numbered one
 
 Applying a write to a window in the same state, at the same `now_ns`, leads to the same state: that is all that a
 recovery relies on. What a write answers (its counts) follows from it, too, and is not kept.
@@ -9,13 +11,13 @@ recovery relies on. What a write answers (its counts) follows from it, too, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from sash.errors import DataLoss, FailedPrecondition
-from sash.windows import values
+from sash.windows import digests, values
 from sash.windows.answers import Answer, WriteResult
 from sash.windows.batch import Batch, Coded, Origin
 from sash.windows.ledger import Part
@@ -34,7 +36,10 @@ __all__ = [
     "Write",
     "joined",
     "read",
+    "signed",
 ]
+
+_NUMBERED = "numbered"
 
 
 _EXPIRES_NS_UNSAID = 3_600 * 10**9
@@ -85,8 +90,11 @@ class Write:
 
     def record(self) -> list[Any]:
         """What the journal keeps."""
-        origin = (None, None) if self.origin is None else (self.origin.producer, self.origin.sequence)
-        return [self.operation.kind, self.now_ns, *origin, *self.operation.fields()]
+        operation, origin = self.operation, self.origin
+        if origin is None:
+            return [operation.kind, self.now_ns, None, None, *operation.fields()]
+        numbers = [origin.producer, origin.sequence, origin.epoch, origin.digest]
+        return [_NUMBERED, self.now_ns, *numbers, operation.kind, *operation.fields()]
 
 
 @dataclass(slots=True)
@@ -280,6 +288,20 @@ _KINDS: dict[str, Callable[..., Operation]] = {
 _KINDS[BulkInsert.kind] = lambda payload: BulkInsert(values.batch_from(payload))
 
 
+def signed(origin: Origin, operation: Operation) -> Origin:
+    """The origin with the digest of what it sends."""
+    match operation:
+        case Insert():
+            digest = digests.of_entry(operation.time, operation.values, operation.key)
+        case BulkInsert():
+            digest = digests.of_bulk(operation.batch)
+        case BulkEvict():
+            digest = digests.of_evict(operation.time, operation.key)
+        case _:
+            raise AssertionError(f"no producer numbers a write of kind {operation.kind}")
+    return replace(origin, digest=digest)
+
+
 def read(record: Sequence[Any], name: str) -> Write:
     """The write that a record keeps.
 
@@ -292,7 +314,11 @@ def read(record: Sequence[Any], name: str) -> Write:
     """
     try:
         kind, now_ns, producer, sequence, *fields = record
-        return Write(_KINDS[kind](*fields), now_ns, None if producer is None else Origin(producer, sequence))
+        origin = None if producer is None else Origin(producer, sequence)
+        if kind == _NUMBERED:
+            epoch, digest, kind, *fields = fields
+            origin = Origin(producer, sequence, epoch, digest)
+        return Write(_KINDS[kind](*fields), now_ns, origin)
     except (KeyError, TypeError, ValueError) as error:
         raise DataLoss(f"{name} holds no write that this version knows: {error}") from None
 

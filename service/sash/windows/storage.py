@@ -324,6 +324,7 @@ class Storage:
         """
         size = operation.size
         self._check_size(name, size)
+        origin = None if origin is None else records.signed(origin, operation)
 
         def applied(ledger: Ledger) -> bool:
             return origin is not None and ledger.applied(origin)
