@@ -44,7 +44,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What became of a write's entries: `inserted + late + duplicates` is how many it carried.
+    """What became of a write's entries: `inserted + late + duplicates + ahead` is how many it carried.
 
     Args:
         inserted: entries that are, or were, in the window.
@@ -57,6 +57,7 @@ class WriteResult:
         durability: what the entries were given before the reply: "sync" (the tier has them), "interval" (it has them
             soon) or "memory".
         sequences: how many of its producer's numbers it used: one a message.
+        ahead: entries too far ahead of wall time, by the spec's `order.ahead`: dropped, and counted.
     """
 
     inserted: int = 0
@@ -67,6 +68,7 @@ class WriteResult:
     already_applied: bool = False
     durability: str = "memory"
     sequences: int = 0
+    ahead: int = 0
 
     def __add__(self, other: WriteResult) -> WriteResult:
         """The result of two writes together; its durability is the weaker one."""
@@ -79,6 +81,7 @@ class WriteResult:
             self.already_applied or other.already_applied,
             min(self.durability, other.durability, key=lambda given: _STRENGTHS.get(given, 0)),
             self.sequences + other.sequences,
+            self.ahead + other.ahead,
         )
 
 
@@ -160,6 +163,7 @@ class Counts:
     late: int
     evicted: int
     duplicates: int = 0
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +174,13 @@ class WindowInfo:
         name: its name.
         spec: its spec as a plain document, as `Client.create_window` takes it.
         entries: entries in it now, over all keys.
-        keys: keys in it now.
-        oldest: time of the oldest entry in ticks; None where it is empty.
-        newest: time of the newest entry in ticks; None where it is empty.
+        keys: how many keys have entries now.
+        oldest: time of the oldest entry in ticks; None where it is empty, and where it is keyed.
+        newest: time of the newest entry of all keys in ticks; None where it is empty.
         counts: what became of all entries it was ever sent.
         durability: what writes to it are given: "sync", "interval" or "memory".
         problem: why it answers nothing at the moment; None where it does.
+        high_water_mark: the newest time in ticks that was ever inserted. It stays when entries leave; None before.
     """
 
     name: str
@@ -187,3 +192,4 @@ class WindowInfo:
     counts: Counts
     durability: str = "memory"
     problem: str | None = None
+    high_water_mark: int | None = None

@@ -94,7 +94,7 @@ def add_aggregates(window: Handle, aggregates: Mapping[str, Any] | str) -> Plan[
 
 
 def keys(window: Handle, prefix: str = "", *, limit: int | None = 1000) -> Plan[list[str]]:
-    """Return the keys that start with `prefix`, in the order of their first entries.
+    """Return the keys that have entries and start with `prefix`, in the order of their first entries.
 
     They are fetched page by page, so that a service with millions of them has time for others; a key that is there
     throughout is listed once.
@@ -286,6 +286,7 @@ def entries(
     *,
     key: str | None = None,
     keys: Sequence[str] | AllKeys | None = None,
+    end_exclusive: bool = False,
 ) -> Plan[AskStream[Bulk]]:
     """Yield the entries with `start <= time <= end` as of now, by key and time, as bulks of bounded size.
 
@@ -295,11 +296,12 @@ def entries(
     Args:
         start, end: ticks or instants; None: no bound.
         key, keys: one key, or several; where neither is given, all there are.
+        end_exclusive: as in `range_query`; without `end` it changes nothing.
 
     Raises:
         Unsupported: the window's algorithm keeps no values.
     """
-    request = pb.EntriesRequest(window=window.name)
+    request = pb.EntriesRequest(window=window.name, end_exclusive=end_exclusive)
     if start is not None:
         request.start = yield from _tick(window, start, "start")
     if end is not None:
@@ -325,8 +327,9 @@ def query(
         key: where the window is keyed.
         keys: several keys, or `ALL_KEYS`, instead of `key`: the answers of one after those of the other.
         lookbacks: durations ("5m", timedelta) or ticks; none asks for everything that is in the window.
-        as_of: ticks, or an instant; where None, the time of the key's newest entry, or wall time if that is the
-            window's clock.
+        as_of: ticks, or an instant. Where None, a lookback is `now - lookback < time`, and now is the key's high-water
+            mark, the newest time ever inserted into it; with `combine` that of all the keys asked for; or wall time if
+            that is the window's clock.
         combine: with `keys`: one answer over the entries of all of them.
         partials: answer with partials, too.
 
@@ -373,6 +376,7 @@ def range_query(
     key: str | None = None,
     keys: Sequence[str] | AllKeys | None = None,
     partials: bool = False,
+    end_exclusive: bool = False,
 ) -> Plan[Answer]:
     """Answer over `start <= time <= end`, in ticks or instants.
 
@@ -381,13 +385,17 @@ def range_query(
         key: where the window is keyed.
         keys: several keys, or `ALL_KEYS`, instead of `key`: one answer over the entries of all of them.
         partials: answer with partials, too.
+        end_exclusive: answer over `start <= time < end` instead, so that ranges that meet share no entry. The
+            answer's `end` is the last tick that it includes.
 
     Raises:
         Unsupported: `keys` where an aggregate depends on the order of entries.
     """
     first = yield from _tick(window, start, "start")
     last = yield from _tick(window, end, "end")
-    request = pb.RangeQueryRequest(window=window.name, start=first, end=last, partials=partials)
+    request = pb.RangeQueryRequest(
+        window=window.name, start=first, end=last, partials=partials, end_exclusive=end_exclusive
+    )
     set_keys(request, key, keys)
     return from_answer((yield Ask("RangeQuery", request)), partials)
 

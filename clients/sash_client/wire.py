@@ -30,7 +30,7 @@ _TEXTS = ("idle_expiry", "algorithm", "durability", "granularity")
 _SPEC_KEYS = frozenset({"name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", *_TEXTS})
 _GROUPS = {
     "slide": frozenset({"max_count", "max_age", "clock", "when"}),
-    "order": frozenset({"late", "out_of_order", "equal_times"}),
+    "order": frozenset({"late", "out_of_order", "equal_times", "ahead", "too_far_ahead"}),
 }
 
 
@@ -82,7 +82,7 @@ def _spec_message(document: Mapping[str, Any]) -> pb.WindowSpec:
 
 def _duration(key: str, value: Any) -> Any:
     """A duration as text, where it is a number of ticks."""
-    ticks = key in ("max_age", "granularity") and isinstance(value, int) and not isinstance(value, bool)
+    ticks = key in ("max_age", "granularity", "ahead") and isinstance(value, int) and not isinstance(value, bool)
     return str(value) if ticks else value
 
 
@@ -132,6 +132,7 @@ def spec_document(message: pb.WindowSpec) -> dict[str, Any]:
         "out_of_order": message.order.out_of_order or "allow",
         "late": message.order.late or "drop",
         "equal_times": message.order.equal_times or "keep",
+        **{name: getattr(message.order, name) for name in ("ahead", "too_far_ahead") if getattr(message.order, name)},
     }
     return document | {name: getattr(message, name) for name in _TEXTS if getattr(message, name)}
 
@@ -204,6 +205,7 @@ def from_write(message: pb.InsertResponse, sequences: int = 0) -> WriteResult:
         message.already_applied,
         message.durability or "memory",
         sequences,
+        message.ahead,
     )
 
 
@@ -247,9 +249,10 @@ def from_info(message: pb.WindowInfo) -> WindowInfo:
         keys=message.keys,
         oldest=message.oldest if message.HasField("oldest") else None,
         newest=message.newest if message.HasField("newest") else None,
-        counts=Counts(counts.inserted, counts.late, counts.evicted, counts.duplicates),
+        counts=Counts(counts.inserted, counts.late, counts.evicted, counts.duplicates, counts.ahead),
         durability=message.durability or "memory",
         problem=message.problem if message.HasField("problem") else None,
+        high_water_mark=message.high_water_mark if message.HasField("high_water_mark") else None,
     )
 
 

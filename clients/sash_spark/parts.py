@@ -211,8 +211,9 @@ class Route:
             _log.info("%s: batch %d was applied already", self.window, batch)
         else:
             _log.info(
-                "%s: batch %d, %d rows from %d tasks: %d inserted, %d late, %d duplicates, %d evicted",
-                *(self.window, batch, arrived, len(parts), done.inserted, done.late, done.duplicates, done.evicted),
+                "%s: batch %d, %d rows from %d tasks: %d inserted, %d late, %d duplicates, %d ahead, %d evicted",
+                *(self.window, batch, arrived, len(parts)),
+                *(done.inserted, done.late, done.duplicates, done.ahead, done.evicted),
             )
         return done
 

@@ -84,6 +84,8 @@ class Progress:
         reports = self.windows.values()
         parts = [f"{self.rows:,} in", f"{sum(self.bad.values()):,} bad", f"{self.left_out:,} left out"]
         parts += [f"{sum(r.staged for r in reports):,} staged", f"{sum(r.late for r in reports):,} late"]
+        if ahead := sum(report.ahead for report in reports):
+            parts.append(f"{ahead:,} too far ahead")
         if any(report.already_applied for report in reports):
             parts.append("applied before")
         lag = "" if self.lag_s is None else f", lag {_span(self.lag_s)}"
@@ -98,6 +100,7 @@ class Progress:
             lines.append(
                 f"  {name}: {report.arrived:,} arrived, {report.staged:,} staged, {report.inserted:,} inserted, "
                 f"{report.late:,} late, {report.evicted:,} evicted"
+                + (f", {report.ahead:,} too far ahead" if report.ahead else "")
             )
         return "\n".join(lines)
 

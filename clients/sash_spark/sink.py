@@ -43,7 +43,7 @@ _done: dict[tuple[str, str, str], tuple[str, int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What became of the rows of one micro-batch, or of several: `inserted + late + duplicates == arrived`.
+    """What became of the rows of one micro-batch, or of several: `inserted + late + duplicates + ahead == arrived`.
 
     Args:
         batch_id: Spark's id of the (last) micro-batch; -1 before the first.
@@ -56,6 +56,7 @@ class BatchReport:
         already_applied: the micro-batch (of several: one of them) was committed before, by a run that ended before
             Spark knew. This changed nothing and is in no other count, except `arrived` if it showed only at the end.
         staged: rows that went to the service: with pre-aggregation panes, else all.
+        ahead: rows too far ahead of wall time, by the window's `order.ahead`.
     """
 
     batch_id: int = -1
@@ -67,6 +68,7 @@ class BatchReport:
     duplicates: int = 0
     already_applied: bool = False
     staged: int = 0
+    ahead: int = 0
 
     def plus(self, later: BatchReport) -> BatchReport:
         """This report and a later one, together."""
@@ -80,6 +82,7 @@ class BatchReport:
             self.duplicates + later.duplicates,
             self.already_applied or later.already_applied,
             self.staged + later.staged,
+            self.ahead + later.ahead,
         )
 
 
@@ -201,6 +204,7 @@ class SashSink:
             duplicates=result.duplicates,
             already_applied=result.already_applied,
             staged=sum(part.staged for part in parts),
+            ahead=result.ahead,
         )
         self.total = self.total.plus(report)
         if self.on_batch is not None:

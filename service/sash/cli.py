@@ -88,12 +88,11 @@ def list_windows(target: Target = LOCAL, as_json: Json = False) -> None:
         for window in windows:
             typer.echo(_json(asdict(window)))
         return
-    counts = ("inserted", "late", "evicted", "duplicates")
+    counts = ("inserted", "late", "evicted", "duplicates", "ahead")
     header = ["window", "entries", "keys", *counts, "oldest", "newest", "durability"]
     rows = [
-        (w.name, w.entries, w.keys, c.inserted, c.late, c.evicted, c.duplicates, w.oldest, w.newest, w.durability)
+        (w.name, w.entries, w.keys, *(getattr(w.counts, name) for name in counts), w.oldest, w.newest, w.durability)
         for w in windows
-        for c in [w.counts]
     ]
     typer.echo(_table(header, rows))
     for window in windows:
@@ -112,7 +111,7 @@ def query(
     lookback: Lookbacks = None,
     as_of: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="End of the lookbacks: ticks, or ISO 8601. [the key's newest entry]"),
+        typer.Option(metavar="TIME", help="End of the lookbacks: ticks, or ISO 8601. [now]"),
     ] = None,
     target: Target = LOCAL,
     as_json: Json = False,
@@ -163,7 +162,7 @@ def keys(
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """List the keys of a window, in the order of their first entries."""
+    """List the keys that have entries, in the order of their first entries."""
     with _service(target) as sash:
         for key in sash.window(name).keys(prefix, limit=limit):
             typer.echo(_json(key) if as_json else _cell(key))

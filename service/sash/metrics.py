@@ -7,7 +7,7 @@
     sash_requests_rejected_total{edge, code}               requests an edge answered with an error
     sash_windows                                           windows there are
     sash_window_entries{window}  sash_window_keys{window}  what is in each window now
-    sash_entries_total{window, outcome}                    what became of entries: inserted, late, evicted, duplicates
+    sash_entries_total{window, outcome}                    what became of entries: see `OUTCOMES`
 
 The last group is read from the catalogue when somebody scrapes, so writing pays nothing for it.
 
@@ -40,7 +40,7 @@ BUCKETS_S: tuple[float, ...] = (
     *(1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
 
-OUTCOMES = ("inserted", "late", "evicted", "duplicates")
+OUTCOMES = ("inserted", "late", "evicted", "duplicates", "ahead")
 
 # No window can be called this: a name starts with a letter or '_'.
 OTHERS = "(others)"
@@ -60,6 +60,8 @@ class _Counts(Protocol):
     def evicted(self) -> int: ...
     @property
     def duplicates(self) -> int: ...
+    @property
+    def ahead(self) -> int: ...
 
 
 class WatchedWindow(Protocol):

@@ -186,10 +186,11 @@ class Plane:
         Args:
             key: one key, where the window is keyed; a key that was never written has no entries.
             lookbacks: durations ("5m") or ticks.
-            as_of: ticks; where None, the time of each key's newest entry (with `combine`: of the newest of them), or
-                wall time if that is the window's clock.
-            keys: several keys instead of one, or ALL_KEYS: their answers one after the other, in the order asked for
-                (ALL_KEYS: the order of their first entries).
+            as_of: ticks. Where None, a lookback is now - lookback < time: nothing is cut off at its newer end. Now is
+                each key's high-water mark, the newest time ever inserted into it; with `combine` that of all the keys
+                asked for; or wall time if that is the window's clock.
+            keys: several keys instead of one, or ALL_KEYS, which are those that have entries: their answers one after
+                the other, in the order asked for (ALL_KEYS: the order of their first entries).
             combine: with `keys`: one answer over the entries of all of them.
             partials: answer with partials, too.
 
@@ -207,14 +208,19 @@ class Plane:
         key: str | None = None,
         keys: Sequence[str] | AllKeys = (),
         partials: bool = False,
+        end_exclusive: bool = False,
     ) -> Answer:
         """Answer over start <= time <= end, of one key or over the entries of several.
 
+        Args:
+            end_exclusive: answer over start <= time < end instead, so that ranges that meet share no entry. The
+                answer's `end` is the last time that it includes.
+
         Raises:
-            InvalidArgument: start > end.
+            InvalidArgument: start > end; or start >= end, where the end is exclusive.
             Unsupported: several keys where an aggregate depends on the order of entries.
         """
-        return self._storage.find(name).range_query(start, end, key, keys, partials)
+        return self._storage.find(name).range_query(start, end, key, keys, partials, end_exclusive)
 
     @_observed
     def series(
@@ -255,13 +261,17 @@ class Plane:
         end: int | None = None,
         key: str | None = None,
         keys: Sequence[str] | AllKeys = (),
+        end_exclusive: bool = False,
     ) -> Iterator[Batch]:
         """The entries with start <= time <= end as of now, by key and (time, arrival), in bulks of bounded size.
+
+        Args:
+            end_exclusive: as in `range_query`; without `end` it changes nothing.
 
         Raises:
             Unsupported: the window's algorithm keeps no values.
         """
-        return self._storage.entries(name, start, end, key, keys)
+        return self._storage.entries(name, start, end, key, keys, end_exclusive)
 
     def export(self, name: str) -> Iterator[bytes]:
         """The window as it is now, as the parts of a file that `restore` reads."""
@@ -279,7 +289,9 @@ class Plane:
     def keys(
         self, name: str, prefix: str = "", limit: int = 1000, position: int = 0
     ) -> tuple[builtins.list[str], int | None]:
-        """Up to `limit` keys that start with `prefix`, in the order of their first entries, and where to go on.
+        """List up to `limit` keys that start with `prefix`, in the order of their first entries, and where to go on.
+
+        Only keys that have entries are listed: one whose entries have all left is not, though its mark is remembered.
 
         There may be fewer although there are more: one call looks at a bounded number of keys, and may be asked to go
         on at the position that it returns; None where there are no more. A key may have the place of one that was

@@ -37,7 +37,7 @@ def test_a_stream_of_batches(http, window):
         batch(time=[3, 1], value=[0.5, math.nan]),
         batch(time=[2, 4], value=[-math.inf, 1e-300]),
     )
-    written = {"inserted": 4, "late": 0, "evicted": 0, "duplicates": 0, "durability": "memory"}
+    written = {"inserted": 4, "late": 0, "evicted": 0, "duplicates": 0, "ahead": 0, "durability": "memory"}
     assert send(http, window, body).json() == written
     assert collected(http, window)["all"] == ["NaN", "-Infinity", 0.5, 1e-300]
 

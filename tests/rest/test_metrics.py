@@ -19,6 +19,7 @@ class Counts:
     late: int
     evicted: int
     duplicates: int
+    ahead: int
 
 
 @dataclass
@@ -58,12 +59,13 @@ def test_observations_fall_into_their_buckets():
 def test_windows_beyond_the_labelled_ones_share_series():
     registry = CollectorRegistry()
     metrics = Metrics(registry, windows_labelled_max=2)
-    metrics.watch(lambda: [Window(Spec(f"w{i}"), i, 1, Counts(10 * i, i, 0, 2 * i)) for i in range(5)])
+    metrics.watch(lambda: [Window(Spec(f"w{i}"), i, 1, Counts(10 * i, i, 0, 2 * i, 3 * i)) for i in range(5)])
     found = samples(registry)
     assert found["sash_windows",] == 5
     assert [found["sash_window_entries", name] for name in ("w0", "w1", "(others)")] == [0, 1, 2 + 3 + 4]
     assert found["sash_entries_total", "inserted", "(others)"] == 90
     assert found["sash_entries_total", "duplicates", "(others)"] == 18
+    assert found["sash_entries_total", "ahead", "(others)"] == 27
     assert ("sash_window_entries", "w2") not in found
 
 

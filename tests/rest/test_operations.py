@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-NOTHING = {"inserted": 0, "late": 0, "evicted": 0, "duplicates": 0, "durability": "memory"}
+NOTHING = {"inserted": 0, "late": 0, "evicted": 0, "duplicates": 0, "ahead": 0, "durability": "memory"}
 
 
 def entries(answer):
@@ -25,7 +25,7 @@ def test_a_window_is_created_once(http):
     document = first.json()
     assert document["spec"]["fields"] == {"value": "float64"}
     assert (document["entries"], document["keys"], document["oldest"], document["newest"]) == (0, 0, None, None)
-    assert document["counts"] == {"inserted": 0, "late": 0, "evicted": 0, "duplicates": 0}
+    assert document["counts"] == {"inserted": 0, "late": 0, "evicted": 0, "duplicates": 0, "ahead": 0}
     other = http.post("/v1/windows", json={**spec, "keyed": True})
     assert other.status_code == 409
     assert http.get("/v1/windows/once").json() == document
@@ -84,7 +84,7 @@ def test_entries_go_in_and_answers_come_out(http, window):
     assert entries(query(http, window)[0]) == [3.0, "NaN"]
     shown = http.get(path).json()
     assert (shown["entries"], shown["oldest"], shown["newest"]) == (2, 30, 40)
-    assert shown["counts"] == {"inserted": 4, "late": 0, "evicted": 2, "duplicates": 0}
+    assert shown["counts"] == {"inserted": 4, "late": 0, "evicted": 2, "duplicates": 0, "ahead": 0}
 
 
 def test_an_empty_window_answers_with_nothing(http, window):
@@ -162,7 +162,7 @@ def test_late_and_evicted_entries_are_answered_for(http):
     path = "/v1/windows/slide"
     assert http.post(f"{path}/bulk-insert", json={"time": [1, 2, 20], "value": [0, 0, 0]}).json()["evicted"] == 2
     assert http.post(f"{path}/insert", json={"time": 5, "value": 0}).json() == {**NOTHING, "late": 1}
-    assert http.get(path).json()["counts"] == {"inserted": 3, "late": 1, "evicted": 2, "duplicates": 0}
+    assert http.get(path).json()["counts"] == {"inserted": 3, "late": 1, "evicted": 2, "duplicates": 0, "ahead": 0}
     http.delete(path)
 
 

@@ -13,7 +13,9 @@ from sash.monoids import catalogue
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.servers import running_service
 
-COUNTS = ("inserted", "late", "evicted", "duplicates")
+COUNTS = ("inserted", "late", "evicted", "duplicates", "ahead")
+FAR = 10**11
+"""Seconds: a time that is in the future for some thousand years."""
 SPECIALS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 FIELDS = {"f": "float64", "i": "int64", "s": "string", "b": "bool"}
 AGGREGATES = {
@@ -31,7 +33,10 @@ SPECS = {
     "commutative": {
         "aggregates": {name: AGGREGATES[name] for name in ("n", "mean", "total")},
         "slide": {"max_count": 4, "clock": "event"},
-        "order": {"out_of_order": "allow", "late": "drop", "equal_times": "last"},
+        "order": {
+            **{"out_of_order": "allow", "late": "drop", "equal_times": "last"},
+            **{"ahead": "1h", "too_far_ahead": "drop"},
+        },
         "idle_expiry": "30d",
     },
 }
@@ -79,8 +84,9 @@ class OverRest:
     def commit(self, name, query, batch, stages):
         return self.call("POST", f"/{name}/commit", json={"query": query, "batch": batch, "stages": stages})
 
-    def entries(self, name, keys, start, end):
-        found = self.call("GET", f"/{name}/entries", params={**which(keys), "start": start, "end": end})
+    def entries(self, name, keys, start, end, exclusive):
+        asked = {**which(keys), "start": start, "end": end} | ({"end_exclusive": "true"} if exclusive else {})
+        found = self.call("GET", f"/{name}/entries", params=asked)
         if isinstance(found, tuple):
             return found
         return found["bulks"]
@@ -95,8 +101,9 @@ class OverRest:
         found = self.call("GET", f"/{name}/query", params=asked)
         return found if isinstance(found, tuple) else found["answers"]
 
-    def range_query(self, name, keys, start, end):
-        return self.call("GET", f"/{name}/range", params={**which(keys), "start": start, "end": end})
+    def range_query(self, name, keys, start, end, exclusive):
+        asked = {**which(keys), "start": start, "end": end} | ({"end_exclusive": "true"} if exclusive else {})
+        return self.call("GET", f"/{name}/range", params=asked)
 
     def series(self, name, keys, start, end, step, width):
         asked = {**which(keys), "start": start, "end": end, "step": step} | ({} if width is None else {"width": width})
@@ -175,8 +182,8 @@ class OverGrpc:
         request = pb.CommitBatchRequest(window=name, query=query, batch=batch, stages=stages)
         return self.call("CommitBatch", request, written)
 
-    def entries(self, name, keys, start, end):
-        request = pb.EntriesRequest(window=name, **which_message(keys), start=start, end=end)
+    def entries(self, name, keys, start, end, exclusive):
+        request = pb.EntriesRequest(window=name, **which_message(keys), start=start, end=end, end_exclusive=exclusive)
         return self.call("Entries", request, lambda bulks: [bulk_shown(bulk) for bulk in bulks])
 
     def export_and_import(self, name):
@@ -196,8 +203,9 @@ class OverGrpc:
         request.partials = True
         return self.call("Query", request, lambda response: [answer(each, partials=True) for each in response.answers])
 
-    def range_query(self, name, keys, start, end):
-        request = pb.RangeQueryRequest(window=name, **which_message(keys), start=start, end=end)
+    def range_query(self, name, keys, start, end, exclusive):
+        asked = {"start": start, "end": end, "end_exclusive": exclusive}
+        request = pb.RangeQueryRequest(window=name, **which_message(keys), **asked)
         return self.call("RangeQuery", request, answer)
 
     def series(self, name, keys, start, end, step, width):
@@ -349,20 +357,25 @@ def window(message):
                 | ({"max_age": spec.slide.max_age} if spec.slide.max_age else {})
                 | {"clock": spec.slide.clock}
             ),
-            "order": {name: getattr(spec.order, name) for name in ("out_of_order", "late", "equal_times")},
+            "order": {
+                name: getattr(spec.order, name)
+                for name in ("out_of_order", "late", "equal_times", "ahead", "too_far_ahead")
+                if getattr(spec.order, name)
+            },
             **({"idle_expiry": spec.idle_expiry} if spec.idle_expiry else {}),
         },
         "entries": message.entries,
         "keys": message.keys,
         "oldest": optional(message, "oldest"),
         "newest": optional(message, "newest"),
+        "high_water_mark": optional(message, "high_water_mark"),
         "counts": {name: getattr(message.counts, name) for name in COUNTS},
         "durability": message.durability,
         "problem": message.problem if message.HasField("problem") else None,
     }
 
 
-times = st.integers(-5, 45)
+times = st.integers(-5, 47).map(lambda time: time if time <= 45 else FAR)
 keys = st.sampled_from(["a", "b", "ü"])
 floats = st.one_of(st.floats(-1e6, 1e6), st.sampled_from(list(SPECIALS)))
 row = st.tuples(
@@ -390,10 +403,10 @@ step = st.one_of(
     st.tuples(st.just("bulk"), st.lists(row, max_size=8), origin),
     st.tuples(st.just("bulk_evict"), times, st.one_of(st.none(), keys, bad_key), origin),
     st.tuples(st.just("batch"), st.lists(st.lists(row, max_size=4), max_size=3), query, batch),
-    st.tuples(st.just("entries"), one_or_more, times, times),
+    st.tuples(st.just("entries"), one_or_more, times, times, st.booleans()),
     st.tuples(st.just("export_and_import")),
     st.tuples(st.just("query"), one_or_more, lookbacks, st.booleans()),
-    st.tuples(st.just("range_query"), one_or_more, times, times),
+    st.tuples(st.just("range_query"), one_or_more, times, times, st.booleans()),
     st.tuples(
         st.just("series"),
         one_or_more,
@@ -403,6 +416,7 @@ step = st.one_of(
         st.sampled_from([None, "3", "20s", "0"]),
     ),
     st.tuples(st.just("keys"), st.sampled_from(["", "a", "x"]), st.integers(0, 3)),
+    st.tuples(st.just("describe")),
     st.tuples(st.just("add_aggregates")),
 )
 

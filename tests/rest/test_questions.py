@@ -347,10 +347,10 @@ def test_duplicates_are_answered_for(http):
         path = f"/v1/windows/{name}"
         assert http.get(path).json()["spec"]["order"]["equal_times"] == "last"
         done = http.post(f"{path}/bulk-insert", json={"time": [1, 2, 2], "value": [1, 2, 3]}).json()
-        assert done == {"inserted": 2, "late": 0, "evicted": 0, "duplicates": 1, "durability": "memory"}
+        assert done == {"inserted": 2, "late": 0, "evicted": 0, "duplicates": 1, "ahead": 0, "durability": "memory"}
         assert http.post(f"{path}/insert", json={"time": 1, "value": 9}).json()["duplicates"] == 1
         assert get(http, f"{path}/query")["answers"][0]["aggregates"]["all"] == [9.0, 3.0]
-        assert http.get(path).json()["counts"] == {"inserted": 2, "late": 0, "evicted": 0, "duplicates": 2}
+        assert http.get(path).json()["counts"] == {"inserted": 2, "late": 0, "evicted": 0, "duplicates": 2, "ahead": 0}
         assert f'sash_entries_total{{outcome="duplicates",window="{name}"}} 2.0' in http.get("/metrics").text
 
 

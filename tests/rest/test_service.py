@@ -193,7 +193,7 @@ def test_metrics_count_what_happened(http, window):
     assert grown("sash_operation_seconds_sum", operation="bulk_insert", window_class="plain") > 0
     assert grown("sash_operation_errors_total", operation="query", kind="InvalidArgument") == 1
     assert grown("sash_requests_rejected_total", edge="rest", code="400") == 1
-    for outcome, expected in (("inserted", 3), ("evicted", 1), ("late", 0), ("duplicates", 0)):
+    for outcome, expected in (("inserted", 3), ("evicted", 1), ("late", 0), ("duplicates", 0), ("ahead", 0)):
         assert after["sash_entries_total", (("outcome", outcome), ("window", window))] == expected
     assert after["sash_window_entries", (("window", window),)] == 2
     assert after["sash_window_keys", (("window", window),)] == 1

@@ -119,7 +119,7 @@ def test_a_batch_in_parts(http, window):
     assert entries(http, window) == 0
     commit = {"query": "q", "batch": 0, "stages": [arrow["stage"], staged[0]["stage"]]}
     first, again = (http.post(f"/v1/windows/{window}/commit", json=commit).json() for _ in range(2))
-    assert first == {"inserted": 3, "late": 0, "evicted": 0, "duplicates": 0, "durability": "memory"}
+    assert first == {"inserted": 3, "late": 0, "evicted": 0, "duplicates": 0, "ahead": 0, "durability": "memory"}
     assert (again["inserted"], again["already_applied"]) == (0, True)
     found = problem(stage(http, window, {"time": [9], "value": [9]}))
     assert (found["status"], found["field"]) == (409, "batch")
@@ -255,12 +255,12 @@ def test_wrong_partials_in_arrow(http, panes):
 
 
 def test_partials_come_out_where_they_are_asked_for(http, service, panes, monkeypatch):
-    def answer(name, *arguments):
+    def answer(wanted):
         partials = {"mean": (np.array([2]), np.array([np.inf])), "all": (np.array([b"\x00"], object),)}
-        return Answer(None, 1, 2, 2, {"mean": 0.5}, None, partials if arguments[-1] else None)
+        return Answer(None, 1, 2, 2, {"mean": 0.5}, None, partials if wanted else None)
 
-    monkeypatch.setattr(service.plane, "query", lambda *arguments: [answer(*arguments)])
-    monkeypatch.setattr(service.plane, "range_query", answer)
+    monkeypatch.setattr(service.plane, "query", lambda *arguments: [answer(arguments[6])])
+    monkeypatch.setattr(service.plane, "range_query", lambda *arguments: answer(arguments[5]))
     path = f"/v1/windows/{panes}"
     expected = {"mean": {COUNT: [2], SUM: ["Infinity"]}, "all": {"blob": ["AA=="]}}
     assert http.get(f"{path}/query?partials=true").json()["answers"][0]["partials"] == expected
@@ -289,7 +289,7 @@ def test_entries_as_json_and_as_arrow(http, service, typed, monkeypatch):
     monkeypatch.setattr(service.plane, "entries", found)
     path = f"/v1/windows/{typed}"
     bulks = http.get(f"{path}/entries?key=a&key=b&start=0").json()["bulks"]
-    assert asked == [(0, None, None, ["a", "b"])]
+    assert asked == [(0, None, None, ["a", "b"], False)]
     fields = {"f": [0.5, "NaN"], "i": [1, -(2**63)], "s": ["ä", "x"], "b": [True, False]}
     assert bulks == [{"time": [3, 4], "key": [letter] * 2, "fields": fields} for letter in "ab"]
     assert [http.post(f"{path}/bulk-insert", json=bulk).json()["inserted"] for bulk in bulks] == [2, 2]

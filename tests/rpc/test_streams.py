@@ -366,14 +366,14 @@ def test_entries_are_bulks_that_could_be_inserted_again(stub, service, typed, mo
     }
     asked = []
 
-    def entries(name, start, end, key, keys):
-        asked.append((name, start, end, key, keys))
+    def entries(*arguments):
+        asked.append(arguments)
         for letter in "ab":
             yield Batch(np.array([3, 4]), columns, Coded([letter], np.array([0, 0])))
 
     monkeypatch.setattr(service.plane, "entries", entries)
     found = list(stub.Entries(pb.EntriesRequest(window=typed, keys=["a", "b"], start=0, end=9)))
-    assert asked == [(typed, 0, 9, None, ["a", "b"])]
+    assert asked == [(typed, 0, 9, None, ["a", "b"], False)]
     assert [list(each.key.dictionary) for each in found] == [["a"], ["b"]]
     assert found[0].fields["f"].float64 == float64(0.5, np.nan)
     assert found[0].fields["i"].int64 == int64(1, -(2**63))
@@ -384,7 +384,7 @@ def test_entries_are_bulks_that_could_be_inserted_again(stub, service, typed, mo
 
 
 def test_a_stream_that_fails_half_way_says_so(stub, service, window, monkeypatch):
-    def entries(name, start, end, key, keys):
+    def entries(*arguments):
         yield Batch(np.array([1]), {"value": np.array([1.0])})
         raise Unavailable("the tier is away", retry_after_s=2)
 

@@ -454,10 +454,12 @@ def test_a_broken_invariant_is_named(broken):
 def test_pages_list_a_key_that_stays_once(changes, limit, looked_at):
     """Keys come and go, and take the places of others, between one page and the next."""
     keys = Keys(layout())
-    keys.create([f"stays {i}" for i in range(15)])
+    for number in keys.create([f"stays {i}" for i in range(15)]).tolist():
+        keys.insert(number, 1, (1,))
     changes, found, position, others = iter(changes), [], 0, 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sash.windows.keys.PAGE_NAMES", looked_at)
+        patch.setattr("sash.windows.keys._NAMES_AT_ONCE", 2)
         while position is not None:
             come, go = next(changes, (0, 0))
             keys.create([f"other {others + i}" for i in range(come)])

@@ -78,14 +78,18 @@ class SlidePolicy(_message.Message):
     def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ...) -> None: ...
 
 class OrderPolicy(_message.Message):
-    __slots__ = ("late", "out_of_order", "equal_times")
+    __slots__ = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
     LATE_FIELD_NUMBER: _ClassVar[int]
     OUT_OF_ORDER_FIELD_NUMBER: _ClassVar[int]
     EQUAL_TIMES_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    TOO_FAR_AHEAD_FIELD_NUMBER: _ClassVar[int]
     late: str
     out_of_order: str
     equal_times: str
-    def __init__(self, late: _Optional[str] = ..., out_of_order: _Optional[str] = ..., equal_times: _Optional[str] = ...) -> None: ...
+    ahead: str
+    too_far_ahead: str
+    def __init__(self, late: _Optional[str] = ..., out_of_order: _Optional[str] = ..., equal_times: _Optional[str] = ..., ahead: _Optional[str] = ..., too_far_ahead: _Optional[str] = ...) -> None: ...
 
 class Value(_message.Message):
     __slots__ = ("float64", "int64", "string", "bool", "list", "map", "integer", "blob")
@@ -161,7 +165,7 @@ class Strings(_message.Message):
     def __init__(self, dictionary: _Optional[_Iterable[str]] = ..., codes: _Optional[bytes] = ...) -> None: ...
 
 class WindowInfo(_message.Message):
-    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem")
+    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem", "high_water_mark")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +174,7 @@ class WindowInfo(_message.Message):
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATER_MARK_FIELD_NUMBER: _ClassVar[int]
     spec: WindowSpec
     entries: int
     keys: int
@@ -178,19 +183,22 @@ class WindowInfo(_message.Message):
     counts: Counts
     durability: str
     problem: str
-    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
+    high_water_mark: int
+    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ..., high_water_mark: _Optional[int] = ...) -> None: ...
 
 class Counts(_message.Message):
-    __slots__ = ("inserted", "late", "evicted", "duplicates")
+    __slots__ = ("inserted", "late", "evicted", "duplicates", "ahead")
     INSERTED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     EVICTED_FIELD_NUMBER: _ClassVar[int]
     DUPLICATES_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
     inserted: int
     late: int
     evicted: int
     duplicates: int
-    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ...) -> None: ...
+    ahead: int
+    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., ahead: _Optional[int] = ...) -> None: ...
 
 class CreateWindowRequest(_message.Message):
     __slots__ = ("spec",)
@@ -298,7 +306,7 @@ class BulkInsertRequest(_message.Message):
     def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., fields: _Optional[_Mapping[str, Column]] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., entries: _Optional[bytes] = ...) -> None: ...
 
 class InsertResponse(_message.Message):
-    __slots__ = ("inserted", "late", "evicted", "duplicates", "answers", "already_applied", "durability")
+    __slots__ = ("inserted", "late", "evicted", "duplicates", "answers", "already_applied", "durability", "ahead")
     INSERTED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     EVICTED_FIELD_NUMBER: _ClassVar[int]
@@ -306,6 +314,7 @@ class InsertResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     ALREADY_APPLIED_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
     inserted: int
     late: int
     evicted: int
@@ -313,7 +322,8 @@ class InsertResponse(_message.Message):
     answers: _containers.RepeatedCompositeFieldContainer[Answer]
     already_applied: bool
     durability: str
-    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: _Optional[bool] = ..., durability: _Optional[str] = ...) -> None: ...
+    ahead: int
+    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: _Optional[bool] = ..., durability: _Optional[str] = ..., ahead: _Optional[int] = ...) -> None: ...
 
 class BulkEvictRequest(_message.Message):
     __slots__ = ("window", "time", "key", "producer", "sequence")
@@ -372,20 +382,22 @@ class CommitBatchRequest(_message.Message):
     def __init__(self, window: _Optional[str] = ..., query: _Optional[str] = ..., batch: _Optional[int] = ..., stages: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EntriesRequest(_message.Message):
-    __slots__ = ("window", "key", "keys", "all_keys", "start", "end")
+    __slots__ = ("window", "key", "keys", "all_keys", "start", "end", "end_exclusive")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     ALL_KEYS_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     keys: _containers.RepeatedScalarFieldContainer[str]
     all_keys: bool
     start: int
     end: int
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: _Optional[bool] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+    end_exclusive: bool
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: _Optional[bool] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: _Optional[bool] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("query", "interval_ms")
@@ -436,7 +448,7 @@ class QueryResponse(_message.Message):
     def __init__(self, answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ...) -> None: ...
 
 class RangeQueryRequest(_message.Message):
-    __slots__ = ("window", "key", "start", "end", "keys", "all_keys", "partials")
+    __slots__ = ("window", "key", "start", "end", "keys", "all_keys", "partials", "end_exclusive")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -444,6 +456,7 @@ class RangeQueryRequest(_message.Message):
     KEYS_FIELD_NUMBER: _ClassVar[int]
     ALL_KEYS_FIELD_NUMBER: _ClassVar[int]
     PARTIALS_FIELD_NUMBER: _ClassVar[int]
+    END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     start: int
@@ -451,7 +464,8 @@ class RangeQueryRequest(_message.Message):
     keys: _containers.RepeatedScalarFieldContainer[str]
     all_keys: bool
     partials: bool
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: _Optional[bool] = ..., partials: _Optional[bool] = ...) -> None: ...
+    end_exclusive: bool
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: _Optional[bool] = ..., partials: _Optional[bool] = ..., end_exclusive: _Optional[bool] = ...) -> None: ...
 
 class SeriesRequest(_message.Message):
     __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys")

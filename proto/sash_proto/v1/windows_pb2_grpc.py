@@ -196,7 +196,7 @@ class WindowsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RangeQuery(self, request, context):
-        """The answer over start <= time <= end.
+        """The answer over start <= time <= end, or start <= time < end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -258,8 +258,8 @@ class WindowsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListKeys(self, request, context):
-        """The keys of a window, page by page, in the order of their first entries; but a key may have the place of one that
-        is there no more. A key that is there throughout is listed once.
+        """The keys that have entries, page by page, in the order of their first entries; but a key may have the place of one
+        that is there no more. A key that is there throughout is listed once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

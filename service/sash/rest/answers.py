@@ -112,11 +112,13 @@ def window_document(window: WindowInfo) -> dict[str, Any]:
         "keys": window.keys,
         "oldest": window.oldest,
         "newest": window.newest,
+        "high_water_mark": window.high_water_mark,
         "counts": {
             "inserted": window.counts.inserted,
             "late": window.counts.late,
             "evicted": window.counts.evicted,
             "duplicates": window.counts.duplicates,
+            "ahead": window.counts.ahead,
         },
         "durability": window.durability,
         "problem": window.problem,
@@ -130,6 +132,7 @@ def write_document(result: WriteResult, answered: bool = False) -> dict[str, Any
         "late": result.late,
         "evicted": result.evicted,
         "duplicates": result.duplicates,
+        "ahead": result.ahead,
     }
     if answered:
         document["answers"] = [answer_document(answer) for answer in result.answers]

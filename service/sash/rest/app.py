@@ -287,15 +287,17 @@ class _Routes:
         return given, ask
 
     async def range_query(self, request: Request) -> Response:
-        given = _parameters(request, once=("start", "end", "all_keys", "partials"), repeatable=("key",))
+        once = ("start", "end", "end_exclusive", "all_keys", "partials")
+        given = _parameters(request, once=once, repeatable=("key",))
         start, end, partials = _ticks(given, "start"), _ticks(given, "end"), _flag(given, "partials")
-        answer = self._plane.range_query(_name(request), start, end, *_keys(given), partials)
+        exclusive = _flag(given, "end_exclusive")
+        answer = self._plane.range_query(_name(request), start, end, *_keys(given), partials, exclusive)
         return json_response(answer_document(answer, self._plane.spec(_name(request)) if partials else None))
 
     async def entries(self, request: Request) -> Response:
-        given = _parameters(request, once=("start", "end", "all_keys"), repeatable=("key",))
+        given = _parameters(request, once=("start", "end", "end_exclusive", "all_keys"), repeatable=("key",))
         start, end = (_ticks(given, name) if name in given else None for name in ("start", "end"))
-        bulks = self._plane.entries(_name(request), start, end, *_keys(given))
+        bulks = self._plane.entries(_name(request), start, end, *_keys(given), _flag(given, "end_exclusive"))
         first, spec = next(bulks, None), self._plane.spec(_name(request))
         bulks = chain([] if first is None else [first], bulks)
         if prefers(request, ARROW):

@@ -16,10 +16,11 @@ __all__ = ["describe", "document"]
 
 DESCRIPTION = """Named sliding windows: push entries, ask for the aggregates of any trailing window at once.
 
-Time is an int64 in ticks of the window's unit. Ranges include both ends; a lookback `l` as of `t` covers
-`t - l < time <= t`. Where JSON has no number, answers (and float64 values in requests) have the strings
-`"NaN"`, `"Infinity"` and `"-Infinity"`, and bytes are base64. Every error is a problem document (RFC 9457) that names
-the field, and the limit where one was passed. Any call is answered with 503 where too many are in progress.
+Time is an int64 in ticks of the window's unit. Ranges include both ends, unless `end_exclusive` is true.
+A lookback `l` as of `t` covers `t - l < time <= t`. Where JSON has no number, answers (and float64 values in requests)
+have the strings `"NaN"`, `"Infinity"` and `"-Infinity"`, and bytes are base64. Every error is a problem document (RFC
+9457) that names the field, and the limit where one was passed. Any call is answered with 503 where too many are in
+progress.
 
 A write is answered when it is as durable as the answer's `durability` says: `sync`, the tier has it; `interval`, the
 tier has it a moment later; `memory`, no tier ever has it. A write with a `producer` and a `sequence` (1, 2, 3, … for
@@ -80,18 +81,18 @@ _KEY = {
 _ALL_KEYS = {
     "name": "all_keys",
     "in": "query",
-    "description": "Every key there is, instead of `key`.",
+    "description": "Every key that has entries, instead of `key`.",
     "schema": {"type": "boolean", "default": False},
 }
 _INT64 = {"type": "integer", "format": "int64"}
 _OPTIONAL_INT64 = {"type": ["integer", "null"], "format": "int64"}
 _VALUE = {"description": "A value of the field's type.", "type": ["number", "string", "boolean"]}
-_COUNTS = {"inserted": _INT64, "late": _INT64, "evicted": _INT64, "duplicates": _INT64}
+_COUNTS = {"inserted": _INT64, "late": _INT64, "evicted": _INT64, "duplicates": _INT64, "ahead": _INT64}
 _GIVEN = {
     "durability": {"type": "string", "enum": ["sync", "interval", "memory"]},
     "already_applied": {"type": "boolean", "description": "A retry, which changed nothing; only where it is true."},
 }
-_COUNT_EXAMPLE = {"inserted": 3, "late": 0, "evicted": 0, "duplicates": 0, "durability": "sync"}
+_COUNT_EXAMPLE = {"inserted": 3, "late": 0, "evicted": 0, "duplicates": 0, "ahead": 0, "durability": "sync"}
 _ORIGIN = {
     "producer": {"type": "string", "description": "With `sequence`: the write is applied once. 1 to 200 bytes."},
     "sequence": {**_INT64, "minimum": 1, "description": "1, 2, 3, … for each producer and window."},
@@ -119,18 +120,25 @@ SCHEMAS: dict[str, Any] = {
     },
     "Window": {
         "type": "object",
-        "required": ["spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem"],
+        "required": [
+            *("spec", "entries", "keys", "oldest", "newest", "high_water_mark"),
+            *("counts", "durability", "problem"),
+        ],
         "properties": {
             "spec": {"$ref": "#/components/schemas/WindowSpec"},
             "entries": _INT64,
-            "keys": _INT64,
+            "keys": {**_INT64, "description": "How many keys have entries."},
             "oldest": {
                 **_OPTIONAL_INT64,
                 "description": "The oldest entry's time; null where empty, and where keyed.",
             },
             "newest": {
                 **_OPTIONAL_INT64,
-                "description": "The newest time that was ever inserted; null before.",
+                "description": "The newest entry's time, over all keys; null where empty.",
+            },
+            "high_water_mark": {
+                **_OPTIONAL_INT64,
+                "description": "The newest time that was ever inserted. It stays when entries leave; null before.",
             },
             "counts": {"$ref": "#/components/schemas/Counts"},
             "durability": _GIVEN["durability"],
@@ -147,7 +155,7 @@ SCHEMAS: dict[str, Any] = {
     },
     "Counts": {
         "description": "What became of entries. `duplicates` are of a time that was there, where a window keeps one: "
-        "they were not kept, or took the other's place.",
+        "they were not kept, or took the other's place. `ahead` are too far ahead of wall time (`order.ahead`).",
         "type": "object",
         "required": list(_COUNTS),
         "properties": _COUNTS,
@@ -359,8 +367,8 @@ _NO_ANSWER = {
     "window's algorithm answers for the whole window only"
 }
 _CONFLICT = {
-    409: "The window's order policy rejects it: late, out of order, or of a time that is there. Or writes of its "
-    "producer are missing before it"
+    409: "The window's order policy rejects it: late, out of order, too far ahead, or of a time that is there. Or "
+    "writes of its producer are missing before it"
 }
 _STORED = {
     409: "Another server has taken the tier over",
@@ -383,6 +391,12 @@ _PARTIALS_TOO = {
 }
 _START = {"name": "start", "in": "query", "required": True, "schema": _INT64, "example": 1357040000000000}
 _END = {"name": "end", "in": "query", "required": True, "schema": _INT64, "example": 1357041800000000}
+_END_EXCLUSIVE = {
+    "name": "end_exclusive",
+    "in": "query",
+    "description": "Take start <= time < end, so that ranges that meet share no entry.",
+    "schema": {"type": "boolean", "default": False},
+}
 _TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 _QUESTION: list[dict[str, Any]] = [
     _NAME,
@@ -406,8 +420,9 @@ _QUESTION: list[dict[str, Any]] = [
     {
         "name": "as_of",
         "in": "query",
-        "description": "End of the lookbacks; where missing, the time of the key's newest entry, or wall time "
-        "if that is the window's clock.",
+        "description": "End of the lookbacks: as_of - L < time <= as_of. Without it a lookback is now - L < time. Now "
+        "is the key's high-water mark, the newest time ever inserted into it; with `combine` that of all the keys "
+        "asked for; or wall time, if that is the window's clock.",
         "schema": _INT64,
     },
     _PARTIALS_TOO,
@@ -540,10 +555,10 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
     ),
     "range_query": _operation(
         "reads",
-        "The answer over start <= time <= end, of one key or over the entries of several",
+        "The answer over start <= time <= end (or < end), of one key or over the entries of several",
         {200: _json("The answer", "Answer", {**ANSWER_EXAMPLE, "lookback": None})},
         _any_of(_INVALID, _UNKNOWN, _NO_ANSWER, _STORED),
-        parameters=[_NAME, _START, _END, _KEY, _ALL_KEYS, _PARTIALS_TOO],
+        parameters=[_NAME, _START, _END, _END_EXCLUSIVE, _KEY, _ALL_KEYS, _PARTIALS_TOO],
     ),
     "entries": _operation(
         "reads",
@@ -558,7 +573,10 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
             }
         },
         _any_of(_INVALID, _UNKNOWN, _NO_VALUES, _STORED),
-        parameters=[_NAME, {**_START, "required": False}, {**_END, "required": False}, _KEY, _ALL_KEYS],
+        parameters=[
+            *(_NAME, {**_START, "required": False}, {**_END, "required": False}, _END_EXCLUSIVE),
+            *(_KEY, _ALL_KEYS),
+        ],
     ),
     "series": _operation(
         "reads",
@@ -618,7 +636,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
     ),
     "keys": _operation(
         "reads",
-        "The keys of a window, page by page, in the order of their first entries",
+        "The keys that have entries, page by page, in the order of their first entries",
         {200: _json("Some of the keys", "Keys", {"keys": ["JFK", "JAX"], "next": 2})},
         {**_INVALID, **_UNKNOWN},
         parameters=[

@@ -159,7 +159,7 @@ class Operations:
         key, keys = translate.keys_of(request)
         start = request.start if request.HasField("start") else None
         end = request.end if request.HasField("end") else None
-        for batch in self._plane.entries(request.window, start, end, key, keys):
+        for batch in self._plane.entries(request.window, start, end, key, keys, request.end_exclusive):
             yield translate.bulk_of(request.window, batch)
             await asyncio.sleep(0)
 
@@ -167,9 +167,8 @@ class Operations:
         response = pb.Answer()
         key, keys = translate.keys_of(request)
         start, end = translate.required(request, "start"), translate.required(request, "end")
-        translate.fill_answer(
-            response, self._plane.range_query(request.window, start, end, key, keys, request.partials)
-        )
+        answer = self._plane.range_query(request.window, start, end, key, keys, request.partials, request.end_exclusive)
+        translate.fill_answer(response, answer)
         return response
 
     def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:

@@ -42,6 +42,7 @@ _INT64 = np.dtype("<i8")
 _FLOAT64 = np.dtype("<f8")
 _CODE = np.dtype("<u4")
 # Texts of a spec that may be missing.
+_ORDER = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
 _OPTIONS = ("idle_expiry", "algorithm", "durability", "granularity")
 
 
@@ -133,7 +134,7 @@ def document_of(message: pb.WindowSpec) -> dict[str, Any]:
         if message.slide.HasField("max_count"):
             slide["max_count"] = message.slide.max_count
     if message.HasField("order"):
-        document["order"] = _texts(message.order, ("late", "out_of_order", "equal_times"))
+        document["order"] = _texts(message.order, _ORDER)
     return document | _texts(message, _OPTIONS)
 
 
@@ -300,6 +301,7 @@ def written(result: WriteResult) -> pb.InsertResponse:
         duplicates=result.duplicates,
         already_applied=result.already_applied,
         durability=result.durability,
+        ahead=result.ahead,
     )
     for answer in result.answers:
         fill_answer(message.answers.add(), answer)
@@ -353,9 +355,11 @@ def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:
         message.oldest = window.oldest
     if window.newest is not None:
         message.newest = window.newest
+    if window.high_water_mark is not None:
+        message.high_water_mark = window.high_water_mark
     counts = window.counts
     message.counts.inserted, message.counts.late, message.counts.evicted = counts.inserted, counts.late, counts.evicted
-    message.counts.duplicates = counts.duplicates
+    message.counts.duplicates, message.counts.ahead = counts.duplicates, counts.ahead
     message.durability = window.durability
     if window.problem is not None:
         message.problem = window.problem
@@ -376,8 +380,8 @@ def _fill_spec(message: pb.WindowSpec, spec: WindowSpec) -> None:
         message.slide.max_count = slide.max_count
     message.slide.max_age, message.slide.when = slide.max_age or "", slide.when or ""
     message.slide.clock = slide.clock
-    message.order.late, message.order.out_of_order = order.late, order.out_of_order
-    message.order.equal_times = order.equal_times
+    for policy in _ORDER:
+        setattr(message.order, policy, getattr(order, policy) or "")
     for option in _OPTIONS:
         setattr(message, option, getattr(spec, option) or "")
 

@@ -123,7 +123,7 @@ async function refreshChart(turn) {
   showAggregates(Object.keys(found.spec.aggregates));
   if (found.spec.keyed && offeredFor !== chosen.window) offerKeys();
   if (found.spec.keyed && chosen.key === "") return showNoChart("Say which key, above.");
-  if (found.newest === null) return showNoChart("Nothing has been written yet.");
+  if (found.newest === null) return showNoChart("The window has no entries.");
   try {
     const question = chartQuestion(found);
     const series = await ask(`/v1/windows/${encodeURIComponent(chosen.window)}/series?${question}`);
@@ -267,9 +267,9 @@ function showWindows() {
       refresh();
     });
     row.append(cell(choose, "name"));
-    const { inserted, late, evicted, duplicates } = each.counts;
+    const { inserted, late, evicted, duplicates, ahead } = each.counts;
     row.append(numberCell(counts.format(each.entries)), numberCell(each.spec.keyed ? counts.format(each.keys) : "–"));
-    for (const count of [inserted, late, evicted, duplicates]) row.append(numberCell(counts.format(count)));
+    for (const count of [inserted, late, evicted, duplicates, ahead]) row.append(numberCell(counts.format(count)));
     row.append(cell(instant(each.newest, each.spec.time_unit)), cell(each.problem ? "not served" : each.durability));
     return row;
   });

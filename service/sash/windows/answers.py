@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,12 @@ class Answer:
 
 @dataclass(slots=True)
 class WriteResult:
-    """What became of a write's entries: `inserted + late + duplicates` is how many it carried.
+    """What became of a write's entries: `inserted + late + duplicates + ahead` is how many it carried.
 
     `duplicates` are entries of a time that was there already, where the window keeps one: they were not kept, or took
-    the other's place. `answers` are there where an insert asked for them. `already_applied` says that a producer's
-    retry, or a batch's second commit, changed nothing: all counts are 0 then.
+    the other's place. `ahead` are entries that were dropped as too far ahead of wall time. `answers` are there where an
+    insert asked for them. `already_applied` says that a producer's retry, or a batch's second commit, changed nothing:
+    all counts are 0 then.
     """
 
     inserted: int = 0
@@ -49,6 +50,7 @@ class WriteResult:
     answers: list[Answer] = field(default_factory=list)
     already_applied: bool = False
     durability: Durability = "memory"
+    ahead: int = 0
 
 
 @dataclass(slots=True)
@@ -86,15 +88,25 @@ class Counts:
     late: int = 0
     evicted: int = 0
     duplicates: int = 0
+    ahead: int = 0
+
+    def document(self) -> dict[str, int]:
+        """They as plain values; `ahead` only where it is not 0, so that earlier versions read all that they know."""
+        document = asdict(self)
+        if not self.ahead:
+            del document["ahead"]
+        return document
 
 
 @dataclass(slots=True)
 class WindowInfo:
     """A window as `describe` and `list` show it.
 
-    `newest` is the newest time ever inserted; `oldest` the time of the oldest entry, None where the window is empty, or
-    is keyed and every key has its own. `problem` says why the window answers nothing at the moment, None where it does;
-    where it cannot be recovered, there is no telling what it has, and the counts are of nothing.
+    `keys` counts the keys that have entries. `oldest` and `newest` are the times of the oldest and of the newest entry,
+    None where there is none; a keyed window shows no `oldest`. `high_water_mark` is the newest time that was ever
+    inserted, None before the first; it does not go back when entries leave. `problem` says why the window answers
+    nothing at the moment, None where it does; where it cannot be recovered, there is no telling what it has, and the
+    counts are of nothing.
     """
 
     spec: WindowSpec
@@ -105,3 +117,4 @@ class WindowInfo:
     counts: Counts
     durability: Durability = "memory"
     problem: str | None = None
+    high_water_mark: int | None = None

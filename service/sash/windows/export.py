@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -58,8 +57,8 @@ def export(window: Window, extra: Mapping[str, Any] | None = None) -> Iterator[b
     entries = Entries(window.spec, window.layout, keys, numbers, None, None, window.cold, _ROWS)
     header = {
         "spec": window.spec.document(),
-        "counts": asdict(window.counts),
-        "newest": window.newest,
+        "counts": window.counts.document(),
+        "newest": window.mark,
         "extra": dict(extra or {}),
     }
     states = [keys.now[numbers], keys.late_through[numbers], keys.touched[numbers]]

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -125,8 +124,8 @@ class Image:
             "spec": window.spec.document(),
             "block": window.block,
             "pages": window.pages,
-            "counts": asdict(window.counts),
-            "newest": window.newest,
+            "counts": window.counts.document(),
+            "newest": window.mark,
         }
         self._take(lambda: ["head", head])
         for names, numbers in keys.chunks(_KEYS):

@@ -16,13 +16,16 @@ Insert of m entries for k small keys: O(m) in vectorised passes; a key with a fo
 Query: O(entries) of a small key, which are at most 64; else as a forest's.  Space: see pages.py and forest.py.
 
 What slides, and what is late, is the window's to say: `now` and `late_through` are kept here because they are kept
-per key, and are the caller's to write but for `now`, which follows the newest entry.
+per key. The caller writes `late_through`; `now` is the key's high-water mark, and inserts raise it here.
+
+A key whose entries have all left is remembered with its marks: a mark that goes back would let in entries that were
+late before. Such a key is not *filled*, and is neither listed nor counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice, repeat
+from itertools import compress, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -45,6 +48,8 @@ UNKEYED = ""
 PAGE_NAMES = 32_768
 """Names that one call of `Keys.page` looks at: 3 ms of a million's 100, where none of them fits the prefix."""
 
+_NAMES_AT_ONCE = 1_024
+
 
 class Keys:
     """The keys of one window, by number, and their entries.
@@ -55,7 +60,7 @@ class Keys:
         make: makes a forest, or what has its methods.
 
     Attributes:
-        now: int64, by number: the newest time ever inserted, `NEVER` before.
+        now: int64, by number: the newest time ever inserted, `NEVER` before. It does not go back when entries leave.
         late_through: int64, by number: entries of this time and older come too late; `NEVER` at first.
         touched: int64, by number: when a key was last written, as the window says; 0 before.
         now_of, late_through_of: the same memory for access to one: Python integers, in half the time.
@@ -94,9 +99,36 @@ class Keys:
         self._pages = (PanePages if isinstance(layout, PaneLayout) else Pages)(layout, *(pages or PAGES))
         self._small = self._pages.largest if pages else 0
         """A key with more entries than this has a forest."""
+        self._top, self._top_of = NEVER, -1
+        """No entry is newer than the first; the second is the key that had one of that time, and may have it still."""
+        self._hollow: set[int] = set()
+        """Keys whose forest has lost all entries, and may have got new ones since; `filled` looks."""
 
     def __len__(self) -> int:
+        """How many keys are remembered, with entries or without."""
         return len(self._numbers)
+
+    @property
+    def filled(self) -> int:
+        """How many keys have entries."""
+        self._hollow = {number for number in self._hollow if self._forests[number].newest is None}
+        return self._pages.filled + len(self._forests) - len(self._hollow)
+
+    @property
+    def top(self) -> int:
+        """No entry is newer; right after a write with entries it is the newest of all there are. `NEVER` at first."""
+        return self._top
+
+    def newest(self) -> int | None:
+        """Time of the newest entry of all keys, in ticks; None where there is none.
+
+        O(1) unless the newest entry has left since the last call; then O(keys), 10 ms for a million small ones.
+        """
+        if self._top != NEVER and self._newest_of(self._top_of) != self._top:
+            newest = self.newest_each(np.arange(len(self._names)))
+            self._top_of = int(newest.argmax()) if len(newest) else -1
+            self._top = newest.item(self._top_of) if len(newest) else NEVER
+        return None if self._top == NEVER else self._top
 
     # ---------------------------------------------------------------- which keys there are
 
@@ -114,21 +146,33 @@ class Keys:
         """The names of all keys, in the order in which they were created."""
         return list(self._numbers)
 
-    def page(self, prefix: str, limit: int, position: int) -> tuple[list[str], int | None]:
+    def names_filled(self, floor: int = NEVER) -> list[str]:
+        """The names of keys with entries newer than `floor`, in the order in which they were created."""
+        there = self.newest_each(self.numbers()) > floor
+        return list(compress(self._numbers, there.tolist()))
+
+    def page(self, prefix: str, limit: int, position: int, floor: int = NEVER) -> tuple[list[str], int | None]:
         """Up to `limit` names that start with `prefix`, by number from `position` on, and where to go on.
 
-        No more than `PAGE_NAMES` are looked at, so that the time this takes does not depend on how many keys there are;
-        None where there are no more.
+        Only keys with entries newer than `floor` are named. No more than `PAGE_NAMES` are looked at, so that the time
+        this takes does not depend on how many keys there are; None where there are no more.
         """
         stop = min(position + PAGE_NAMES, len(self._names))
         found: list[str] = []
-        for number in range(position, stop):
-            name = self._names[number]
-            if name is not None and name.startswith(prefix):
-                found.append(name)
-                if len(found) == limit:
-                    stop = number + 1
-                    break
+        for start in range(position, stop, _NAMES_AT_ONCE):
+            numbers = [
+                number
+                for number in range(start, min(start + _NAMES_AT_ONCE, stop))
+                if (name := self._names[number]) is not None and name.startswith(prefix)
+            ]
+            there = self.newest_each(np.array(numbers, np.int64)) > floor
+            numbers = list(compress(numbers, there.tolist()))
+            if len(found) + len(numbers) >= limit:
+                numbers = numbers[: limit - len(found)]
+                found += map(self.name, numbers)
+                stop = numbers[-1] + 1
+                break
+            found += map(self.name, numbers)
         return found, stop if stop < len(self._names) else None
 
     def numbers(self) -> Numbers:
@@ -183,6 +227,7 @@ class Keys:
             forest = self._forests.pop(number, None)
             if isinstance(forest, Forest):
                 forest.drop()
+            self._hollow.discard(number)
             self._unused.append(number)
         return entries
 
@@ -210,6 +255,11 @@ class Keys:
         """Give a key without entries a forest, with what is in it."""
         self._forests[number] = forest
         self._own[number] = True
+        newest = forest.newest
+        if newest is None:
+            self._hollow.add(number)
+        elif newest > self._top:
+            self._top, self._top_of = newest, number
 
     def small(self, numbers: Numbers) -> tuple[Numbers, Numbers, list[Array]]:
         """The entries of those of some keys that share pages.
@@ -245,6 +295,8 @@ class Keys:
             self.forest(number).insert(time, values)
         if time > self.now_of[number]:
             self.now_of[number] = time
+        if time > self._top:
+            self._top, self._top_of = time, number
 
     def bulk_insert(self, number: int, times: Array, columns: Sequence[Array]) -> None:
         """Insert m >= 1 entries of one key, in any order: int64 (m,) times, and per field an array (m,).
@@ -260,7 +312,10 @@ class Keys:
             self._pages.bulk_insert(np.array([number]), np.array([len(times)]), rows)
         else:
             forest.bulk_insert(times, columns)
-        self.now_of[number] = max(self.now_of[number], int(times.max()))
+        newest = int(times.max())
+        self.now_of[number] = max(self.now_of[number], newest)
+        if newest > self._top:
+            self._top, self._top_of = newest, number
 
     def bulk_insert_each(self, numbers: Numbers, lengths: Numbers, rows: Sequence[Array]) -> None:
         """Insert entries of k >= 1 keys.
@@ -273,6 +328,9 @@ class Keys:
         """
         newest = rows[0][np.cumsum(lengths) - 1]
         self.now[numbers] = np.maximum(self.now[numbers], newest)
+        last = int(newest.argmax())
+        if newest[last] > self._top:
+            self._top, self._top_of = newest.item(last), numbers.item(last)
         own = self._own[numbers] | (self._pages.entries_each(numbers) + lengths > self._small)
         if not own.any():
             self._pages.bulk_insert(numbers, lengths, rows)
@@ -296,7 +354,11 @@ class Keys:
     def bulk_evict(self, number: int, time: int) -> int:
         """Evict a key's entries with a time <= `time`; return how many."""
         forest = self._forests.get(number)
-        return self._pages.bulk_evict(number, time) if forest is None else forest.bulk_evict(time)
+        if forest is None:
+            return self._pages.bulk_evict(number, time)
+        evicted = forest.bulk_evict(time)
+        self._look_into(number, forest)
+        return evicted
 
     def bulk_evict_each(self, numbers: Numbers, times: Numbers) -> Numbers:
         """Evict the entries of k keys with a time <= the key's of `times`; return how many of each, int64 (k,).
@@ -310,6 +372,14 @@ class Keys:
         evicted = self._pages.bulk_evict_each(numbers, times)
         for i, forest in forests:
             evicted[i] = forest.bulk_evict(times.item(i))
+            self._look_into(numbers.item(i), forest)
+        return evicted
+
+    def evict_while(self, number: int, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
+        """Evict the longest run of a key's oldest entries for which `holds`; see `Forest.evict_while`."""
+        forest = self.forest(number)
+        evicted = forest.evict_while(holds)
+        self._look_into(number, forest)
         return evicted
 
     def evict(self, number: int, count: int) -> int:
@@ -319,13 +389,18 @@ class Keys:
             the time of the newest entry that left.
         """
         forest = self._forests.get(number)
-        return self._pages.evict(number, count) if forest is None else _evict(forest, count)
+        if forest is None:
+            return self._pages.evict(number, count)
+        last = _evict(forest, count)
+        self._look_into(number, forest)
+        return last
 
     def evict_each(self, numbers: Numbers, counts: Numbers) -> Numbers:
         """Evict the oldest `counts` >= 1 entries of k keys; return the time of each key's newest that left."""
         last = np.empty(len(numbers), np.int64)
         for i, forest in self._with_forests(numbers):
             last[i] = _evict(forest, counts.item(i))
+            self._look_into(numbers.item(i), forest)
         small = ~self._own[numbers]
         last[small] = self._pages.evict_each(numbers[small], counts[small])
         return last
@@ -363,6 +438,23 @@ class Keys:
         if forest is not None:
             return forest.oldest, forest.newest
         return self._pages.oldest(number), self._pages.newest(number)
+
+    def newest_each(self, numbers: Numbers) -> Numbers:
+        """Times of the newest entries of k keys, int64 (k,); `NEVER` where a key has none. No block is loaded."""
+        newest = self._pages.newest_each(numbers)
+        for i, forest in self._with_forests(numbers):
+            time = forest.newest
+            newest[i] = NEVER if time is None else time
+        return newest
+
+    def _newest_of(self, number: int) -> int | None:
+        forest = self._forests.get(number)
+        return self._pages.newest(number) if forest is None else forest.newest
+
+    def _look_into(self, number: int, forest: Store) -> None:
+        """Note where a forest, from which entries have left, has no more."""
+        if forest.newest is None:
+            self._hollow.add(number)
 
     def range_query(self, number: int, start: int, end: int) -> tuple[int, list[Any]]:
         """The number of a key's entries with start <= time <= end, and the answers over them."""
@@ -484,6 +576,11 @@ class Keys:
             assert entries <= self._small, f"key {number} has outgrown the pages with {entries} entries"
             _, newest = self.span(number)
             assert newest is None or newest <= now, f"key {number} has an entry at {newest}, newer than its now {now}"
+        newest_each = [self.span(number)[1] for number in named]
+        there = [newest for newest in newest_each if newest is not None]
+        assert self.filled == len(there), f"{self.filled} keys are said to have entries, {len(there)} do"
+        assert self._top >= max(there, default=NEVER), f"an entry is newer than {self._top}, which none is said to be"
+        assert self.newest() == max(there, default=None), f"the newest entry is of {max(there, default=None)}"
 
 
 def _evict(forest: Store, count: int) -> int:

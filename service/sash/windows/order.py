@@ -1,11 +1,15 @@
-"""The order policy at work: entries out of order, late, or of a time that is there already.
+"""The order policy at work: entries too far ahead, out of order, late, or of a time that is there already.
 
+    arrival      7   9   8   9   3  99        ahead: 99 is too far ahead of wall time: dropped, or refused
     arrival      7   9   8   9   3            out_of_order: reject   refuses the write for the 8, the 9 and the 3
     key's rows   7   8   9   9'      | 3      late: 3 is older than what the slide policy evicted: dropped, or refused
                              ^ equal_times: kept behind the first, dropped, put in its place, or refused
 
-Rows arrive here sorted by key, then time, then arrival, so that every decision is a comparison of neighbours. All of it
-is decided before anything is changed.
+What is too far ahead goes first, in order of arrival, as if it had not been sent. After that rows are sorted by key,
+then time, then arrival, so that every decision is a comparison of neighbours. All of it is decided before anything is
+changed.
+
+Wall time is that of the window's clock, which stands still while a write is applied: a replay decides as the write did.
 """
 
 from __future__ import annotations
@@ -15,11 +19,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from sash.clock import Clock
 from sash.errors import FailedPrecondition
 from sash.monoids.base import Array
+from sash.windows.batch import Coded
 from sash.windows.by_algorithm import ByAlgorithm
 from sash.windows.keys import NEVER, Keys
-from sash.windows.spec import WindowSpec
+from sash.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
 
 __all__ = ["Order", "Rows"]
 
@@ -73,15 +79,72 @@ class Order:
     Args:
         spec: what the policy is.
         keys: what is there already.
+        clock: tells wall time.
     """
 
-    def __init__(self, spec: WindowSpec, keys: Keys) -> None:
+    def __init__(self, spec: WindowSpec, keys: Keys, clock: Clock) -> None:
         self._name = spec.name
+        self._clock = clock
+        self._ahead = spec.ahead_ticks
+        self._rejects_ahead = spec.order.too_far_ahead == "reject"
+        self._tick_ns = NANOSECONDS_PER_TICK.get(spec.time_unit, 1)
         self._late = spec.order.late
         self._equal = spec.order.equal_times
         self._keys = keys
         self.in_order_only = spec.order.out_of_order == "reject"
         self.one_per_time = self._equal != "keep"
+
+    # ---------------------------------------------------------------- too far ahead
+
+    @property
+    def guards(self) -> bool:
+        """Whether entries can be too far ahead."""
+        return self._ahead is not None
+
+    def is_ahead(self, time: int) -> bool:
+        """Whether an entry is too far ahead, and dropped; raises FailedPrecondition where the policy rejects it."""
+        through = self._through()
+        if time > through:
+            self._refuse_ahead(1, through)
+        return time > through
+
+    def drop_ahead(
+        self, columns: list[Array], keys: Coded | None, weighted: bool
+    ) -> tuple[list[Array], Coded | None, int]:
+        """Drop the rows of a write that are too far ahead.
+
+        Args:
+            columns: times first, n >= 1 rows in any order.
+            keys: whose they are, where the window is keyed.
+            weighted: whether the second column says how many entries each row stands for.
+
+        Returns:
+            the columns and the keys without these rows, and how many entries they stood for.
+
+        Raises:
+            FailedPrecondition: the policy rejects the write.
+        """
+        through = self._through()
+        if columns[0].max() <= through:
+            return columns, keys, 0
+        kept = columns[0] <= through
+        ahead = int(columns[1][~kept].sum()) if weighted else len(kept) - int(np.count_nonzero(kept))
+        self._refuse_ahead(ahead, through)
+        coded = None if keys is None else Coded(keys.dictionary, keys.codes[kept])
+        return [column[kept] for column in columns], coded, ahead
+
+    def _through(self) -> int:
+        """The newest time that is not too far ahead."""
+        assert self._ahead is not None, "the policy has a guard"
+        return min(self._clock.now_ns() // self._tick_ns + self._ahead, TICK_MAX)
+
+    def _refuse_ahead(self, entries: int, through: int) -> None:
+        if self._rejects_ahead:
+            raise FailedPrecondition(
+                f"window {self._name!r} rejects entries too far ahead of wall time, and {entries} of this write are",
+                field="time",
+                limit=f"time <= {through}",
+            )
 
     # ---------------------------------------------------------------- single entries
 
@@ -108,7 +171,7 @@ class Order:
 
     def replaces(self, number: int, time: int) -> bool | None:
         """Whether an entry takes the place of one of its time (True), is dropped for it (False), or is new (None)."""
-        if time > self._keys.now_of[number] or not self._keys.forest(number).range_totals(time, time)[0]:
+        if time > self._keys.now_of[number] or not self._keys.range_totals(number, time, time)[0]:
             return None
         if self._equal == "reject":
             self._refuse_equal(1)
@@ -181,7 +244,7 @@ class Order:
             if number >= 0:
                 b = a + int(times[a:b].searchsorted(self._keys.now_of[number], "right"))
                 if a < b:
-                    entries, _ = self._keys.forest(number).series(times[a:b], times[a:b] + 1)
+                    entries, _ = self._keys.series(np.array([number]), times[a:b], times[a:b] + 1)
                     there[a:b] = entries > 0
         return there
 

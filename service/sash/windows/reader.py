@@ -1,8 +1,14 @@
 """The reading side of a window: lookbacks, ranges and series, of one key, of several, or over several together.
 
-as_of - lookback < time <= as_of        a lookback
-start <= time <= end                    a range
+as_of - lookback < time <= as_of        a lookback; without as_of: now - lookback < time
+start <= time <= end                    a range; where its end is exclusive: start <= time < end
 t <= time < t + width                   a bucket of a series, t = start, start + step, …
+
+Without as_of nothing is cut off at the newer end of a lookback. In event time now is the high-water mark, and no entry
+is newer. On wall time entries may be ahead of now, as clocks differ: the whole window has them, and so have lookbacks,
+so that a window with a `max_age` of an hour is its own lookback of an hour on both clocks. The alternative, to leave
+such entries out of both, would make a whole-window query of a window with one fast clock a range query, and the slide
+policies would count entries that no answer shows.
 """
 
 from __future__ import annotations
@@ -80,7 +86,7 @@ class Reader:
             if combine:
                 raise InvalidArgument("combine is for several keys: name them, or all of them", field="combine")
             return self._answers(self.checked_key(key), key, spans, as_of, partials)
-        names = self._several(key, keys)
+        names = self._several(key, keys, filled=not combine)
         if combine:
             return self._combined(names, spans, as_of, partials)
         self._costs.check_answers(len(names), len(spans))
@@ -93,16 +99,22 @@ class Reader:
             answers += of_key
         return answers
 
-    def range_query(self, start: int, end: int, key: str | None, keys: KeyList, partials: bool = False) -> Answer:
+    def range_query(
+        self,
+        start: int,
+        end: int,
+        key: str | None,
+        keys: KeyList,
+        partials: bool = False,
+        end_exclusive: bool = False,
+    ) -> Answer:
         """See `Plane.range_query`."""
         check_time(start, "start")
-        check_time(end, "end")
-        if start > end:
-            raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
+        last = _last(start, end, end_exclusive)
         check_ranges(self._spec.algorithm)
         if keys:
-            return self._together(self._found(self._several(key, keys)), start, end, None, partials)
-        return self._range(self._find(self.checked_key(key)), key, start, end, None, partials)
+            return self._together(self._found(self._several(key, keys)), start, last, None, partials)
+        return self._range(self._find(self.checked_key(key)), key, start, last, None, partials)
 
     def series(
         self, start: int, end: int, step: str | int, width: str | int | None, key: str | None, keys: KeyList
@@ -133,20 +145,25 @@ class Reader:
         return Series(key, starts, wide, entries, dict(zip(self._layout.names, answers, strict=True)))
 
     def entries(
-        self, start: int | None, end: int | None, key: str | None, keys: KeyList, cold: Cold | None, rows: int
+        self,
+        start: int | None,
+        end: int | None,
+        key: str | None,
+        keys: KeyList,
+        cold: Cold | None,
+        rows: int,
+        end_exclusive: bool = False,
     ) -> Entries:
         """See `Plane.entries`."""
-        for time, name in ((start, "start"), (end, "end")):
-            if time is not None:
-                check_time(time, name)
-        if start is not None and end is not None and start > end:
-            raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
+        if start is not None:
+            check_time(start, "start")
+        last = None if end is None else _last(start, end, end_exclusive)
         if keys:
             numbers = self._found(self._several(key, keys))
         else:
             number = self._find(self.checked_key(key))
             numbers = np.array([] if number is None else [number], np.int64)
-        return Entries(self._spec, self._layout, self._keys, numbers, start, end, cold, rows)
+        return Entries(self._spec, self._layout, self._keys, numbers, start, last, cold, rows)
 
     # ---------------------------------------------------------------- which keys
 
@@ -171,13 +188,17 @@ class Reader:
             check_ranges(self._spec.algorithm)
         return [(str(text), parse_duration(text, self._spec.time_unit, "lookback")) for text in lookbacks]
 
-    def _several(self, key: str | None, keys: KeyList) -> list[str]:
+    def _several(self, key: str | None, keys: KeyList, filled: bool = False) -> list[str]:
+        """The names of the keys that are meant; of all keys only those that have entries, where `filled` says so.
+
+        A question over several keys together takes the others, too: their marks have a say in its now.
+        """
         if key is not None:
             raise InvalidArgument("give either one key or several", field="key")
         if not self._spec.keyed:
             raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="keys")
         if isinstance(keys, AllKeys):
-            return self._keys.names()
+            return self._keys.names_filled(self._slide.late_through()) if filled else self._keys.names()
         for name in keys:
             check_key(name)
         return list(dict.fromkeys(keys))
@@ -203,14 +224,13 @@ class Reader:
         """The answers of one key: one for each lookback, or one over everything (up to `as_of`)."""
         keys = self._keys
         number = self._find(name)
-        now = as_of
-        if now is None and (spans or number is not None):
-            now = self._slide.now() if self._slide.wall else None if number is None else keys.now_of[number]
         if spans:
-            if now is None:  # a key that was never written has no now
+            bounds = self._trailing(as_of, None if number is None else keys.now_of[number])
+            if bounds is None:
                 return [self._nothing(key, None, None, text, partials) for text, _ in spans]
+            now, end = bounds
             return [
-                self._range(number, key, max(now - span + 1, TICK_MIN), now, text, partials) for text, span in spans
+                self._range(number, key, max(now - span + 1, TICK_MIN), end, text, partials) for text, span in spans
             ]
         if number is None:
             return [self._nothing(key, None, as_of, None, partials)]
@@ -226,20 +246,31 @@ class Reader:
 
     def _combined(self, names: Sequence[str], spans: Sequence[Span], as_of: int | None, partials: bool) -> list[Answer]:
         numbers = self._found(names)
-        now = as_of
-        if now is None and self._slide.wall:
-            now = self._slide.now()
-        if now is None and len(numbers):
-            now = int(self._keys.now[numbers].max())
         if spans:
-            if now is None:
+            bounds = self._trailing(as_of, int(self._keys.now[numbers].max()) if len(numbers) else None)
+            if bounds is None:
                 return [self._nothing(None, None, None, text, partials) for text, _ in spans]
-            return [self._together(numbers, max(now - span + 1, TICK_MIN), now, text, partials) for text, span in spans]
+            now, end = bounds
+            return [self._together(numbers, max(now - span + 1, TICK_MIN), end, text, partials) for text, span in spans]
         answer = self._together(numbers, TICK_MIN, TICK_MAX - 1 if as_of is None else as_of, None, partials)
-        bounds = [self._keys.span(number)[0] for number in numbers.tolist()] if answer.entries else []
-        answer.start = min((time for time in bounds if time is not None), default=None)
-        answer.end = as_of if as_of is not None else now if answer.entries else None
+        oldest = [self._keys.span(number)[0] for number in numbers.tolist()] if answer.entries else []
+        answer.start = min((time for time in oldest if time is not None), default=None)
+        newest = int(self._keys.newest_each(numbers).max()) if answer.entries else None
+        answer.end = as_of if as_of is not None else newest
         return [answer]
+
+    def _trailing(self, as_of: int | None, mark: int | None) -> tuple[int, int] | None:
+        """Now, from which lookbacks go back, and their newer end; None where there is no now yet.
+
+        Args:
+            mark: the newest time that was ever inserted into the keys that are asked about; None before.
+        """
+        if as_of is not None:
+            return as_of, as_of
+        if self._slide.wall:
+            now = self._slide.now()
+            return now, now if mark is None else max(now, mark)
+        return None if mark is None else (mark, mark)
 
     def _range(
         self, number: int | None, key: str | None, start: int, end: int, lookback: str | None, partials: bool
@@ -317,3 +348,17 @@ class Reader:
 
     def _named(self, answers: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._layout.names, answers, strict=True))
+
+
+def _last(start: int | None, end: int, end_exclusive: bool) -> int:
+    """The last time of a range.
+
+    Raises:
+        InvalidArgument: `end` cannot be a time, or no time is in the range.
+    """
+    check_time(end, "end")
+    last = end - 1 if end_exclusive else end
+    if start is not None and start > last:
+        wrong = "is not before" if end_exclusive else "is after"
+        raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
+    return last

@@ -125,17 +125,17 @@ class Slide:
         return counts.evicted - before
 
     def _evict_while(self, number: int, layout: Layout, predicate: Predicate) -> None:
-        forest = self._keys.forest(number)
-        entries = len(forest)
+        keys = self._keys
+        entries, answers = keys.query(number)
         if not entries:
             return
-        total = dict(zip(layout.names, forest.query(), strict=True), entries=entries)
+        total = dict(zip(layout.names, answers, strict=True), entries=entries)
 
         def holds(count: int, partials: Sequence[Partial]) -> bool:
             old = dict(zip(layout.names, layout.lower(count, partials), strict=True), entries=count)
             return predicate.holds(total, old)
 
-        evicted, last = forest.evict_while(holds)
+        evicted, last = keys.evict_while(number, holds)
         if last is not None:
             self._counts.evicted += evicted
             self._leave(number, last)

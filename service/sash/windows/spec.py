@@ -112,8 +112,8 @@ class SlidePolicy(_Document):
     )
     clock: Literal["event", "wall"] = Field(
         "event",
-        description="What now is for max_age and lookbacks: the time of a key's newest entry, or wall time since the "
-        "Unix epoch, with which answers change while nothing is written.",
+        description="What now is for max_age and lookbacks: a key's high-water mark, which is the newest time that was "
+        "ever inserted into it; or wall time since the Unix epoch, with which answers change while nothing is written.",
     )
     when: str | None = Field(
         None, description="A CEL condition over `total` and `old`: the longest prefix for which it holds leaves."
@@ -135,6 +135,24 @@ class OrderPolicy(_Document):
         description="Of a key's entries with one time all are kept, in order of arrival, or the first, or the last; "
         "or the whole write that brings a second one is rejected.",
     )
+    ahead: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
+        None,
+        description="Entries with time > wall time + ahead are too far ahead: a duration such as 5m, or ticks. One "
+        "such entry would move its key's now, and slide all others out. Where nothing is said, none is too far ahead.",
+    )
+    too_far_ahead: Literal["drop", "reject"] | None = Field(
+        None,
+        description="With `ahead`: entries that are too far ahead are dropped and counted (the default), or the whole "
+        "write that has one is rejected.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_by_default(cls, document: Any) -> Any:
+        """Give a policy with `ahead` its default, so that leaving it out and saying it are the same spec."""
+        if not isinstance(document, Mapping) or document.get("ahead") is None:
+            return document
+        return document if document.get("too_far_ahead") is not None else {**document, "too_far_ahead": "drop"}
 
 
 class AggregateSpec(_Document):
@@ -215,6 +233,12 @@ class WindowSpec(_Document):
         return None if age is None else parse_duration(age, self.time_unit, "slide.max_age")
 
     @property
+    def ahead_ticks(self) -> int | None:
+        """`order.ahead` in ticks."""
+        ahead = self.order.ahead
+        return None if ahead is None else parse_duration(ahead, self.time_unit, "order.ahead")
+
+    @property
     def idle_expiry_ns(self) -> int | None:
         """`idle_expiry` in nanoseconds."""
         idle = self.idle_expiry
@@ -291,6 +315,7 @@ class WindowSpec(_Document):
                     f"{reserved!r} is every entry's own; name the field otherwise", field=f"fields.{reserved}"
                 )
             _ = self.max_age_ticks, self.idle_expiry_ns, self.granularity_ticks
+            self._check_ahead()
             self._check_panes()
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
             if self.slide.clock == "wall" and self.time_unit == "none":
@@ -300,6 +325,17 @@ class WindowSpec(_Document):
         except InvalidArgument as error:
             raise _Refused(error) from error
         return self
+
+    def _check_ahead(self) -> None:
+        """Refuse a guard against the future that has no wall time to go by, and half a guard."""
+        if self.order.ahead is not None:
+            if self.time_unit == "none":
+                raise InvalidArgument("order.ahead: logical time has no wall clock", field="order.ahead")
+            _ = self.ahead_ticks
+        elif self.order.too_far_ahead is not None:
+            raise InvalidArgument(
+                "order.too_far_ahead: say in order.ahead how far that is", field="order.too_far_ahead"
+            )
 
     def _check_panes(self) -> None:
         """Refuse what needs the entries themselves, where only panes are kept."""

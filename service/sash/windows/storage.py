@@ -594,9 +594,17 @@ class Storage:
 
     # ---------------------------------------------------------------- whole windows out and in
 
-    def entries(self, name: str, start: int | None, end: int | None, key: str | None, keys: KeyList) -> Iterator[Batch]:
+    def entries(
+        self,
+        name: str,
+        start: int | None,
+        end: int | None,
+        key: str | None,
+        keys: KeyList,
+        end_exclusive: bool = False,
+    ) -> Iterator[Batch]:
         """See `Plane.entries`."""
-        return self._held(name, self.find(name).entries(start, end, key, keys))
+        return self._held(name, self.find(name).entries(start, end, key, keys, end_exclusive=end_exclusive))
 
     def export(self, name: str) -> Iterator[bytes]:
         """See `Plane.export`."""

@@ -8,8 +8,10 @@
     key "LGA"      [ entries ... newest ]          max_count: keeps the newest max_count
                  ^ late_through: entries of this time and older come too late
 
-Event time is per key: a key's now is its newest entry, so a producer with a fast clock, or a key that is silent,
-moves nobody else's window. A window may be on wall time instead, which is the same for all its keys.
+Event time is per key: a key's now is its high-water mark, the newest time that was ever inserted into it. So a producer
+with a fast clock, or a key that is silent, moves nobody else's window. The mark stays when `bulk_evict` removes the
+entry that set it: a now that goes back would take in entries that were late before. A window may be on wall time
+instead, which is the same for all its keys.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ class Window:
         self.ledger = Ledger()
         self._clock = clock or SystemClock()
         self._max_keys = max_keys
-        self._newest = NEVER
+        self._mark = NEVER
         self._idle_ns = spec.idle_expiry_ns
         self._fields = [(name, kind, _PLAIN.get(kind)) for name, kind in spec.fields.items()]
         self._panes = None if spec.granularity is None else Panes(spec, block)
@@ -87,7 +89,7 @@ class Window:
         shared = spec.keyed and spec.slide.when is None and spec.order.equal_times == "keep" and spec.algorithm is None
         make = store_of(spec.algorithm, cold) if self._panes is None else lambda layout: PaneForest(layout, cold)
         self._keys = Keys(self._layout, pages if shared else None, make)
-        self._order = Order(spec, self._keys)
+        self._order = Order(spec, self._keys, self._clock)
         self._slide = Slide(spec, self._keys, self._clock, self.counts)
         self._reader = Reader(spec, self._layout, self._keys, self._slide)
 
@@ -109,8 +111,7 @@ class Window:
             time = self._panes.floor(time)
         name = self._reader.checked_key(key)
         self.check_answer(answer, lookbacks)
-        result = self._insert(name, time, values)
-        self._count(result, time)
+        result = self._count(self._insert(name, time, values))
         if answer:
             result.answers = self.query(key, lookbacks, None)
         return result
@@ -129,11 +130,17 @@ class Window:
             return WriteResult()
         if partials:
             self._check_countable(columns[1])
-        newest = int(columns[0].max())
-        rows = self._rows(batch.keys, columns)
+        keys, ahead = batch.keys, 0
+        if self._order.guards:
+            columns, keys, ahead = self._order.drop_ahead(columns, keys, partials)
+            if not len(columns[0]):
+                return self._count(WriteResult(ahead=ahead))
+        rows = self._rows(keys, columns)
         if partials:
             rows.entries = rows.columns[1]
-        return self._count(self._insert_rows(rows, partials), newest)
+        result = self._insert_rows(rows, partials)
+        result.ahead = ahead
+        return self._count(result)
 
     def check(self, batch: Batch) -> None:
         """Check all of a bulk that can be checked before it is inserted; raises what `bulk_insert` would."""
@@ -211,6 +218,8 @@ class Window:
 
     def _insert(self, name: str, time: int, values: Sequence[Any]) -> WriteResult:
         keys, order = self._keys, self._order
+        if order.guards and order.is_ahead(time):
+            return WriteResult(ahead=1)
         number = keys.find(name)
         if self._slide.wall and time <= (through := self._slide.late_through()):
             return WriteResult(late=order.refuse_late(1, through))
@@ -290,12 +299,12 @@ class Window:
             evicted = self._slide.after_each(written, self._layout) if len(written) else 0
         return WriteResult(entries, rows.late, evicted, rows.duplicates)
 
-    def _count(self, result: WriteResult, newest: int) -> WriteResult:
+    def _count(self, result: WriteResult) -> WriteResult:
         self.counts.inserted += result.inserted
         self.counts.late += result.late
         self.counts.duplicates += result.duplicates
-        if newest > self._newest:
-            self._newest = newest
+        self.counts.ahead += result.ahead
+        self._mark = max(self._mark, self._keys.top)
         return result
 
     @property
@@ -309,15 +318,15 @@ class Window:
         return self._layout
 
     @property
-    def newest(self) -> int:
-        """The newest time ever inserted; `NEVER` before."""
-        return self._newest
+    def mark(self) -> int:
+        """The high-water mark: the newest time ever inserted; `NEVER` before."""
+        return self._mark
 
-    def resume(self, counts: Counts, newest: int) -> None:
-        """Go on from what another window had counted, and its newest time."""
+    def resume(self, counts: Counts, mark: int) -> None:
+        """Go on from what another window had counted, and from its high-water mark."""
         for name in Counts.__slots__:
             setattr(self.counts, name, getattr(counts, name))  # in place: others hold on to it
-        self._newest = newest
+        self._mark = mark
 
     def load(self, batch: Batch) -> None:
         """Take in entries of keys that are there, as another window had them: nothing is late, counted, or leaves.
@@ -344,7 +353,7 @@ class Window:
 
     @property
     def keys_there(self) -> int:
-        """How many keys there are."""
+        """How many keys are remembered, those without entries included."""
         return len(self._keys)
 
     # ---------------------------------------------------------------- checking
@@ -364,7 +373,7 @@ class Window:
 
     def _check_countable(self, entries: Array) -> None:
         """Refuse rows of partials that stand for more entries than a window can count: int64 (n,)."""
-        counted = self.counts.inserted + self.counts.late
+        counted = self.counts.inserted + self.counts.late + self.counts.ahead
         if counted + entries.sum(dtype=np.float64) >= MAX_COUNTED:
             raise ResourceExhausted(
                 f"window {self.spec.name!r} was sent {counted} entries, and cannot count those of this write besides",
@@ -376,7 +385,7 @@ class Window:
         """Raise ResourceExhausted where there is no room for so many further keys."""
         if len(self._keys) + more > self._max_keys:
             raise ResourceExhausted(
-                f"window {self.spec.name!r} has {len(self._keys)} keys, and this write brings {more} more",
+                f"window {self.spec.name!r} remembers {len(self._keys)} keys, and this write brings {more} more",
                 field="key",
                 limit=f"{self._max_keys} keys",
             )
@@ -395,9 +404,17 @@ class Window:
         """Answer over trailing lookbacks, or over everything; see `Plane.query`."""
         return self._reader.query(key, lookbacks, as_of, keys, combine, partials)
 
-    def range_query(self, start: int, end: int, key: str | None, keys: KeyList = (), partials: bool = False) -> Answer:
-        """Answer over start <= time <= end; see `Plane.range_query`."""
-        return self._reader.range_query(start, end, key, keys, partials)
+    def range_query(
+        self,
+        start: int,
+        end: int,
+        key: str | None,
+        keys: KeyList = (),
+        partials: bool = False,
+        end_exclusive: bool = False,
+    ) -> Answer:
+        """Answer over start <= time <= end, or start <= time < end; see `Plane.range_query`."""
+        return self._reader.range_query(start, end, key, keys, partials, end_exclusive)
 
     def series(
         self, start: int, end: int, step: str | int, width: str | int | None, key: str | None, keys: KeyList = ()
@@ -412,9 +429,10 @@ class Window:
         key: str | None,
         keys: KeyList = (),
         rows: int = BULK_ROWS,
+        end_exclusive: bool = False,
     ) -> Iterator[Batch]:
         """The entries of a time range as of now, in bulks of up to `rows` rows; see `Plane.entries`."""
-        return iter(self._reader.entries(start, end, key, keys, self.cold, rows))
+        return iter(self._reader.entries(start, end, key, keys, self.cold, rows, end_exclusive))
 
     def key_names(self, prefix: str, limit: int, position: int = 0) -> tuple[list[str], int | None]:
         """See `Plane.keys`."""
@@ -424,7 +442,7 @@ class Window:
             raise InvalidArgument(f"limit {limit} is out of range", field="limit", limit=f"1 to {MAX_KEY_NAMES}")
         if position < 0:
             raise InvalidArgument(f"position {position} is negative", field="position", limit="0 and more")
-        return self._keys.page(prefix, limit, position)
+        return self._keys.page(prefix, limit, position, self._slide.late_through())
 
     def info(self) -> WindowInfo:
         """The window as `describe` shows it."""
@@ -435,10 +453,11 @@ class Window:
         return WindowInfo(
             spec=self.spec,
             entries=self.counts.inserted - self.counts.evicted,
-            keys=len(self._keys),
+            keys=self._keys.filled,
             oldest=oldest,
-            newest=None if self._newest == NEVER else self._newest,
+            newest=self._keys.newest(),
             counts=self.counts,
+            high_water_mark=None if self._mark == NEVER else self._mark,
         )
 
     # ---------------------------------------------------------------- invariants
@@ -449,6 +468,8 @@ class Window:
         keys, numbers = self._keys, self._keys.numbers()
         entries = keys.entries_each(numbers)
         assert entries.sum() == self.counts.inserted - self.counts.evicted, "what was inserted and not evicted is here"
+        newest = keys.newest()
+        assert newest is None or newest <= self._mark, f"an entry of {newest} is beyond the mark, {self._mark}"
         most = self.spec.slide.max_count
         assert most is None or not len(entries) or entries.max() <= most, "max_count is kept"
         age = self.spec.max_age_ticks
