@@ -232,11 +232,11 @@ class RelativeVariation(Variance):
         return deviation / float(mean)
 
     def _answers(self, *partials: Array) -> Array:
-        return np.sqrt(super()._answers(*partials)) / partials[1]  # type: ignore[no-any-return]
+        return np.sqrt(super()._answers(*partials)) / partials[1]
 
     def _unanswered(self, *partials: Array) -> Array:
         mean, least = np.abs(partials[1]), _ZERO_MEAN * np.sqrt(super()._answers(*partials))
-        return super()._unanswered(*partials) | (mean == 0) | ((mean <= least) & (least < np.inf))
+        return super()._unanswered(*partials) | (mean == 0) | ((mean <= least) & (least < np.inf))  # type: ignore[no-any-return]
 
 
 def _join3(older: Partial, newer: Partial) -> Any:

@@ -87,6 +87,7 @@ class _Sketch(Monoid):
     """Partial: a live sketch; `identity` is None."""
 
     commutative = True
+    large = True
 
     def lift(self, value: Any) -> Partial:
         return self._sketch_of([value])
