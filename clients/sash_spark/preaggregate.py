@@ -415,6 +415,9 @@ def _collected(entry: _Entry) -> Column:
 
 def _distinct_count(entry: _Entry) -> dict[str, Column]:
     value = entry.value.cast("bigint") if entry.kind == "bool" else entry.value
+    if entry.kind == "string":  # Spark leaves out the empty string, and the service counts the int64 -1 in its place
+        minus_one = F.unhex(F.lit("FF" * 8))
+        value = F.when(value == "", minus_one).otherwise(F.encode(value, "UTF-8"))
     return {"sketch": F.hll_sketch_agg(value, int(entry.parameters.get("lg_k", 12)))}
 
 

@@ -6,11 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash.errors import DataLoss, Unavailable
-from sash.forest import Cache, Cold, Forest, Layout
+from sash.forest import Cache, Cold, Forest, Layout, spilled
 from sash.forest.spilled import Spilled
-from sash.monoids import Collect, DistinctCount, First, FrequentItems, Max, Min, Quantile, Sum
+from sash.monoids import (
+    Bloom,
+    Collect,
+    CollectDistinct,
+    DistinctCount,
+    First,
+    FrequentItems,
+    Histogram,
+    Max,
+    Min,
+    Quantile,
+    Sum,
+)
 from sash.monoids.base import object_array
 from sash.monoids.pane import Pane
+from tests.support.aggregates import LargeRootMeanSquare, RootMeanSquare
 from tests.support.cold_model import Tier, referred, storing
 from tests.support.forest_model import histories
 
@@ -118,7 +131,9 @@ def test_sketches_answer_as_in_memory(block, steps, budget, check_every):
 
 def test_what_is_large_is_kept_in_the_tier_and_what_is_small_is_not():
     small = [Sum("int64"), Min("string"), Max("string"), First("string"), Sum("float64"), Pane(Sum("int64"))]
+    small += [RootMeanSquare(), Pane(RootMeanSquare())]
     large = [Collect("int64"), DistinctCount("int64"), Quantile(), FrequentItems("string"), Pane(DistinctCount())]
+    large += [CollectDistinct(), Histogram(bounds=[0]), Bloom(), LargeRootMeanSquare(), Pane(LargeRootMeanSquare())]
     cold = Cold(None, Cache(0))
     for monoid in small + large:
         layout = Layout({"value": "string"}, {"a": (monoid, ["value"])})
@@ -282,6 +297,69 @@ def test_other_aggregates_keep_what_they_have_in_common():
     assert collected <= set(beside.cold.released)
     beside.reopen()
     beside.check()
+
+
+# -------------------------------------------------------------------- an aggregate that is large no more, or now
+
+
+def with_rms(cls):
+    return {"users": (DistinctCount("int64"), ["value"]), "rms": (cls("int64"), ["value"])}
+
+
+def restored_as(beside, cls):
+    """The forest restored from an image, where another version of a package says how large its partials are."""
+    beside.cool()
+    image = beside.forest.dump()
+    beside.tier.delete(beside.cold.take_released())
+    beside.layout = Layout(FIELDS, with_rms(cls), 10)
+    beside.cold = Cold(beside.tier.load, beside.cache)
+    beside.forest = Forest.restore(beside.layout, beside.cold, image)
+    return image
+
+
+@pytest.mark.parametrize("per_trip", [7, 4096])
+def test_an_aggregate_that_is_large_no_more_is_read_into_memory(monkeypatch, per_trip):
+    monkeypatch.setattr(spilled, "_PARTIALS_PER_TRIP", per_trip)
+    beside = filled(aggregates=with_rms(LargeRootMeanSquare))
+    beside.both("evict", 55)
+    beside.both("query")
+    image = restored_as(beside, RootMeanSquare)
+    blocks = len(image.ids)
+    sizes = [len(call) for call in beside.tier.calls]
+    assert (sum(sizes), max(sizes)) == (blocks, min(per_trip, blocks)), "its partials of blocks; no more"
+    users, rms = image.nodes.values()
+    assert beside.cold.released == rms.tolist()
+    assert set(users.tolist()) <= referred(beside.forest)
+    beside.check()
+    beside.both("range_query", 105, 524)
+    beside.reopen()
+    assert not set(beside.tier.blocks) & set(rms.tolist())
+    beside.check()
+
+
+def test_an_aggregate_that_is_large_now_is_stored_with_the_next_image():
+    beside = filled(aggregates=with_rms(RootMeanSquare))
+    beside.both("evict", 55)
+    beside.both("query")
+    before = set(beside.tier.blocks)
+    restored_as(beside, LargeRootMeanSquare)
+    assert beside.tier.calls == []
+    assert list(beside.cold.dirty), "there is something to store, though no block is"
+    beside.check()
+    beside.both("range_query", 105, 524)
+    beside.reopen()
+    users, rms = beside.forest.dump().nodes.values()
+    assert len(rms) == len(users)
+    assert set(rms.tolist()) == set(beside.tier.blocks) - before
+    beside.check()
+
+
+def test_a_damaged_partial_of_an_aggregate_that_is_large_no_more_is_named():
+    beside = filled(aggregates=with_rms(LargeRootMeanSquare))
+    number = beside.forest._directory.ids(11, 12)[1].item()
+    beside.tier.blocks[number] = [object_array([b"no JSON"])]
+    with pytest.raises(DataLoss, match=f"stored partial {number} cannot be read"):
+        restored_as(beside, RootMeanSquare)
 
 
 # -------------------------------------------------------------------- what goes wrong

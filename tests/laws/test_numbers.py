@@ -225,6 +225,44 @@ def test_relative_variation_has_the_sign_of_the_mean():
     assert answer("relative_variation", [2.0, 4.0, 6.0]) == 0.5
     assert answer("relative_variation", [-2.0, -4.0, -6.0]) == -0.5
     assert answer("relative_variation", [-1.0, 1.0]) is None
+    assert answer("relative_variation", [1.0, 4.0]) == pytest.approx(math.sqrt(4.5) / 2.5), "divided by n - 1, not n"
+
+
+AROUND_ZERO = [[0.1, 0.2, -0.3], [0.1, 0.7, -0.8], [0.1] * 600 + [-60.0]]
+
+
+@pytest.mark.parametrize("values", AROUND_ZERO)
+def test_relative_variation_around_a_mean_of_zero_is_none(values):
+    """Rounding leaves a mean that is not 0: divided by that, the deviation was 3.6e16, or anything."""
+    variation = of("relative_variation")
+    column = np.array(values)
+    one_by_one = variation.identity
+    for value in values:
+        one_by_one = variation.combine(one_by_one, variation.lift(value))
+    halves = variation.combine(variation.reduce([column[:2]]), variation.reduce([column[2:]]))
+    partials = [variation.reduce([column]), one_by_one, halves, variation.reduce([column[::-1].copy()])]
+    assert [variation.lower(partial) for partial in partials] == [None] * 4
+    assert any(partial[1] for partial in partials), "the means are not all 0, or this shows nothing"
+    assert variation.lower_columns(variation.pack(partials)).tolist() == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, -1.0, 3e-11], 1e11),  # the mean is small, and well above what rounding makes
+        ([1.0, -1.0, 3e-13], None),
+        ([0.0, 0.0], None),
+        ([1e200, 3e200], INF),  # the square of the deviation is no float64, but the mean is not 0
+        ([1e200, -1e200], None),
+        ([1.0, NAN], NAN),
+    ],
+)
+def test_relative_variation_at_the_edge_of_zero(values, expected):
+    variation = of("relative_variation")
+    partial = variation.reduce([np.array(values)])
+    (by_column,) = variation.lower_columns(variation.pack([partial])).tolist()
+    for found in (variation.lower(partial), by_column):
+        assert found == (expected if expected is None else pytest.approx(expected, nan_ok=True))
 
 
 @given(st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=30))

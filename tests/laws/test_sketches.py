@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sash.errors import InvalidArgument
-from sash.monoids import Bloom, BloomFilter, DistinctCount, FrequentItems, Quantile
+from sash.monoids import Bloom, BloomFilter, CollectDistinct, DistinctCount, FrequentItems, MinCount, Quantile
 from sash.monoids.bloom import xxh64
 from sash.monoids.sketches import STRIDE, Suffixes
 from tests.support.aggregates import column
@@ -45,6 +45,53 @@ def test_distinct_count_reads_every_type():
     assert DistinctCount("string").lower(DistinctCount("string").reduce([column("string", ["a", "b", "a"])])) == 2
     assert DistinctCount("bool").lower(DistinctCount("bool").reduce([np.array([True, False, True])])) == 2
     assert DistinctCount().lower(DistinctCount().reduce([np.array([0.5, 1.5, 0.5, np.nan, np.nan])])) == 3
+
+
+@pytest.mark.parametrize("others", [[], ["a"], [f"word {i}" for i in range(3000)]])
+def test_distinct_count_counts_the_empty_string(others):
+    """DataSketches leaves it out; here it is the int64 -1, in every form and in every grouping."""
+    distinct = DistinctCount("string")
+    without, with_it = column("string", others), column("string", [*others, "", ""])
+    sketch = ds.hll_sketch(12, ds.HLL_8)
+    for item in others:
+        sketch.update(item)
+    old = distinct.decode(sketch.serialize_compact()) if others else None
+    assert distinct.lower(old) == distinct.lower(distinct.reduce([without])), "a sketch without it is what it was"
+    sketch.update(-1)
+    expected = distinct.lower(distinct.decode(sketch.serialize_compact()))
+    assert expected > distinct.lower(old)
+    (segments,) = distinct.reduce_segments([with_it], np.arange(len(with_it)))
+    for partial in (
+        distinct.reduce([with_it]),
+        distinct.fold((segments,)),
+        distinct.scan_suffix([with_it])[0],
+        distinct.combine(old, distinct.lift("")),
+        distinct.combine(distinct.decode(distinct.encode(distinct.lift(""))), old),
+    ):
+        assert distinct.lower(partial) == expected
+    assert ds.hll_sketch.deserialize(distinct.encode(distinct.lift(""))).get_estimate() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("monoid", "answer"),
+    [
+        (DistinctCount("string"), 2),
+        (CollectDistinct("string"), ["", "a"]),
+        (
+            FrequentItems("string"),
+            [
+                {"item": "", "count": 2, "lower": 2, "upper": 2},
+                {"item": "a", "count": 1, "lower": 1, "upper": 1},
+            ],
+        ),
+        (MinCount("string"), 2),
+    ],
+    ids=repr,
+)
+def test_the_empty_string_is_a_string_like_any_other(monoid, answer):
+    partial = monoid.reduce([column("string", ["", "a", ""])])
+    assert monoid.lower(partial) == answer
+    assert monoid.lower(monoid.decode(monoid.encode(partial))) == answer
 
 
 def test_a_foreign_hll_sketch_comes_in_and_goes_out():

@@ -15,6 +15,10 @@ class WrongAnswerType(Max):
         return None if partial is None else str(partial)
 
 
+class LargeNumbers(Max):
+    large = True
+
+
 class WrongIdentity(Collect):
     identity = (0,)
 
@@ -150,6 +154,7 @@ class GreedyReduce(Max):
     ("wrong", "law"),
     [
         (WrongAnswerType, "definition"),
+        (LargeNumbers, "definition"),
         (WrongIdentity, "identity"),
         (Difference, "identity"),
         (Difference, "associativity"),

@@ -71,7 +71,8 @@ def rows_of(n, *, start_s, seed=1):
     for j in range(n):
         x = (j * 7919 + seed * 104729) % 1_000_003
         at = EPOCH + dt.timedelta(seconds=start_s + (x % 600), microseconds=j)
-        out.append((at, f"k{x % 3}", (x % 1000) / 8 - 3, x % 97 - 40, f"s{x % 41}", x % 5 == 0))
+        word = f"s{x % 41}" if x % 41 else ""
+        out.append((at, f"k{x % 3}", (x % 1000) / 8 - 3, x % 97 - 40, word, x % 5 == 0))
     return out
 
 

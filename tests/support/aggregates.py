@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from sash.monoids import BUILT_IN, Monoid
-from sash.monoids.base import NUMPY_TYPES, Values
+from sash.monoids import BUILT_IN, Monoid, Read
+from sash.monoids.base import NUMERIC, NUMPY_TYPES, Values
 
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "histogram": [{"bounds": [-1, 0, 2.5, 40]}, {"bounds": [0]}],
@@ -29,6 +30,32 @@ INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([-(2**63), 2
 TEXT = st.one_of(st.sampled_from(["a", "b", "ab", ""]), st.text(st.characters(codec="utf-8"), max_size=40))
 
 ILL_CONDITIONED = {"relative_variation": POSITIVE, "geometric_mean": POSITIVE}
+
+
+class RootMeanSquare(Monoid):
+    """An aggregate as other packages have them, with all that a monoid need not say left out: the README's."""
+
+    function = "rms"
+    reads = (Read("field", NUMERIC),)
+    commutative = True
+    answer = float
+    identity = (0, 0.0)
+
+    def lift(self, value: Any) -> Any:
+        return 1, float(value) ** 2
+
+    def combine(self, older: Any, newer: Any) -> Any:
+        return older[0] + newer[0], older[1] + newer[1]
+
+    def lower(self, partial: Any) -> float | None:
+        entries, squares = partial
+        return math.sqrt(squares / entries) if entries else None
+
+
+class LargeRootMeanSquare(RootMeanSquare):
+    """The same, said to be large."""
+
+    large = True
 
 
 def every_case() -> list[Monoid]:

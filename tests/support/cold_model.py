@@ -151,7 +151,7 @@ class ColdLockstep(Lockstep):
         released = self.cold.take_released()
         assert set(self.tier.blocks) == set(image.numbers) | set(released)
         self.tier.delete(released)
-        arrays = [image.ids, image.first, image.last, image.counts, *image.tail, *image.nodes]
+        arrays = [image.ids, image.first, image.last, image.counts, *image.tail, *image.nodes.values()]
         for part in [*arrays, *sum(image.partials, ())]:
             part.flags.writeable = False
         self._saved = image, self.layout, self.entries[:], self.arrivals, self.now

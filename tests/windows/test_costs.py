@@ -8,6 +8,7 @@ from sash.windows.batch import Batch, Coded
 from sash.windows.costs import MAX_ANSWERS, MAX_LARGE_BUCKETS, MAX_VALUES, size_of
 from sash.windows.spec import WindowSpec
 from sash.windows.window import ALL_KEYS, Window
+from tests.support.aggregates import LargeRootMeanSquare, RootMeanSquare
 
 
 def window(aggregates, entries=0, keys=None, **parts):
@@ -37,6 +38,16 @@ def test_fewer_buckets_of_what_is_large(function):
 def test_many_buckets_of_numbers(function):
     w = window({"a": {"function": function}}, 10)
     assert len(w.series(0, 10 * MAX_LARGE_BUCKETS, 1, None, None).times) == 10 * MAX_LARGE_BUCKETS
+
+
+@pytest.mark.parametrize("cls", [RootMeanSquare, LargeRootMeanSquare])
+def test_whether_partials_are_large_is_the_aggregates_own_to_say(cls, monkeypatch):
+    monkeypatch.setattr("sash.windows.spec.catalogue", lambda: {"rms": cls})
+    w = window({"rms": {"function": "rms"}}, 10)
+    if cls.large:
+        assert refusal(w.series, 0, MAX_LARGE_BUCKETS + 1, 1, None, None) == ("step", f"{MAX_LARGE_BUCKETS} buckets")
+    else:
+        assert len(w.series(0, 10 * MAX_LARGE_BUCKETS, 1, None, None).times) == 10 * MAX_LARGE_BUCKETS
 
 
 @pytest.mark.parametrize(

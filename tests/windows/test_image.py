@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unsupported
+from sash.monoids import catalogue
 from sash.windows import image, values
+from sash.windows.batch import Batch, Coded
 from sash.windows.spec import WindowSpec
 from sash.windows.window import ALL_KEYS, Window
+from tests.support.aggregates import LargeRootMeanSquare, RootMeanSquare
 from tests.support.shelf import Shelf
 from tests.support.twins import KEYS, MORE, SPECS, Twins, a_share_of_examples, alike, bulk, spec, steps
 
@@ -197,3 +200,48 @@ def test_a_window_by_algorithm_has_no_image():
     with pytest.raises(Unsupported, match="daba") as raised:
         image.dump(window)
     assert raised.value.field == "algorithm"
+
+
+# ---------------------------------------------------------------- large partials
+
+
+def without_large(parts):
+    """The image as versions wrote it that did not say which partials are large."""
+    (number, records), *rest = [values.unseal("image", part, "part") for part in parts]
+    kind, head = values.unpack(records[0])
+    del head["large"]
+    whole = [[number, [values.pack([kind, head]), *records[1:]]], *rest]
+    return [values.seal("image", part) for part in whole]
+
+
+@pytest.mark.parametrize("granularity", [None, 1])
+@pytest.mark.parametrize(
+    ("was", "now", "old"),
+    [
+        (LargeRootMeanSquare, RootMeanSquare, True),
+        (LargeRootMeanSquare, RootMeanSquare, False),
+        (LargeRootMeanSquare, LargeRootMeanSquare, True),
+        (RootMeanSquare, LargeRootMeanSquare, False),
+    ],
+)
+def test_an_image_says_which_partials_it_has_one_by_one(monkeypatch, was, now, old, granularity):
+    """Old images do not: they have those of every aggregate so whose partials are one object, but for five."""
+    functions = ("sum", "max", "collect", "distinct_count")
+    known = {name: cls for name, cls in catalogue().items() if name in functions}
+    aggregates = {name: {"function": name, "field": "n"} for name in ("sum", "collect", "distinct_count", "rms")}
+    aggregates["longest"] = {"function": "max", "field": "word"}
+    document = {"name": "w", "time_unit": "none", "fields": {"n": "int64", "word": "string"}, "aggregates": aggregates}
+    monkeypatch.setattr("sash.windows.spec.catalogue", lambda: known | {"rms": was})
+    shelf = Shelf()
+    window = Window(WindowSpec.parse(document | {"granularity": granularity}), block=4, cold=shelf.cold)
+    n = np.arange(60)
+    window.bulk_insert(Batch(n, {"n": n * 7 % 13, "word": Coded.of([f"word {i % 5}" for i in range(60)])}))
+    window.bulk_evict(8, None)
+    expected = window.query(None, [], None), window.query(None, ["17", "40"], None)
+    parts = shelf.parts(window)
+    monkeypatch.setattr("sash.windows.spec.catalogue", lambda: known | {"rms": now})
+    restored, other = shelf.reopened(without_large(parts) if old else parts)
+    for _ in range(2):
+        assert (restored.query(None, [], None), restored.query(None, ["17", "40"], None)) == expected
+        restored.check_invariants(alike)
+        restored, other = other.reopened(other.parts(restored))

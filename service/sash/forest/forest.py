@@ -52,7 +52,7 @@ from sash.forest.middle import Middle
 from sash.forest.pieces import Piece, piece_of
 from sash.forest.prefix import Prefix
 from sash.forest.series import Rows, fold_buckets
-from sash.forest.spilled import spilling
+from sash.forest.spilled import spilling, with_small
 from sash.forest.stored import Stored
 from sash.monoids import Monoid, Partial, Partials
 from sash.monoids.base import Array
@@ -626,14 +626,17 @@ class Forest:
 
     @classmethod
     def restore(cls, layout: Layout, cold: Cold, image: ForestImage) -> Forest:
-        """The forest that an image was made of; nothing is loaded, and the image's arrays are copied.
+        """The forest that an image was made of; the image's arrays are copied.
+
+        Nothing is loaded, unless an aggregate was large when the image was made and is not any more.
 
         Args:
-            layout: the same as it had; see `relayout` for another.
+            layout: the same as it had, but for which aggregates are large; see `relayout` for another.
             cold: loads the blocks that the image names.
             image: as `dump` made it.
         """
         forest = cls(layout, cold)
+        image = with_small(image, layout.monoids, cold)
         assert isinstance(forest._directory, Stored)
         forest._directory.restore(image)
         forest._levels.restore(image.done, image.nodes)

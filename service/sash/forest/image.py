@@ -22,8 +22,8 @@ class ForestImage:
             and last entries, how many it has.
         partials: per slot of the layout b partials, one per block; () where they are large (spilled.py). Objects are
             the forest's own: not to be changed.
-        nodes: for each slot with large partials their ids, int64 (u,): of the b blocks, of the nodes of level 1, and so
-            on. Of others the nodes above level 0 are computed anew.
+        nodes: for each slot with large partials, in order, their ids, int64 (u,): of the b blocks, of the nodes of
+            level 1, and so on. Of others the nodes above level 0 are computed anew.
         done: position of the block up to which such nodes are there.
         tail: the open block: times and one array per field, evicted rows and all.
         room: how many rows it had room for; evicted ones go when there is none left.
@@ -39,13 +39,13 @@ class ForestImage:
     partials: list[Partials]
     tail: list[Array]
     room: int
-    nodes: list[Array] = field(default_factory=list)
+    nodes: dict[int, Array] = field(default_factory=dict)
     done: int = 0
 
     @property
     def numbers(self) -> list[int]:
         """The ids of all that is stored of it."""
-        return [number for ids in (self.ids, *self.nodes) for number in ids.tolist()]
+        return [number for ids in (self.ids, *self.nodes.values()) for number in ids.tolist()]
 
     @property
     def entries(self) -> int:

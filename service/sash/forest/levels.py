@@ -396,8 +396,9 @@ class Levels:
             live = min(-(-self._directory.head >> i), level.tail)
             level.release(slice(0, max(live - level.base, 0)))
 
-    def dump(self) -> tuple[int, list[Array]]:
-        """Up to where there are nodes, and the ids of all large partials: see `ForestImage`."""
+    def dump(self) -> tuple[int, dict[int, Array]]:
+        """Up to where there are nodes, and the ids of all large partials by slot: see `ForestImage`."""
+        large = [slot for slot, monoid in enumerate(self._monoids) if isinstance(monoid, Spilled)]
         ids = [[part] for part in self._directory.ids(self._directory.head, self._directory.tail)]
         for i in range(1, len(self._levels)):
             start, stop = self._live(i)
@@ -405,24 +406,23 @@ class Levels:
                 into.append(part)
         nodes = [np.concatenate(parts) for parts in ids]
         assert all((part >= 0).all() for part in nodes), "partials are stored"
-        return self._done, nodes
+        return self._done, dict(zip(large, nodes, strict=True))
 
-    def restore(self, done: int, nodes: Sequence[Array]) -> None:
-        """Take the nodes of an image; those partials that are not large are computed anew."""
+    def restore(self, done: int, nodes: Mapping[int, Array]) -> None:
+        """Take the nodes of an image; partials that it has no ids of are computed anew."""
         assert len(self._levels) == 1, "there are none so far"
-        large = [slot for slot, monoid in enumerate(self._monoids) if isinstance(monoid, Spilled)]
-        if not large:
+        if not nodes:
             return
         self._done, i, at = done, 1, self._directory.tail - self._directory.head
         while True:
             start, stop = self._live(i)
             if start == stop:
-                assert all(len(ids) == at for ids in nodes), f"there are {at} nodes"
+                assert all(len(ids) == at for ids in nodes.values()), f"there are {at} nodes"
                 return
             level, end = Level(self._monoids, start), at + stop - start
             level.reserve(stop - start, start)
             self._levels.append(level)
-            stored = {slot: (np.full(stop - start, None), ids[at:end]) for slot, ids in zip(large, nodes, strict=True)}
+            stored = {slot: (np.full(stop - start, None), ids[at:end]) for slot, ids in nodes.items()}
             self._combine_neighbours(i, start, stop, stored)
             i, at = i + 1, end
 

@@ -3,6 +3,8 @@
     cells    | -  | -  | P  | -  | P  |        P: in memory, not stored as it is     -: stored
     ids      | 17 | 18 | -1 | 40 | -1 |        one per partial, of the same numbers as those of blocks
 
+Which aggregates have large partials they say themselves (`Monoid.large`).
+
 A partial of numbers is 8 to 66 bytes for 1,024 entries, and stays in memory. A sketch is 2 to 8 KiB, and there are two
 per block and slot, so that they would be as much as the entries. So every such partial is a stored value of its own, as
 its block is: what is as large as a chunk of numbers needs no chunks. It is read, cached, released as blocks are (see
@@ -20,6 +22,7 @@ Space: 24 bytes per stored partial.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,15 +31,14 @@ import numpy as np
 from sash.errors import DataLoss, InvalidArgument
 from sash.forest.block import Block
 from sash.forest.cold import Cold, Unsaved
-from sash.monoids import First, Last, Max, Min, Monoid, Partial, Partials, Sum
+from sash.forest.image import ForestImage
+from sash.monoids import Monoid, Partial, Partials
 from sash.monoids.base import Array, object_array
-from sash.monoids.pane import Pane
 
-__all__ = ["Spilled", "is_large", "spilling"]
+__all__ = ["Spilled", "is_large", "spilling", "with_small"]
 
 _NONE = -1
-_SMALL = (First, Last, Max, Min, Sum)
-"""Their partials may be objects as well, but are one string or one number."""
+_PARTIALS_PER_TRIP = 4_096
 
 
 def spilling(monoids: Sequence[Monoid], cold: Cold | None) -> Sequence[Monoid]:
@@ -45,9 +47,43 @@ def spilling(monoids: Sequence[Monoid], cold: Cold | None) -> Sequence[Monoid]:
 
 
 def is_large(monoid: Monoid) -> bool:
-    """Whether its partials are sketches or collections, and not some numbers or one string."""
-    inner = monoid.inner if isinstance(monoid, Pane) else monoid
-    return monoid.dtypes == (np.dtype(object),) and not isinstance(inner, _SMALL)
+    """Whether its partials are stored one by one: see `Monoid.large`."""
+    return monoid.large and monoid.dtypes == (np.dtype(object),)
+
+
+def with_small(image: ForestImage, monoids: Sequence[Monoid], cold: Cold) -> ForestImage:
+    """An image with the partials of aggregates that are not large, although they were when it was made.
+
+    They are read from the tier, and their ids are released: those partials stay in memory from now on.
+
+    Raises:
+        Unavailable, DataLoss: a partial cannot be read.
+    """
+    small = [slot for slot in image.nodes if not is_large(monoids[slot])]
+    if not small:
+        return image
+    partials, nodes = list(image.partials), dict(image.nodes)
+    for slot in small:
+        numbers, monoid = nodes.pop(slot).tolist(), monoids[slot]
+        found = []
+        for start in range(0, len(image.ids), _PARTIALS_PER_TRIP):  # above those of the blocks all are made anew
+            some = numbers[start : min(start + _PARTIALS_PER_TRIP, len(image.ids))]
+            found += [
+                _restored(monoid, columns, number) for number, columns in zip(some, cold.columns(some), strict=True)
+            ]
+        partials[slot] = monoid.pack(found)
+        for number in numbers:
+            cold.release(number)
+    return replace(image, partials=partials, nodes=nodes)
+
+
+def _restored(monoid: Monoid, columns: Sequence[Array], number: int) -> Partial:
+    """The partial that is stored as `number`."""
+    try:
+        (data,) = columns[0].tolist()
+        return monoid.restore(data)
+    except (InvalidArgument, TypeError, ValueError) as error:
+        raise DataLoss(f"stored partial {number} cannot be read: {error}") from None
 
 
 class Spilled(Monoid):
@@ -115,11 +151,7 @@ class Spilled(Monoid):
         return self._inner.fold((object_array(self.unpack(partials)),))
 
     def _read(self, number: int) -> Partial:
-        try:
-            (data,) = self._cold.block(number).columns[0].tolist()
-            return self._inner.restore(data)
-        except (InvalidArgument, TypeError, ValueError) as error:
-            raise DataLoss(f"stored partial {number} cannot be read: {error}") from None
+        return _restored(self._inner, self._cold.block(number).columns, number)
 
     # ---------------------------------------------------------------- storing
 

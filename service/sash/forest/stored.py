@@ -88,10 +88,16 @@ class Stored(Directory):
         self.restart(image.head)
         self.head = self._swept = image.head
         partials = list(image.partials)
-        b = len(image.ids)
-        for (slot, _), ids in zip(self._spilled, image.nodes, strict=bool(b)):
-            partials[slot] = np.full(b, None), ids[:b]
+        b, unsaved = len(image.ids), False
+        for slot, _ in self._spilled if b else ():
+            if slot in image.nodes:
+                partials[slot] = np.full(b, None), image.nodes[slot][:b]
+            else:  # its partials were not large when the image was made
+                partials[slot] = partials[slot][0], np.full(b, _NONE)
+                unsaved = True
         self.extend(Kept([None] * b, image.first, image.last, image.counts, partials, image.ids))
+        if unsaved:
+            self.loosen()
 
     # ---------------------------------------------------------------- growing and shrinking
 

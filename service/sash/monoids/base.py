@@ -123,6 +123,11 @@ class Monoid(ABC):
     """`uncombine` is there: only Subtract-on-Evict uses it, the engine never subtracts."""
     exact: bool = True
     """The answer does not depend on how combines are grouped (floats round, sketches approximate)."""
+    large: bool = False
+    """One partial takes as much room as some hundred entries: it is a sketch, or it has a value for each entry.
+
+    Each large partial is a stored value of its own in a tier, while all others stay in memory. A series over large
+    partials may have fewer buckets. Only an aggregate with `dtypes == (object,)` can be large."""
     answer: type = float
     """What `lower` returns: float, int, str, bool, list, dict or bytes (and None where there is no answer).
     Lists and dicts hold the same. Some aggregates set it per instance, by the type of the field."""

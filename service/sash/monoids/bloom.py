@@ -58,6 +58,7 @@ class Bloom(Monoid):
     blob = "a Bloom filter of DataSketches, of the same size"
     reads = (Read("field", ANY),)
     commutative = True
+    large = True
     answer = bytes
     identity = 0
 

@@ -1,7 +1,8 @@
 """The laws of an aggregate, for our own tests and for those of packages that add one.
 
     law                 says
-    definition          lift, combine and lower work; the answer is of the type that `answer` names, or None
+    definition          lift, combine and lower work; the answer is of the type that `answer` names, or None; large
+                        partials are one object
     identity            identity ∘ p == p == p ∘ identity
     associativity       (p ∘ q) ∘ r == p ∘ (q ∘ r)
     commutativity       p ∘ q == q ∘ p, where flagged
@@ -159,6 +160,8 @@ class _Sample:
 
 def _definition(sample: _Sample) -> None:
     monoid = sample.monoid
+    if monoid.large and monoid.dtypes != (np.dtype(object),):
+        raise LawBroken(sample.law, monoid, "dtypes of large partials", (np.dtype(object),), monoid.dtypes)
     for partial in (monoid.identity, *sample.partials):
         answer = monoid.lower(partial)
         if answer is not None and type(answer) is not monoid.answer:

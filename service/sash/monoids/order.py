@@ -132,6 +132,7 @@ class Collect(Monoid):
     parts = ("values",)
     blob = "JSON: a list of the values"
     reads = (Read("field", ANY),)
+    large = True
     answer = list
     identity = ()
 
@@ -178,6 +179,7 @@ class CollectDistinct(Monoid):
     parts = ("values",)
     blob = "JSON: a list of the values"
     reads = (Read("field", ANY),)
+    large = True
     answer = list
     identity = ()
 

@@ -56,6 +56,7 @@ class Pane(Monoid):
         self.inner = inner
         self.commutative = inner.commutative
         self.exact = inner.exact
+        self.large = inner.large
         self.answer = inner.answer
         self.identity = inner.identity
         self.dtypes = inner.dtypes

@@ -36,6 +36,9 @@ __all__ = ["DistinctCount", "FrequentItems", "Quantile", "Suffixes"]
 STRIDE = 32
 """Combining two sketches costs as much as updating one with 30 to 100 values."""
 
+_EMPTY_STRING = -1
+"""What an HLL sketch counts in place of the empty string, which the library leaves out."""
+
 
 class Suffixes(Sequence[Partial]):
     """The folds of rows i, i + 1, …, n - 1 for each i, of which every 32nd is kept and the others are made on demand.
@@ -84,6 +87,7 @@ class _Sketch(Monoid):
     """Partial: a live sketch; `identity` is None."""
 
     commutative = True
+    large = True
 
     def lift(self, value: Any) -> Partial:
         return self._sketch_of([value])
@@ -144,8 +148,11 @@ class DistinctCount(_Sketch):
     """An estimate of how many distinct values a field has, rounded to a whole number; 0 over no entries.
 
     An HLL sketch of 2^lg_k registers, type HLL_8: up to some hundred values nearly exact, then with a relative
-    standard error of 1.04 / sqrt(2^lg_k), which is 1.6 % at the default. All NaN are one value, -0.0 and 0.0 too;
-    as everywhere in DataSketches, the empty string does not count.
+    standard error of 1.04 / sqrt(2^lg_k), which is 1.6 % at the default. All NaN are one value, -0.0 and 0.0 too.
+
+    DataSketches leaves out the empty string. So sketches of strings count the int64 -1 in its place: that is hashed as
+    eight bytes 0xFF, and no string has those in UTF-8. A sketch that somebody else made has the empty string only if
+    its maker does the same.
 
     Args:
         lg_k: 4 to 21; a sketch takes up to 2^lg_k bytes.
@@ -163,7 +170,7 @@ class DistinctCount(_Sketch):
 
     function = "distinct_count"
     parts = ("sketch",)
-    blob = "an HLL sketch of DataSketches"
+    blob = "an HLL sketch of DataSketches; of strings it has the int64 -1 in place of the empty one"
     reads = (Read("field", ANY),)
     answer = int
 
@@ -189,7 +196,11 @@ class DistinctCount(_Sketch):
     def _sketch_of(self, items: list[Any]) -> Partial:
         sketch = ds.hll_sketch(self.lg_k, ds.HLL_8)
         update = sketch.update
-        for item in dict.fromkeys(items):
+        distinct = dict.fromkeys(items)
+        if "" in distinct:
+            del distinct[""]
+            update(_EMPTY_STRING)
+        for item in distinct:
             update(item)
         return sketch
 

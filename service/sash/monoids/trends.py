@@ -171,6 +171,7 @@ class Histogram(Monoid):
     reads = (Read("field", NUMERIC),)
     commutative = True
     invertible = True
+    large = True
     answer = dict
 
     def __init__(self, *types: FieldType, bounds: Sequence[float]) -> None:

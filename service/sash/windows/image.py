@@ -3,7 +3,7 @@
     window ── steps: copies, a few ms each ──▶ Image ── encode: later, in another thread ──▶ part 0, part 1, …
                                                                                         part 0, part 1, … ──▶ restore
 
-    head      spec, sizes, counts, newest
+    head      spec, sizes, counts, newest, which partials are large
     keys      names, numbers, now, late_through, touched       in the order in which they were created
     small     entries of keys that share pages
     forest    one key's: where its head is, and its tail       blocks: ids, times, counts, partials
@@ -38,8 +38,10 @@ from sash.errors import DataLoss, Unsupported
 from sash.forest import Forest, Layout
 from sash.forest.cold import Cold, Unsaved
 from sash.forest.image import ForestImage
-from sash.monoids import Monoid, Partials
+from sash.forest.spilled import is_large
+from sash.monoids import First, Last, Max, Min, Monoid, Partials, Sum
 from sash.monoids.base import Array
+from sash.monoids.pane import Pane
 from sash.windows.answers import Counts
 from sash.windows.pages import Numbers
 from sash.windows.panes import PaneForest
@@ -126,6 +128,7 @@ class Image:
             "pages": window.pages,
             "counts": window.counts.document(),
             "newest": window.mark,
+            "large": [slot for slot, monoid in enumerate(self._layout.monoids) if is_large(monoid)],
         }
         self._take(lambda: ["head", head])
         for names, numbers in keys.chunks(_KEYS):
@@ -198,15 +201,16 @@ class Image:
         self._save(forest.unsaved())
         taken = forest.dump()
         self._totals["forests"] += 1
-        self._stored += [taken.ids, *taken.nodes]
+        self._stored += [taken.ids, *taken.nodes.values()]
         self._records.append(lambda: self._forest(number, taken))
 
     def _forest(self, number: int, forest: ForestImage) -> Iterator[bytes]:
         ends = [forest.head, forest.skip, forest.newest, forest.room, forest.done]
-        nodes = len(forest.nodes[0]) if forest.nodes else 0
+        ids = list(forest.nodes.values())
+        nodes = len(ids[0]) if ids else 0
         sizes = [len(forest.ids), nodes]
         yield pack(["forest", number, sizes, ends, columns_to(self._layout.stored(forest.tail))])
-        yield from _pieces(lambda a, b: ["nodes", _cut(forest.nodes, a, b)], nodes)
+        yield from _pieces(lambda a, b: ["nodes", _cut(ids, a, b)], nodes)
 
         def blocks(a: int, b: int) -> list[Any]:
             columns = (forest.ids, forest.first, forest.last, forest.counts)
@@ -286,6 +290,7 @@ class _Reader:
         self.ended = False
         self._found = {"keys": 0, "unused": 0, "entries": 0, "forests": 0}
         self._forest: _Pieces | None = None
+        self._large: Sequence[int] = ()
         self._takers: dict[str, Callable[..., None]] = {
             "keys": self._take_keys,
             "unused": self._take_unused,
@@ -317,6 +322,8 @@ class _Reader:
             self._cold,
         )
         window.resume(Counts(**head["counts"]), head["newest"])
+        monoids = window.layout.monoids
+        self._large = head.get("large", [slot for slot, monoid in enumerate(monoids) if _was_large(monoid)])
         return window
 
     def _take_keys(self, window: Window, names: list[str], columns: list[Any]) -> None:
@@ -338,7 +345,8 @@ class _Reader:
         self._found["entries"] += len(rows[0])
 
     def _take_forest(self, window: Window, number: int, sizes: list[int], ends: list[int], tail: list[Any]) -> None:
-        self._forest = _Pieces(window.layout, number, sizes, ends, window.layout.loaded(columns_from(tail)))
+        rows = window.layout.loaded(columns_from(tail))
+        self._forest = _Pieces(window.layout, self._large, number, sizes, ends, rows)
         self._found["forests"] += 1
         self._give(window)
 
@@ -370,8 +378,17 @@ class _Reader:
 class _Pieces:
     """The image of one forest, as far as it was read."""
 
-    def __init__(self, layout: Layout, number: int, sizes: list[int], ends: list[int], tail: list[Array]) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        large: Sequence[int],
+        number: int,
+        sizes: list[int],
+        ends: list[int],
+        tail: list[Array],
+    ) -> None:
         self.number = number
+        self._large = large
         blocks, nodes = sizes
         self.missing = blocks + nodes
         self._ends, self._tail = ends, tail
@@ -401,6 +418,7 @@ class _Pieces:
                 for slot in zip(*self._partials, strict=True)
             ]
         ids, first, last, counts = columns
+        nodes = [np.concatenate(ids) for ids in zip(*self._nodes, strict=True)]
         return ForestImage(
             head=head,
             skip=skip,
@@ -413,7 +431,7 @@ class _Pieces:
             tail=self._tail,
             room=room,
             done=done,
-            nodes=[np.concatenate(ids) for ids in zip(*self._nodes, strict=True)],
+            nodes=dict(zip(self._large, nodes, strict=True)) if nodes else {},
         )
 
 
@@ -428,3 +446,9 @@ def _partials_from(monoid: Monoid, payload: list[Any]) -> Partials:
     if payload and isinstance(payload[0], bytes):
         return monoid.pack([monoid.restore(partial) for partial in payload])
     return tuple(columns_from(payload))
+
+
+def _was_large(monoid: Monoid) -> bool:
+    """Whether an aggregate is large to images that do not say which are: those of versions that went by its dtypes."""
+    inner = monoid.inner if isinstance(monoid, Pane) else monoid
+    return monoid.dtypes == (np.dtype(object),) and not isinstance(inner, First | Last | Max | Min | Sum)
