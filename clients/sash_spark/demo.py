@@ -33,7 +33,7 @@ from sash_spark.pipeline import Pipeline
 from sash_spark.session import local_session
 from sash_spark.sink import BatchReport
 
-__all__ = ["Row", "accounting", "differences", "expected_rows", "flights_config", "main"]
+__all__ = ["Row", "Verdict", "accounting", "differences", "expected_rows", "flights_config", "main"]
 
 CONFIG = Path(__file__).with_name("flights.yaml")
 LOOKBACKS: Mapping[str, tuple[str, ...]] = {
@@ -42,6 +42,8 @@ LOOKBACKS: Mapping[str, tuple[str, ...]] = {
 }
 DEPARTURES = 336_776, 327_346
 """Flights in the data set, and those of them that landed."""
+ACCOUNTS = 7
+"""Equations that must hold for each window's counts."""
 TOLERANCE = 1e-9
 """Relative: two orders of adding up to 327,346 minutes differ by far less, a lost entry by far more."""
 
@@ -123,19 +125,32 @@ def expected_present(departures: pd.DataFrame, max_age: str) -> int:
 # ---------------------------------------------------------------- comparing
 
 
-def differences(expected: list[Row], found: list[Row], edge: str) -> list[str]:
-    """Say what differs, number by number; nothing where all is equal.
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How many values were compared, and a line for each one that is wrong."""
+
+    compared: int = 0
+    wrong: tuple[str, ...] = ()
+
+    def plus(self, other: Verdict) -> Verdict:
+        """Both together."""
+        return Verdict(self.compared + other.compared, self.wrong + other.wrong)
+
+
+def differences(expected: list[Row], found: list[Row], edge: str) -> Verdict:
+    """Compare rows, value by value.
 
     Counts, maxima and names must be equal, means and deviations within `TOLERANCE`.
     """
     if len(expected) != len(found):
-        return [f"{edge}: {len(found)} rows where the fold has {len(expected)}"]
-    return [
+        return Verdict(0, (f"{edge}: {len(found)} rows where the fold has {len(expected)}",))
+    pairs = [(theirs, ours, name) for theirs, ours in zip(expected, found, strict=True) for name in Row.__slots__]
+    wrong = [
         f"{edge}: {theirs.airport} {theirs.lookback} {name}: {getattr(ours, name)!r}, not {getattr(theirs, name)!r}"
-        for theirs, ours in zip(expected, found, strict=True)
-        for name in Row.__slots__
+        for theirs, ours, name in pairs
         if not _same(getattr(theirs, name), getattr(ours, name), exact=name not in ("mean", "deviation"))
     ]
+    return Verdict(len(pairs), tuple(wrong))
 
 
 def _same(expected: Any, found: Any, *, exact: bool) -> bool:
@@ -144,8 +159,8 @@ def _same(expected: Any, found: Any, *, exact: bool) -> bool:
     return math.isclose(expected, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
 
 
-def accounting(arrived: int, present: int, report: BatchReport, info: WindowInfo) -> list[str]:
-    """Say what does not add up: each departure must be inserted or late, and be present or evicted.
+def accounting(arrived: int, present: int, report: BatchReport, info: WindowInfo) -> Verdict:
+    """Check that counts add up: each departure must be inserted or late, and be present or evicted.
 
     Args:
         arrived: departures in the data.
@@ -163,9 +178,16 @@ def accounting(arrived: int, present: int, report: BatchReport, info: WindowInfo
         "late, as the sink counted": (report.late, counts.late),
         "evicted, as the sink counted": (report.evicted, counts.evicted),
     }
-    return [
+    wrong = [
         f"{info.name}: {name}: {left:,} and {right:,}" for name, (left, right) in equations.items() if left != right
     ]
+    return Verdict(len(equations), tuple(wrong))
+
+
+def comparisons(airports: int) -> int:
+    """How many values must be compared: the accounts of each window, and all its rows over both edges."""
+    rows = airports * sum(map(len, LOOKBACKS.values()))
+    return len(LOOKBACKS) * ACCOUNTS + rows * len(Row.__slots__) * 2
 
 
 # ---------------------------------------------------------------- the other edge
@@ -228,20 +250,24 @@ def _flights_through(target: str, address: str, scratch: Path, files: int) -> li
     say(f"the pipeline of {CONFIG.name} took {time.monotonic() - started_s:.1f} s")
     say(done.summary())
     wrong = [] if (done.rows, sum(done.bad.values())) == (len(flights), 0) else ["records are missing, or bad"]
+    verdict = Verdict()
     with Client(target) as client:
         for window in config.windows:
-            wrong += _checked(client, address, window.spec, departures, done.windows[window.name])
-    return wrong
+            verdict = verdict.plus(_checked(client, address, window.spec, departures, done.windows[window.name]))
+    due = comparisons(departures["airport"].nunique())
+    if verdict.compared != due:
+        wrong.append(f"{verdict.compared} values were compared, of {due}")
+    return [*wrong, *verdict.wrong]
 
 
 def _checked(
     client: Client, address: str, spec: Mapping[str, Any], departures: pd.DataFrame, report: BatchReport
-) -> list[str]:
-    """Print one window's accounts and answers, and return what is wrong with them."""
+) -> Verdict:
+    """Print one window's accounts and answers, and compare them."""
     name, lookbacks, max_age = spec["name"], LOOKBACKS[spec["name"]], spec["slide"]["max_age"]
     window, expected = client.window(name), expected_rows(departures, lookbacks)
     info = window.describe()
-    wrong = accounting(len(departures), expected_present(departures, max_age), report, info)
+    verdict = accounting(len(departures), expected_present(departures, max_age), report, info)
     airports = sorted({row.airport for row in expected})
     found = [
         Row.of(airport, str(answer.lookback), answer.aggregates)
@@ -253,7 +279,7 @@ def _checked(
         for airport in airports
         for answer in rest_answers(address, name, airport, lookbacks)
     ]
-    wrong += differences(expected, found, "gRPC") + differences(expected, over_rest, "REST")
+    verdict = verdict.plus(differences(expected, found, "gRPC")).plus(differences(expected, over_rest, "REST"))
     say(f"\n{name}: the last {max_age}, per airport; delays in minutes")
     say(table(found))
     counts = info.counts
@@ -263,9 +289,9 @@ def _checked(
     )
     if counts.late:
         say("(late: in the air for so long that the window had slid past their departure when they landed)")
-    if not wrong:
+    if not verdict.wrong:
         say(f"All {len(found) * 5} numbers, over gRPC and over REST, equal the fold that pandas computed.")
-    return wrong
+    return verdict
 
 
 def table(rows: list[Row]) -> str:

@@ -148,12 +148,25 @@ def test_an_unknown_path(http, unchanged, path):
         ("GET", "/v1/windows/plain/insert", "POST"),
         ("DELETE", "/v1/windows/plain/query", "GET"),
         ("POST", "/metrics", "GET, HEAD"),
+        ("OPTIONS", "/v1/windows/plain", "DELETE, GET"),
+        ("OPTIONS", "/v1/windows/import", "POST"),
+        ("PUT", "/v1/windows/import", "POST"),
+        ("GET", "/v1/windows/import", "POST"),
+        ("DELETE", "/v1/windows/import", "POST"),
     ],
 )
 def test_a_method_that_a_path_does_not_take(http, unchanged, method, path, allow):
     response = http.request(method, path)
     assert problem(response)["status"] == 405
     assert response.headers["allow"] == allow
+
+
+def test_a_window_called_import(http, unchanged):
+    """It is shown and deleted at the path that imports others."""
+    assert http.post("/v1/windows", json={"name": "import", "aggregates": COUNT}).status_code == 201
+    assert http.get("/v1/windows/import").json()["spec"]["name"] == "import"
+    assert http.delete("/v1/windows/import").json() == {"entries": 0}
+    refuse(http, "GET", "/v1/windows/import", 405)
 
 
 # ---------------------------------------------------------------- bodies

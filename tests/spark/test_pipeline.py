@@ -378,7 +378,7 @@ def test_the_pipeline_ends_with_the_fold_and_goes_on_where_it_stopped(spark, fli
                     for airport in ("EWR", "JFK", "LGA")
                     for answer in window.query(key=airport, lookbacks=["1h", "6h"])
                 ]
-                assert differences(expected_rows(departures, ("1h", "6h")), found, "gRPC") == []
+                assert differences(expected_rows(departures, ("1h", "6h")), found, "gRPC").wrong == ()
 
 
 def read_back(tmp_path, paths):

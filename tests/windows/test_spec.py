@@ -33,6 +33,21 @@ def test_yaml_and_the_document_are_the_same_spec():
     assert WindowSpec.parse(spec.document()) == spec
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("name: a\nname: b", "'name'"),
+        ("name: a\naggregates: {n: {function: count}, 'n': {function: sum}}", "'n'"),
+        ('{"name": "a", "fields": {"f": "int64", "f": "float64"}}', "'f'"),
+        ("1: a\n0x1: b", "1"),
+    ],
+)
+def test_a_spec_with_a_name_twice(text, name):
+    with pytest.raises(InvalidArgument, match=f"the name {name} is given twice") as refused:
+        WindowSpec.from_yaml(text)
+    assert refused.value.field == "spec"
+
+
 def test_a_window_without_fields_has_one():
     spec = WindowSpec.parse({"name": "w", "aggregates": {"total": {"function": "sum"}}})
     assert spec.fields == {"value": "float64"}

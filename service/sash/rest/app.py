@@ -30,7 +30,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sash.calls import INTERVAL_MS, check_interval, key_names, origin_of, unbroken
-from sash.errors import InvalidArgument
+from sash.errors import InvalidArgument, NotFound
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest import arrow, columns, openapi, watch
@@ -356,6 +356,11 @@ class _Route(APIRoute):
                 response = await endpoint(Request(scope, receive))
             except ClientDisconnect:
                 return
+            except NotFound as error:
+                # A window may be called `import`. Where none is, its path takes what is documented for `import`.
+                if scope["method"] not in _methods_of(Request(scope)):
+                    raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED) from None
+                response = of_error(error, scope["method"], scope["path"])
             except Exception as error:
                 response = of_error(error, scope["method"], scope["path"])
             if response.status_code >= HTTPStatus.BAD_REQUEST:
@@ -411,13 +416,17 @@ class _Gate:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """All methods that the path takes; the router names those of the first route only."""
-    return sorted(
-        method
+    """All methods that the path takes; the router names those of the first route only.
+
+    A path without parameters goes before those with: `/v1/windows/import` before `/v1/windows/{name}`.
+    """
+    found = [
+        route
         for route in request.app.routes
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
-        for method in route.methods or ()
-    )
+    ]
+    plain = [route for route in found if not route.param_convertors]
+    return sorted(method for route in plain or found for method in route.methods or ())
 
 
 def _name(request: Request) -> str:

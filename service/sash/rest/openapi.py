@@ -68,6 +68,8 @@ AGGREGATES_EXAMPLE = {
     "longest": {"function": "max", "field": "delay"},
 }
 
+_NAMED = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"}
+_WRITER = {"type": "string", "minLength": 1, "maxLength": 200}
 _NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": "departure_delay"}
 _KEY = {
     "name": "key",
@@ -94,7 +96,7 @@ _GIVEN = {
 }
 _COUNT_EXAMPLE = {"inserted": 3, "late": 0, "evicted": 0, "duplicates": 0, "ahead": 0, "durability": "sync"}
 _ORIGIN = {
-    "producer": {"type": "string", "description": "With `sequence`: the write is applied once. 1 to 200 bytes."},
+    "producer": {**_WRITER, "description": "With `sequence`: the write is applied once. 1 to 200 bytes."},
     "sequence": {**_INT64, "minimum": 1, "description": "1, 2, 3, … for each producer and window."},
 }
 _PARTIALS = {
@@ -186,10 +188,11 @@ SCHEMAS: dict[str, Any] = {
         "type": "object",
         "required": ["query", "batch", "stages"],
         "properties": {
-            "query": {"type": "string"},
+            "query": _WRITER,
             "batch": {**_INT64, "minimum": 0},
             "stages": {"type": "array", "items": {"type": "string"}},
         },
+        "additionalProperties": False,
     },
     "Bulks": {
         "description": "Entries, by key and time, as bulks that bulk-insert takes.",
@@ -239,6 +242,7 @@ SCHEMAS: dict[str, Any] = {
         "type": "object",
         "required": ["time"],
         "properties": {"time": _INT64, "key": {"type": "string"}, **_ORIGIN},
+        "additionalProperties": False,
     },
     "Answer": {
         "description": "The aggregates of the entries with start <= time <= end.",
@@ -258,6 +262,28 @@ SCHEMAS: dict[str, Any] = {
         "type": "object",
         "required": ["answers"],
         "properties": {"answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}},
+    },
+    "Event": {
+        "description": "A server-sent event: answers, or the `problem` that ends the stream.",
+        "type": "object",
+        "required": ["data"],
+        "properties": {
+            "event": {"type": "string", "enum": ["message", "problem"]},
+            "data": {
+                "type": "string",
+                "contentMediaType": JSON,
+                "contentSchema": {
+                    "anyOf": [
+                        {"$ref": "#/components/schemas/Answers"},
+                        {
+                            "type": "object",
+                            "required": ["detail", "field"],
+                            "properties": {"detail": {"type": "string"}, "field": {"type": ["string", "null"]}},
+                        },
+                    ]
+                },
+            },
+        },
     },
     "Series": {
         "description": "Answers over buckets: the i-th has the entries with time[i] <= t < time[i] + width. `step` and "
@@ -340,6 +366,9 @@ def _operation(
             413: "The body, or the number of entries in it, is too large",
             415: "The Content-Type is not taken here",
         }
+    problems = _any_of(
+        problems, {503: "As many requests as allowed are in progress; Retry-After says when to try again"}
+    )
     responses = dict(success)
     for status, description in sorted(problems.items()):
         responses[status] = {"description": description, "content": {MEDIA_TYPE: _ref("Problem")}}
@@ -397,7 +426,7 @@ _END_EXCLUSIVE = {
     "description": "Take start <= time < end, so that ranges that meet share no entry.",
     "schema": {"type": "boolean", "default": False},
 }
-_TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+_TEXT = {"content": {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}}
 _QUESTION: list[dict[str, Any]] = [
     _NAME,
     _KEY,
@@ -519,7 +548,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
                 "in": "query",
                 "required": True,
                 "description": "Whose batch it is: 1 to 200 bytes.",
-                "schema": {"type": "string"},
+                "schema": _WRITER,
                 "example": "delays",
             },
             {
@@ -620,7 +649,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
         {
             200: {
                 "description": "Events whose data is the document that a query answers; `problem`, where it ends.",
-                "content": {"text/event-stream": {"schema": {"type": "string"}}},
+                "content": {"text/event-stream": {"itemSchema": {"$ref": "#/components/schemas/Event"}}},
             }
         },
         _any_of(_INVALID, _UNKNOWN, _NO_ANSWER, _STORED),
@@ -697,7 +726,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
                 "name": "name",
                 "in": "query",
                 "description": "Another name for the window.",
-                "schema": {"type": "string"},
+                "schema": _NAMED,
             }
         ],
         body=_FILE,

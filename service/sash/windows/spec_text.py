@@ -21,6 +21,18 @@ MAX_DEPTH = 32
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+class _UniqueNames(_LOADER):  # type: ignore[misc]
+    """Refuses a mapping that has a name twice; YAML's reader keeps the last value silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        if len(found) < len(node.value):
+            names = [self.construct_object(name) for name, _ in node.value]
+            twice = next(name for i, name in enumerate(names) if name in names[:i])
+            raise InvalidArgument(f"the name {twice!r} is given twice", field="spec")
+        return found
+
+
 def check_spec_bytes(size: int, field: str = "spec") -> None:
     """Raise `TooLarge` for a spec, or aggregates, of so many bytes, in whatever form."""
     if size > MAX_SPEC_BYTES:
@@ -31,7 +43,7 @@ def read_yaml(text: str) -> Any:
     """Read YAML (or JSON).
 
     Raises:
-        InvalidArgument: it is no YAML, refers to parts of itself, or is too deep.
+        InvalidArgument: it is no YAML, refers to parts of itself, has a name twice, or is too deep.
         TooLarge: it is longer than a spec.
     """
     check_spec_bytes(len(text.encode(errors="surrogatepass")))
@@ -44,7 +56,7 @@ def read_yaml(text: str) -> Any:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
                 raise InvalidArgument("the spec is nested too deep", field="spec", limit=f"{MAX_DEPTH} levels")
-        return yaml.load(text, _LOADER)
+        return yaml.load(text, _UniqueNames)
     except InvalidArgument:
         raise
     except Exception as error:  # values of a type that they are not raise errors of any kind: 2020-99-99, !!bool maybe

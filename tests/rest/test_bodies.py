@@ -1,0 +1,124 @@
+"""Bodies as the edge parses them: JSON whose objects have each name once, on every path that takes JSON."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash.errors import InvalidArgument
+from sash.rest.bodies import parse_json
+from tests.rest.test_problems import COUNT, JSON, refuse
+
+BODIES = [
+    ("/v1/windows", '{"name": "a", "name": "b", "aggregates": {"n": {"function": "count"}}}', "name"),
+    (
+        "/v1/windows",
+        '{"name": "a", "aggregates": {"n": {"function": "count"}, "n": {"function": "sum"}}}',
+        "aggregates.n",
+    ),
+    ("/v1/windows/plain/aggregates", '{"m": {"function": "min", "function": "max"}}', "m.function"),
+    ("/v1/windows/plain/insert", '{"time": 1, "time": 2, "value": 1}', "time"),
+    ("/v1/windows/plain/insert", '{"time": 1, "value": 1, "v\\u0061lue": 2}', "value"),
+    ("/v1/windows/plain/insert", '{"time": 1, "fields": {"value": 1, "value" : 1}}', "fields.value"),
+    ("/v1/windows/plain/bulk-insert", '{"time": [1, 2], "value": [1, 2], "time"\n: [3, 4]}', "time"),
+    ("/v1/windows/plain/bulk-evict", '{"time": 1, "time": 1}', "time"),
+    ("/v1/windows/plain/stage?query=q&batch=0", '{"time": [1], "value": [1], "value": [2]}', "value"),
+    ("/v1/windows/plain/commit", '{"query": "q", "batch": 0, "stages": [], "batch": 1}', "batch"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "field"), BODIES, ids=lambda each: str(each)[:30])
+def test_a_name_that_is_given_twice(http, window, path, body, field):
+    before = http.get("/v1/windows").json()
+    found = refuse(http, "POST", path, 400, field, content=body.encode(), headers=JSON)
+    assert found["detail"] == f"the name {field!r} is given twice"
+    assert http.get("/v1/windows").json() == before
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/yaml"])
+def test_a_spec_with_a_name_twice(http, kind):
+    body = '{"name": "a", "keyed": true, "keyed": false, "aggregates": {"n": {"function": "count"}}}'
+    found = refuse(
+        http,
+        "POST",
+        "/v1/windows",
+        400,
+        "keyed" if kind == "application/json" else "spec",
+        content=body.encode(),
+        headers={"content-type": kind},
+    )
+    assert found["detail"] == "the name 'keyed' is given twice"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["a", "host:7071", ":", "a :b", '":', '"a":1', "\\", '\\":', "\n:", '{"time": 1, "time": 2}'],
+    ids=repr,
+)
+def test_text_that_looks_like_names(http, key):
+    """Colons and quotes in text are no names: such a write is taken, and a name twice beside it is found."""
+    assert http.post("/v1/windows", json={"name": "keyed", "keyed": True, "aggregates": COUNT}).status_code == 201
+    bulk = json.dumps({"time": [1, 2], "key": [key, "b"], "value": [1, 2]})
+    assert http.post("/v1/windows/keyed/bulk-insert", content=bulk.encode(), headers=JSON).json()["inserted"] == 2
+    assert http.get("/v1/windows/keyed/keys").json()["keys"] == [key, "b"]
+    twice = f'{bulk[:-1]}, "key": ["a", "b"]}}'
+    refuse(http, "POST", "/v1/windows/keyed/bulk-insert", 400, "key", content=twice.encode(), headers=JSON)
+    assert http.delete("/v1/windows/keyed").json() == {"entries": 2}
+
+
+def test_an_empty_name_that_is_given_twice():
+    with pytest.raises(InvalidArgument, match="the name '' is given twice") as refused:
+        parse_json(b'{"": 1, "": 2}')
+    assert refused.value.field == "body"
+
+
+def test_the_first_of_several_in_a_list():
+    with pytest.raises(InvalidArgument) as refused:
+        parse_json(b'{"a": [1, {"b": 1}, {"b": {"c": 1, "c": 2}}], "d": 1, "d": 2}')
+    assert refused.value.field == "a[2].b.c"
+
+
+def test_a_body_of_just_the_depth_that_the_parser_takes():
+    """Where text looks like a name, the body is parsed a second time, which some versions of Python do less deep."""
+    lists = b"[" * 1020 + b"]" * 1020
+    assert parse_json(b'{"a:b": ' + lists + b"}")
+    try:
+        found = parse_json(b'{"a": ":", "b": ' + lists + b"}")["a"]
+    except InvalidArgument as error:
+        found = error.message
+    assert found in (":", "the body is nested too deep")
+
+
+NAMES = st.text('ab":\\ \n', max_size=3)
+VALUES = st.recursive(
+    st.none() | st.integers(-3, 3) | st.text('ab":\\ {},', max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.lists(st.tuples(NAMES, inner), max_size=3).map(tuple),
+    max_leaves=12,
+)
+BLANKS = st.sampled_from(["", " ", "\n", "\t ", "\r\n"])
+
+
+@given(st.lists(st.tuples(NAMES, VALUES), max_size=3).map(tuple), BLANKS, st.booleans())
+def test_any_document(members, blank, ascii_only):
+    """What has every name once is parsed as Python's parser does; what has one twice is refused."""
+
+    def written(value):
+        if isinstance(value, tuple):  # an object, as its members
+            inside = (f"{json.dumps(name, ensure_ascii=ascii_only)}{blank}:{written(each)}" for name, each in value)
+            return "{" + f",{blank}".join(inside) + "}"
+        if isinstance(value, list):
+            return "[" + ",".join(map(written, value)) + "]"
+        return json.dumps(value, ensure_ascii=ascii_only)
+
+    def unique(value):
+        if isinstance(value, tuple):
+            return len({name for name, _ in value}) == len(value) and all(unique(each) for _, each in value)
+        return all(map(unique, value)) if isinstance(value, list) else True
+
+    body = written(members).encode()
+    if unique(members):
+        assert parse_json(body) == json.loads(body)
+    else:
+        with pytest.raises(InvalidArgument, match="is given twice"):
+            parse_json(body)

@@ -1,0 +1,98 @@
+"""The OpenAPI document and the service agree: Schemathesis asks, and names are as long as the document says."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sash.rest.bodies import ARROW, OCTETS
+from tests.rest.test_arrow import batch, stream
+from tests.rest.test_service import operations
+from tests.support.servers import running_service
+
+SPECS = {
+    "plain": {"time_unit": "s", "aggregates": {"n": {"function": "count"}, "all": {"function": "collect"}}},
+    "typed": {
+        "keyed": True,
+        "fields": {"f": "float64", "i": "int64", "s": "string", "b": "bool"},
+        "aggregates": {name: {"function": "collect", "field": name} for name in "fisb"},
+    },
+    "panes": {
+        "granularity": 10,
+        "aggregates": {
+            "mean": {"function": "mean"},
+            "users": {"function": "distinct_count"},
+            "tail": {"function": "quantile", "q": [0.5, 0.99]},
+        },
+    },
+}
+BULKS = {
+    "plain": {"time": [1, 2, 3], "value": [1, "NaN", "-Infinity"]},
+    "typed": {"time": [1, 2], "key": ["a", "b"], "f": [1, 2], "i": [2**62, -1], "s": ["", "ü"], "b": [True, False]},
+    "panes": {"time": [1, 2, 30], "value": [1.5, 2, 3]},
+}
+
+
+def test_schemathesis_finds_nothing(tmp_path):
+    """No answer of 5xx, none that the document does not show, no request taken that it forbids, no other methods."""
+    with running_service(max_body_bytes=1 << 20, max_windows=50) as service:
+        http = service.http()
+        for name, spec in SPECS.items():
+            assert http.post("/v1/windows", json={"name": name, **spec}).status_code == 201
+            assert http.post(f"/v1/windows/{name}/bulk-insert", json=BULKS[name]).status_code == 200
+        settings = Path(__file__).with_name("schemathesis.toml")
+        command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings), "run", "--no-color"]
+        # What it keeps between runs it keeps in its working directory.
+        done = subprocess.run(
+            [*command, f"{service.rest_url}/openapi.json"], cwd=tmp_path, capture_output=True, text=True, timeout=280
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Tested: 21" in done.stdout
+        assert {window["spec"]["name"] for window in http.get("/v1/windows").json()["windows"]} >= set(SPECS)
+
+
+TEXTS = ["", "x", "x" * 128, "x" * 129, "x" * 200, "x" * 201, "1x", "x y"]
+ENTRY, COLUMNS = {"time": 1, "value": 1}, {"time": [1], "value": [1]}
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: f"{text[:3]} {len(text)}")
+@pytest.mark.parametrize(
+    ("schema", "path", "field", "rest"),
+    [
+        ("Entry", "/v1/windows/{name}/insert", "producer", {"sequence": 1, **ENTRY}),
+        ("Columns", "/v1/windows/{name}/bulk-insert", "producer", {"sequence": 1, **COLUMNS}),
+        ("Eviction", "/v1/windows/{name}/bulk-evict", "producer", {"sequence": 1, "time": 1}),
+        ("Commit", "/v1/windows/{name}/commit", "query", {"batch": 0, "stages": []}),
+    ],
+)
+def test_a_name_in_a_body_is_refused_where_the_document_forbids_it(http, window, schema, path, field, rest, text):
+    document = http.get("/openapi.json").json()
+    names = document["components"]["schemas"][schema]["properties"][field]
+    answer = http.post(path.format(name=window), json={field: text, **rest}).json()
+    assert (answer.get("field") == field) == forbidden(names, text), answer
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: f"{text[:3]} {len(text)}")
+@pytest.mark.parametrize(
+    ("path", "field", "rest", "kind"),
+    [
+        ("/v1/windows/{name}/bulk-insert", "producer", {"sequence": 1}, ARROW),
+        ("/v1/windows/{name}/stage", "query", {"batch": 0}, ARROW),
+        ("/v1/windows/import", "name", {}, OCTETS),
+    ],
+)
+def test_a_name_in_a_question_is_refused_where_the_document_forbids_it(http, window, path, field, rest, kind, text):
+    parameters = operations(http.get("/openapi.json").json())["post", path]["parameters"]
+    (names,) = [each["schema"] for each in parameters if each["name"] == field]
+    body = stream(batch(**COLUMNS)) if kind == ARROW else b""
+    response = http.post(
+        path.format(name=window), params={field: text, **rest}, content=body, headers={"content-type": kind}
+    )
+    assert (response.json().get("field") == field) == forbidden(names, text), response.text
+
+
+def forbidden(schema, text):
+    length = schema.get("minLength", 0) <= len(text) <= schema.get("maxLength", len(text))
+    return not (length and re.search(schema.get("pattern", ""), text))
