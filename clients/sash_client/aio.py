@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
 from functools import wraps
@@ -33,7 +32,7 @@ from sash_client.connection import Connection, created, deleted, listed
 from sash_client.errors import SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
 from sash_client.operations import BulkStream, Handle
-from sash_client.plans import Ask, AskStream, Plan
+from sash_client.plans import Ask, AskStream, Plan, Restarts
 from sash_client.wire import from_info, new_name
 from sash_proto.v1 import windows_pb2 as pb
 
@@ -146,16 +145,26 @@ class AsyncClient(Connection):
         async with self._mapped():
             return await self._started(method, request, timeout=self.timeout_s if timeout_s is None else timeout_s)
 
-    def _stream(self, method: str, request: Any, patience: Patience) -> AsyncGenerator[Any, None]:
-        """Make a call that answers with a stream; yield its messages."""
-        return self._received(self._started(method, request), patience)
+    async def _stream(self, method: str, request: Any, patience: Patience) -> AsyncGenerator[Any, None]:
+        """Make a read that answers with a stream, again where that is sound; yield its messages."""
+        restarts = Restarts(self)
+        while True:
+            try:
+                async with aclosing(self._received(self._started(method, request), patience)) as messages:
+                    async for message in messages:
+                        restarts.messages += 1
+                        yield message
+                return
+            except SashClientError as error:
+                pause_s = restarts.pause_s(error)
+            await asyncio.sleep(pause_s)
 
     async def _received(self, call: Any, patience: Patience) -> AsyncGenerator[Any, None]:
         """Yield the messages of a call; cancel it when the caller stops, or where one takes too long."""
         look_s = None if patience.timeout_s is None else patience.timeout_s / 4
         try:
             while True:
-                patience.waiting_since_s = time.monotonic()
+                patience.wait()
                 reading = asyncio.ensure_future(call.read())
                 try:
                     while not (await asyncio.wait({reading}, timeout=look_s))[0]:
@@ -165,7 +174,7 @@ class AsyncClient(Connection):
                         message = reading.result()
                 finally:
                     reading.cancel()
-                patience.waiting_since_s = None
+                patience.rest()
                 if message is grpc.aio.EOF:
                     return
                 yield message

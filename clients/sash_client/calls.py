@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -31,35 +31,46 @@ class Patience:
     Args:
         timeout_s: seconds that a message may take; None: any number.
         owed: whether messages are owed from the start on; else those that `sent` counts and `answered` did not.
+        now_s: the clock, in seconds.
     """
 
-    def __init__(self, timeout_s: float | None, owed: bool = True) -> None:
+    def __init__(self, timeout_s: float | None, owed: bool = True, now_s: Callable[[], float] = time.monotonic) -> None:
         self.timeout_s = timeout_s
-        self.waiting_since_s: float | None = None
+        self._now_s = now_s
+        self._waiting_since_s: float | None = None
         self._owed_since_s: float | None = -math.inf if owed else None
         self._owed = 0
         self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        """Begin to wait for a message; a wait that has begun goes on, over the restarts of a stream."""
+        if self._waiting_since_s is None:
+            self._waiting_since_s = self._now_s()
+
+    def rest(self) -> None:
+        """End the wait: what the caller does with a message is its own time."""
+        self._waiting_since_s = None
 
     def sent(self) -> None:
         """An answer is owed from now on."""
         with self._lock:
             self._owed += 1
             if self._owed == 1:
-                self._owed_since_s = time.monotonic()
+                self._owed_since_s = self._now_s()
 
     def answered(self) -> None:
         """One answer less is owed."""
         with self._lock:
             self._owed -= 1
-            self._owed_since_s = time.monotonic() if self._owed else None
+            self._owed_since_s = self._now_s() if self._owed else None
 
     @property
     def is_over(self) -> bool:
         """Whether the stream stands still."""
-        waiting_s, owed_s = self.waiting_since_s, self._owed_since_s
+        waiting_s, owed_s = self._waiting_since_s, self._owed_since_s
         if self.timeout_s is None or waiting_s is None or owed_s is None:
             return False
-        return time.monotonic() - max(waiting_s, owed_s) > self.timeout_s
+        return self._now_s() - max(waiting_s, owed_s) > self.timeout_s
 
 
 def stood_still(timeout_s: float | None) -> DeadlineExceeded:
@@ -126,7 +137,7 @@ def received(call: Any, patience: Patience, feed: Feed[Any] | None = None) -> It
     watchdog = _Watchdog(call, patience)
     try:
         while True:
-            patience.waiting_since_s = time.monotonic()
+            patience.wait()
             try:
                 message = next(call)
             except StopIteration:
@@ -135,7 +146,7 @@ def received(call: Any, patience: Patience, feed: Feed[Any] | None = None) -> It
                 if watchdog.has_bitten:
                     raise stood_still(patience.timeout_s) from None
                 raise (feed and feed.error) or from_rpc(error) from None
-            patience.waiting_since_s = None  # what the caller does with it is its own time
+            patience.rest()
             yield message
     finally:
         watchdog.done.set()

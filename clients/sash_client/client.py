@@ -1,6 +1,8 @@
 """The connection to a Sash service, for code that may block.
 
-Retries. Reads that meet an unavailable service are tried again, up to four times within `timeout_s`. A write with a
+Retries. Reads that meet an unavailable service are made up to four times within `timeout_s`. A read that answers with
+a stream (`entries`, `export_window`, `watch`) is made again only before its first message. Later it raises
+`Unavailable`: the service answers as of the call, so a second call would not continue the first one. A write with a
 producer's sequence is tried again for as long as `timeout_s`: the service applies it once. A write without is
 tried again only while it is certain that the service never saw it, which gRPC itself knows and does; otherwise
 the error is raised, and whoever holds the data decides: a write without a reply may have been applied.
@@ -21,7 +23,7 @@ from sash_client.calls import Feed, Patience, answered, received
 from sash_client.connection import Connection, created, deleted, listed
 from sash_client.errors import SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
-from sash_client.plans import Ask, Plan
+from sash_client.plans import Ask, Plan, Restarts
 from sash_client.window import Window
 from sash_client.wire import from_info, new_name
 from sash_proto.v1 import windows_pb2 as pb
@@ -38,7 +40,9 @@ class Client(Connection):
 
     Args:
         target: host and port of the gRPC edge, such as ``"127.0.0.1:7070"``; port 7070 where there is none.
-        timeout_s: seconds after which a call fails with `DeadlineExceeded`, its retries included.
+        timeout_s: seconds after which a call fails with `DeadlineExceeded`, its retries included. Of a stream
+            (`entries`, `export_window`, `import_window`, `insert_stream`): seconds that the client waits for each
+            message, so that a window of any size can be read. `watch` waits for the next change without limit.
         bulk_entries_max: entries per message that `Window.bulk_insert` sends at most.
         bulk_bytes_max: bytes per message that it sends at most; the service takes 64 MiB unless it is set otherwise.
     """
@@ -163,6 +167,14 @@ class Client(Connection):
             raise from_rpc(error) from None
 
     def _stream(self, method: str, request: Any, patience: Patience) -> Iterator[Any]:
-        """Make a call that answers with a stream; yield its messages."""
-        call = self._started(method, request)
-        return received(call, patience, request if isinstance(request, Feed) else None)
+        """Make a read that answers with a stream, again where that is sound; yield its messages."""
+        restarts = Restarts(self)
+        while True:
+            try:
+                for message in received(self._started(method, request), patience):
+                    restarts.messages += 1
+                    yield message
+                return
+            except SashClientError as error:
+                pause_s = restarts.pause_s(error)
+            time.sleep(pause_s)

@@ -10,7 +10,7 @@ from typing import Any
 
 from sash_client.answers import WindowInfo
 from sash_client.errors import FailedPrecondition, InvalidArgument, Unavailable
-from sash_client.plans import Ask, Plan
+from sash_client.plans import READ_ATTEMPTS, Ask, Plan
 from sash_client.targets import to_target
 from sash_client.wire import from_info, to_spec
 from sash_proto.v1 import windows_pb2 as pb
@@ -18,16 +18,15 @@ from sash_proto.v1 import windows_pb2_grpc
 
 __all__ = ["Connection", "created", "deleted", "listed"]
 
-_READS = (
-    *("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series"),
-    *("Watch", "Entries", "ExportWindow"),  # these until their first message
-)
+# Reads with one answer. gRPC 1.85.1 does not end a call with a retry policy that answers with a stream when the server
+# dies before the first message, not even when the call is cancelled: `plans.Restarts` retries those.
+_READS = ("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series")
 _SERVICE_CONFIG = {
     "methodConfig": [
         {
             "name": [{"service": "sash.v1.Windows", "method": method} for method in _READS],
             "retryPolicy": {
-                "maxAttempts": 4,
+                "maxAttempts": READ_ATTEMPTS,
                 "initialBackoff": "0.1s",
                 "maxBackoff": "2s",
                 "backoffMultiplier": 3,
@@ -57,7 +56,9 @@ class Connection:
 
     Args:
         target: host and port of the gRPC edge, such as ``"127.0.0.1:7070"``; port 7070 where there is none.
-        timeout_s: seconds after which a call fails with `DeadlineExceeded`, its retries included.
+        timeout_s: seconds after which a call fails with `DeadlineExceeded`, its retries included. Of a stream
+            (`entries`, `export_window`, `import_window`, `insert_stream`): seconds that the client waits for each
+            message, so that a window of any size can be read. `watch` waits for the next change without limit.
         bulk_entries_max: entries per message that `Window.bulk_insert` sends at most.
         bulk_bytes_max: bytes per message that it sends at most; the service takes 64 MiB unless it is set otherwise.
     """

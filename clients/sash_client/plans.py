@@ -15,25 +15,31 @@ When a call is made again:
                                                            comes back do not all come at once
 
 Only what changes nothing when it is done twice is sent again: reads, writes with a producer's number, parts of a
-batch (the service drops a part that no commit names), and commits.
+batch (the service drops a part that no commit names), and commits. gRPC itself retries reads with one answer, as
+`connection` tells it to. `Restarts` retries reads that answer with a stream.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from sash_client.errors import SashClientError
+from sash_client.errors import SashClientError, Unavailable
 
 if TYPE_CHECKING:
     from sash_client.connection import Connection
 
-__all__ = ["Ask", "AskStream", "Pause", "Plan", "asked_again", "may_pass", "pauses_s"]
+__all__ = ["READ_ATTEMPTS", "Ask", "AskStream", "Pause", "Plan", "Restarts", "asked_again", "may_pass", "pauses_s"]
 
 R = TypeVar("R")
+
+READ_ATTEMPTS = 4
+"""How often a read is made at most while the service is unavailable."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 # CANCELLED is what the end of a service, or of a proxy, makes of calls in progress: the client cancels none of these.
@@ -72,7 +78,7 @@ class AskStream(Generic[R]):
     Args:
         method, request: as in `Ask`.
         read: makes of a message what the caller gets.
-        waits: whether a message may take for ever; else it may take the client's `timeout_s`.
+        waits: whether the client waits for each message without limit; else it waits for `timeout_s` at most.
     """
 
     method: str
@@ -81,18 +87,54 @@ class AskStream(Generic[R]):
     waits: bool = False
 
 
-def asked_again(client: Connection, method: str, request: Any) -> Plan[Any]:
+def asked_again(
+    client: Connection, method: str, request: Any, now_s: Callable[[], float] = time.monotonic
+) -> Plan[Any]:
     """Make a call that may be made twice, until it is answered or the client's `timeout_s` is over."""
-    deadline_s = time.monotonic() + client.timeout_s
+    deadline_s = now_s() + client.timeout_s
     for pause_s in pauses_s():
         try:
-            return (yield Ask(method, request, max(deadline_s - time.monotonic(), 0.001)))
+            return (yield Ask(method, request, max(deadline_s - now_s(), 0.001)))
         except SashClientError as error:
             pause_s = max(pause_s, error.retry_after_s or 0.0)
-            if not may_pass(error) or client._is_closed or time.monotonic() + pause_s >= deadline_s:
+            if not may_pass(error) or client._is_closed or now_s() + pause_s >= deadline_s:
                 raise
         yield Pause(pause_s)
     raise AssertionError("pauses do not end")
+
+
+class Restarts:
+    """Decides whether a read that answers with a stream is made again after an error.
+
+    It is made again while the service is unavailable and nothing has arrived: `READ_ATTEMPTS` times at most, within the
+    client's `timeout_s`. After the first message it is not: the service answers as of the call, so a second call does
+    not continue the first one.
+
+    Args:
+        client: the connection.
+        now_s: the clock, in seconds.
+    """
+
+    def __init__(self, client: Connection, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.messages = 0
+        """Messages that have arrived; the client counts them."""
+        self._client = client
+        self._now_s = now_s
+        self._deadline_s = now_s() + client.timeout_s
+        self._pauses_s = islice(pauses_s(), READ_ATTEMPTS - 1)
+
+    def pause_s(self, error: SashClientError) -> float:
+        """Return the seconds to wait before the call is made again; raise the error where it is not."""
+        if not isinstance(error, Unavailable):
+            raise error
+        if self.messages:
+            error.message = f"the stream broke off after message {self.messages}: {error.message}"
+            error.args = (error.message,)
+            raise error
+        pause_s = max(next(self._pauses_s, math.inf), error.retry_after_s or 0.0)
+        if self._client._is_closed or self._now_s() + pause_s >= self._deadline_s:
+            raise error
+        return pause_s
 
 
 def may_pass(error: SashClientError) -> bool:

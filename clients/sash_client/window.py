@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sash_client import operations
 from sash_client.answers import Bulk, WriteResult
-from sash_client.calls import Feed, Patience
+from sash_client.calls import Feed, Patience, received
 from sash_client.errors import SashClientError
 from sash_client.operations import BulkStream, Handle
 from sash_client.plans import AskStream, Plan
@@ -104,7 +104,7 @@ class Window(Handle):
         stream = BulkStream(self, self._spec(), producer, sequence, client.timeout_s)
         feed = Feed(message for bulk in bulks for message in stream.messages(bulk))
         try:
-            for answer in client._stream("InsertStream", feed, stream.patience):
+            for answer in received(client._started("InsertStream", feed), stream.patience, feed):
                 if (done := stream.answered(answer)) is not None:
                     yield done
         except SashClientError as error:

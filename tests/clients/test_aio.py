@@ -13,7 +13,6 @@ from sash_client import (
     AlreadyExists,
     Bulk,
     Client,
-    DeadlineExceeded,
     InvalidArgument,
     NotFound,
     SashClientError,
@@ -229,26 +228,6 @@ async def test_a_bulk_that_cannot_be_sent_ends_a_stream_with_its_own_error(numbe
         await anext(answers)
     assert caught.value.field == "value"
     assert len(servicer.rows) == 1
-
-
-async def test_a_stream_that_stands_still_is_given_up_and_one_without_news_is_not(numbered):
-    servicer, window = numbered
-    async with AsyncClient(window._client.target, timeout_s=0.2) as client:
-
-        async def rarely():
-            yield Bulk([1], [1.0])
-            await asyncio.sleep(0.6)
-            yield Bulk([2], [1.0])
-
-        answers = client.window("w").insert_stream(rarely())
-        assert [answer.inserted async for answer in answers] == [1, 1]
-        servicer.gate.clear()
-        try:
-            with pytest.raises(DeadlineExceeded, match="stood still"):
-                async for _ in client.window("w").insert_stream([Bulk([3], [1.0])]):
-                    pass
-        finally:
-            servicer.gate.set()
 
 
 async def test_cancelling_a_task_is_no_error_of_the_service(numbered):

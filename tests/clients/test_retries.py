@@ -4,13 +4,10 @@ import contextlib
 import os
 import socket
 import threading
-import time
 
 import grpc
 import numpy as np
 import pytest
-from google.protobuf import duration_pb2
-from google.rpc import error_details_pb2
 
 from sash_client import (
     Bulk,
@@ -23,7 +20,8 @@ from sash_client import (
     WriteResult,
 )
 from sash_client.connection import OPTIONS
-from sash_client.plans import pauses_s
+from sash_client.plans import Ask, Pause, asked_again, pauses_s
+from tests.support.clocks import Clock
 from tests.support.numbered import LOST, Numbered, serving
 from tests.support.recorder import status
 
@@ -82,32 +80,70 @@ def test_what_a_retry_cannot_mend_is_raised_at_once(service):
 def test_retries_end_with_the_time(service):
     servicer, window = service
     servicer.script += [("before", LOST)] * 100
-    with Client(window._client.target, timeout_s=0.5) as hasty:
-        start = time.monotonic()
-        with pytest.raises(SashClientError) as caught:
-            hasty.window("w").insert(1, 1.0, producer="p", sequence=1)
-        assert time.monotonic() - start < 2
+    with Client(window._client.target, timeout_s=0.5) as hasty, pytest.raises(SashClientError) as caught:
+        hasty.window("w").insert(1, 1.0, producer="p", sequence=1)
     assert type(caught.value) in (Unavailable, DeadlineExceeded)
     assert len(servicer.arrived) > 1
 
 
-def test_the_service_says_when_to_come_again(service):
-    servicer, window = service
+@pytest.fixture
+def unconnected():
+    """A client that makes no call: plans are performed by hand."""
+    with Client("127.0.0.1:1", timeout_s=5) as client:
+        yield client
 
-    def later(seconds):
-        delay = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=seconds))
-        return status(grpc.StatusCode.UNAVAILABLE, "the tier is away", delay)
 
-    servicer.script += [("before", later(1))]
-    start = time.monotonic()
-    assert window.insert(1, 1.0, producer="p", sequence=1).inserted == 1
-    assert time.monotonic() - start >= 1
-    servicer.script += [("before", later(60))]
-    start = time.monotonic()
-    with pytest.raises(Unavailable) as caught:  # it is over before then: no use in waiting
-        window.insert(1, 1.0, producer="p", sequence=2)
-    assert caught.value.retry_after_s == 60
-    assert time.monotonic() - start < 1
+def performed(plan, clock, error):
+    """Perform a plan whose calls all fail with an error; return its steps until it raises the error."""
+    step = next(plan)
+    steps = [step]
+    while True:
+        try:
+            step = plan.throw(error) if isinstance(step, Ask) else next(plan)
+        except SashClientError as raised:
+            if raised is not error:
+                raise
+            return steps
+        steps.append(step)
+        if isinstance(step, Pause):
+            clock.now_s += step.seconds
+
+
+def test_each_attempt_has_the_time_that_is_left(unconnected):
+    clock = Clock()
+    steps = performed(asked_again(unconnected, "Insert", None, clock), clock, Unavailable("lost"))
+    left_s = 5.0
+    for step in steps:
+        if isinstance(step, Ask):
+            assert step.timeout_s == pytest.approx(left_s)
+        else:
+            left_s -= step.seconds
+    assert left_s > 0
+    assert isinstance(steps[-1], Ask)
+    assert len(steps) >= 9  # pauses of 0.1, 0.2, 0.4, 0.8 and 1.6 s at most come to less than 5 s
+
+
+def test_an_attempt_that_is_due_at_the_deadline_is_not_made(unconnected):
+    clock = Clock()
+    for retry_after_s, attempts in [(4.5, 2), (5.0, 1), (60.0, 1)]:
+        plan = asked_again(unconnected, "Insert", None, clock)
+        assert len(performed(plan, clock, Unavailable("away", retry_after_s=retry_after_s))) == 2 * attempts - 1
+
+
+def test_the_service_says_when_to_come_again(unconnected):
+    clock = Clock()
+    plan = asked_again(unconnected, "Insert", None, clock)
+    assert isinstance(next(plan), Ask)
+    assert plan.throw(FailedPrecondition("not yet", retry_after_s=1.0)) == Pause(1.0)
+    assert isinstance(next(plan), Ask)
+    pause = plan.throw(Unavailable("away", retry_after_s=0.01))  # sooner than the client would come by itself
+    assert 0.1 <= pause.seconds <= 0.2
+
+
+@pytest.mark.parametrize("error", [FailedPrecondition("a gap"), SashClientError("a bug", code="INTERNAL")])
+def test_what_no_retry_mends_is_not_sent_again(unconnected, error):
+    clock = Clock()
+    assert len(performed(asked_again(unconnected, "Insert", None, clock), clock, error)) == 1
 
 
 def test_a_bulk_in_parts_has_a_number_for_each(service):
@@ -199,32 +235,6 @@ def test_a_bulk_that_cannot_be_sent_ends_a_stream_with_its_own_error(service):
         list(answers)
     assert caught.value.field == "value"
     assert len(servicer.rows) <= 1
-
-
-def test_a_stream_that_stands_still_is_given_up(service):
-    servicer, window = service
-    servicer.gate.clear()
-    try:
-        with (
-            Client(window._client.target, timeout_s=0.2) as client,
-            pytest.raises(DeadlineExceeded, match="stood still"),
-        ):
-            list(client.window("w").insert_stream([Bulk(np.array([1]), np.zeros(1))]))
-    finally:
-        servicer.gate.set()
-
-
-def test_a_stream_without_news_is_kept(service):
-    """The producer has nothing to send for longer than an answer may take: none is owed."""
-    _, window = service
-    with Client(window._client.target, timeout_s=0.2) as client:
-
-        def rarely():
-            yield Bulk([1], [1.0])
-            time.sleep(0.6)
-            yield Bulk([2], [1.0])
-
-        assert [result.inserted for result in client.window("w").insert_stream(rarely())] == [1, 1]
 
 
 def test_a_service_that_is_cut_off_is_noticed(service, monkeypatch):

@@ -23,7 +23,10 @@ LOST = status(grpc.StatusCode.UNAVAILABLE, "lost")
 
 
 class Numbered(windows_pb2_grpc.WindowsServicer):
-    """Each call takes the next of `script`: None, or (before or after, a status to fail with)."""
+    """Each call, and each message of a stream, takes the next of `script`: None, or (when, a status to fail with).
+
+    `when` is "before" or "after": whether it fails before or after it is applied.
+    """
 
     def __init__(self):
         self.spec = pb.WindowSpec(name="w", time_unit="us", keyed=False, fields={"value": "float64"})
@@ -34,6 +37,7 @@ class Numbered(windows_pb2_grpc.WindowsServicer):
         self.stages = {}
         self.committed = set()
         self.files = {}
+        self.streams = 0  # attempts to read entries or an export
         self.gate = threading.Event()
         self.gate.set()
 
@@ -80,9 +84,17 @@ class Numbered(windows_pb2_grpc.WindowsServicer):
         if request.window not in self.files:
             context.abort_with_status(status(grpc.StatusCode.NOT_FOUND, f"no window {request.window!r}"))
         data = self.files[request.window]
+        self.streams += 1
         for at in range(0, len(data), 1000):
-            self._fail(context, "before")
+            self._scripted(context, lambda: None)
             yield pb.WindowChunk(data=data[at : at + 1000])
+
+    def Entries(self, request, context):
+        self.streams += 1
+        for time, value in self.rows:
+            self._scripted(context, lambda: None)
+            column = pb.Column(float64=np.array([value], "<f8").tobytes())
+            yield pb.BulkInsertRequest(time=np.array([time], "<i8").tobytes(), fields={"value": column})
 
     def ImportWindow(self, requests, context):
         chunks = list(requests)

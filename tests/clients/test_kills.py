@@ -1,0 +1,124 @@
+"""A service is killed while it streams: every stream ends with an error, and none waits longer than it may.
+
+    service_process ── 4 readers of entries, 4 of exports, of both clients, over and over ──▶ messages
+           ▲                                                                                     │
+           └───────────────── kill -9 after so many messages, also before the first ◀───────────┘
+
+`SASH_PROFILE=soak` kills 40 times.
+"""
+
+import asyncio
+import os
+import random
+import threading
+
+import numpy as np
+import pytest
+
+from sash_client import Client, SashClientError, Unavailable
+from sash_client.aio import AsyncClient
+from tests.support.servers import WAIT_S, service_process
+
+KILLS = 40 if os.environ.get("SASH_PROFILE") == "soak" else 4
+TIMEOUT_S = 5
+ROWS = 400_000
+READERS = 2  # of each kind and client
+
+
+class Reading:
+    """What one reader has seen of its last stream, and the error that ended it."""
+
+    def __init__(self, arrived):
+        self._arrived = arrived
+        self.begun = threading.Event()
+        self.times = []
+        self.error = None
+
+    def begin(self):
+        self.times.clear()
+        self.begun.set()
+
+    def took(self, bulk):
+        self.times.append(bulk.times)
+        self._arrived.release()
+
+    def write(self, data):
+        """As a file that an export is written to."""
+        self._arrived.release()
+        return len(data)
+
+
+def entries(target, reading):
+    with Client(target, timeout_s=TIMEOUT_S) as client:
+        try:
+            while True:
+                reading.begin()
+                for bulk in client.window("w").entries():
+                    reading.took(bulk)
+        except SashClientError as error:
+            reading.error = error
+
+
+def export(target, reading):
+    with Client(target, timeout_s=TIMEOUT_S) as client:
+        try:
+            while True:
+                reading.begin()
+                client.export_window("w", reading)
+        except SashClientError as error:
+            reading.error = error
+
+
+async def entries_awaited(target, reading):
+    async with AsyncClient(target, timeout_s=TIMEOUT_S) as client:
+        try:
+            while True:
+                reading.begin()
+                async for bulk in client.window("w").entries():
+                    reading.took(bulk)
+        except SashClientError as error:
+            reading.error = error
+
+
+async def export_awaited(target, reading):
+    async with AsyncClient(target, timeout_s=TIMEOUT_S) as client:
+        try:
+            while True:
+                reading.begin()
+                await client.export_window("w", reading)
+        except SashClientError as error:
+            reading.error = error
+
+
+def run(read, target, reading):
+    found = read(target, reading)
+    if found is not None:
+        asyncio.run(found)
+
+
+@pytest.mark.parametrize("kill", range(KILLS))
+def test_no_stream_outlives_its_service(kill):
+    messages = 0 if kill % 2 else random.Random(kill).randrange(1, 100)
+    arrived = threading.Semaphore(0)
+    with service_process() as service:
+        with Client(service.grpc_target) as client:
+            window = client.create_window({"name": "w", "time_unit": "s", "aggregates": {"n": {"function": "count"}}})
+            window.bulk_insert(np.arange(ROWS), np.zeros(ROWS))
+        readers = []
+        for read in (entries, export, entries_awaited, export_awaited) * READERS:
+            reading = Reading(arrived)
+            thread = threading.Thread(target=run, args=(read, service.grpc_target, reading), daemon=True)
+            thread.start()
+            readers.append((thread, reading))
+        for _, reading in readers:
+            assert reading.begun.wait(WAIT_S)
+        for _ in range(messages):
+            assert arrived.acquire(timeout=WAIT_S)
+        service.process.kill()
+        for thread, _ in readers:
+            thread.join(TIMEOUT_S + WAIT_S)
+    assert [thread.is_alive() for thread, _ in readers] == [False] * len(readers)
+    assert {type(reading.error) for _, reading in readers} == {Unavailable}
+    for _, reading in readers:  # what was yielded of a stream is its beginning: nothing twice, nothing left out
+        times = np.concatenate([*reading.times, np.empty(0, "i8")])
+        np.testing.assert_array_equal(times, np.arange(len(times)))
