@@ -1,5 +1,6 @@
 """What is LMDB's own: the directory, its lock, a full disk, a killed server, resident memory."""
 
+import contextlib
 import errno
 import os
 import random
@@ -572,6 +573,71 @@ def test_a_file_cut_short_does_not_end_the_process(open_tier, tmp_path):
         # A value is whole, zeros (which its checksum tells), or known to be lost.
         assert set(output) <= {"b'x'", "b'\\x00'", "b'm'", "DataLoss"}
         assert set(output) & {"b'\\x00'", "DataLoss"}
+
+
+# Offsets of LMDB's meta pages: 16 magic number, 20 version, 88 root of the names, 136 last page.
+@pytest.mark.parametrize(
+    ("at", "bit", "says"),
+    [
+        *((16, bit, "not an LMDB file") for bit in (0, 7)),
+        (92, 3, "No matching key"),
+        *((129, bit, "Requested page not found") for bit in (0, 3)),
+        (136, 7, "invalid"),
+        *((140, bit, "longer than it is") for bit in (3, 6)),
+        *((143, bit, "grew beyond environment mapsize") for bit in (0, 6)),
+    ],
+)
+def test_a_damaged_meta_page_is_data_loss_and_names_the_file(open_tier, tmp_path, at, bit, says):
+    tier = open_tier(tmp_path)
+    for n in range(60):
+        tier.commit({b"%d" % n: b"x" * 5000})
+    tier.close()
+    file = tmp_path / "data.mdb"
+    whole = file.read_bytes()
+    damaged = bytearray(whole)
+    for page in range(2):
+        damaged[page * resource.getpagesize() + at] ^= 1 << bit
+    file.write_bytes(damaged)
+
+    def read():
+        with contextlib.closing(LmdbTier(tmp_path)) as tier:
+            tier.acquire()
+            tier.get_many([b"1"])
+
+    with pytest.raises(DataLoss, match=says) as caught:
+        read()
+    assert str(file) in caught.value.message
+    assert "damaged" in caught.value.message
+    assert caught.value.field == "data"
+    file.write_bytes(whole)
+    assert open_tier(tmp_path).get_many([b"1"]) == [b"x" * 5000]
+
+
+def test_a_length_that_no_file_can_have_is_data_loss(open_tier, tmp_path, monkeypatch):
+    tier = open_tier(tmp_path)
+    tier.commit({b"a": b"1" * MIB})
+    tier.close()
+    os.truncate(tmp_path / "data.mdb", MIB // 2)
+
+    def refuse(file, length):
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr(os, "truncate", refuse)
+    with pytest.raises(DataLoss, match=r"data\.mdb.* is damaged: it says that it is [\d,]+ bytes long"):
+        LmdbTier(tmp_path).acquire()
+
+
+def test_a_format_that_is_not_known_is_left_alone(open_tier, tmp_path):
+    """Of a version of LMDB that does not exist yet, say."""
+    open_tier(tmp_path).close()
+    file = tmp_path / "data.mdb"
+    content = bytearray(file.read_bytes())
+    for page in range(2):
+        content[page * resource.getpagesize() + 20] ^= 8
+    file.write_bytes(content)
+    with pytest.raises(FailedPrecondition, match="of another version"):
+        LmdbTier(tmp_path).acquire()
+    assert file.read_bytes() == content
 
 
 def test_a_damaged_page_is_data_loss(open_tier, tmp_path):

@@ -73,6 +73,13 @@ _KEYS_PER_LOOK = 8
 
 _RETRY_AFTER_S = 1.0
 _NO_DATABASE = (lmdb.InvalidError, lmdb.VersionMismatchError)
+# What LMDB says of pages that contradict each other. Nobody else writes to the file, so that it never outgrows the map;
+# and a transaction that has just begun is never a bad one.
+_DAMAGED = (
+    *(lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError),
+    *(lmdb.MapResizedError, lmdb.BadTxnError, lmdb.NotFoundError),
+)
+_BINDING = 0  # the code of what LMDB's binding, and not LMDB, says: a format that it does not know
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _WRONG_PLACE = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
@@ -319,7 +326,12 @@ class LmdbTier:
         length = (self._env.info()["last_pgno"] + 1) * self._page_bytes
         file = self._path / "data.mdb"
         if file.stat().st_size < length:
-            os.truncate(file, length)
+            try:
+                os.truncate(file, length)
+            except OSError as error:
+                if error.errno != errno.EFBIG:
+                    raise
+                raise self._damaged(f"it says that it is {length:,} bytes long") from error
 
     def _let_go(self) -> None:
         if self._env is not None:
@@ -427,8 +439,8 @@ class LmdbTier:
             return self._full(self._limit)
         if _code(error) in _FULL or self._no_room(error, put_bytes):
             return self._full("the disk")
-        if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError | lmdb.InvalidError):
-            return DataLoss(f"The data directory {str(self._path)!r} is damaged: {error}")
+        if isinstance(error, _DAMAGED):
+            return self._damaged(str(error))
         if isinstance(error, lmdb.PanicError):
             self._panicked = True
         _log.warning("%s: %s", self._path, error)
@@ -462,15 +474,34 @@ class LmdbTier:
             f"The data directory {str(self._path)!r} cannot be used now: {reason}", retry_after_s=_RETRY_AFTER_S
         )
 
+    def _damaged(self, reason: str) -> DataLoss:
+        return DataLoss(
+            f"{self._values_path!r} is damaged: {reason}; put it back from a backup, or remove the whole directory to "
+            "begin with an empty one",
+            field="data",
+        )
+
     def _foreign(self, reason: str) -> FailedPrecondition:
         return FailedPrecondition(f"{str(self._path)!r} cannot be the data directory: {reason}", field="data")
+
+    def _fits_in_memory(self) -> bool:
+        """Whether there is address space for all of the file; then one that cannot be mapped claims to be longer."""
+        try:
+            mmap.mmap(-1, max(os.stat(self._values_path).st_size, _MAP_BYTES_LEAST)).close()
+        except OSError:
+            return False
+        return True
 
     def _not_acquired(self, error: OSError | lmdb.Error) -> SashError:
         code = _code(error)
         if code in _WRONG_PLACE:
             return InvalidArgument(f"{str(self._path)!r} cannot be the data directory: {error}", field="data")
-        if isinstance(error, _NO_DATABASE):
+        if isinstance(error, lmdb.InvalidError) and self._holds:
+            return self._damaged(str(error))
+        if isinstance(error, _NO_DATABASE) or code == _BINDING:
             return self._foreign("its data.mdb is no LMDB database, or of another version")
+        if isinstance(error, lmdb.MemoryError) and self._fits_in_memory():
+            return self._damaged("it says that it is longer than it is")
         if isinstance(error, lmdb.Error):
             return self._failed(error)
         return self._full("the disk") if code in _FULL else self._unavailable(str(error))
