@@ -9,7 +9,7 @@ server.tier                  a `Choosy` tier: fails as it is told to
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,7 @@ class Server:
 
     def __init__(self, **options: Any) -> None:
         self.store = MemoryStore()
+        self.open: Callable[[], ColdTier] = lambda: MemoryTier(self.store)
         self.clock = ManualClock()
         self.fault_at, self.fault = 0, "before"
         """Which commit is to fail, counted over all starts, and how: see `Choosy`."""
@@ -94,7 +95,7 @@ class Server:
 
     async def start(self) -> Storage:
         attempts = 0 if self.tier is None else self.tier.attempts
-        self.tier = Choosy(MemoryTier(self.store))
+        self.tier = Choosy(self.open())
         self.tier.attempts, self.tier.at, self.tier.fault = attempts, self.fault_at, self.fault
         self.catalogue = Catalogue(clock=self.clock)
         self.storage = Storage(self.catalogue, self.clock, self.tier, **self.options)
@@ -117,6 +118,7 @@ class Server:
         for task in self.storage._tasks:
             task.cancel()
         await self.storage._backing.journal.stop(0.001)  # type: ignore[union-attr]
+        self.tier.close()
         self.store.owner = None
 
     async def settled(self) -> None:
