@@ -9,7 +9,7 @@ server.tier                  a `Choosy` tier: fails as it is told to
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,7 @@ class Server:
 
     def __init__(self, **options: Any) -> None:
         self.store = MemoryStore()
+        self.open: Callable[[], ColdTier] = lambda: MemoryTier(self.store)
         self.clock = ManualClock()
         self.fault_at, self.fault = 0, "before"
         """Which commit is to fail, counted over all starts, and how: see `Choosy`."""
@@ -125,6 +126,7 @@ class Server:
         for task in self.storage._tasks:
             task.cancel()
         await self.storage._backing.journal.stop(0.001)  # type: ignore[union-attr]
+        self.tier.close()
         self.store.owner = None
 
     async def settled(self) -> None:

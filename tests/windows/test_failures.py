@@ -35,13 +35,11 @@ from sash.windows.ledger import FORGET_AFTER_NS
 from sash.windows.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.windows.storage import Storage
 from sash.windows.window import Window
-from tests.support.stored import AGGREGATES, Server, batch, same, spec
+from tests.support.damage import SMALL, flipped, look, stored_of_all_kinds
+from tests.support.stored import Server, batch, same, spec
 
 BUSY = {"checkpoint_bytes": 1500, "store_entries": 4}
 THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
-SMALL = {"n": {"function": "count"}, "max": {"function": "max"}}
-"""Aggregates whose partials are no values of their own: blocks are numbered from 1, oldest first."""
-
 QUIET = {"checkpoint_bytes": 10**6, "store_entries": 4, "cache_bytes": 0}
 
 
@@ -949,58 +947,6 @@ async def test_a_window_with_a_damaged_block_is_not_recovered_all_the_time():
 # ---------------------------------------------------------------- damage
 
 
-def flipped(value, at):
-    at %= len(value)
-    return value[:at] + bytes([value[at] ^ 0x40]) + value[at + 1 :]
-
-
-async def stored_of_all_kinds():
-    """Two windows, with values of all kinds in the tier; the models of them."""
-    server = Server(checkpoint_bytes=10**6, store_entries=4)
-    storage = await server.start()
-    models = {}
-    for name, aggregates in (("w", SMALL), ("v", AGGREGATES)):
-        document = spec(name=name, aggregates=aggregates)
-        await storage.create(document)
-        model = models[name] = Window(document, clock=server.clock)
-        await storage.write(name, rows(-60, 20))
-        model.bulk_insert(rows(-60, 20).batch)
-    storage = await server.restart()
-    for name, model in models.items():
-        staged = await storage.stage(name, batch([("b", 30)], 5), "q", 0)
-        await storage.stage(name, batch([("b", 31)], 6), "q", 1)
-        await storage.commit(name, "q", 0, [staged.stage])
-        model.bulk_insert(batch([("b", 30)], 5))
-        await storage.write(name, rows(30, 42, "c"))
-        model.bulk_insert(rows(30, 42, "c").batch)
-        await storage.write(name, BulkEvict(-54))  # cuts a block that was stored
-        model.bulk_evict(-54, None)
-    await server.settled()
-    await server.die()
-    return server, models
-
-
-async def look(server, models):
-    """Start, and compare what is answered; the errors there were instead of answers, by window."""
-    server.store.owner = None
-    storage = await server.start()
-    errors = {}
-    for name, model in models.items():
-        try:
-            window = storage.find(name)
-            for key in ("a", "b", "c"):
-                for start in range(-60, 45, 3):
-                    assert window.range_query(start, start + 4, key) == model.range_query(start, start + 4, key)
-                assert window.query(key, [], None) == model.query(key, [], None)
-            await storage.write(name, insert(50), Origin("p", 1))
-            staged = window.ledger.parts
-            await storage.commit(name, "q", 1, list(staged))
-        except DataLoss as error:
-            errors[name] = error
-    await server.die()
-    return errors
-
-
 async def test_a_flipped_bit_anywhere_is_named_and_never_an_answer():
     server, models = await stored_of_all_kinds()
     stored = dict(server.store.values)
@@ -1060,7 +1006,7 @@ async def test_a_block_that_the_journal_needs_harms_only_its_window():
         await storage.write("w", insert(99))
     with pytest.raises(DataLoss):
         await storage.create(storage._kept["w"].window.spec)
-    same(storage.find("v"), models["v"])
+    same(storage.find("v"), models["v"][0])
     await storage.stop()
 
 
@@ -1076,19 +1022,19 @@ async def test_beside_a_damaged_window_the_journal_is_cut_and_what_the_window_ne
     for start in range(100, 1100, 10):
         write = rows(start, start + 10, "b")
         await storage.write("v", write)
-        models["v"].bulk_insert(write.batch)
+        models["v"][0].bulk_insert(write.batch)
         await server.settled()
         sizes.append(storage.status().journal_groups)
     assert max(sizes) < 50, "it does not grow with what is written"
     for again in (server.restart, server.crash):
         storage = await again()
-        same(storage.find("v"), models["v"])
+        same(storage.find("v"), models["v"][0])
         with pytest.raises(DataLoss, match="image of window 'w'"):
             storage.find("w")
     await storage.stop()
     server.store.values[damaged] = whole
     storage = await server.start()
-    for name, model in models.items():
+    for name, (model, _) in models.items():
         same(storage.find(name), model)
     for start in range(2000, 2100, 10):
         await storage.write("w", rows(start, start + 10, "b"))

@@ -194,7 +194,8 @@ class Kept:
         self._trash: list[bytes] = []
         self._leaving: dict[int, _Trash] = {}  # trash on its way out, by the version of the image that allowed it
         self._staged = 1, 1  # the first part that the image needs, and its ledger's next
-        self._bound = 1  # blocks from this number on are not of format 1
+        self._bound_block = 1  # blocks from this number on are not of format 1
+        self._bound_part: int | None = 1  # nor are staged parts; None: any may be
         self._sum: bytes | None = None  # over the checksums of the image's parts; None in format 1
         self._gone: Callable[[], None] | None = None
         self._documented: WindowSpec | None = None
@@ -221,7 +222,7 @@ class Kept:
             what = f"block {number} of window {self.name!r}"
             key = values.block_key(self.number, number)
             try:
-                payload = values.unseal("block", data, what, key, number >= self._bound)
+                payload = values.unseal("block", data, what, key, number >= self._bound_block)
                 blocks.append(values.sealed_from(payload, self.window.layout))
             except DataLoss as error:
                 self._backing.lost(what, error)
@@ -346,6 +347,7 @@ class Kept:
         ledger = self.window.ledger.copy()
         staged = ledger.first_part, ledger.next_part
         next_block = self._next_block
+        self._bound_part = ledger.next_part if self._bound_part is None else self._bound_part
         all_trash = [*self._leaving.values(), trash]
         written = [0, 0]  # parts, bytes
         blocks: Ranges = []
@@ -432,7 +434,8 @@ class Kept:
         return self._pointer(numbers, 0, 0, 0)
 
     def _pointer(self, numbers: Mapping[str, Any], version: int, parts: int, size: int) -> Mapping[bytes, bytes]:
-        pointer = {"image": version, "parts": parts, "bytes": size, "bound": self._bound, **numbers}
+        bound = self._bound_block, self._bound_part
+        pointer = {"image": version, "parts": parts, "bytes": size, "bound": bound, **numbers}
         key = values.pointer_key(self.number)
         return {key: values.seal("pointer", pointer, key)}
 
@@ -445,9 +448,11 @@ class Kept:
         """The entries of staged parts, in their order. Any thread may call it."""
         batches = []
         for start in range(0, len(parts), _PARTS_PER_TRIP):
-            keys = [values.staged_key(self.number, part.number) for part in parts[start : start + _PARTS_PER_TRIP]]
-            for key, data in zip(keys, self._backing.tier.get_many(keys), strict=True):
-                batches.append(values.batch_from(values.unseal("part", data, key, bound=not self.older)))
+            some = parts[start : start + _PARTS_PER_TRIP]
+            keys = [values.staged_key(self.number, part.number) for part in some]
+            for part, key, data in zip(some, keys, self._backing.tier.get_many(keys), strict=True):
+                bound = self._bound_part is not None and part.number >= self._bound_part
+                batches.append(values.batch_from(values.unseal("part", data, key, bound=bound)))
         return batches
 
     def drop_parts(self, parts: Sequence[Part]) -> None:
@@ -474,8 +479,8 @@ class Kept:
         self._next_block, self._staged, self.through = data["next_block"], tuple(data["staged"]), data["through"]
         self._image_next = self._next_block
         self._image_blocks = [(a, b) for a, b in data.get("blocks", [(1, self._next_block)])]
-        # Of what format 1 has written, nobody has said up to which number that is: it ends before the next one.
-        self._sum, self._bound = data.get("sum"), data.get("bound", 0)
+        self._sum = data.get("sum")
+        self._bound_block, self._bound_part = (0, None) if self._sum is None else data["bound"]
         if self._image:
             self._restore()
 
@@ -508,7 +513,7 @@ class Kept:
     def _found_blocks(self) -> list[bytes]:
         found = self._backing.run(lambda i: values.block_key(self.number, self._next_block + i))
         self._next_block += len(found)
-        self._bound = self._bound or self._next_block
+        self._bound_block = self._bound_block or self._next_block
         return found
 
     def _found_images(self) -> list[bytes]:

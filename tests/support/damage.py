@@ -1,0 +1,100 @@
+"""Stores with values of all kinds, in which values are damaged, lost or mixed up, and what is answered then.
+
+server, models = await stored_of_all_kinds()        errors = await look(server, models)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sash.errors import DataLoss
+from sash.windows.batch import Origin
+from sash.windows.records import BulkEvict, BulkInsert, Insert
+from sash.windows.window import Window
+from tests.support.stored import AGGREGATES, Server, batch, spec
+
+__all__ = ["SMALL", "flipped", "look", "stored_of_all_kinds"]
+
+SMALL = {"n": {"function": "count"}, "max": {"function": "max"}}
+"""Aggregates whose partials are no values of their own: blocks are numbered from 1, oldest first."""
+
+Models = dict[str, tuple[Window, Window]]
+"""What windows must answer: as they are, and after `look` has written to them."""
+
+
+def flipped(value: bytes, at: int) -> bytes:
+    """A value in which one bit is another."""
+    at %= len(value)
+    return value[:at] + bytes([value[at] ^ 0x40]) + value[at + 1 :]
+
+
+async def stored_of_all_kinds(
+    server: Server | None = None, aggregates: tuple[dict[str, Any], ...] = (SMALL, AGGREGATES)
+) -> tuple[Server, Models]:
+    """Windows "w", "v", …, with values of all kinds in the tier of a server that died; the models of them."""
+    server = server or Server(checkpoint_bytes=10**6, store_entries=4)
+    storage = await server.start()
+    models: Models = {}
+    for name, each in zip("wv", aggregates, strict=False):
+        document = spec(name=name, aggregates=each)
+        await storage.create(document)
+        models[name] = Window(document, clock=server.clock), Window(document, clock=server.clock)
+        await _write(server, name, models, [("a", time) for time in range(-60, 20)], ord(name))
+    storage = await server.restart()
+    for name in models:
+        staged = await storage.stage(name, batch([("b", 30)], 5), "q", 0)
+        await storage.stage(name, batch([("b", 31)], 6), "q", 1)
+        await storage.commit(name, "q", 0, [staged.stage])
+        for model in models[name]:
+            model.bulk_insert(batch([("b", 30)], 5))
+        await _write(server, name, models, [("c", time) for time in range(30, 42)], 30)
+        await storage.write(name, BulkEvict(-54))  # cuts a block that was stored
+        for model in models[name]:
+            model.bulk_evict(-54, None)
+    await server.settled()
+    await server.die()
+    for _, later in models.values():
+        later.insert(50, {"value": 50}, "a")
+        later.bulk_insert(batch([("b", 31)], 6))
+    return server, models
+
+
+async def _write(server: Server, name: str, models: Models, pairs: list[tuple[str, int]], first: int) -> None:
+    await server.storage.write(name, BulkInsert(batch(pairs, first)))
+    for model in models[name]:
+        model.bulk_insert(batch(pairs, first))
+
+
+async def look(server: Server, models: Models) -> dict[str, DataLoss]:
+    """Start, and compare what is answered; then write, start again, and compare again.
+
+    Returns:
+        the errors there were instead of answers, by window.
+    """
+    server.store.owner = None
+    storage = await server.start()
+    errors = {}
+    for name, (model, _) in models.items():
+        try:
+            _same(storage.find(name), model)
+            await storage.write(name, Insert(50, {"value": 50}, "a"), Origin("p", 1))
+            await storage.commit(name, "q", 1, list(storage.find(name).ledger.parts))
+        except DataLoss as error:
+            errors[name] = error
+    storage = await server.crash()
+    for name, (_, model) in models.items():
+        try:
+            if name not in errors:
+                _same(storage.find(name), model)
+        except DataLoss as error:
+            errors[name] = error
+    await server.die()
+    return errors
+
+
+def _same(window: Window, model: Window) -> None:
+    for key in ("a", "b", "c"):
+        for start in range(-60, 51, 3):
+            assert window.range_query(start, start + 4, key) == model.range_query(start, start + 4, key)
+        assert window.query(key, [], None) == model.query(key, [], None)
+    assert window.counts == model.counts
