@@ -264,6 +264,7 @@ class AsyncWindow(Handle):
         *,
         producer: str | None = None,
         sequence: int | None = None,
+        epoch: int = 0,
     ) -> AsyncIterator[WriteResult]:
         """Insert bulk after bulk over one call, without waiting for an answer in between; yield one for each, in order.
 
@@ -271,11 +272,11 @@ class AsyncWindow(Handle):
 
         Args:
             bulks: any number of them, taken as the service takes them; there may be any time between two.
-            producer, sequence: as in `bulk_insert`.
+            producer, sequence, epoch: as in `bulk_insert`.
         """
         client = self._client
         spec = await client._perform(operations.known(self))
-        stream = BulkStream(self, spec, producer, sequence, client.timeout_s)
+        stream = BulkStream(self, spec, producer, sequence, epoch, client.timeout_s)
         call = client._started("InsertStream")
         feeding = asyncio.create_task(_fed(call, bulks, stream))
         try:

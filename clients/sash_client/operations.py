@@ -125,6 +125,7 @@ def insert(
     lookbacks: Sequence[Duration] = (),
     producer: str | None = None,
     sequence: int | None = None,
+    epoch: int = 0,
 ) -> Plan[WriteResult]:
     """Insert one entry, and answer where asked to.
 
@@ -140,9 +141,12 @@ def insert(
             this window: 1, 2, 3, … A write with them is applied once, however often it is sent; so it is sent
             again for as long as the client's `timeout_s` while the service is away or its reply is lost. One that
             was applied already is answered so (`already_applied`) and changes nothing. `producer` keeps count.
+        epoch: which life of the producer it is. The first write with a higher epoch takes the name over, and has number
+            1 again.
 
     Raises:
-        FailedPrecondition: writes of the producer are missing before this one; `limit` is the number that is next.
+        FailedPrecondition: writes of the producer are missing before this one, or another write had its number; `limit`
+            is the number that is next. Or a higher epoch, which is in `limit`, has taken the name over.
     """
     if (value is None) == (fields is None):
         raise InvalidArgument("give either a value or fields", field="value")
@@ -157,7 +161,7 @@ def insert(
             raise InvalidArgument(f"value {value!r:.80} is not a number", field="value") from None
     for name, item in (fields or {}).items():
         request.fields[name].CopyFrom(to_value(item, name))
-    numbered = _number(request, producer, sequence)
+    numbered = _number(request, producer, sequence, epoch)
     return from_write((yield from _write(window, "Insert", request, numbered)), int(numbered))
 
 
@@ -171,6 +175,7 @@ def bulk_insert(
     entries: Any = None,
     producer: str | None = None,
     sequence: int | None = None,
+    epoch: int = 0,
 ) -> Plan[WriteResult]:
     """Insert n entries, in any order.
 
@@ -186,9 +191,9 @@ def bulk_insert(
             Their parts are columns: a sequence of them in the order that the README lists, a mapping in that
             order, or the only one alone; a list of n `bytes` for sketches. Arrays must have the parts' own types.
         entries: with partials: n integers, how many entries each row stands for.
-        producer, sequence: as in `insert`. Every message has a number of its own, from `sequence` on; the result's
-            `sequences` says how many were used (one, where the bulk fits one message). Where it fails, the same
-            call again is safe: with the same arrays and a client of the same limits it is cut in the same places.
+        producer, sequence, epoch: as in `insert`. Every message has a number of its own, from `sequence` on; the
+            result's `sequences` says how many were used (one, where the bulk fits one message). Where it fails, the
+            same call again is safe: with the same arrays and a client of the same limits it is cut in the same places.
 
     Returns:
         what became of them, all messages together.
@@ -197,7 +202,7 @@ def bulk_insert(
     numbers = _numbers(sequence)
     spec = yield from known(window)
     for request in requests_of(window, Bulk(times, columns, keys, partials, entries), spec):
-        numbered = _number(request, producer, next(numbers))
+        numbered = _number(request, producer, next(numbers), epoch)
         try:
             answer = yield from _write(window, "BulkInsert", request, numbered)
         except SashClientError as error:
@@ -210,15 +215,21 @@ def bulk_insert(
 
 
 def bulk_evict(
-    window: Handle, time: TimeLike, *, key: str | None = None, producer: str | None = None, sequence: int | None = None
+    window: Handle,
+    time: TimeLike,
+    *,
+    key: str | None = None,
+    producer: str | None = None,
+    sequence: int | None = None,
+    epoch: int = 0,
 ) -> Plan[WriteResult]:
     """Remove every entry with time <= `time`, of one key or of all; the result's `evicted` says how many.
 
-    `producer` and `sequence` are as in `insert`.
+    `producer`, `sequence` and `epoch` are as in `insert`.
     """
     tick = yield from _tick(window, time, "time")
     request = pb.BulkEvictRequest(window=window.name, time=tick, key=_text(key))
-    numbered = _number(request, producer, sequence)
+    numbered = _number(request, producer, sequence, epoch)
     done = yield from _write(window, "BulkEvict", request, numbered)
     return WriteResult(
         evicted=done.evicted,
@@ -440,14 +451,20 @@ class BulkStream:
 
     Args:
         window, spec: where to.
-        producer, sequence: as in `bulk_insert`.
+        producer, sequence, epoch: as in `bulk_insert`.
         timeout_s: seconds that an answer may take.
     """
 
     def __init__(
-        self, window: Handle, spec: pb.WindowSpec, producer: str | None, sequence: int | None, timeout_s: float
+        self,
+        window: Handle,
+        spec: pb.WindowSpec,
+        producer: str | None,
+        sequence: int | None,
+        epoch: int,
+        timeout_s: float,
     ) -> None:
-        self._window, self._spec, self._producer = window, spec, producer
+        self._window, self._spec, self._producer, self._epoch = window, spec, producer, epoch
         self._numbers = _numbers(sequence)
         self._sent: deque[int] = deque()  # messages of each bulk; appended before its last one leaves
         self._answers = 0
@@ -459,7 +476,7 @@ class BulkStream:
         messages = list(requests_of(self._window, bulk, self._spec))
         self._sent.append(len(messages))
         for message in messages:
-            _number(message, self._producer, next(self._numbers))
+            _number(message, self._producer, next(self._numbers), self._epoch)
             self.patience.sent()
             yield message
 
@@ -536,14 +553,16 @@ def _numbers(sequence: int | None) -> Iterator[int | None]:
     return repeat(None) if sequence is None else count(_natural(sequence, "sequence"))
 
 
-def _number(request: Any, producer: str | None, sequence: int | None) -> bool:
+def _number(request: Any, producer: str | None, sequence: int | None, epoch: int) -> bool:
     """Write a producer's number into a request; return whether it has one."""
     if (producer is None) != (sequence is None):
         raise InvalidArgument("a producer has a sequence, and a sequence a producer: give both", field="sequence")
     if producer is None:
+        if epoch:
+            raise InvalidArgument("an epoch is a producer's: give a producer and a sequence, too", field="epoch")
         return False
     request.producer = text(producer, "producer")
-    request.sequence = _natural(sequence, "sequence")
+    request.sequence, request.epoch = _natural(sequence, "sequence"), _natural(epoch, "epoch")
     return True
 
 

@@ -28,7 +28,7 @@ from sash_client.answers import Bulk, WriteResult
 from sash_client.bulks import from_bulk
 from sash_client.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, SashClientError
 from sash_client.keys import text
-from sash_client.operations import requests_of
+from sash_client.operations import _natural, requests_of
 from sash_client.plans import may_pass, pauses_s
 from sash_client.times import TimeLike, to_tick
 from sash_client.wire import from_write
@@ -48,17 +48,20 @@ class Producer:
 
     Close it, or use it as a context manager: entries that are neither flushed nor closed are lost with the process.
 
-    After a restart of the producing process, take a new name, or go on from the last acknowledged number (`start`).
-    The service may have applied one message more than it could acknowledge. The first message then gets that one's
-    number, is answered "already applied", and raises `FailedPrecondition`: if it has the same entries, all is well; if
-    not, insert its `unapplied` again. If the service has applied less than `start`, the error of the gap has the next
-    number in `limit`. Entries that are gathered by time do not fall into the same messages a second time: who resends
-    exactly what was not acknowledged calls `bulk_insert`, with bulks that are the same each time.
+    After a restart of the producing process, take a new name or a higher `epoch`, or go on from the last acknowledged
+    number (`start`). With a higher epoch the service refuses what an earlier process of the same name still sends.
+
+    With `start`, the service may have applied one message more than it could acknowledge. The first message then gets
+    that one's number, and raises `FailedPrecondition`. If it is answered "already applied" and has the same entries,
+    all is well; if not, insert its `unapplied` again. If the service has applied less than `start`, the error of the
+    gap has the next number in `limit`. Entries that are gathered by time do not fall into the same messages a second
+    time. To resend exactly what was not acknowledged, call `bulk_insert` with bulks that are the same each time.
 
     Args:
         window: the window.
         name: the producer's name: one process at a time may use it.
-        start: the last number that the service has acknowledged under this name; 0 for a new name.
+        epoch: which life of the producer it is; a higher one takes the name over, and numbers its messages from 1 on.
+        start: the last number that the service has acknowledged under this name and epoch; 0 where they are new.
         bulk_entries: entries that are gathered at most before they are sent.
         bulk_bytes: bytes that are gathered at most before they are sent.
         linger_s: seconds that an entry waits for others at most.
@@ -74,6 +77,7 @@ class Producer:
         window: Window,
         name: str,
         *,
+        epoch: int = 0,
         start: int = 0,
         bulk_entries: int = 16_384,
         bulk_bytes: int = 4 * 2**20,
@@ -84,7 +88,7 @@ class Producer:
         if start < 0 or linger_s < 0 or min(bulk_entries, bulk_bytes, buffer_bytes) < 1:
             raise InvalidArgument("start and linger_s cannot be negative; bulks and buffers must be positive")
         self._window = window
-        self._name = text(name, "producer")
+        self._name, self._epoch = text(name, "producer"), _natural(epoch, "epoch")
         self._spec = window._spec()
         self._unit = self._spec.time_unit or "us"
         self._kinds = dict(sorted(self._spec.fields.items()))
@@ -272,7 +276,7 @@ class Producer:
     def _run(self) -> None:
         while (message := self._next()) is not None:
             size = message.ByteSize()
-            message.producer, message.sequence = self._name, self.acknowledged + 1
+            message.producer, message.sequence, message.epoch = self._name, self.acknowledged + 1, self._epoch
             done = self._sent(message)
             with self._changed:
                 if self._closed:
@@ -283,7 +287,7 @@ class Producer:
                     self._result = done if self._result is None else self._result + done
                 else:
                     self._error = done
-                if isinstance(done, WriteResult | _Foreign):
+                if isinstance(done, WriteResult) or _is_used(done, message.sequence):
                     self._acknowledged = message.sequence
                 self._changed.notify_all()
 
@@ -317,14 +321,10 @@ class Producer:
                 continue
             resumed = message.sequence == self._first > 1
             if result.already_applied and (attempt == 0 or resumed):
-                what = f"another message with number {message.sequence} was applied before"
-                return _blamed(_Foreign(what, field="sequence"), message)
+                what, next_ = f"another message with number {message.sequence} was applied before", message.sequence + 1
+                return _blamed(FailedPrecondition(what, field="sequence", limit=str(next_)), message)
             return result
         raise AssertionError("pauses do not end")
-
-
-class _Foreign(FailedPrecondition):
-    """A message's number was used before: by a producer of the same name, now or in an earlier life of this one."""
 
 
 class _Open:
@@ -379,6 +379,12 @@ def _fitting(value: Any, kind: str, name: str) -> Any:
         except UnicodeEncodeError:
             raise InvalidArgument(f"{name}: {value!r:.80} has no UTF-8", field=name) from None
     return float(value) if kind == "float64" else value
+
+
+def _is_used(error: SashClientError, sequence: int) -> bool:
+    """Whether a number was used before: by a producer of the same name, now or in an earlier life of this one."""
+    next_ = error.limit if isinstance(error, FailedPrecondition) and error.field == "sequence" else None
+    return next_ is not None and next_.isdecimal() and int(next_) > sequence
 
 
 def _blamed(error: SashClientError, message: pb.BulkInsertRequest) -> SashClientError:

@@ -83,7 +83,7 @@ class Window(Handle):
     entries = _streamed(operations.entries)
 
     def insert_stream(
-        self, bulks: Iterable[Bulk], *, producer: str | None = None, sequence: int | None = None
+        self, bulks: Iterable[Bulk], *, producer: str | None = None, sequence: int | None = None, epoch: int = 0
     ) -> Iterator[WriteResult]:
         """Insert bulk after bulk over one call, without waiting for an answer in between; yield one for each, in order.
 
@@ -97,11 +97,11 @@ class Window(Handle):
         Args:
             bulks: any number of them; they are taken as the service takes them, in another thread. There may be any
                 time between two.
-            producer, sequence: as in `bulk_insert`: messages are numbered from `sequence` on over all bulks, so that
-                what was not answered can be sent again.
+            producer, sequence, epoch: as in `bulk_insert`: messages are numbered from `sequence` on over all bulks, so
+                that what was not answered can be sent again.
         """
         client = self._client
-        stream = BulkStream(self, self._spec(), producer, sequence, client.timeout_s)
+        stream = BulkStream(self, self._spec(), producer, sequence, epoch, client.timeout_s)
         feed = Feed(message for bulk in bulks for message in stream.messages(bulk))
         try:
             for answer in received(client._started("InsertStream", feed), stream.patience, feed):

@@ -40,18 +40,22 @@ _running: set[asyncio.Task[Any]] = set()
 """An event loop keeps only weak references: without this one a write whose caller has gone could vanish half-way."""
 
 
-def origin_of(producer: str | None, sequence: int | None) -> Origin | None:
+def origin_of(producer: str | None, sequence: int | None, epoch: int | None = None) -> Origin | None:
     """Who sends a write, where it says so; what names and numbers there may be, the window checks.
 
     Raises:
-        InvalidArgument: one of the two without the other.
+        InvalidArgument: a producer without a sequence, or a sequence or an epoch without a producer.
     """
-    if producer is None and sequence is None:
+    named = {"producer": producer, "sequence": sequence, "epoch": epoch}
+    given = [name for name, value in named.items() if value is not None]
+    if not given:
         return None
     if producer is None or sequence is None:
-        missing, given = ("producer", "sequence") if producer is None else ("sequence", "producer")
-        raise InvalidArgument(f"{missing} is missing: a write that has a {given} needs both", field=missing)
-    return Origin(producer, sequence)
+        missing = "producer" if producer is None else "sequence"
+        raise InvalidArgument(
+            f"{missing} is missing: a write with {' and '.join(given)} needs a producer and a sequence", field=missing
+        )
+    return Origin(producer, sequence, epoch or 0)
 
 
 async def key_names(

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from sash_client import Bulk, Client, FailedPrecondition, WriteResult
+from sash_client import Bulk, Client, FailedPrecondition, InvalidArgument, Producer, WriteResult
+from sash_client.aio import AsyncClient
 from sash_client.local import local_service
 
 SPEC = {
@@ -28,6 +29,150 @@ def test_a_write_is_applied_once(client):
     assert (caught.value.field, caught.value.limit) == ("sequence", "4")
     assert window.query(key="a")[0].aggregates["all"] == [2.0, 3.0]
     assert window.describe().durability == "memory"
+
+
+def test_a_used_number_with_other_data_is_refused(client):
+    window = client.create_window(SPEC)
+    window.insert(1, 1.0, key="a", producer="p", sequence=1)
+    window.bulk_insert([2, 3], [2, 3], keys="a", producer="p", sequence=2)
+    for write in (
+        lambda: window.insert(1, 2.0, key="a", producer="p", sequence=1),
+        lambda: window.bulk_evict(1, producer="p", sequence=1),
+        lambda: window.bulk_insert([2, 3], [2, 3], keys="b", producer="p", sequence=2),
+        lambda: list(window.insert_stream([Bulk([2], [2], "a")], producer="p", sequence=2)),
+    ):
+        with pytest.raises(FailedPrecondition, match="with other data") as caught:
+            write()
+        assert (caught.value.field, caught.value.limit) == ("sequence", "3")
+    assert window.query(key="a")[0].aggregates["all"] == [1.0, 2.0, 3.0]
+
+
+def test_a_bulk_in_several_messages_is_known_message_by_message(client, service):
+    client.create_window(SPEC)
+    strings = np.array([f"k{i % 7}" for i in range(100)])
+    with Client(service.grpc_target, bulk_entries_max=8) as small:
+        window = small.window("w")
+        once, again = (
+            window.bulk_insert(np.arange(100), np.arange(100), keys=strings, producer="p", sequence=1) for _ in range(2)
+        )
+        assert (once.inserted, once.sequences, again.already_applied) == (100, 13, True)
+        with pytest.raises(FailedPrecondition, match="has sent 2 before") as caught:
+            window.bulk_insert(np.arange(100), np.arange(100) // 9 * 9, keys=["k0"] * 100, producer="p", sequence=2)
+        assert caught.value.applied == WriteResult()
+
+
+class WithEpochs:
+    """Every numbered write of a window, each with the epoch that it is told."""
+
+    @staticmethod
+    def insert(window, sequence, epoch):
+        return window.insert(1, 1.0, key="a", producer="p", sequence=sequence, epoch=epoch)
+
+    @staticmethod
+    def bulk_insert(window, sequence, epoch):
+        return window.bulk_insert([2, 3], [2, 3], keys="a", producer="p", sequence=sequence, epoch=epoch)
+
+    @staticmethod
+    def insert_stream(window, sequence, epoch):
+        return window.insert_stream([Bulk([4], [4], "a")], producer="p", sequence=sequence, epoch=epoch)
+
+    @staticmethod
+    def bulk_evict(window, sequence, epoch):
+        return window.bulk_evict(0, producer="p", sequence=sequence, epoch=epoch)
+
+
+WRITES = [getattr(WithEpochs, name) for name in ("insert", "bulk_insert", "insert_stream", "bulk_evict")]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_higher_epoch_takes_the_name_over(client, write):
+    window = client.create_window(SPEC)
+
+    def done(sequence, epoch):
+        found = write(window, sequence, epoch)
+        return found if isinstance(found, WriteResult) else next(found)
+
+    for epoch in (0, 7):
+        for sequence in (1, 2):
+            assert not done(sequence, epoch).already_applied
+            assert done(sequence, epoch).already_applied
+    with pytest.raises(FailedPrecondition, match="epoch 7 has taken the name over") as caught:
+        done(3, 6)
+    assert (caught.value.field, caught.value.limit) == ("epoch", "7")
+    for wrong in (-1, 2**63, 1.5, True):
+        with pytest.raises(InvalidArgument) as refused:
+            done(3, wrong)
+        assert refused.value.field == "epoch"
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_higher_epoch_takes_the_name_over_awaited(client, service, write):
+    client.create_window(SPEC)
+    async with AsyncClient(service.grpc_target) as awaited:
+        window = awaited.window("w")
+
+        async def done(sequence, epoch):
+            found = write(window, sequence, epoch)
+            return await anext(found) if hasattr(found, "__aiter__") else await found
+
+        assert not (await done(1, 7)).already_applied
+        assert (await done(1, 7)).already_applied
+        assert not (await done(1, 8)).already_applied
+        with pytest.raises(FailedPrecondition, match="epoch 8 has taken the name over"):
+            await done(2, 7)
+
+
+def test_an_epoch_without_a_producer_is_refused(client):
+    window = client.create_window(SPEC)
+    for write in (
+        lambda: window.insert(1, 1.0, key="a", epoch=1),
+        lambda: window.bulk_insert([1], [1], keys="a", epoch=1),
+        lambda: window.bulk_evict(1, epoch=1),
+        lambda: list(window.insert_stream([Bulk([1], [1], "a")], epoch=1)),
+    ):
+        with pytest.raises(InvalidArgument) as caught:
+            write()
+        assert caught.value.field == "epoch"
+    assert window.describe().entries == 0
+
+
+def test_a_producer_of_a_higher_epoch_shuts_out_the_earlier_one(client):
+    window = client.create_window(SPEC)
+    earlier = window.producer("p", bulk_entries=1)
+    earlier.insert(1, 1, key="a")
+    earlier.flush()
+    with window.producer("p", epoch=1) as later:
+        later.insert(2, 2, key="a")
+    assert later.acknowledged == 1
+    earlier.insert(3, 3, key="a")
+    with pytest.raises(FailedPrecondition, match="epoch 1 has taken the name over") as caught:
+        earlier.close()
+    assert [bulk.times.tolist() for bulk in caught.value.unapplied] == [[3]]
+    assert earlier.acknowledged == 1
+    assert window.query(key="a")[0].aggregates["all"] == [1.0, 2.0]
+    for wrong in (-1, 2**63, 1.5, "1"):
+        with pytest.raises(InvalidArgument) as refused:
+            Producer(window, "p", epoch=wrong)
+        assert refused.value.field == "epoch"
+
+
+def test_a_second_producer_of_the_same_name_loses_nothing(client):
+    """Each of its messages is refused where the first one used the number, and is its caller's again."""
+    window = client.create_window(SPEC)
+    with window.producer("p", bulk_entries=1) as first:
+        for i in range(3):
+            first.insert(i, i, key="a")
+    second = window.producer("p", bulk_entries=1)
+    for i in range(10, 13):
+        second.insert(i, i, key="a")
+        with pytest.raises(FailedPrecondition, match="with other data") as caught:
+            second.flush()
+        assert [bulk.times.tolist() for bulk in caught.value.unapplied] == [[i]]
+    for i in range(13, 15):
+        second.insert(i, i, key="a")
+    second.close()
+    assert (second.acknowledged, second.result.inserted) == (5, 2)
+    assert window.query(key="a")[0].aggregates["all"] == [0.0, 1.0, 2.0, 13.0, 14.0]
 
 
 def test_a_producer_and_a_stream(client, service):
@@ -115,7 +260,10 @@ def test_a_window_goes_into_a_file_and_back(client, tmp_path):
     assert (copy.name, copy.entries, copy.keys) == ("copy", 5000, 2)
     assert client.window("copy").query(key="a") == window.query(key="a")
     # What it knows of its producers went along.
-    assert client.window("copy").insert(1, 1.0, key="a", producer="p", sequence=1).already_applied
+    copied, keys = client.window("copy"), np.array(["a", "b"])[np.arange(5000) % 2]
+    assert copied.bulk_insert(np.arange(5000), np.arange(5000), keys=keys, producer="p", sequence=1).already_applied
+    with pytest.raises(FailedPrecondition, match="with other data"):
+        copied.insert(1, 1.0, key="a", producer="p", sequence=1)
     assert window.insert(6000, 1.0, key="a") == WriteResult(inserted=1)
     assert client.window("copy").describe().entries == 5000
 
@@ -128,5 +276,7 @@ def test_writes_survive_the_service_they_were_acknowledged_by(tmp_path):
         assert producer.result == WriteResult(inserted=1, durability="sync", sequences=1)
     with local_service(data=str(tmp_path / "data")) as service, Client(service.target) as client:
         window = client.window("w")
-        assert window.insert(1, 1.0, key="a", producer="p", sequence=1).already_applied
+        assert window.bulk_insert([1], [1.0], keys="a", producer="p", sequence=1).already_applied
+        with pytest.raises(FailedPrecondition, match="with other data"):
+            window.bulk_insert([1], [2.0], keys="a", producer="p", sequence=1)
         assert window.query(key="a")[0].entries == 1

@@ -5,12 +5,14 @@ import contextlib
 
 import grpc
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sash.monoids import catalogue
 from sash_proto.v1 import windows_pb2 as pb
+from tests.rest.test_arrow import ARROW
 from tests.support.servers import running_service
 
 COUNTS = ("inserted", "late", "evicted", "duplicates", "ahead")
@@ -392,7 +394,10 @@ lookbacks = st.lists(st.sampled_from(["5s", "1m", "90", "soon"]), max_size=3)
 # Few numbers, so that retries, gaps and writes that come next are all frequent.
 origin = st.one_of(
     st.just({}),
-    st.fixed_dictionaries({"producer": st.sampled_from(["p", "q", "x" * 201]), "sequence": st.integers(0, 3)}),
+    st.fixed_dictionaries(
+        {"producer": st.sampled_from(["p", "q", "x" * 201]), "sequence": st.integers(0, 3)},
+        optional={"epoch": st.integers(-1, 2)},
+    ),
     st.just({"producer": "p"}),
     st.just({"sequence": 1}),
 )
@@ -466,6 +471,52 @@ def test_both_edges_mean_the_same(service, kind, history):
         assert repr(over_rest).replace("'rest'", "'grpc'") == repr(sorted_as(over_grpc, over_rest)), what
     shown = [named_alike(edge.describe(name)) for edge, name in zip(edges, ("rest", "grpc"), strict=True)]
     assert shown[0] == shown[1]
+
+
+good_row = st.tuples(
+    times, keys, floats, st.integers(-(2**63), 2**63 - 1), st.sampled_from(["", "ü", "x"]), st.booleans()
+)
+
+
+@given(rows=st.lists(good_row, min_size=1, max_size=5), time=times)
+def test_a_retry_over_another_edge_is_known_and_other_data_refused(service, rows, time):
+    edges = OverRest(service, SPECS["ordered"]), OverGrpc(service, SPECS["ordered"])
+    with contextlib.suppress(grpc.RpcError):
+        edges[1].stub.DeleteWindow(pb.DeleteWindowRequest(name="both"))
+    edges[0].create("both")
+    others = [*rows[:-1], (*rows[-1][:-1], not rows[-1][-1])]
+    writes = [("insert", rows[-1], None), ("bulk", rows), ("bulk_evict", time, "a")] * 2
+    different = [("insert", others[-1], None), ("bulk", others), ("bulk_evict", time, "b")] * 2
+    for sequence, (write, other) in enumerate(zip(writes, different, strict=True), 1):
+        origin = {"producer": "p", "sequence": sequence}
+        first, second = edges if sequence <= 3 else edges[::-1]
+        assert "already_applied" not in play(first, "both", *write, origin)
+        for edge in (second, first):
+            assert play(edge, "both", *write, origin)["already_applied"], (edge, write)
+            refused, message, field = play(edge, "both", *other, origin)
+            assert (refused, field) == ("refused", "sequence")
+            assert "with other data" in message
+        if write[0] == "bulk":
+            assert as_arrow(edges[0], "both", rows, origin)["already_applied"]
+            assert as_arrow(edges[0], "both", others, origin)[2] == "sequence"
+
+
+def as_arrow(edge, name, rows, origin):
+    """Send rows as record batches of two rows, with strings that are coded in an order of their own."""
+    times, keys, columns = columns_of(rows)
+    named = {"time": times, "key": dictionary(keys), **columns, "s": dictionary(columns["s"])}
+    named["f"] = [number(value, "f") for value in columns["f"]]
+    table = pa.table(named)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    body = sink.getvalue().to_pybytes()
+    return edge.call("POST", f"/{name}/bulk-insert", content=body, headers=ARROW, params=origin)
+
+
+def dictionary(strings):
+    texts = sorted({*strings, "nobody has this one"}, reverse=True)
+    return pa.DictionaryArray.from_arrays([texts.index(text) for text in strings], texts)
 
 
 def sorted_as(found, pattern):

@@ -44,6 +44,36 @@ def test_a_retry_changes_nothing(http, window):
     assert entries(http, window) == 2
 
 
+def test_a_used_number_with_other_data(http, window):
+    others = {"insert": {"value": 2}, "bulk-insert": {"value": [3, 2]}, "bulk-evict": {"time": 0}}
+    for sequence, (route, document) in enumerate(WRITES.items(), 1):
+        path, sent = f"/v1/windows/{window}/{route}", document | {"producer": "sensor-7", "sequence": sequence}
+        http.post(path, json=sent)
+        found = refuse(http, "POST", path, 409, "sequence", json=sent | others[route])
+        assert (found["type"], found["limit"]) == ("urn:sash:error:sequence-reused", str(sequence + 1))
+        assert http.post(path, json=sent).json()["already_applied"]
+    assert entries(http, window) == 2
+
+
+def test_a_higher_epoch_takes_the_name_over(http, window):
+    for epoch in (0, 3):
+        for sequence, (route, document) in enumerate(WRITES.items(), 1):
+            sent = document | {"producer": "sensor-7", "sequence": sequence, "epoch": epoch}
+            first, again = (http.post(f"/v1/windows/{window}/{route}", json=sent).json() for _ in range(2))
+            assert (first.get("already_applied"), again["already_applied"]) == (None, True)
+    for epoch in ({}, {"epoch": 2}):
+        for route, document in WRITES.items():
+            sent = document | {"producer": "sensor-7", "sequence": 4} | epoch
+            found = refuse(http, "POST", f"/v1/windows/{window}/{route}", 409, "epoch", json=sent)
+            assert (found["type"], found["limit"]) == ("urn:sash:error:producer-fenced", "3")
+    body, parameters = stream(batch(time=[1], value=[1.0])), {"producer": "sensor-7", "sequence": 4, "epoch": 2}
+    path = f"/v1/windows/{window}/bulk-insert"
+    refuse(http, "POST", path, 409, "epoch", content=body, headers=ARROW, params=parameters)
+    taken = http.post(path, content=body, headers=ARROW, params=parameters | {"epoch": 3}).json()
+    assert taken["inserted"] == 1
+    assert entries(http, window) == 5
+
+
 def test_an_arrow_bulk_says_who_sends_it_in_parameters(http, window):
     body, path = stream(batch(time=[1], value=[1.0])), f"/v1/windows/{window}/bulk-insert"
     sent = [
@@ -51,7 +81,9 @@ def test_an_arrow_bulk_says_who_sends_it_in_parameters(http, window):
     ]
     assert [each.get("already_applied", False) for each in sent] == [False, True]
     for parameters, field in (({"producer": "p"}, "sequence"), ({"sequence": 1}, "producer"),
-                              ({"producer": "p", "sequence": "x"}, "sequence"), ({"other": 1}, "other")):  # fmt: skip
+                              ({"producer": "p", "sequence": "x"}, "sequence"), ({"other": 1}, "other"),
+                              ({"epoch": 1}, "producer"),
+                              ({"producer": "p", "sequence": 1, "epoch": "x"}, "epoch")):  # fmt: skip
         refuse(http, "POST", path, 400, field, content=body, headers=ARROW, params=parameters)
     # In JSON they are members; to take no notice of a parameter would apply a retry twice.
     refuse(http, "POST", path, 400, "producer", json=WRITES["bulk-insert"], params={"producer": "p", "sequence": 2})
@@ -61,6 +93,12 @@ def test_an_arrow_bulk_says_who_sends_it_in_parameters(http, window):
 @pytest.mark.parametrize(
     ("origin", "status", "field"),
     [
+        ({"epoch": 1}, 400, "producer"),
+        ({"epoch": 1, "sequence": 1}, 400, "producer"),
+        ({"epoch": 1, "producer": "p"}, 400, "sequence"),
+        ({"epoch": -1, "producer": "p", "sequence": 1}, 400, "epoch"),
+        ({"epoch": 2**63, "producer": "p", "sequence": 1}, 400, "epoch"),
+        ({"epoch": "1", "producer": "p", "sequence": 1}, 400, "epoch"),
         ({"producer": "p"}, 400, "sequence"),
         ({"sequence": 1}, 400, "producer"),
         ({"producer": "", "sequence": 1}, 400, "producer"),
@@ -80,14 +118,15 @@ def test_a_wrong_producer(http, window, origin, status, field):
     assert entries(http, window) == 0
 
 
-def test_fields_called_producer_and_sequence(http):
-    fields = {"producer": "string", "sequence": "int64"}
+def test_fields_called_producer_sequence_and_epoch(http):
+    fields = {"producer": "string", "sequence": "int64", "epoch": "int64"}
     aggregates = {"who": {"function": "collect", "field": "producer"}}
     for name in made(http, name="meta", fields=fields, aggregates=aggregates):
         path = f"/v1/windows/{name}"
-        beside = {"time": 1, "producer": "beside", "sequence": 5}
+        beside = {"time": 1, "producer": "beside", "sequence": 5, "epoch": 6}
         assert http.post(f"{path}/insert", json=beside).json()["inserted"] == 1
-        nested = {"time": 2, "fields": {"producer": "nested", "sequence": 5}, "producer": "p", "sequence": 1}
+        nested = {"time": 2, "fields": beside | {"producer": "nested"}, "producer": "p", "sequence": 1, "epoch": 6}
+        del nested["fields"]["time"]
         assert http.post(f"{path}/insert", json=nested).json()["inserted"] == 1
         assert http.post(f"{path}/insert", json=nested).json()["already_applied"]
         answer = http.get(f"{path}/query").json()["answers"][0]

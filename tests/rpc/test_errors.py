@@ -23,7 +23,7 @@ def unchanged(stub, window, typed):
     assert stub.ListWindows(pb.ListWindowsRequest()) == before
 
 
-def refuse(call, request, code, field=None, limit=None):
+def refuse(call, request, code, field=None, limit=None, reason=None):
     with pytest.raises(grpc.RpcError) as caught:
         call(request)
     error = caught.value
@@ -37,6 +37,7 @@ def refuse(call, request, code, field=None, limit=None):
         detail.Unpack(violation)
     assert info.domain == "sash"
     assert info.reason.isupper()
+    assert reason is None or info.reason == reason
     assert info.metadata.get("field") == field, error.details()
     assert [each.field for each in violation.field_violations] == ([] if field is None else [field])
     if limit is not None:

@@ -45,9 +45,48 @@ def test_a_stream_is_applied_once(stub, window):
     assert entries(stub, window) == 20
 
 
+def test_a_used_number_with_other_data(stub, window):
+    for sequence, (call, request) in enumerate(writes(stub, window), 1):
+        request.producer, request.sequence = "sensor-7", sequence
+        call(request)
+        other = type(request).FromString(request.SerializeToString())
+        other.time = 9 if sequence != 2 else np.array([8, 9]).tobytes()
+        refuse(call, other, "FAILED_PRECONDITION", "sequence", str(sequence + 1), "SEQUENCE_REUSED")
+        assert call(request).already_applied
+    assert entries(stub, window) == 2
+
+
+def test_a_stream_ends_at_a_used_number_with_other_data(stub, window):
+    requests = [bulk(window, [i], [i]) for i in range(5)]
+    for sequence, request in enumerate(requests, 1):
+        request.producer, request.sequence = "sensor-7", sequence
+    assert len(list(stub.InsertStream(iter(requests)))) == 5
+    requests[3].fields["value"].float64 = np.array([9.0]).tobytes()
+    refuse(lambda sent: list(stub.InsertStream(sent)), iter(requests), "FAILED_PRECONDITION", "sequence", "6",
+           "SEQUENCE_REUSED")  # fmt: skip
+    assert entries(stub, window) == 5
+
+
+def test_a_higher_epoch_takes_the_name_over(stub, window):
+    for epoch in (0, 3):
+        for sequence, (call, request) in enumerate(writes(stub, window), 1):
+            request.producer, request.sequence, request.epoch = "sensor-7", sequence, epoch
+            first, again = call(request), call(request)
+            assert (first.already_applied, again.already_applied) == (False, True)
+    for epoch in (0, 2):
+        for call, request in writes(stub, window):
+            request.producer, request.sequence, request.epoch = "sensor-7", 4, epoch
+            refuse(call, request, "FAILED_PRECONDITION", "epoch", "3", "PRODUCER_FENCED")
+    assert entries(stub, window) == 4
+
+
 @pytest.mark.parametrize(
     ("origin", "code", "field"),
     [
+        ({"epoch": 1}, "INVALID_ARGUMENT", "producer"),
+        ({"epoch": 1, "sequence": 1}, "INVALID_ARGUMENT", "producer"),
+        ({"epoch": 1, "producer": "p"}, "INVALID_ARGUMENT", "sequence"),
+        ({"epoch": -1, "producer": "p", "sequence": 1}, "INVALID_ARGUMENT", "epoch"),
         ({"producer": "p"}, "INVALID_ARGUMENT", "sequence"),
         ({"sequence": 1}, "INVALID_ARGUMENT", "producer"),
         ({"producer": "", "sequence": 1}, "INVALID_ARGUMENT", "producer"),

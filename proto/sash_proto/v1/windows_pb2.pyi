@@ -243,7 +243,7 @@ class DeleteWindowResponse(_message.Message):
     def __init__(self, entries: _Optional[int] = ...) -> None: ...
 
 class InsertRequest(_message.Message):
-    __slots__ = ("window", "key", "time", "value", "fields", "answer", "lookbacks", "producer", "sequence")
+    __slots__ = ("window", "key", "time", "value", "fields", "answer", "lookbacks", "producer", "sequence", "epoch")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -260,6 +260,7 @@ class InsertRequest(_message.Message):
     LOOKBACKS_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     time: int
@@ -269,10 +270,11 @@ class InsertRequest(_message.Message):
     lookbacks: _containers.RepeatedScalarFieldContainer[str]
     producer: str
     sequence: int
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., answer: _Optional[bool] = ..., lookbacks: _Optional[_Iterable[str]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
+    epoch: int
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., answer: _Optional[bool] = ..., lookbacks: _Optional[_Iterable[str]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class BulkInsertRequest(_message.Message):
-    __slots__ = ("window", "time", "fields", "key", "producer", "sequence", "partials", "entries")
+    __slots__ = ("window", "time", "fields", "key", "producer", "sequence", "partials", "entries", "epoch")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -295,6 +297,7 @@ class BulkInsertRequest(_message.Message):
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     PARTIALS_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     window: str
     time: bytes
     fields: _containers.MessageMap[str, Column]
@@ -303,7 +306,8 @@ class BulkInsertRequest(_message.Message):
     sequence: int
     partials: _containers.MessageMap[str, PartialColumns]
     entries: bytes
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., fields: _Optional[_Mapping[str, Column]] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., entries: _Optional[bytes] = ...) -> None: ...
+    epoch: int
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., fields: _Optional[_Mapping[str, Column]] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., entries: _Optional[bytes] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class InsertResponse(_message.Message):
     __slots__ = ("inserted", "late", "evicted", "duplicates", "answers", "already_applied", "durability", "ahead")
@@ -326,18 +330,20 @@ class InsertResponse(_message.Message):
     def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: _Optional[bool] = ..., durability: _Optional[str] = ..., ahead: _Optional[int] = ...) -> None: ...
 
 class BulkEvictRequest(_message.Message):
-    __slots__ = ("window", "time", "key", "producer", "sequence")
+    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     window: str
     time: int
     key: str
     producer: str
     sequence: int
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
+    epoch: int
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class BulkEvictResponse(_message.Message):
     __slots__ = ("evicted", "already_applied", "durability")

@@ -204,7 +204,7 @@ class _Routes:
         return json_response(write_document(await unbroken(write), answer))
 
     async def bulk_insert(self, request: Request) -> Response:
-        batch, origin = await self._batch(request, ("producer", "sequence"))
+        batch, origin = await self._batch(request, columns.ORIGIN)
         write = self._plane.bulk_insert(_name(request), batch, origin=origin)
         return json_response(write_document(await unbroken(write)))
 
@@ -212,7 +212,7 @@ class _Routes:
         media_type(request, (JSON,))
         document = parse_json(await self._body(request))
         origin = columns.taken_origin(document)
-        _only(document, ("time", "key"), ("producer", "sequence"))
+        _only(document, ("time", "key"), columns.ORIGIN)
         time = columns.integer(columns.member(document, "time"), "time")
         key = columns.text(document["key"], "key") if "key" in document else None
         write = self._plane.bulk_evict(_name(request), time, key, origin=origin)
@@ -239,7 +239,7 @@ class _Routes:
         """Read a bulk, and who sends it.
 
         Args:
-            origin: the names of producer and sequence, where they are taken: members of JSON, parameters of Arrow.
+            origin: the names of what says who sends it, where that is taken: members of JSON, parameters of Arrow.
         """
         kind = media_type(request, (JSON, ARROW))
         # Before the body: to find out after 64 MiB that there is no such window helps nobody.
@@ -252,8 +252,8 @@ class _Routes:
             sender = columns.taken_origin(document, spec) if origin else None
             return columns.batch_of(document, spec, entries_max), sender
         given = _parameters(request, once=origin, repeatable=()) if origin else {}
-        sequence = _ticks(given, "sequence") if "sequence" in given else None
-        sender = origin_of(given["producer"][0] if "producer" in given else None, sequence)
+        sequence, epoch = (_ticks(given, name) if name in given else None for name in ("sequence", "epoch"))
+        sender = origin_of(given["producer"][0] if "producer" in given else None, sequence, epoch)
         return arrow.batch_of(await self._body(request), spec, entries_max), sender
 
     # ------------------------------------------------------------ reads

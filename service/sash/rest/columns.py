@@ -20,10 +20,24 @@ from sash.monoids.pane import part_names
 from sash.windows.batch import Batch, Coded, Origin
 from sash.windows.spec import WindowSpec
 
-__all__ = ["BLOB", "batch_of", "entry_of", "integer", "member", "taken_origin", "taken_question", "text", "texts"]
+__all__ = [
+    "BLOB",
+    "ORIGIN",
+    "batch_of",
+    "entry_of",
+    "integer",
+    "member",
+    "taken_origin",
+    "taken_question",
+    "text",
+    "texts",
+]
 
 BLOB = "blob"
 """What the only part of a partial is called that is no numbers."""
+
+ORIGIN = ("producer", "sequence", "epoch")
+"""What says who sends a write."""
 
 TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
 INT64_RANGE = "-2^63 to 2^63 - 1"
@@ -70,18 +84,18 @@ def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, li
 
 
 def taken_origin(document: dict[str, Any], spec: WindowSpec | None = None) -> Origin | None:
-    """Take ``"producer"`` and ``"sequence"`` out of a document: who sends the write, where it says so.
+    """Take ``"producer"``, ``"sequence"`` and ``"epoch"`` out of a document: who sends the write, where it says so.
 
     Args:
         spec: whose fields may be called so; None where there are no fields.
 
     Raises:
-        InvalidArgument: one of them is of the wrong type, or the other is missing.
+        InvalidArgument: one of them is of the wrong type, or one that it needs is missing.
     """
-    taken = _taken(document, spec, ("producer", "sequence"))
+    taken = _taken(document, spec, ORIGIN)
     producer = text(taken["producer"], "producer") if "producer" in taken else None
-    sequence = integer(taken["sequence"], "sequence") if "sequence" in taken else None
-    return origin_of(producer, sequence)
+    sequence, epoch = (integer(taken[name], name) if name in taken else None for name in ("sequence", "epoch"))
+    return origin_of(producer, sequence, epoch)
 
 
 def _taken(document: dict[str, Any], spec: WindowSpec | None, names: Sequence[str]) -> dict[str, Any]:

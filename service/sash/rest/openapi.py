@@ -24,7 +24,8 @@ progress.
 
 A write is answered when it is as durable as the answer's `durability` says: `sync`, the tier has it; `interval`, the
 tier has it a moment later; `memory`, no tier ever has it. A write with a `producer` and a `sequence` (1, 2, 3, … for
-each producer and window) is applied once, however often it is sent.
+each producer and window) is applied once, however often it is sent. The same number with other data is refused, and so
+is an `epoch` lower than the producer's last one.
 """
 
 SPEC_EXAMPLE: dict[str, Any] = {
@@ -97,7 +98,13 @@ _GIVEN = {
 _COUNT_EXAMPLE = {"inserted": 3, "late": 0, "evicted": 0, "duplicates": 0, "ahead": 0, "durability": "sync"}
 _ORIGIN = {
     "producer": {**_WRITER, "description": "With `sequence`: the write is applied once. 1 to 200 bytes."},
-    "sequence": {**_INT64, "minimum": 1, "description": "1, 2, 3, … for each producer and window."},
+    "sequence": {**_INT64, "minimum": 1, "description": "1, 2, 3, … for each producer, epoch and window."},
+    "epoch": {
+        **_INT64,
+        "minimum": 0,
+        "default": 0,
+        "description": "A higher one takes the producer's name over; a lower one is refused.",
+    },
 }
 _PARTIALS = {
     "description": "By aggregate and part: columns, as the README lists them; `blob` in base64 for those that are no "
@@ -395,10 +402,14 @@ _NO_ANSWER = {
     422: "An aggregate depends on the order of entries, so it has no answer over several keys together. Or the "
     "window's algorithm answers for the whole window only"
 }
-_CONFLICT = {
-    409: "The window's order policy rejects it: late, out of order, too far ahead, or of a time that is there. Or "
-    "writes of its producer are missing before it"
+_NUMBERED = {
+    409: "Writes of its producer are missing before it. Or the producer has used the number for other data. Or a "
+    "higher epoch has taken the producer's name over"
 }
+_CONFLICT = _any_of(
+    {409: "The window's order policy rejects it: late, out of order, too far ahead, or of a time that is there"},
+    _NUMBERED,
+)
 _STORED = {
     409: "Another server has taken the tier over",
     500: "A stored value that this needs is damaged or lost",
@@ -532,7 +543,7 @@ _OPERATIONS: dict[str, dict[str, Any]] = {
         "writes",
         "Remove every entry with time <= the given one, of one key or of all",
         {200: _json("How many were removed", "Removed", {"evicted": 3, "durability": "sync"})},
-        _any_of(_INVALID, _UNKNOWN, {409: "Writes of its producer are missing before it"}, _STORING),
+        _any_of(_INVALID, _UNKNOWN, _NUMBERED, _STORING),
         parameters=[_NAME],
         body={JSON: _ref("Eviction", {"time": 17})},
     ),

@@ -72,12 +72,13 @@ def keys_of(request: Any) -> tuple[str | None, Sequence[str] | AllKeys]:
 
 
 def origin_of(request: Any) -> Origin | None:
-    """Who sends a write, where it says so; proto3 has no empty `producer`.
+    """Who sends a write, where it says so; proto3 has no empty `producer`, and no `epoch` is epoch 0.
 
     Raises:
-        InvalidArgument: `producer` without `sequence`, or the other way round.
+        InvalidArgument: as `calls.origin_of`.
     """
-    return calls.origin_of(request.producer or None, request.sequence if request.HasField("sequence") else None)
+    sequence = request.sequence if request.HasField("sequence") else None
+    return calls.origin_of(request.producer or None, sequence, request.epoch or None)
 
 
 def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
