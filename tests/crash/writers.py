@@ -198,7 +198,7 @@ class Writer(threading.Thread):
                 # Now is the newest entry's time that ever was: after an eviction of all, a late one may be alone.
                 lookback = self._random.randint(1, MAX_AGE)
                 [answer] = window.query(key=self.key, lookbacks=[lookback])
-                within = model.between(model.newest - lookback + 1, model.newest)
+                within = model.between(model.now - lookback + 1, model.now)
                 self._same(answer, within, f"the last {lookback} of {name}")
 
     def _same(self, answer: Any, values: list[object], what: str) -> None:

@@ -36,8 +36,11 @@ SPECS = {
         "aggregates": {name: AGGREGATES[name] for name in ("n", "mean", "total")},
         "slide": {"max_count": 4, "clock": "event"},
         "order": {
-            "out_of_order": "allow", "late": "drop", "equal_times": "last",
-            "ahead": "1h", "too_far_ahead": "drop",
+            "out_of_order": "allow",
+            "late": "drop",
+            "equal_times": "last",
+            "ahead": "1h",
+            "too_far_ahead": "drop",
         },
         "idle_expiry": "30d",
     },

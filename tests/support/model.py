@@ -6,36 +6,83 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 Entry = tuple[int, object]
+NEVER = float("-inf")
+EVER = float("inf")
 
 
 @dataclass
 class Slow:
-    """One key: entries in (time, arrival) order, slid as the spec says."""
+    """One key: entries in (time, arrival) order, slid as the spec says.
+
+    Args:
+        max_age, max_count: the slide policy; by wall time where `wall` is set.
+        ahead: how far ahead of wall time an entry may be; None: as far as it likes.
+        wall: whether now is wall time.
+
+    Attributes:
+        mark: the newest time ever inserted.
+        now: what lookbacks go back from.
+    """
 
     max_age: int | None = None
     max_count: int | None = None
     entries: list[Entry] = field(default_factory=list)
-    late_through: float = float("-inf")
-    newest: float = float("-inf")
+    late_through: float = NEVER
+    mark: float = NEVER
+    ahead: int | None = None
+    wall: bool = False
+    time: float = NEVER
+    """Wall time, which the test moves."""
+    inserted: int = 0
+    late: int = 0
+    evicted: int = 0
+    too_far: int = 0
+
+    @property
+    def now(self) -> float:
+        return self.time if self.wall else self.mark
+
+    @property
+    def newest(self) -> int | None:
+        """The newest entry's time."""
+        return self.entries[-1][0] if self.entries else None
 
     def write(self, batch: list[Entry]) -> tuple[int, int, int]:
-        """Insert a batch as one; return how many were inserted, late and evicted."""
-        on_time = [entry for entry in batch if entry[0] > self.late_through]
+        """Insert a batch as one; return how many were inserted, late and evicted. `too_far` counts the others."""
+        near = [entry for entry in batch if self.ahead is None or entry[0] <= self.time + self.ahead]
+        late_through = self.late_through
+        if self.wall and self.max_age is not None:
+            late_through = max(late_through, self.time - self.max_age)
+        on_time = [entry for entry in near if entry[0] > late_through]
         self.entries = sorted(self.entries + on_time, key=lambda entry: entry[0])
-        self.newest = max([self.newest, *(time for time, _ in on_time)])
+        self.mark = max([self.mark, *(time for time, _ in on_time)])
+        evicted = self.slide() if on_time else 0
+        self.inserted += len(on_time)
+        self.late += len(near) - len(on_time)
+        self.too_far += len(batch) - len(near)
+        return len(on_time), len(near) - len(on_time), evicted
+
+    def slide(self) -> int:
+        """Evict what the policy says; return how many."""
         evicted = 0
-        if self.max_age is not None and self.newest - self.max_age > self.late_through:
-            self.late_through = self.newest - self.max_age
-            evicted += self.evict(self.late_through)
+        if self.max_age is not None and self.now - self.max_age > self.late_through:
+            self.late_through = self.now - self.max_age
+            evicted += self._leave(self.late_through)
         if self.max_count is not None and len(self.entries) > self.max_count:
             surplus = len(self.entries) - self.max_count
             self.late_through = max(self.late_through, self.entries[surplus - 1][0] - 1)
             del self.entries[:surplus]
             evicted += surplus
-        return len(on_time), len(batch) - len(on_time), evicted
+        self.evicted += evicted
+        return evicted
 
     def evict(self, time: float) -> int:
         """Remove entries of that time and older."""
+        gone = self._leave(time)
+        self.evicted += gone
+        return gone
+
+    def _leave(self, time: float) -> int:
         before = len(self.entries)
         self.entries = [entry for entry in self.entries if entry[0] > time]
         return before - len(self.entries)
@@ -44,7 +91,13 @@ class Slow:
         """The values with start <= time <= end, in order."""
         return [value for time, value in self.entries if start <= time <= end]
 
+    def trailing(self, lookback: int) -> list[object]:
+        """The values of a lookback as of now: nothing is cut off at the newer end."""
+        return self.between(self.now - lookback + 1, EVER)
 
-def slow_window(max_age: int | None = None, max_count: int | None = None) -> defaultdict[str, Slow]:
+
+def slow_window(
+    max_age: int | None = None, max_count: int | None = None, ahead: int | None = None, wall: bool = False
+) -> defaultdict[str, Slow]:
     """A keyed window of `Slow`s."""
-    return defaultdict(lambda: Slow(max_age, max_count))
+    return defaultdict(lambda: Slow(max_age, max_count, ahead=ahead, wall=wall))

@@ -42,6 +42,7 @@ SPECS = {
     "last": {"slide": {"max_count": 6}, "order": {"equal_times": "last"}},
     "reject": {"order": {"equal_times": "reject"}},
     "idle": {"idle_expiry": "15s"},
+    "guard": {"slide": {"max_age": "20s"}, "order": {"ahead": "10s"}, "time_unit": "s"},
     "panes": {"slide": {"max_age": 20}, "granularity": 3},
 }
 
@@ -131,7 +132,7 @@ class Twins:
         self.same()
 
     def shifted(self, time):
-        return time + 100 if self.memory.spec.slide.clock == "wall" else time
+        return time + 100 if self.memory.spec.time_unit == "s" else time  # the clock begins there
 
     def both(self, operation):
         """Do it to both, with the same outcome."""

@@ -113,7 +113,7 @@ def test_any_history_equals_the_fold(history, max_age, max_count, sizes):
             if slow[key].entries:
                 assert (answer.start, answer.end) == (slow[key].entries[0][0], slow[key].entries[-1][0])
             for answer, width in zip(w.query(key, [1, 8], None), (1, 8), strict=True):
-                expect(answer, slow[key].between(slow[key].newest - width + 1, slow[key].newest))
+                expect(answer, slow[key].trailing(width))
 
 
 @given(st.lists(writes, max_size=12), st.sampled_from([{}, {"max_age": 6}, {"max_count": 3}]))

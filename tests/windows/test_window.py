@@ -85,7 +85,7 @@ def test_any_history_equals_the_fold(history, max_age, max_count, block):
             everything = slow[key].between(0, 99)
             (answer,) = w.query(key, [], None)
             expect(answer, everything)
-            now = slow[key].newest
+            now = slow[key].now
             for answer, width in zip(w.query(key, [5, 20], None), (5, 20), strict=True):
                 expect(answer, slow[key].between(now - width + 1, now))
     counts = w.counts
