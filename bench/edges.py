@@ -44,8 +44,9 @@ from prometheus_client import CollectorRegistry
 from sash.clock import SystemClock
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.rpc.methods import SERVICE, methods
 from sash.rpc.operations import Operations
-from sash.rpc.server import SERVICE, RpcServer, methods
+from sash.rpc.server import RpcServer
 from sash.settings import Settings
 from sash.windows.catalogue import Catalogue
 from sash_client import Bulk, Client, Window

@@ -19,11 +19,14 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 
 from sash import ui
 from sash.clock import Clock, SystemClock
+from sash.connect.app import PREFIX, ConnectApp
 from sash.memory import give_back
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest.app import create_app
 from sash.rest.server import RestServer
+from sash.rpc.gate import Gate
+from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
 from sash.settings import Settings, misspelt
 from sash.tiers import open_tier
@@ -73,7 +76,11 @@ class Service:
         rest = create_app(self.plane, settings, registry, metrics, not_ready=self._not_ready)
         rest.routes.extend(ui.routes())
         self._rpc = RpcServer(self.plane, settings, metrics)
-        self._rest = RestServer(rest, settings)
+        closing = rest.state.closing
+        operations = Operations(self.plane, settings.max_entries_per_write, closing)
+        gate = Gate(settings.max_concurrent_calls, closing)
+        connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
+        self._rest = RestServer(rest, settings, ahead={PREFIX: connect})
 
     @property
     def grpc_port(self) -> int:

@@ -1,14 +1,15 @@
-"""Serves the REST app with uvicorn on a running event loop, beside whatever else runs there."""
+"""Serves the HTTP port with uvicorn on a running event loop: the REST app, and what is put ahead of it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sash.errors import InvalidArgument
 from sash.settings import Settings
@@ -22,13 +23,14 @@ class RestServer:
     Args:
         app: what to serve; its `state.closing` is set when the server closes.
         settings: host and port.
+        ahead: apps that get the requests under a path prefix, without passing through `app`.
     """
 
-    def __init__(self, app: Starlette, settings: Settings) -> None:
+    def __init__(self, app: Starlette, settings: Settings, ahead: Mapping[str, ASGIApp] | None = None) -> None:
         self._app = app
         self._settings = settings
         config = uvicorn.Config(
-            app,
+            _by_prefix(ahead or {}, app),
             http="httptools",
             ws="none",
             lifespan="off",
@@ -73,6 +75,17 @@ class RestServer:
             self._config.timeout_graceful_shutdown = max(1, round(grace_s))
             self._server.should_exit = True
             await self._task
+
+
+def _by_prefix(ahead: Mapping[str, ASGIApp], rest: ASGIApp) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for prefix, before in ahead.items():
+            if scope["path"].startswith(prefix):
+                await before(scope, receive, send)
+                return
+        await rest(scope, receive, send)
+
+    return app
 
 
 class _Server(uvicorn.Server):

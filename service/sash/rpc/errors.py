@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
@@ -19,7 +19,7 @@ from grpc_status import rpc_status
 
 from sash import errors
 
-__all__ = ["CODES", "DOMAIN", "status_of"]
+__all__ = ["CODES", "DOMAIN", "described", "status_of"]
 
 DOMAIN = "sash"
 
@@ -48,7 +48,23 @@ _log = logging.getLogger(__name__)
 
 
 def status_of(error: Exception, method: str, applied: int | None = None) -> grpc.Status:
-    """Map an exception; what is not a `SashError` is logged in full and shown as INTERNAL only.
+    """Map an exception to a gRPC status; the arguments are those of `described`."""
+    code, message, details = described(error, method, applied)
+    packed = []
+    for detail in details:
+        any_ = any_pb2.Any()
+        any_.Pack(detail)
+        packed.append(any_)
+    status: grpc.Status = rpc_status.to_status(status_pb2.Status(code=code.value[0], message=message, details=packed))
+    return status
+
+
+def described(
+    error: Exception, method: str, applied: int | None = None
+) -> tuple[grpc.StatusCode, str, Sequence[Message]]:
+    """Map an exception to a code, a message and details, whatever the protocol makes of them.
+
+    What is no `SashError` is logged in full and shown as INTERNAL only.
 
     Args:
         error: what an operation raised.
@@ -59,7 +75,7 @@ def status_of(error: Exception, method: str, applied: int | None = None) -> grpc
     if not isinstance(error, errors.SashError):
         _log.error("%s failed", method, exc_info=error)
         failed = error_details_pb2.ErrorInfo(domain=DOMAIN, reason="INTERNAL", metadata=counted)
-        return _status(grpc.StatusCode.INTERNAL, "internal error", [failed])
+        return grpc.StatusCode.INTERNAL, "internal error", [failed]
     kind = next(cls for cls in type(error).__mro__ if cls in CODES)
     code = CODES[kind]
     reason = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).upper()
@@ -77,17 +93,7 @@ def status_of(error: Exception, method: str, applied: int | None = None) -> grpc
         delay = duration_pb2.Duration()
         delay.FromNanoseconds(int(error.retry_after_s * 1e9))
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
-    return _status(code, _short(error.message), details)
-
-
-def _status(code: grpc.StatusCode, message: str, details: list[Message]) -> grpc.Status:
-    packed = []
-    for detail in details:
-        any_ = any_pb2.Any()
-        any_.Pack(detail)
-        packed.append(any_)
-    status: grpc.Status = rpc_status.to_status(status_pb2.Status(code=code.value[0], message=message, details=packed))
-    return status
+    return code, _short(error.message), details
 
 
 def _short(text: str) -> str:

@@ -15,29 +15,26 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-from sash.calls import going, unbroken
-from sash.errors import InvalidArgument, Unavailable
+from sash.calls import unbroken
+from sash.errors import InvalidArgument
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rpc.errors import status_of
+from sash.rpc.gate import Gate
+from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
 from sash.settings import Settings
-from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["SERVICE", "Method", "RpcServer", "methods"]
-
-SERVICE = "sash.v1.Windows"
+__all__ = ["RpcServer"]
 
 _REFUSING_S = 0.1
 """So long new calls are refused before the server stops: of 36 clients that called all the time 29 were cancelled
@@ -77,7 +74,7 @@ class RpcServer:
         self._health = _Health(self._closing)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         operations = Operations(plane, settings.max_entries_per_write, self._closing)
-        handlers = _handlers(operations, metrics, _Gate(settings.max_concurrent_calls, self._closing))
+        handlers = _handlers(operations, metrics, Gate(settings.max_concurrent_calls, self._closing))
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
         names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(_Reflection(self._closing, names), self._server)
@@ -115,35 +112,7 @@ class RpcServer:
         await self._server.stop(grace_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
-    """One method of the service.
-
-    `call` takes a request or an iterator of them, and returns a response, a coroutine of one, or an iterator of them.
-    """
-
-    name: str
-    call: Callable[[Any], Any]
-    request: type[Message]
-    streams_requests: bool
-    streams_responses: bool
-
-
-def methods(operations: Operations) -> Mapping[str, Method]:
-    """Every method of the service by name."""
-    return {
-        method.name: Method(
-            method.name,
-            getattr(operations, method.name),
-            GetMessageClass(method.input_type),
-            method.client_streaming,
-            method.server_streaming,
-        )
-        for method in pb.DESCRIPTOR.services_by_name["Windows"].methods
-    }
-
-
-def _handlers(operations: Operations, metrics: Metrics, gate: _Gate) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+def _handlers(operations: Operations, metrics: Metrics, gate: Gate) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
     handlers = {}
     for name, method in methods(operations).items():
         kind = ("stream" if method.streams_requests else "unary", "stream" if method.streams_responses else "unary")
@@ -198,32 +167,10 @@ async def _while_open(stream: Coroutine[Any, Any, None], closing: asyncio.Event)
         closed.cancel()
 
 
-class _Gate:
-    """Refuses calls beyond a number in progress, and says when to come again, which gRPC's own limit does not.
-
-    So it does with all calls once the service closes.
-    """
-
-    def __init__(self, calls_max: int, closing: asyncio.Event) -> None:
-        self._calls_max = calls_max
-        self._closing = closing
-        self._calls = 0
-
-    def __enter__(self) -> None:
-        if self._closing.is_set():
-            raise going()
-        if self._calls >= self._calls_max:
-            raise Unavailable(f"{self._calls} calls are in progress", limit=str(self._calls_max), retry_after_s=1.0)
-        self._calls += 1
-
-    def __exit__(self, *error: object) -> None:
-        self._calls -= 1
-
-
 class _Guarded:
     """A method as gRPC calls it: bytes are parsed before it, and what it raises ends the call with a status."""
 
-    def __init__(self, method: Method, metrics: Metrics, gate: _Gate) -> None:
+    def __init__(self, method: Method, metrics: Metrics, gate: Gate) -> None:
         self._method = method
         self._metrics = metrics
         self._gate = gate

@@ -1,0 +1,302 @@
+"""Serves the methods over HTTP/1.1 as an ASGI app.
+
+    POST /sash.v1.Windows/Query   application/proto          one message in, one out; GET too for what only reads
+                                  application/json           the same in JSON
+    POST /sash.v1.Windows/Watch   application/connect+proto  envelopes out, the last one says how it ended
+                                  application/connect+json
+
+Unary calls go from the server's bytes to `Operations` without a framework between: on one core a framework's request,
+response and routing cost twice what the call itself does.
+
+Source: connectrpc.com/docs/protocol. Where Sash differs: requests in gzip are refused, which the protocol allows; a
+stream in both directions needs HTTP/2, so `InsertStream` is gRPC's alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import contextlib
+import re
+from base64 import b64decode
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from http import HTTPStatus
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+
+import orjson
+
+from sash.calls import unbroken
+from sash.connect.codec import CODECS, Codec
+from sash.connect.envelopes import END, opened, sealed
+from sash.connect.errors import CODES, DeadlineExceeded, document_of
+from sash.errors import InvalidArgument, TooLarge, Unsupported
+from sash.metrics import Metrics
+from sash.rpc.gate import Gate
+from sash.rpc.methods import SERVICE, Method, methods
+from sash.rpc.operations import Operations
+
+__all__ = ["PREFIX", "ConnectApp"]
+
+PREFIX = f"/{SERVICE}/"
+
+R = TypeVar("R")
+
+Scope = Any
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Headers = Mapping[bytes, bytes]
+
+_UNARY = {f"application/{name}".encode(): codec for name, codec in CODECS.items()}
+_STREAM = {f"application/connect+{name}".encode(): codec for name, codec in CODECS.items()}
+_TIMEOUT = re.compile(rb"[0-9]{1,10}")
+
+
+class _Gone(Exception):
+    """The caller hung up before the request was whole."""
+
+
+class ConnectApp:
+    """The methods under `PREFIX`.
+
+    Args:
+        operations: what the methods do, on the event loop that serves the app.
+        metrics: counts the calls that end in an error.
+        gate: limits how many are in progress.
+        body_bytes_max: how large a message may be.
+    """
+
+    def __init__(self, operations: Operations, metrics: Metrics, gate: Gate, body_bytes_max: int) -> None:
+        self._metrics = metrics
+        self._gate = gate
+        self._bytes_max = body_bytes_max
+        self._methods = {PREFIX + name: method for name, method in methods(operations).items()}
+        self._waits = {path for path, method in self._methods.items() if iscoroutinefunction(method.call)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; `scope` is one of HTTP."""
+        method = self._methods.get(scope["path"])
+        if method is None:
+            await self._refuse(send, Unsupported(f"{SERVICE} has no method {scope['path'][len(PREFIX) :][:80]!r}"), "")
+            return
+        with contextlib.suppress(_Gone):
+            if method.streams_requests and method.streams_responses:
+                await _respond(send, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, [])
+            elif method.streams_requests or method.streams_responses:
+                await self._stream(method, scope, receive, send)
+            else:
+                await self._unary(method, scope, receive, send)
+
+    # ---------------------------------------------------------------- one message in, one out
+
+    async def _unary(self, method: Method, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        read = scope["method"] == "GET" and method.reads_only
+        if scope["method"] != "POST" and not read:
+            allowed = b"GET, POST" if method.reads_only else b"POST"
+            await _respond(send, HTTPStatus.METHOD_NOT_ALLOWED, [(b"allow", allowed)])
+            return
+        kind = b"" if read else _media_type(headers)
+        if not read and kind not in _UNARY:
+            await _unknown_type(send, _UNARY)
+            return
+        try:
+            timeout_s = _timeout_s(headers)
+            with self._gate:
+                if read:
+                    codec, data = _of_query(scope["query_string"])
+                    kind = b"application/" + codec
+                else:
+                    _check_headers(headers, b"content-encoding")
+                    data = await self._body(headers, receive)
+                request = _UNARY[kind].read(method.request, data)
+                if scope["path"] in self._waits:
+                    response = await _within(timeout_s, unbroken(method.call(request)))
+                else:
+                    response = method.call(request)
+                body = _UNARY[kind].write(response)
+        except _Gone:
+            raise
+        except Exception as error:
+            await self._refuse(send, error, method.name)
+            return
+        await _respond(send, HTTPStatus.OK, [(b"content-type", kind)], body)
+
+    async def _body(self, headers: Headers, receive: Receive) -> bytes:
+        """The whole body; one that says that it is too large is not read."""
+        if int(headers.get(b"content-length", 0)) > self._bytes_max:
+            raise self._too_large()
+        parts, size = list[bytes](), 0
+        async for part in _parts(receive):
+            parts.append(part)
+            size += len(part)
+            if size > self._bytes_max:
+                raise self._too_large()
+        return b"".join(parts)
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge("the body is too large", field="body", limit=f"{self._bytes_max:,} bytes")
+
+    async def _refuse(self, send: Send, error: Exception, method: str) -> None:
+        code, document = document_of(error, method)
+        self._metrics.count_rejected("connect", code.name)
+        headers = [(b"content-type", b"application/json")]
+        retry_after_s = getattr(error, "retry_after_s", None)
+        if retry_after_s is not None:
+            headers.append((b"retry-after", str(-int(-retry_after_s // 1)).encode()))
+        await _respond(send, CODES[code], headers, orjson.dumps(document))
+
+    # ---------------------------------------------------------------- streams
+
+    async def _stream(self, method: Method, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        if scope["method"] != "POST":
+            await _respond(send, HTTPStatus.METHOD_NOT_ALLOWED, [(b"allow", b"POST")])
+            return
+        kind = _media_type(headers)
+        if kind not in _STREAM:
+            await _unknown_type(send, _STREAM)
+            return
+        codec = _STREAM[kind]
+        await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": [(b"content-type", kind)]})
+        end: dict[str, Any] = {}
+        try:
+            timeout_s = _timeout_s(headers)
+            _check_headers(headers, b"connect-content-encoding")
+            with self._gate:
+                if method.streams_requests:
+                    response = await _within(timeout_s, unbroken(method.call(self._messages(method, codec, receive))))
+                    await _send_part(send, sealed(codec.write(response)))
+                else:
+                    await _within(timeout_s, self._answers(method, codec, receive, send))
+        except _Gone:
+            raise
+        except Exception as error:
+            code, end["error"] = document_of(error, method.name)
+            self._metrics.count_rejected("connect", code.name)
+        await _send_part(send, sealed(orjson.dumps(end), END), more=False)
+
+    async def _messages(self, method: Method, codec: Codec, receive: Receive) -> AsyncIterator[Any]:
+        async for data in opened(_parts(receive), self._bytes_max):
+            yield codec.read(method.request, data)
+
+    async def _answers(self, method: Method, codec: Codec, receive: Receive, send: Send) -> None:
+        """Answer one message with many, until there are no more or the caller hangs up: a watch has no other end."""
+        request = None
+        async for message in self._messages(method, codec, receive):
+            if request is not None:
+                raise InvalidArgument(f"{method.name} takes one message, not several", field="body")
+            request = message
+        if request is None:
+            raise InvalidArgument(f"{method.name} takes one message, not none", field="body")
+
+        async def answer() -> None:
+            async with contextlib.aclosing(method.call(request)) as responses:
+                async for response in responses:
+                    await _send_part(send, sealed(codec.write(response)))
+
+        # The request is whole, so all that can still come is that the caller has hung up.
+        answering, gone = asyncio.ensure_future(answer()), asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                raise _Gone
+            answering.result()
+        finally:
+            gone.cancel()
+            answering.cancel()
+            await asyncio.wait((answering,))
+
+
+# -------------------------------------------------------------------- what a request says
+
+
+def _media_type(headers: Headers) -> bytes:
+    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+
+
+def _timeout_s(headers: Headers) -> float | None:
+    given = headers.get(b"connect-timeout-ms")
+    if given is None:
+        return None
+    if not _TIMEOUT.fullmatch(given):
+        raise InvalidArgument("connect-timeout-ms is no number of milliseconds", field="connect-timeout-ms")
+    return int(given) / 1000
+
+
+def _check_headers(headers: Headers, encoding: bytes) -> None:
+    """Check the version, and that the request is not compressed: `encoding` names the header that says so."""
+    version = headers.get(b"connect-protocol-version", b"1")
+    if version != b"1":
+        raise InvalidArgument("connect-protocol-version must be 1", field="connect-protocol-version", limit="1")
+    _check_encoding(headers.get(encoding, b"identity").decode("latin-1"), encoding.decode())
+
+
+def _check_encoding(given: str, field: str) -> None:
+    if given not in ("", "identity"):
+        raise Unsupported(f"{field} {given[:40]!r} is not supported; send identity", field=field)
+
+
+def _of_query(query: bytes) -> tuple[bytes, bytes]:
+    """The name of the codec, and the message, of a request whose message is in its address."""
+    # Latin-1 maps each byte to one character and back; a message need not be text.
+    given = {name: values[-1] for name, values in parse_qs(query.decode("latin-1"), True, encoding="latin-1").items()}
+    if given.get("connect", "v1") != "v1":
+        raise InvalidArgument("connect must be v1", field="connect", limit="v1")
+    _check_encoding(given.get("compression", ""), "compression")
+    for name in ("encoding", "message"):
+        if name not in given:
+            raise InvalidArgument(f"{name} is missing", field=name)
+    if given["encoding"] not in CODECS:
+        raise InvalidArgument(
+            f"encoding {given['encoding'][:40]!r} is unknown", field="encoding", limit=", ".join(CODECS)
+        )
+    data = given["message"].encode("latin-1")
+    if given.get("base64") == "1":
+        try:
+            data = b64decode(data + b"=" * (-len(data) % 4), altchars=b"-_", validate=True)
+        except binascii.Error:
+            raise InvalidArgument("message is not base64 as addresses have it", field="message") from None
+    return given["encoding"].encode(), data
+
+
+async def _parts(receive: Receive) -> AsyncIterator[bytes]:
+    """The body, part by part."""
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Gone
+        yield message["body"]
+        more = message.get("more_body", False)
+
+
+# -------------------------------------------------------------------- what is answered
+
+
+async def _within(timeout_s: float | None, work: Awaitable[R]) -> R:
+    """Wait for work, no longer than the caller does."""
+    if timeout_s is None:
+        return await work
+    try:
+        async with asyncio.timeout(timeout_s) as limit:
+            return await work
+    except TimeoutError:
+        if limit.expired():
+            raise DeadlineExceeded from None
+        raise
+
+
+async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None:
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": int(status), "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _unknown_type(send: Send, known: Mapping[bytes, Codec]) -> None:
+    await _respond(send, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, [(b"accept-post", b", ".join(known))])
+
+
+async def _send_part(send: Send, part: bytes, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": part, "more_body": more})

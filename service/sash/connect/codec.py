@@ -1,0 +1,57 @@
+"""Messages as bytes: protobuf's binary form, and its JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
+
+from google.protobuf.json_format import MessageToJson, Parse, ParseError
+from google.protobuf.message import DecodeError, Message
+
+from sash.errors import InvalidArgument
+
+__all__ = ["CODECS", "Codec"]
+
+M = TypeVar("M", bound=Message)
+
+
+class Codec(Protocol):
+    """Reads and writes messages."""
+
+    def read(self, kind: type[M], data: bytes) -> M:
+        """A message; raises InvalidArgument where `data` is none of that kind."""
+
+    def write(self, message: Message) -> bytes:
+        """The opposite of `read`."""
+
+
+class _Proto:
+    def read(self, kind: type[M], data: bytes) -> M:
+        try:
+            return kind.FromString(data)
+        except DecodeError:
+            raise InvalidArgument(f"the body is no {kind.DESCRIPTOR.full_name}", field="body") from None
+
+    def write(self, message: Message) -> bytes:
+        return message.SerializeToString()
+
+
+class _Json:
+    """Unknown names are refused: what a caller misspells must not be left out in silence."""
+
+    def read(self, kind: type[M], data: bytes) -> M:
+        message = kind()
+        try:
+            Parse(data, message)
+        except (ParseError, ValueError, RecursionError) as error:
+            raise InvalidArgument(
+                f"the body is no {kind.DESCRIPTOR.full_name} in JSON: {error}", field="body"
+            ) from None
+        return message
+
+    def write(self, message: Message) -> bytes:
+        return MessageToJson(message, indent=None).encode()
+
+
+CODECS: Mapping[str, Codec] = {"proto": _Proto(), "json": _Json()}
+"""By the name that media types and the `encoding` parameter give them."""
