@@ -55,6 +55,7 @@ def test_a_full_service_is_emptied_while_it_runs(settings):
         insert(other, 0)
         stop, refused = fill(window, 0)
         assert (refused.field, refused.limit) == ("data", limit)
+        assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "OUT_OF_ROOM")
         assert "full" in refused.message
         holds(window, 0, stop)
 
@@ -62,6 +63,7 @@ def test_a_full_service_is_emptied_while_it_runs(settings):
         answer = http.post("/v1/windows/full/bulk-insert", json=body)
         document = problem(answer)
         assert (answer.status_code, document["type"]) == (507, "urn:sash:error:out-of-room")
+        assert document["reason"] == refused.reason
         assert (document["field"], document["limit"]) == ("data", limit)
         assert http.get("/healthz").status_code == 200
         assert http.get("/readyz").status_code == 503
