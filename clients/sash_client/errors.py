@@ -1,6 +1,6 @@
 """What can go wrong in a call, as one exception tree.
 
-An error carries what the service said in a form for people (`message`) and for programs (`code`, `field`,
+An error carries what the service said in a form for people (`message`) and for programs (`code`, `reason`, `field`,
 `limit`, `retry_after_s`). Arguments that cannot be sent at all raise `InvalidArgument` here, before any call.
 
 Source: google.rpc.Status and its standard details (BadRequest, ErrorInfo, RetryInfo), which travel in the
@@ -40,6 +40,7 @@ _UNREACHABLE = re.compile(
     re.DOTALL,
 )
 _DETAILS_KEY = "grpc-status-details-bin"
+_DOMAIN = "sash"
 
 
 class SashClientError(Exception):
@@ -48,6 +49,12 @@ class SashClientError(Exception):
     Args:
         message: one sentence that names what is wrong.
         code: name of the gRPC status, such as ``"NOT_FOUND"``; that of the class where omitted.
+        reason: which error of the service it is, where one code stands for several: ``"OUT_OF_ROOM"`` (the tier is
+            full), ``"TOO_LARGE"`` (the request is) and ``"RESOURCE_EXHAUSTED"`` (there are as many windows, keys or
+            staged parts as there may be) all have the code RESOURCE_EXHAUSTED. The others are INVALID_ARGUMENT,
+            NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION, UNSUPPORTED, UNAUTHENTICATED, PERMISSION_DENIED,
+            UNAVAILABLE, DATA_LOSS and INTERNAL (a defect of the service). None where the error does not come from the
+            service: it comes from this package, from gRPC or from a proxy.
         field: path of the offending field, such as ``"aggregates.p95.q"``.
         limit: the bound that was passed, such as ``"64 MiB"``.
         retry_after_s: seconds after which the same call may succeed.
@@ -60,6 +67,7 @@ class SashClientError(Exception):
         message: str,
         *,
         code: str | None = None,
+        reason: str | None = None,
         field: str | None = None,
         limit: str | None = None,
         retry_after_s: float | None = None,
@@ -67,6 +75,7 @@ class SashClientError(Exception):
         super().__init__(message)
         self.message = message
         self.code = code or self.status
+        self.reason = reason
         self.field = field
         self.limit = limit
         self.retry_after_s = retry_after_s
@@ -101,7 +110,7 @@ class FailedPrecondition(SashClientError):
 
 
 class ResourceExhausted(SashClientError):
-    """A limit on size, rate or stored state is used up; `limit` names it."""
+    """A limit on size, rate or stored state is used up; `limit` names it, and `reason` says which kind it is."""
 
     status = "RESOURCE_EXHAUSTED"
 
@@ -151,7 +160,7 @@ def from_rpc(error: grpc.RpcError) -> SashClientError:
     """Return the exception for a failed call, with all that its status details say."""
     code = error.code().name
     cls = _BY_STATUS.get(code, SashClientError)
-    message, field, limit, retry_after_s = error.details() or code, None, None, None
+    message, reason, field, limit, retry_after_s = error.details() or code, None, None, None, None
     for detail in _details(error):
         bad_request, info, retry = (
             error_details_pb2.BadRequest(),
@@ -161,6 +170,7 @@ def from_rpc(error: grpc.RpcError) -> SashClientError:
         if detail.Unpack(bad_request) and bad_request.field_violations:
             field = bad_request.field_violations[0].field or None
         elif detail.Unpack(info):
+            reason = (info.reason or None) if info.domain == _DOMAIN else None
             field = field or info.metadata.get("field")
             limit = info.metadata.get("limit")
         elif detail.Unpack(retry):
@@ -168,7 +178,7 @@ def from_rpc(error: grpc.RpcError) -> SashClientError:
     lost = _UNREACHABLE.match(message) if cls is Unavailable else None
     if lost:
         message = f"the service cannot be reached: {lost['reason']}"
-    found = cls(message, code=code, field=field, limit=limit, retry_after_s=retry_after_s)
+    found = cls(message, code=code, reason=reason, field=field, limit=limit, retry_after_s=retry_after_s)
     if isinstance(found, Unavailable):
         found.unreachable = lost is not None
     return found

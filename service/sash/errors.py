@@ -6,6 +6,8 @@ is a sentence for a person; `field` and `limit` say the same to a program.
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "AlreadyExists",
     "DataLoss",
@@ -48,6 +50,11 @@ class SashError(Exception):
         self.field = field
         self.limit = limit
         self.retry_after_s = retry_after_s
+
+    @classmethod
+    def reason(cls) -> str:
+        """Return the name of the class as both edges give it to programs: OutOfRoom is ``"OUT_OF_ROOM"``."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).upper()
 
 
 class InvalidArgument(SashError):

@@ -103,7 +103,7 @@ async def outcome(call, window):
     try:
         return shown(await gathered(call(window)))
     except SashClientError as error:
-        return type(error), error.message, error.code, error.field, error.limit, error.applied
+        return type(error), error.message, error.code, error.reason, error.field, error.limit, error.applied
     except TypeError as error:
         return str(error)
 

@@ -47,7 +47,7 @@ def test_every_status_has_its_exception(service, code, kind):
     error = caught.value
     assert type(error) is kind
     assert (error.code, error.message, str(error)) == (code.name, "so it is", "so it is")
-    assert (error.field, error.limit, error.retry_after_s) == (None, None, None)
+    assert (error.reason, error.field, error.limit, error.retry_after_s) == (None, None, None, None)
 
 
 def test_details_are_decoded(service):
@@ -57,7 +57,7 @@ def test_details_are_decoded(service):
         status(
             grpc.StatusCode.INVALID_ARGUMENT,
             "q must be below 1",
-            error_details_pb2.ErrorInfo(reason="INVALID_ARGUMENT", metadata={"limit": "0 to 1"}),
+            error_details_pb2.ErrorInfo(domain="sash", reason="INVALID_ARGUMENT", metadata={"limit": "0 to 1"}),
             error_details_pb2.BadRequest(field_violations=[violation]),
             error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=1, nanos=500_000_000)),
         )
@@ -67,6 +67,19 @@ def test_details_are_decoded(service):
     assert caught.value.field == "aggregates.p95.q"
     assert caught.value.limit == "0 to 1"
     assert caught.value.retry_after_s == 1.5
+    assert caught.value.reason == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize(
+    ("domain", "reason", "shown"), [("sash", "OUT_OF_ROOM", "OUT_OF_ROOM"), ("sash", "", None), ("proxy", "BUSY", None)]
+)
+def test_a_reason_is_the_service_s_own(service, domain, reason, shown):
+    recorder, client = service
+    info = error_details_pb2.ErrorInfo(domain=domain, reason=reason)
+    recorder.failures.append(status(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", info))
+    with pytest.raises(sash_client.ResourceExhausted) as caught:
+        client.window("w").insert(1, 1.0)
+    assert caught.value.reason == shown
 
 
 def test_reads_are_tried_again(service):

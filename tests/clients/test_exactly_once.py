@@ -1,11 +1,14 @@
 """Numbered writes, batches, streams and partials against a real service."""
 
+import io
+
 import numpy as np
 import pytest
 
-from sash_client import Bulk, Client, FailedPrecondition, InvalidArgument, Producer, WriteResult
+from sash_client import Bulk, Client, FailedPrecondition, InvalidArgument, Producer, ResourceExhausted, WriteResult
 from sash_client.aio import AsyncClient
 from sash_client.local import local_service
+from tests.support.servers import running_service
 
 SPEC = {
     "name": "w",
@@ -259,6 +262,16 @@ def test_a_window_goes_into_a_file_and_back(client, tmp_path):
     copy = client.import_window(tmp_path / "file", "copy")
     assert (copy.name, copy.entries, copy.keys) == ("copy", 5000, 2)
     assert client.window("copy").query(key="a") == window.query(key="a")
+
+    class Broken(io.BytesIO):
+        def read(self, size=-1):
+            if self.tell():
+                raise OSError("the disk is broken")
+            return super().read(1000)
+
+    with pytest.raises(OSError, match="the disk is broken"):
+        client.import_window(Broken((tmp_path / "file").read_bytes()), "half")
+    assert {window.name for window in client.list_windows()} == {"w", "copy"}
     # What it knows of its producers went along.
     copied, keys = client.window("copy"), np.array(["a", "b"])[np.arange(5000) % 2]
     assert copied.bulk_insert(np.arange(5000), np.arange(5000), keys=keys, producer="p", sequence=1).already_applied
@@ -280,3 +293,18 @@ def test_writes_survive_the_service_they_were_acknowledged_by(tmp_path):
         with pytest.raises(FailedPrecondition, match="with other data"):
             window.bulk_insert([1], [2.0], keys="a", producer="p", sequence=1)
         assert window.query(key="a")[0].entries == 1
+
+
+async def test_a_reason_tells_errors_of_one_code_apart():
+    """A request that is too large, and one too many windows: both clients say which it was."""
+    large = {"name": "large", "aggregates": {"q": {"function": "quantile", "q": [0.5] * 20_000}}}
+    with running_service(max_windows=1) as service, Client(service.grpc_target) as client:
+        client.create_window(SPEC)
+        async with AsyncClient(service.grpc_target) as other:
+            for spec, reason in ((large, "TOO_LARGE"), (SPEC | {"name": "another"}, "RESOURCE_EXHAUSTED")):
+                with pytest.raises(ResourceExhausted) as caught:
+                    client.create_window(spec)
+                assert caught.value.reason == reason
+                with pytest.raises(ResourceExhausted) as caught:
+                    await other.create_window(spec)
+                assert caught.value.reason == reason

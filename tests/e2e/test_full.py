@@ -71,6 +71,7 @@ def test_a_full_service_is_emptied_while_it_runs(place):
         insert(other, 0)
         stop, refused = fill(window, 0)
         assert (refused.field, refused.limit) == ("data", limit)
+        assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "OUT_OF_ROOM")
         assert "full" in refused.message
         holds(window, 0, stop)
 
@@ -80,6 +81,7 @@ def test_a_full_service_is_emptied_while_it_runs(place):
             answer = http.post("/v1/windows/full/bulk-insert", json=body)
             document = problem(answer)
             assert (answer.status_code, document["type"]) == (507, "urn:sash:error:out-of-room")
+            assert document["reason"] == refused.reason
             assert (document["field"], document["limit"]) == ("data", limit)
             assert http.get("/healthz").status_code == 200
             assert "full" in http.get("/readyz").text

@@ -64,7 +64,9 @@ class OverRest:
     def call(self, method, path, **request):
         response = self.http.request(method, f"/v1/windows{path}", **request)
         document = response.json()
-        return document if response.is_success else ("refused", document["detail"], document.get("field"))
+        if response.is_success:
+            return document
+        return "refused", document["detail"], document["reason"], document.get("field"), document.get("limit")
 
     def create(self, name):
         return self.call("POST", "", json={"name": name, **self.spec})
@@ -142,7 +144,7 @@ class OverGrpc:
             from sash_client.errors import from_rpc
 
             decoded = from_rpc(error)
-            return "refused", decoded.message, decoded.field
+            return "refused", decoded.message, decoded.reason, decoded.field, decoded.limit
 
     def create(self, name):
         groups = {"slide": pb.SlidePolicy, "order": pb.OrderPolicy}

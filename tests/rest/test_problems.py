@@ -4,7 +4,11 @@ import json
 
 import httpx
 import pytest
+from google.rpc import error_details_pb2, status_pb2
 
+from sash import errors
+from sash.rest.problems import of_error
+from sash.rpc.errors import status_of
 from tests.support.servers import problem
 
 JSON = {"content-type": "application/json"}
@@ -539,3 +543,27 @@ def test_problem_documents_are_json_with_their_own_type(http):
     assert response.headers["content-type"] == "application/problem+json"
     assert json.loads(response.content)["type"] == "urn:sash:error:not-found"
     assert isinstance(response, httpx.Response)
+
+
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if name != "SashError"])
+def test_both_edges_give_an_error_the_same_reason(name):
+    error = getattr(errors, name)("so it is")
+    document = json.loads(of_error(error, "GET", "/").body)
+    (detail,) = status_pb2.Status.FromString(status_of(error, "Insert").trailing_metadata[0][1]).details
+    info = error_details_pb2.ErrorInfo()
+    assert detail.Unpack(info)
+    assert document["reason"] == info.reason == type(error).reason()
+
+
+def test_a_defect_has_a_reason_on_both_edges():
+    document = json.loads(of_error(ZeroDivisionError(), "GET", "/").body)
+    (detail,) = status_pb2.Status.FromString(status_of(ZeroDivisionError(), "Insert").trailing_metadata[0][1]).details
+    info = error_details_pb2.ErrorInfo()
+    assert detail.Unpack(info)
+    assert document["reason"] == info.reason == "INTERNAL"
+    assert "ZeroDivisionError" not in document["detail"]
+
+
+def test_reasons_are_the_names_of_errors_in_capitals():
+    assert errors.OutOfRoom.reason() == "OUT_OF_ROOM"
+    assert errors.Unavailable.reason() == "UNAVAILABLE"

@@ -51,7 +51,8 @@ def test_changes_and_nothing_else(http, watched):
         _, second = next(stream)
         assert [each["aggregates"] for each in second["answers"]] == [{"n": 1, "total": 2.0}, {"n": 2, "total": 3.0}]
         http.delete(watched)
-        assert next(stream) == ("problem", {"detail": "there is no window 'watched'", "field": "window"})
+        problem = {"detail": "there is no window 'watched'", "reason": "NOT_FOUND", "field": "window"}
+        assert next(stream) == ("problem", problem)
         assert next(stream, None) is None
 
 

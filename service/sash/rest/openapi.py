@@ -123,6 +123,11 @@ SCHEMAS: dict[str, Any] = {
             "title": {"type": "string"},
             "status": {"type": "integer"},
             "detail": {"type": "string"},
+            "reason": {
+                "type": "string",
+                "description": "Which error it is, for programs: the reason that gRPC's ErrorInfo has.",
+                "example": "OUT_OF_ROOM",
+            },
             "field": {"type": "string", "description": "Path of the offending field."},
             "limit": {"type": "string", "description": "The bound that was passed."},
         },

@@ -1,13 +1,14 @@
 """Errors as RFC 9457 problem documents: the one place where this edge maps them.
 
 {"type": "urn:sash:error:invalid-argument", "title": "Invalid argument", "status": 400,
- "detail": "time[3] must be an integer, not a float", "field": "time[3]"}
+ "detail": "time[3] must be an integer, not a float", "reason": "INVALID_ARGUMENT", "field": "time[3]"}
+
+`reason` is what the gRPC edge says in its ErrorInfo.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from math import ceil
@@ -17,7 +18,7 @@ from starlette.responses import Response
 
 from sash import errors
 
-__all__ = ["MEDIA_TYPE", "STATUSES", "Problem", "UnsupportedMediaType", "of_error", "of_status"]
+__all__ = ["MEDIA_TYPE", "STATUSES", "Problem", "UnsupportedMediaType", "kind_of", "of_error", "of_status"]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -60,11 +61,14 @@ class Problem(Response):
         status: int,
         detail: str,
         *,
+        reason: str | None = None,
         field: str | None = None,
         limit: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         document: dict[str, object] = {"type": kind, "title": title, "status": int(status), "detail": _short(detail)}
+        if reason is not None:
+            document["reason"] = reason
         if field is not None:
             document["field"] = _short(field)
         if limit is not None:
@@ -72,28 +76,37 @@ class Problem(Response):
         super().__init__(orjson.dumps(document), status, dict(headers or {}), MEDIA_TYPE)
 
 
+def kind_of(error: errors.SashError) -> type[errors.SashError]:
+    """Return the class that says how an error is mapped: its own, or the nearest one above that has a status."""
+    return next(cls for cls in type(error).__mro__ if cls in STATUSES)
+
+
 def of_error(error: Exception, method: str, path: str) -> Problem:
     """Map an exception; what is not a `SashError` is logged in full and shown as 500 only."""
     if not isinstance(error, errors.SashError):
         _log.error("%s %s failed", method, path, exc_info=error)
-        return of_status(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed; its log says how")
-    kind = next(cls for cls in type(error).__mro__ if cls in STATUSES)
-    words = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.__name__).lower()
+        return of_status(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed; its log says how", reason="INTERNAL")
+    kind = kind_of(error)
+    reason = kind.reason()
+    words = reason.replace("_", " ").lower()
     headers = {} if error.retry_after_s is None else {"retry-after": str(ceil(error.retry_after_s))}
     return Problem(
         f"urn:sash:error:{words.replace(' ', '-')}",
         words.capitalize(),
         STATUSES[kind],
         error.message,
+        reason=reason,
         field=error.field,
         limit=error.limit,
         headers=headers,
     )
 
 
-def of_status(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Problem:
+def of_status(
+    status: int, detail: str, headers: Mapping[str, str] | None = None, *, reason: str | None = None
+) -> Problem:
     """A problem that HTTP itself names: an unknown path, a method that a path does not have."""
-    return Problem("about:blank", HTTPStatus(status).phrase, status, detail, headers=headers)
+    return Problem("about:blank", HTTPStatus(status).phrase, status, detail, reason=reason, headers=headers)
 
 
 def _short(text: str) -> str:

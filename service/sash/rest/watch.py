@@ -2,7 +2,7 @@
 
     data: {"answers": […]}              as a query's document
     event: problem                      the window is gone, say; then the stream ends
-    data: {"detail": …, "field": …}
+    data: {"detail": …, "reason": …, "field": …}
     :                                   a comment every 15 seconds, so that nobody on the way takes it for dead
 
 Source: the format is the WHATWG's HTML standard, "Server-sent events".
@@ -17,6 +17,7 @@ import orjson
 
 from sash.calls import changes
 from sash.errors import SashError
+from sash.rest.problems import kind_of
 
 __all__ = ["MEDIA_TYPE", "events"]
 
@@ -35,7 +36,8 @@ async def events(look: Callable[[], bytes], interval_ms: int, closing: asyncio.E
         async for found in changes(look, interval_ms, closing):
             yield b":\n\n" if found is None else _data(found)
     except SashError as error:
-        yield b"event: problem\n" + _data(orjson.dumps({"detail": error.message, "field": error.field}))
+        document = {"detail": error.message, "reason": kind_of(error).reason(), "field": error.field}
+        yield b"event: problem\n" + _data(orjson.dumps(document))
 
 
 def _data(document: bytes) -> bytes:

@@ -8,7 +8,6 @@ may help.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 
 import grpc
@@ -76,10 +75,9 @@ def described(
         _log.error("%s failed", method, exc_info=error)
         failed = error_details_pb2.ErrorInfo(domain=DOMAIN, reason="INTERNAL", metadata=counted)
         return grpc.StatusCode.INTERNAL, "internal error", [failed]
-    kind = next(cls for cls in type(error).__mro__ if cls in CODES)
+    kind: type[errors.SashError] = next(cls for cls in type(error).__mro__ if cls in CODES)
     code = CODES[kind]
-    reason = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).upper()
-    info = error_details_pb2.ErrorInfo(domain=DOMAIN, reason=reason, metadata=counted)
+    info = error_details_pb2.ErrorInfo(domain=DOMAIN, reason=kind.reason(), metadata=counted)
     details: list[Message] = [info]
     if error.field is not None:
         info.metadata["field"] = _short(error.field)
