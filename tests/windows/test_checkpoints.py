@@ -14,6 +14,7 @@ from sash.windows.batch import Batch, Origin
 from sash.windows.records import BulkEvict, BulkInsert, Insert
 from sash.windows.window import ALL_KEYS
 from tests.support.stored import Server, batch, spec
+from tests.support.waiting import until
 
 SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}}
 QUIET = {"checkpoint_bytes": 10**9, "store_entries": 10**9, "cache_bytes": 0}
@@ -292,8 +293,7 @@ async def doubted():
     server.tier.fail_reads, server.tier.hold_reads = 1, b"pointer/"
     with pytest.raises(Unavailable):
         await storage.write("w", BulkEvict(17))  # cuts a block that is not in memory
-    while not server.tier.reading.is_set():
-        await asyncio.sleep(0.001)
+    await until(server.tier.reading.is_set)
     return server, storage
 
 
@@ -304,8 +304,7 @@ async def test_a_window_is_recovered_beside_the_loop():
     [about] = [info.problem for info in storage.all() if info.spec.name == "w"]
     assert "is being recovered" in about
     server.tier.read_gate.set()
-    while storage._kept["w"].doubt is not None:
-        await asyncio.sleep(0.001)
+    await until(lambda: storage._kept["w"].doubt is None)
     assert [info.problem for info in storage.all()] == [None, None]
     await storage.write("w", BulkEvict(17))
     storage = await server.crash()
@@ -323,8 +322,7 @@ async def test_the_journal_is_not_cut_while_a_window_reads_it():
     await server.settled()
     assert storage.status().journal_groups == groups + 30
     server.tier.read_gate.set()
-    while storage._kept["w"].doubt is not None:
-        await asyncio.sleep(0.001)
+    await until(lambda: storage._kept["w"].doubt is None)
     await storage.write("v", insert(40))
     storage._checkpoints.begin(storage._kept["v"])
     await storage._kept["v"].still.wait()

@@ -36,7 +36,9 @@ from sash.windows.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.windows.storage import Storage
 from sash.windows.window import Window
 from tests.support.damage import SMALL, flipped, look, stored_of_all_kinds
-from tests.support.stored import Server, batch, same, spec
+from tests.support.stored import AGGREGATES, Server, batch, same, spec
+from tests.support.virtual_time import in_virtual_time, passes
+from tests.support.waiting import surely, turns, until
 
 BUSY = {"checkpoint_bytes": 1500, "store_entries": 4}
 THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
@@ -48,23 +50,6 @@ def impatient(monkeypatch):
     """Try again at once what failed."""
     monkeypatch.setattr(journal_module, "_RETRY_FIRST_S", 0.002)
     monkeypatch.setattr(storage_module, "_RETRY_S", 0.01)
-
-
-async def until(condition, seconds=5.0):
-    for _ in range(int(seconds / 0.002)):
-        if condition():
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError("it never came to pass")
-
-
-async def surely(call):
-    """Do it again until the tier takes it."""
-    while True:
-        try:
-            return await call()
-        except Unavailable:
-            await asyncio.sleep(0.002)
 
 
 async def parts_of(parts):
@@ -226,7 +211,7 @@ async def test_a_retry_while_the_first_is_on_its_way_waits_for_the_same_commit()
     first = asyncio.create_task(storage.write("w", insert(1), Origin("p", 1)))
     await until(server.tier.arrived.is_set)
     again = asyncio.create_task(storage.write("w", insert(1), Origin("p", 1)))
-    await asyncio.sleep(0.02)
+    await turns()
     assert not again.done(), "it is not durable yet"
     server.tier.open_gate.set()
     assert not (await first).already_applied
@@ -243,7 +228,7 @@ async def test_a_batch_that_is_committed_again_waits_for_the_first_commit():
     committed = asyncio.create_task(storage.commit("w", "q", 0, [staged.stage]))
     await until(lambda: storage.find("w").ledger.committed("q", 0))
     again = asyncio.create_task(storage.commit("w", "q", 0, [staged.stage]))
-    await asyncio.sleep(0.02)
+    await turns()
     assert not again.done()
     server.tier.open_gate.set()
     assert (await committed).inserted == 1
@@ -272,7 +257,7 @@ async def test_a_second_creation_waits_for_the_first_ones_commit():
     first = asyncio.create_task(storage.create(spec()))
     await until(server.tier.arrived.is_set)
     second = asyncio.create_task(storage.create(spec()))
-    await asyncio.sleep(0.02)
+    await turns()
     assert not second.done()
     server.tier.open_gate.set()
     assert [(await task)[1] for task in (first, second)] == [True, False]
@@ -551,7 +536,7 @@ async def test_a_window_that_is_deleted_while_it_recovers_stays_deleted():
     assert await deleted == 100
     new, _ = await storage.create(spec())
     await storage.write("w", insert(5, 55))
-    await asyncio.sleep(0.1)
+    await until(lambda: not storage._tasks)
     assert storage.find("w") is new
     assert entries(storage) == [55]
     storage = await server.crash()
@@ -685,9 +670,11 @@ async def exported():
     return parts
 
 
-async def halting(parts, gate):
+async def halting(parts, gate, halted):
+    """Parts of an import, the last of which comes when the gate opens; `halted` are those that wait there."""
     for part in parts[:-1]:
         yield part
+    halted.append(parts)
     await gate.wait()
     yield parts[-1]
 
@@ -696,9 +683,9 @@ async def test_of_two_imports_of_one_name_one_takes_place_and_leaves_nothing_of_
     parts = await exported()
     server = Server()
     storage = await server.start()
-    gate = asyncio.Event()
-    imports = [asyncio.create_task(storage.restore(halting(parts, gate), None)) for _ in range(2)]
-    await asyncio.sleep(0.05)
+    gate, halted = asyncio.Event(), []
+    imports = [asyncio.create_task(storage.restore(halting(parts, gate, halted), None)) for _ in range(2)]
+    await until(lambda: len(halted) == 2)
     gate.set()
     found = await asyncio.gather(*imports, return_exceptions=True)
     assert sorted(type(result).__name__ for result in found) == ["AlreadyExists", "Window"]
@@ -716,7 +703,7 @@ async def test_an_import_that_ends_half_way_leaves_nothing(end):
     parts = await exported()
     server = Server()
     storage = await server.start()
-    task = asyncio.create_task(storage.restore(halting(parts, asyncio.Event()), None))
+    task = asyncio.create_task(storage.restore(halting(parts, asyncio.Event(), []), None))
     await until(lambda: any(key.startswith(b"block/") for key in server.left))
     if end == "stop":
         storage = await server.restart()
@@ -759,7 +746,7 @@ async def test_a_service_that_stops_tells_those_that_still_wait():
     write = asyncio.create_task(storage.write("w", insert(1)))
     await until(server.tier.arrived.is_set)
     stop = asyncio.create_task(storage.stop(0.05))
-    await asyncio.sleep(0.1)
+    await until(storage._backing.journal._task.done)
     server.tier.open_gate.set()
     await stop
     with pytest.raises(Unavailable):
@@ -924,24 +911,32 @@ async def test_a_record_of_a_producer_beyond_the_bound_is_applied_again(monkeypa
     await storage.stop()
 
 
-async def test_a_window_with_a_damaged_block_is_not_recovered_all_the_time():
-    server = Server(**QUIET)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
-    await storage.write("w", rows(0, 100))
-    storage = await server.restart()
-    damaged = values.block_key(1, 5)
-    server.store.values[damaged] = flipped(server.store.values[damaged], -1)
-    for _ in range(2):
-        await until(lambda: storage._kept["w"].doubt is None)
-        with pytest.raises(DataLoss, match="block 5"):
-            await storage.write("w", BulkEvict(17))
-    recovered = storage._kept["w"]
-    await asyncio.sleep(0.1)
-    assert storage._kept["w"] is recovered, "the second time it waits for a while"
-    with pytest.raises(DataLoss, match="block 5"):
-        storage.find("w")
-    await storage.stop()
+def test_a_window_with_a_damaged_block_is_not_recovered_all_the_time():
+    """At once after the first write that met it, and then 2, 4, … and at last 60 seconds after each."""
+
+    async def main():
+        server = Server(**QUIET)
+        storage = await server.start()
+        await storage.create(spec(aggregates=SMALL))
+        await storage.write("w", rows(0, 100))
+        storage = await server.restart()
+        damaged = values.block_key(1, 5)
+        server.store.values[damaged] = flipped(server.store.values[damaged], -1)
+        for pause_s in (0, 2, 4, 8, 16, 32, 60, 60):
+            with pytest.raises(DataLoss, match="block 5"):
+                await storage.write("w", BulkEvict(17))
+            in_doubt = storage._kept["w"]
+            if pause_s:
+                await passes(pause_s - 0.1)
+                assert storage._kept["w"] is in_doubt
+                with pytest.raises(DataLoss, match="block 5"):
+                    storage.find("w")
+            await passes(0.2)
+            assert storage._kept["w"] is not in_doubt
+            assert storage.find("w").query("a", [], None)[0].entries == 100
+        await storage.stop()
+
+    in_virtual_time(main())
 
 
 # ---------------------------------------------------------------- damage

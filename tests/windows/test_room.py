@@ -3,9 +3,7 @@
 fill until refused ──▶ evict, delete, or let time pass ──▶ fill again ──▶ restart        answers equal the fold
 """
 
-import asyncio
 import contextlib
-import time
 
 import numpy as np
 import pytest
@@ -22,6 +20,7 @@ from sash.windows.storage import Storage
 from sash.windows.window import Window
 from tests.support.redis_servers import BINARIES, EVERYSEC, redis_server
 from tests.support.stored import same, spec
+from tests.support.waiting import surely, until
 
 SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}, "max": {"function": "max"}}
 MIB = 2**20
@@ -117,20 +116,14 @@ class Service:
 
     async def until_it_fits(self, write=None):
         """Insert, or do that write, as soon as that is possible; a server may take a moment to notice."""
-        end = time.monotonic() + 10
-        while True:
-            try:
-                return await (write or self.insert)()
-            except OutOfRoom:
-                assert time.monotonic() < end
-                await asyncio.sleep(0.01)
+        return await surely(write or self.insert, OutOfRoom)
 
     async def until_ready(self):
-        end = time.monotonic() + 10
-        while self.storage.problem is not None:
-            assert time.monotonic() < end
+        def ready():
             self.storage.tidy()  # as the service does once a second
-            await asyncio.sleep(0.01)
+            return self.storage.problem is None
+
+        await until(ready)
 
     def check(self):
         assert {info.spec.name for info in self.storage.all()} == set(self.models)

@@ -76,6 +76,7 @@ class Job:
 @dataclass(slots=True)
 class _Record:
     number: int
+    appended_s: float
     window: int
     encode: Callable[[], Any]
     size: int
@@ -122,7 +123,9 @@ class Journal:
 
     Args:
         tier: where to.
-        interval_s: how long records that nobody waits for may gather.
+        interval_s: how long records that nobody waits for may gather. So such a record is in the tier at the latest
+            when it has waited for so long, or for the commit under way if that takes longer, and its own commit is
+            done; and that of each 8 MiB of records before it.
 
     Call `start` with what recovery found; all methods belong to the event loop.
     """
@@ -190,6 +193,7 @@ class Journal:
 
         Who still waits then, or comes later, is told that the service shuts down.
         """
+        self._urgent.set()
         await self._wait_until_idle(patience_s)
         done = self._idle.is_set()
         if self._task is not None:
@@ -229,7 +233,8 @@ class Journal:
             logged: False where `puts` are all there is.
         """
         self.last += 1
-        self._records.append(_Record(self.last, window, encode, size, puts, logged))
+        now_s = asyncio.get_running_loop().time()
+        self._records.append(_Record(self.last, now_s, window, encode, size, puts, logged))
         self._appended += size
         self.pending_record_bytes += size
         self._added(size)
@@ -300,12 +305,14 @@ class Journal:
     # ---------------------------------------------------------------- the committer
 
     async def _run(self) -> None:
+        now = asyncio.get_running_loop().time
         while True:
             await self._work.wait()
             if not self._urgent.is_set():
-                # Nobody waits: let some more come.
+                # Nobody waits: let some more come, until the first of them has waited for the interval.
+                due_s = self._records[0].appended_s + self._interval_s - now()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._urgent.wait(), self._interval_s)
+                    await asyncio.wait_for(self._urgent.wait(), due_s)
             group = self._take()
             delay_s = _RETRY_FIRST_S
             while not await self._committed(group):
