@@ -36,7 +36,7 @@ from sash.windows.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.windows.storage import Storage
 from sash.windows.window import Window
 from tests.support.damage import SMALL, flipped, look, stored_of_all_kinds
-from tests.support.stored import AGGREGATES, Server, batch, same, spec
+from tests.support.stored import Server, batch, same, spec
 from tests.support.virtual_time import in_virtual_time, passes
 from tests.support.waiting import surely, turns, until
 

@@ -3,9 +3,19 @@
 import pytest
 
 from sash.errors import FailedPrecondition, InvalidArgument, ProducerFenced, ResourceExhausted, SequenceReused
+from sash.rpc.pipeline import IN_FLIGHT_MAX
 from sash.windows import ledger as module
 from sash.windows.batch import Origin
-from sash.windows.ledger import DIGESTS_MAX, FORGET_AFTER_NS, Ledger
+from sash.windows.digests import DIGEST_BYTES
+from sash.windows.ledger import (
+    DIGESTS_ALL,
+    DIGESTS_MAX,
+    DIGESTS_MIN,
+    FORGET_AFTER_NS,
+    MAX_WRITERS,
+    Ledger,
+)
+from sash.windows.values import VALUE_BYTES_MAX
 
 
 def sent(sequence, what="data", epoch=0, producer="p"):
@@ -126,6 +136,12 @@ def test_the_last_digests_and_the_first_are_remembered(further):
         except SequenceReused:
             refused.add(sequence)
     assert refused == {1, *range(further + 1, last + 1)}
+
+
+def test_what_is_remembered_covers_a_stream_and_fits_into_an_image():
+    assert DIGESTS_MAX == 2 * IN_FLIGHT_MAX, "as many may be begun, and as many answers on their way"
+    most = sum(min(DIGESTS_MAX, max(DIGESTS_MIN, DIGESTS_ALL // n)) for n in range(1, MAX_WRITERS + 1))
+    assert most * DIGEST_BYTES < VALUE_BYTES_MAX / 4, "even where each writes all it has before the next one comes"
 
 
 def test_where_there_are_many_producers_each_has_its_share(monkeypatch):

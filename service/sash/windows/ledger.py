@@ -95,9 +95,8 @@ class Writer(NamedTuple):
 
     def after(self, origin: Origin, now_ns: int, digests: int) -> Writer:
         """It after its next write, with so many digests at most."""
-        same = origin.epoch == self.epoch
         digest = origin.digest or b""
-        recent = self.recent + digest if same and digest else digest
+        recent = self.recent + digest if digest else b""  # those of an earlier epoch are asked for by no number
         first = digest if origin.sequence == 1 else self.first
         return Writer(origin.sequence, now_ns, origin.epoch, first, recent[-DIGEST_BYTES * digests :])
 
