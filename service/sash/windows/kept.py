@@ -34,7 +34,7 @@ from sash.windows import image, values
 from sash.windows.backing import STORING, Backing
 from sash.windows.batch import Batch
 from sash.windows.journal import GROUP_BYTES, Job
-from sash.windows.ledger import Ledger, Part
+from sash.windows.ledger import Part
 from sash.windows.spec import Durability, WindowSpec
 from sash.windows.window import Window
 
@@ -464,8 +464,9 @@ class Kept:
             called = f"the image of window {self.name!r}"
             head = values.unseal("head", next(parts), called)
             self._trash = list(head["trash"])
+            ledger = image.ledger_of(head["ledger"], called)
             self.window = image.restore(parts, max_keys=self._max_keys, clock=self.clock, cold=self.cold, name=called)
-            self.window.ledger = Ledger.of(head["ledger"])
+            self.window.ledger = ledger
 
     def _read_image(self) -> Iterator[bytes | None]:
         for key in self._image_keys(self._image, self._image_parts):
