@@ -1,15 +1,20 @@
 """Exports: a file from which the same window comes back, here or elsewhere, or nothing does."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, SashError, Unsupported
+from sash.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unsupported
 from sash.windows import export as module
-from sash.windows import values
-from sash.windows.batch import Batch
+from sash.windows import forms, values
+from sash.windows.answers import Counts
+from sash.windows.batch import Batch, Origin
 from sash.windows.export import Importer, export
+from sash.windows.keys import NEVER
+from sash.windows.ledger import Ledger
 from sash.windows.spec import WindowSpec
 from sash.windows.window import Window
 from tests.support.shelf import Shelf
@@ -56,17 +61,24 @@ def exported(monkeypatch):
     twins.bulk([(f"key {i}", 30 + time) for i in range(12) for time in range(i % 5)])
     twins.bulk([("a", time) for time in range(40)])
     twins.store(None)
-    return twins.stored, list(export(twins.stored, {"producers": {"p": [7, 123]}}))
+    twins.stored.ledger.note(Origin("p", 1), 123)
+    twins.stored.ledger.commit("q", 5, 456)
+    twins.stored.ledger.stage("token", "q", 6, 1, 789, None)
+    return twins.stored, list(export(twins.stored))
 
 
-def test_what_else_is_to_be_known_comes_along_and_the_name_may_be_another(exported):
+def test_the_ledger_comes_along_without_staged_parts_and_the_name_may_be_another(exported):
     window, frames = exported
     importer = Importer(lambda spec: Window(spec), "other")
     data = b"".join(frames)
     for at in range(0, len(data), 11):  # pieces of any size
         importer.feed(data[at : at + 11])
     copy = importer.finish()
-    assert importer.extra == {"producers": {"p": [7, 123]}}
+    parts = {"next_part": 1, "parts": {}}  # numbers of parts are those of values in a tier, and another one here
+    assert copy.ledger.document() == window.ledger.document() | parts
+    assert copy.ledger.applied(Origin("p", 1))
+    assert copy.ledger.committed("q", 5)
+    assert not copy.ledger.committed("q", 6)
     assert copy.spec.name == "other"
     assert copy.spec.document() | {"name": "w"} == window.spec.document()
     assert copy.query("a", [5], None) == window.query("a", [5], None)
@@ -132,42 +144,228 @@ def changed(frames, i, change):
     return b"".join([*frames[:i], len(value).to_bytes(4, "little") + value, *frames[i + 1 :]])
 
 
-def test_frames_that_somebody_made_up_are_refused_by_number(exported):
-    # number, kind, content
-    _, frames = exported
-    kinds = [values.unseal("export", frame[4:], "frame")[1] for frame in frames]
-    keys, entries, states, end = (kinds.index(kind) for kind in ("keys", "entries", "states", "end"))
+def put(*path_and_value):
+    """A change: another value at a place in a payload, which is number, kind, content."""
+    *path, last, value = path_and_value
 
-    def put(*path_and_value):
-        *path, last, value = path_and_value
-
-        def change(payload):
-            for step in path:
-                payload = payload[step]
+    def change(payload):
+        for step in path:
+            payload = payload[step]
+        if value is GONE:
+            del payload[last]
+        else:
             payload[last] = value
 
-        return change
+    return change
 
-    for i, change in (
-        (0, put(2, {})),
-        (0, put(2, "counts", {"inserted": "many"})),
-        (0, put(2, "counts", {"inserted": 10**6})),
-        (keys, put(2, 0, "")),
-        (keys, put(2, 0, 5)),
-        (keys, put(2, 1, "key 1")),
-        (keys, put(2, ["x", "x"])),
-        (entries, put(2, 0, ["<i8", b"\0" * 5])),
-        (entries, put(2, 0, ["|O", b"\0" * 56])),
-        (entries, put(2, 1, {})),
-        (entries, put(2, 1, "x", ["<i8", b"\0" * 56])),
-        (entries, put(2, 2, None)),
-        (entries, put(2, [])),
-        (entries, put(1, "nothing")),
-        (states, put(2, 0, ["<i8", b""])),
-        (end, put(2, "rows", 0)),
-    ):
-        with pytest.raises(SashError):
-            imported(changed(frames, i, change))
+
+GONE = object()
+HEADER = "header.extra.ledger"
+LEDGER = (2, "extra", "ledger")
+NINE = ["<i8", np.arange(9).tobytes()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "field"),
+    [
+        ("header", put(2, {}), "header.spec"),
+        ("header", put(2, []), "header"),
+        ("header", put(2, "spec", "w"), "header.spec"),
+        ("header", put(2, "spec", "aggregates", {}), "aggregates"),
+        ("header", put(2, "spec", "algorithm", "daba"), "algorithm"),
+        ("header", put(2, "counts", "late", "many"), "header.counts.late"),
+        ("header", put(2, "counts", "late", 2**62 + 1), "header.counts.late"),
+        ("header", put(2, "counts", "late", 2**62), "header.counts"),
+        ("header", put(2, "counts", "duplicates", -1), "header.counts.duplicates"),
+        ("header", put(2, "counts", "evicted", GONE), "header.counts.evicted"),
+        ("header", put(2, "counts", "evicted", 10**6), "header.counts"),
+        ("header", put(2, "newest", None), "header.newest"),
+        ("header", put(2, "newest", 2**63 - 1), "header.newest"),
+        ("header", put(2, "newest", -(2**63) - 1), "header.newest"),
+        ("header", put(2, "newest", True), "header.newest"),
+        ("header", put(2, "newest", 30.0), "header.newest"),
+        ("header", put(2, "extra", {}), HEADER),
+        ("header", put(*LEDGER, "next_part", "2"), f"{HEADER}.next_part"),
+        ("header", put(*LEDGER, "next_part", 0), f"{HEADER}.next_part"),
+        ("header", put(*LEDGER, "next_part", 2**63), f"{HEADER}.next_part"),
+        ("header", put(*LEDGER, "producers", []), f"{HEADER}.producers"),
+        ("header", put(*LEDGER, "producers", "p", [0, 123]), f"{HEADER}.producers.p.0"),
+        ("header", put(*LEDGER, "producers", "p", [2**63, 123]), f"{HEADER}.producers.p.0"),
+        ("header", put(*LEDGER, "producers", "p", [1, -1]), f"{HEADER}.producers.p.1"),
+        ("header", put(*LEDGER, "producers", "p", [1]), f"{HEADER}.producers.p.1"),
+        ("header", put(*LEDGER, "producers", "", [1, 123]), f"{HEADER}.producers."),
+        ("header", put(*LEDGER, "producers", "é" * 101, [1, 123]), f"{HEADER}.producers.{'é' * 101}"),
+        ("header", put(*LEDGER, "producers", "\ud800", [1, 123]), f"{HEADER}.producers.\ufffd\ufffd\ufffd"),
+        ("header", put(*LEDGER, "producers", 7, [1, 123]), f"{HEADER}.producers.7"),
+        ("header", put(*LEDGER, "queries", "q", [-1, 456]), f"{HEADER}.queries.q.0"),
+        ("header", put(*LEDGER, "parts", {"t": [0, "q", 6, 1, 789]}), f"{HEADER}.parts.t.0"),
+        ("header", put(*LEDGER, "parts", {"t": [2, "q", 6, 1, 789]}), HEADER),  # 2 is the next
+        ("header", put(*LEDGER, "parts", {"t": [1, "q", 6, 1, 789]}), f"{HEADER}.parts"),
+        ("keys", put(2, "key 1"), "keys"),
+        ("keys", put(2, 0, ""), "key"),
+        ("keys", put(2, 0, "x" * 513), "key"),
+        ("keys", put(2, 0, 5), "keys"),
+        ("keys", put(2, 0, b"a"), "keys"),
+        ("keys", put(2, 0, "\ud800"), "keys"),
+        ("keys", put(2, 1, "key 1"), "keys"),
+        ("keys", put(2, ["x", "x"]), "keys"),
+        ("entries", put(2, []), "entries"),
+        ("entries", put(2, 2, GONE), "entries"),
+        ("entries", put(2, 0, ["<i8", b"\0" * 5]), "entries.times"),
+        ("entries", put(2, 0, ["<i8", [0] * 7]), "entries.times"),
+        ("entries", put(2, 0, ["|O", b"\0" * 56]), "entries.times"),
+        ("entries", put(2, 0, ["<u8", b"\0" * 56]), "entries.times"),
+        ("entries", put(2, 0, ["<f8", b"\0" * 56]), "entries.times"),
+        ("entries", put(2, 0, ["<i8", np.array([-(2**63)] * 7).tobytes()]), "time"),
+        ("entries", put(2, 0, NINE), "n"),
+        ("entries", put(2, 1, []), "entries.columns"),
+        ("entries", put(2, 1, {}), "n"),
+        ("entries", put(2, 1, "other", NINE), "entries.columns.other"),
+        ("entries", put(2, 1, "x", ["<i8", b"\0" * 56]), "entries.columns.x"),
+        ("entries", put(2, 1, "x", ["(2,)<f8", b"\0" * 112]), "entries.columns.x"),
+        ("entries", put(2, 1, "flag", ["|b1", b"\2" * 7]), "entries.columns.flag"),
+        ("entries", put(2, 1, "word", [["a", ["b"]], b"\0" * 7]), "entries.columns.word"),
+        ("entries", put(2, 1, "word", [["a", "\ud800"], b"\0" * 7]), "entries.columns.word"),
+        ("entries", put(2, 1, "word", [["a"] * 7]), "entries.columns.word"),
+        ("entries", put(2, 1, "word", ["ab", b"\0" * 7]), "entries.columns.word"),
+        ("entries", put(2, 1, "word", [["a"] * 300, b"\0" * 7]), "entries.columns.word"),
+        ("entries", put(2, 1, "word", [["a"], b"\1" * 7]), "word"),
+        ("entries", put(2, 2, None), "key"),
+        ("entries", put(2, 2, [["a", "\ud800"], b"\0" * 7]), "entries.keys"),
+        ("entries", put(2, 2, [["nobody"], b"\0" * 7]), "key"),
+        ("entries", put(1, "nothing"), "body"),
+        ("entries", put(1, ["entries"]), "body"),
+        ("entries", put(1, "header"), "body"),
+        ("entries", put(0, "2"), "body"),
+        ("entries", put(2, GONE), "body"),
+        ("states", put(2, []), "states"),
+        ("states", put(2, None), "states"),
+        ("states", put(2, 0, ["<i8", b""]), "states.late_through"),
+        ("states", put(2, 0, ["<f8", b"\0" * 40]), "states.now"),
+        ("states", put(2, 1, ["<i8", np.full(5, 2**63 - 1).tobytes()]), "states.late_through"),
+        ("states", put(2, 2, ["<i8", np.full(5, -1).tobytes()]), "states.touched"),
+        ("states", put(2, 2, ["<i8", np.full(4, 1).tobytes()]), "states.touched"),
+        ("end", put(2, None), "end"),
+        ("end", put(2, "rows", 0), "end"),
+        ("end", put(2, "rows", "many"), "end.rows"),
+        ("end", put(2, "keys", -1), "end.keys"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_frame_and_name(exported, kind, change, field):
+    _, frames = exported
+    kinds = [values.unseal("export", frame[4:], "frame")[1] for frame in frames]
+    number = kinds.index(kind)
+    with pytest.raises(InvalidArgument, match=f"^frame {number} of the export") as caught:
+        imported(changed(frames, number, change))
+    assert caught.value.field == field
+
+
+def test_a_wrong_value_is_quoted_in_part_only(exported):
+    _, frames = exported
+    for change in (put(2, "spec", "name", "x" * 10**6), put(*LEDGER, "producers", "x" * 10**6, [0, 0])):
+        with pytest.raises(InvalidArgument) as caught:
+            imported(changed(frames, 0, change))
+        assert max(len(caught.value.message), len(caught.value.field)) <= 500
+
+
+# ---------------------------------------------------------------- values that do not go together
+
+
+def small(shift=0, **parts):
+    """A window of two keys with entries at 10, 11, 12; a has more at 20 and 21."""
+    document = {"name": "w", "keyed": True, "time_unit": "none", "aggregates": {"sum": {"function": "sum"}}}
+    window = Window(WindowSpec.parse(document | parts), block=4)
+    for key, time in [("a", 10), ("b", 10), ("a", 11), ("b", 11), ("a", 12), ("b", 12), ("a", 20), ("a", 21)]:
+        window.insert(time + shift, {"value": float(time)}, key)
+    return list(export(window))
+
+
+def times(*those):
+    """A change of the times of all entries."""
+    return put(2, 0, ["<i8", np.array(those, np.int64).tobytes()])
+
+
+def states(now=(21, 12), late_through=(NEVER, NEVER)):
+    """A change of what an export says of the times of the keys a and b."""
+    columns = [np.array(column, np.int64) for column in (now, late_through, (0, 0))]
+    return put(2, values.columns_to(columns))
+
+
+WALL = {"slide": {"max_age": 10**10, "clock": "wall"}, "time_unit": "s"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "number", "change", "field"),
+    [
+        ({}, 0, put(2, "counts", "inserted", 7), "header.counts"),
+        ({}, 0, put(2, "counts", "inserted", 9), "header.counts"),
+        ({}, 0, put(2, "newest", 20), "states.now"),
+        ({}, 3, states(now=(20, 12)), "states.now"),
+        ({}, 3, states(now=(21, 12, 12), late_through=(NEVER,) * 3), "states.touched"),
+        ({}, 3, states(late_through=(10, NEVER)), "states.late_through"),
+        ({}, 3, states(late_through=(NEVER, 9)), None),
+        ({}, 3, states(late_through=(NEVER, 100)), "states.late_through"),
+        ({}, 3, states(now=(21, 13)), None),
+        ({}, 0, put(2, "spec", "slide", {"max_count": 4}), "header.spec.slide.max_count"),
+        ({}, 0, put(2, "spec", "slide", {"max_count": 5}), None),
+        ({}, 0, put(2, "spec", "slide", {"max_age": "11"}), "states.late_through"),
+        ({"slide": {"max_age": 12}}, 3, states(late_through=(9, 0)), None),
+        ({"slide": {"max_age": 12}}, 3, states(late_through=(9, -1)), "states.late_through"),
+        ({"slide": {"max_age": 12}}, 3, states(late_through=(8, 0)), "states.late_through"),
+        ({"slide": {"max_age": 2**62}}, 3, states(late_through=(21 - 2**62, 12 - 2**62)), None),
+        ({"slide": {"max_age": 2**62}}, 3, states(), "states.late_through"),
+        (WALL, 3, states(), None),
+        (WALL, 3, states(late_through=(9, 10)), "states.late_through"),
+        ({"order": {"equal_times": "reject"}}, 2, times(10, 11, 11, 20, 21, 10, 11, 12), "time"),
+        ({"order": {"equal_times": "last"}}, 2, times(10, 11, 12, 20, 20, 10, 11, 12), "time"),
+        ({"order": {"out_of_order": "reject"}}, 2, times(11, 10, 12, 20, 21, 10, 11, 12), "time"),
+    ],
+)
+def test_values_that_no_window_has_together_are_refused(parts, number, change, field):
+    frames = small(**parts)
+    assert len(frames) == 5
+    imported(b"".join(frames))
+    if field is None:
+        imported(changed(frames, number, change)).check_invariants()
+        return
+    with pytest.raises(InvalidArgument) as caught:
+        imported(changed(frames, number, change))
+    assert caught.value.field == field
+
+
+def test_no_time_wraps_around():
+    imported(b"".join(small(-100, slide={"max_age": 2**63 - 1})))
+
+
+def test_entries_of_one_time_are_found_across_frames(monkeypatch):
+    monkeypatch.setattr(module, "_ROWS", 3)
+    frames = small(order={"equal_times": "first"})
+    found = [values.columns_from([values.unseal("export", frame[4:], "")[2][0]])[0].tolist() for frame in frames[2:5]]
+    assert found == [[10, 11, 12], [20, 21, 10], [11, 12]]
+    with pytest.raises(InvalidArgument, match="frame 3 of the export: two entries of one key have one time"):
+        imported(changed(frames, 3, times(12, 21, 10)))
+
+
+def test_what_a_later_version_adds_is_left_out(exported):
+    window, frames = exported
+    for change in (put(2, "more", 1), put(2, "counts", "more", 1), put(*LEDGER, "more", 1), put(2, "extra", "more", 1)):
+        copy = imported(changed(frames, 0, change))
+        assert copy.counts == window.counts
+        assert copy.ledger.applied(Origin("p", 1))
+
+
+def test_forms_have_all_that_there_is():
+    """What they do not have is left out, with every export and every image."""
+    assert set(forms.CountsForm.model_fields) == {member.name for member in dataclasses.fields(Counts)}
+    ledger = Ledger()
+    ledger.note(Origin("sensor", 1), 5)
+    ledger.note(Origin("ü" * 100, 2**63 - 1), 2**63 - 1)
+    ledger.commit("nightly", 0, 7)
+    ledger.stage("token", "nightly", 1, 3, 9, None)
+    ledger.stage("other", "q", 2**63 - 1, 0, 9, None)
+    again = forms.checked(forms.LedgerForm, values.unpack(values.pack(ledger.document())), "ledger").ledger()
+    assert again.document() == ledger.document()
+    assert again.parts == ledger.parts
 
 
 def test_an_import_has_no_more_keys_than_a_window_may_have(exported):

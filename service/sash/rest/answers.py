@@ -107,7 +107,7 @@ def series_document(series: Series, start: int, end: int, step: int) -> dict[str
 def window_document(window: WindowInfo) -> dict[str, Any]:
     """What there is to know of a window as plain JSON values."""
     return {
-        "spec": window.spec.document(),
+        "spec": plain(window.spec.document()),
         "entries": window.entries,
         "keys": window.keys,
         "oldest": window.oldest,

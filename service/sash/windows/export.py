@@ -1,15 +1,16 @@
 """A window as a file: everything of it, in a form that does not depend on how it is kept.
 
     frame     length | value of kind "export"                  length: 4 bytes, little-endian
-    header    spec, counts, newest, and what else is to be known of it (producers, …)
+    header    spec, counts, newest, ledger
     keys      names, in the order in which they were created
     entries   a bulk, as it could be written again             (times, fields, keys; with panes partials)
     states    of the keys, in the same order: now, late_through, touched
     end       how much there was
 
 Every frame carries its number, so that none is missing, there twice or elsewhere. A file that is damaged or cut short
-is refused as a whole, and the error names the frame. An import neither slides nor drops what is late: the window
-answers, counts and goes on as the exported one.
+is refused as a whole, and the error names the frame. Anybody can write a file whose checksums hold, so every value is
+checked before it is used (forms.py), and in the end whether the values fit together. An import neither slides nor drops
+what is late: the window answers, counts and goes on as the exported one.
 
 Export: one copy of what is in memory of small keys; the rest bulk by bulk.  Import: O(entries), bulk by bulk.
 """
@@ -22,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from sash.errors import DataLoss, InvalidArgument
+from sash.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash.monoids.base import Array
-from sash.windows.answers import Counts
-from sash.windows.batch import Batch, Coded, check_key
+from sash.windows.batch import Batch, Coded
 from sash.windows.entries import Entries
-from sash.windows.keys import UNKEYED
+from sash.windows.forms import Header, Totals, batch_of, checked, names_of, states_of
+from sash.windows.keys import NEVER
 from sash.windows.spec import WindowSpec, check_name
-from sash.windows.values import batch_from, batch_to, columns_from, columns_to, seal, size_of, unseal
+from sash.windows.values import batch_to, columns_to, seal, size_of, unseal
 from sash.windows.window import Window
 
 __all__ = ["FRAME_BYTES_MAX", "Importer", "export"]
@@ -41,13 +42,12 @@ _FRAME_BYTES = 8 << 20
 _KEYS = 16_384
 _ROWS = 65_536
 _LENGTH = struct.Struct("<I")
+_TEXT_MAX = 500
+"""Characters of what an error says: it may quote any text of the file."""
 
 
-def export(window: Window, extra: Mapping[str, Any] | None = None) -> Iterator[bytes]:
-    """The frames of a window as it is now, whatever happens to it while they are read.
-
-    Args:
-        extra: what the importer shall have beside, as MessagePack knows it.
+def export(window: Window) -> Iterator[bytes]:
+    """The frames of a window as it is now, whatever happens to it while they are read; without its staged parts.
 
     Raises:
         Unsupported: the window runs on an algorithm that keeps no entries.
@@ -59,7 +59,7 @@ def export(window: Window, extra: Mapping[str, Any] | None = None) -> Iterator[b
         "spec": window.spec.document(),
         "counts": window.counts.document(),
         "newest": window.mark,
-        "extra": dict(extra or {}),
+        "extra": {"ledger": window.ledger.document(parts=False)},
     }
     states = [keys.now[numbers], keys.late_through[numbers], keys.touched[numbers]]
     return _framed(_records(header, keys.names(), entries, states))
@@ -120,13 +120,12 @@ class Importer:
 
     Attributes:
         window: the window so far, once the header was read; of use when `finish` gave it back.
-        extra: what `export` was given.
 
     Errors of `feed` and `finish`, after which the importer and its window are of no use any more:
 
     Raises:
-        InvalidArgument: this is no exported window, or a damaged one, or not all of it; its spec is none that this
-            service knows, or its rows do not fit.
+        InvalidArgument: this is no exported window, or a damaged one, or not all of it; or a value in it, which `field`
+            names, is wrong.
         FailedPrecondition: a newer version wrote it.
         ResourceExhausted: it has more keys than a window may have.
     """
@@ -139,10 +138,10 @@ class Importer:
         self._left = bytearray()
         self._frames = 0
         self._rows = 0
+        self._expected = 0  # entries of the window that were not read yet
         self._states: list[list[Array]] = []
         self._ended = False
         self.window: Window | None = None
-        self.extra: dict[str, Any] = {}
 
     def feed(self, data: bytes) -> None:
         """Read on."""
@@ -167,14 +166,7 @@ class Importer:
         if self._left or not self._ended or self.window is None:
             began = self._frames or self._left
             raise _wrong(f"the export is cut short in {self._called}" if began else "the export is empty")
-        window = self.window
-        keys = window.keys
-        numbers = keys.numbers()
-        if self._states:
-            now, late_through, touched = (np.concatenate(parts) for parts in zip(*self._states, strict=True))
-            keys.now[numbers] = np.maximum(keys.now[numbers], now)
-            keys.late_through[numbers], keys.touched[numbers] = late_through, touched
-        return window
+        return self.window
 
     @property
     def _called(self) -> str:
@@ -191,58 +183,105 @@ class Importer:
         except DataLoss as error:
             raise _wrong(error.message) from None  # of what was sent, and nothing that was stored
         try:
-            number, kind, *fields = payload
-            if number != self._frames or self._ended or (self.window is None) != (kind == "header"):
-                raise _wrong(f"{called} is out of place: it was written as frame {number}, {kind}")
-            self._takers[kind](self, *fields)
-        except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise _wrong(f"{called} is not what an export has there: {error!r}") from error
+            taker, content = self._placed(payload)
+            taker(self, content)
+        except InvalidArgument as error:
+            message, field = f"{called}: {error.message}", error.field or "body"
+            raise type(error)(message[:_TEXT_MAX], field=field[:_TEXT_MAX], limit=error.limit) from None
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise _wrong(f"{called} is not what an export has there: {error!r}"[:_TEXT_MAX]) from error
         self._frames += 1
 
-    def _take_header(self, header: Mapping[str, Any]) -> None:
-        document = dict(header["spec"])
-        if self._name is not None:
-            document["name"] = self._name
-        spec = WindowSpec.parse(document)
-        assert spec.algorithm is None, "an algorithm keeps no entries"
-        self.window = self._make(spec)
-        self.window.resume(Counts(**header["counts"]), header["newest"])
-        self.extra = header["extra"]
+    def _placed(self, payload: Any) -> tuple[Callable[..., None], Any]:
+        """What takes the content of a frame, and the content."""
+        match payload:
+            case [int(number), str(kind), content] if kind in self._takers:
+                if number != self._frames or self._ended or (self.window is None) != (kind == "header"):
+                    raise _wrong(f"it was written as frame {number}, {kind}")
+                return self._takers[kind], content
+        raise _wrong("it is of no kind that an export has")
 
-    def _take_keys(self, names: list[str]) -> None:
-        assert self.window is not None
-        window = self.window
-        if window.spec.keyed:
-            for name in names:
-                check_key(name)
-        else:
-            assert names == [UNKEYED], "a window without keys has the one"
-        assert len(set(names)) == len(names), "a key is there twice"
-        assert (window.keys.find_each(names) < 0).all(), "a key is there twice"
+    def _take_header(self, payload: Any) -> None:
+        header = checked(Header, payload, "header")
+        spec = WindowSpec.parse(header.spec if self._name is None else {**header.spec, "name": self._name})
+        if spec.algorithm is not None:
+            raise InvalidArgument(f"a window on {spec.algorithm} keeps no entries", field="algorithm")
+        ledger = header.extra.ledger.ledger()
+        if ledger.parts:
+            raise InvalidArgument("staged parts are not exported", field="header.extra.ledger.parts")
+        ledger.next_part = 1  # what was staged was elsewhere: here no number was given to a part
+        counts = header.counts.counts()
+        self._expected = counts.inserted - counts.evicted
+        self.window = self._make(spec)
+        self.window.resume(counts, header.newest)
+        self.window.ledger = ledger
+
+    def _take_keys(self, payload: Any) -> None:
+        window = self._window
+        names = names_of(payload, "keys", keyed=window.spec.keyed)
+        if (window.keys.find_each(names) >= 0).any():
+            raise InvalidArgument("a key is there twice", field="keys")
         window.check_room(len(names))
         window.keys.create(names)
 
-    def _take_entries(self, payload: list[Any]) -> None:
-        assert self.window is not None
-        batch = batch_from(payload)
-        self.window.load(batch)
+    def _take_entries(self, payload: Any) -> None:
+        window = self._window
+        batch = batch_of(payload, window.spec, "entries")
+        entries = len(batch.times) if batch.entries is None else float(batch.entries.sum(dtype=np.float64))
+        if entries > self._expected:
+            raise InvalidArgument(
+                "there are more entries than the counts say", field="header.counts", limit=str(self._expected)
+            )
+        try:
+            window.load(batch)
+        except FailedPrecondition as error:  # by the window's order policy: no window has such entries
+            raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
         self._rows += len(batch.times)
+        self._expected -= len(batch.times) if batch.entries is None else int(batch.entries.sum())
 
-    def _take_states(self, payload: list[Any]) -> None:
-        states = columns_from(payload)
-        assert len(states) == 3, "a key has three times"
-        assert len({len(state) for state in states}) == 1, "each is there for every key"
-        self._states.append(states)
+    def _take_states(self, payload: Any) -> None:
+        self._states.append(states_of(payload, "states"))
 
-    def _take_end(self, totals: Mapping[str, int]) -> None:
-        assert self.window is not None
-        window = self.window
-        keys, states = len(window.keys), sum(len(now) for now, *_ in self._states)
-        entries = int(window.keys.entries_each(window.keys.numbers()).sum())
-        assert totals == {"keys": keys, "rows": self._rows}, f"{totals} were written, {keys} and {self._rows} read"
-        assert keys == states, "every key has its times"
-        assert entries == window.counts.inserted - window.counts.evicted, "what was inserted and not evicted is here"
+    def _take_end(self, payload: Any) -> None:
+        window = self._window
+        totals, keys = checked(Totals, payload, "end"), len(window.keys)
+        if (totals.keys, totals.rows) != (keys, self._rows):
+            raise InvalidArgument(
+                f"{totals.keys} keys and {totals.rows} rows were written, {keys} and {self._rows} read", field="end"
+            )
+        if self._expected:
+            raise InvalidArgument(f"{self._expected} entries less are there than counted", field="header.counts")
+        if keys != sum(len(now) for now, *_ in self._states):
+            raise InvalidArgument("there are not as many times of keys as keys", field="states")
+        if keys:
+            self._resume_keys(window)
         self._ended = True
+
+    def _resume_keys(self, window: Window) -> None:
+        """Give the keys their times, which every window keeps as they are checked here."""
+        keys, slide = window.keys, window.spec.slide
+        numbers = keys.numbers()
+        now, late_through, touched = (np.concatenate(parts) for parts in zip(*self._states, strict=True))
+        if (now < keys.now[numbers]).any() or int(now.max()) > window.mark:
+            raise InvalidArgument("an entry is newer than now, of its key or of the window", field="states.now")
+        if (keys.bulk_evict_each(numbers, late_through) > 0).any():
+            raise InvalidArgument("an entry is older than what is late", field="states.late_through")
+        if slide.clock == "event":
+            wrong = (late_through >= now) & (late_through != NEVER)
+            if (age := window.spec.max_age_ticks) is not None:
+                wrong |= (now > NEVER + age) & (now - age > late_through)
+            if wrong.any():
+                raise InvalidArgument("what is late does not go with a key's now", field="states.late_through")
+        if slide.max_count is not None and int(keys.entries_each(numbers).max()) > slide.max_count:
+            raise InvalidArgument(
+                "a key has more entries", field="header.spec.slide.max_count", limit=str(slide.max_count)
+            )
+        keys.now[numbers], keys.late_through[numbers], keys.touched[numbers] = now, late_through, touched
+
+    @property
+    def _window(self) -> Window:
+        assert self.window is not None, "the header is the first frame"
+        return self.window
 
     _takers: Mapping[str, Callable[..., None]] = {
         "header": _take_header,

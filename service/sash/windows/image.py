@@ -29,12 +29,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from sash.clock import Clock
-from sash.errors import DataLoss, Unsupported
+from sash.errors import DataLoss, InvalidArgument, Unsupported
 from sash.forest import Forest, Layout
 from sash.forest.cold import Cold, Unsaved
 from sash.forest.image import ForestImage
@@ -42,14 +42,15 @@ from sash.forest.spilled import is_large
 from sash.monoids import First, Last, Max, Min, Monoid, Partials, Sum
 from sash.monoids.base import Array
 from sash.monoids.pane import Pane
-from sash.windows.answers import Counts
+from sash.windows.forms import Head, LedgerForm, check_names, checked
+from sash.windows.ledger import Ledger
 from sash.windows.pages import Numbers
 from sash.windows.panes import PaneForest
 from sash.windows.spec import WindowSpec
 from sash.windows.values import columns_from, columns_to, pack, seal, unpack, unseal
 from sash.windows.window import Window
 
-__all__ = ["PART_BYTES", "Image", "dump", "restore"]
+__all__ = ["PART_BYTES", "Image", "dump", "ledger_of", "restore"]
 
 PART_BYTES = 4 << 20
 """A part has no more, unless a single entry, key or block is larger."""
@@ -61,6 +62,9 @@ _FORESTS = 64
 """Forests that one step copies: 2 ms where they have no more than a block."""
 
 _BLOCKS = 1_024
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Save = Callable[[list[Unsaved]], None]
 """Gives sealed blocks of a forest, and large partials, their ids, and has them stored before the image counts."""
@@ -274,11 +278,27 @@ def restore(
         try:
             for record in records:
                 reader.take(*unpack(record))
-        except (AssertionError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise DataLoss(f"{called} does not go on from the one before: {error!r}") from error
     if reader.window is None or not reader.ended:
         raise DataLoss(f"{name} ends behind part {number}, before it is complete")
     return reader.window
+
+
+def ledger_of(document: object, name: str) -> Ledger:
+    """The ledger that is stored with the image `name`; raises DataLoss where it is none."""
+    try:
+        return _sound(checked, LedgerForm, document, "ledger").ledger()
+    except ValueError as error:
+        raise DataLoss(f"{name} has no ledger: {error}") from None
+
+
+def _sound(check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What `check` makes of something that is stored, and not sent: raises ValueError."""
+    try:
+        return check(*args, **kwargs)
+    except InvalidArgument as error:
+        raise ValueError(error.message) from None
 
 
 class _Reader:
@@ -321,12 +341,14 @@ class _Reader:
             self._clock,
             self._cold,
         )
-        window.resume(Counts(**head["counts"]), head["newest"])
+        counted = _sound(checked, Head, head, "head")
+        window.resume(counted.counts.counts(), counted.newest)
         monoids = window.layout.monoids
         self._large = head.get("large", [slot for slot, monoid in enumerate(monoids) if _was_large(monoid)])
         return window
 
     def _take_keys(self, window: Window, names: list[str], columns: list[Any]) -> None:
+        _sound(check_names, names, "keys")
         numbers, now, late_through, touched = columns_from(columns)
         keys = window.keys
         keys.resume(names, numbers, np.empty(0, np.int64))

@@ -35,7 +35,7 @@ from sash.windows import image, values
 from sash.windows.backing import STORING, Backing
 from sash.windows.batch import Batch
 from sash.windows.journal import GROUP_BYTES, Job
-from sash.windows.ledger import Ledger, Part
+from sash.windows.ledger import Part
 from sash.windows.spec import Durability, WindowSpec
 from sash.windows.window import Window
 
@@ -497,6 +497,7 @@ class Kept:
         called, parts = f"the image of window {self.name!r}", read()
         head = values.unseal("head", next(parts), called, values.image_key(self.number, version, 0), bound)
         self._trash = list(head["trash"])
+        ledger = image.ledger_of(head["ledger"], called)
         self.window = image.restore(
             parts,
             max_keys=self._max_keys,
@@ -508,7 +509,7 @@ class Kept:
         )
         if self._sum is not None and self._sum != whole.digest():
             raise DataLoss(f"{called} has parts that were written at different times")
-        self.window.ledger = Ledger.of(head["ledger"])
+        self.window.ledger = ledger
 
     def _found_blocks(self) -> list[bytes]:
         found = self._backing.run(lambda i: values.block_key(self.number, self._next_block + i))

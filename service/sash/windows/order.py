@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sash.clock import Clock
-from sash.errors import FailedPrecondition
+from sash.errors import FailedPrecondition, InvalidArgument
 from sash.monoids.base import Array
 from sash.windows.batch import Coded
 from sash.windows.by_algorithm import ByAlgorithm
@@ -236,6 +236,16 @@ class Order:
         kept &= ~there
         rows.duplicates = len(kept) - int(np.count_nonzero(kept))
         rows.keep(kept)
+
+    def check_loaded(self, rows: Rows) -> None:
+        """Raise InvalidArgument where a key gets a second entry of one time, and the window keeps one."""
+        times = rows.columns[0]
+        of = np.repeat(np.arange(len(rows.numbers)), rows.lengths)
+        same = (times[1:] == times[:-1]) & (of[1:] == of[:-1])
+        if same.any() or self._there(rows, times).any():
+            raise InvalidArgument(
+                f"two entries of one key have one time, and window {self._name!r} takes one per time", field="time"
+            )
 
     def _there(self, rows: Rows, times: Array) -> npt.NDArray[np.bool_]:
         """Where an entry of the row's key and time is there already."""

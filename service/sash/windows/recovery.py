@@ -145,6 +145,11 @@ def _recover_window(
         kept.recover(older)
     except (DataLoss, InvalidArgument) as error:
         problem = problem or error
+    except SashError:
+        raise
+    except Exception as error:  # what is stored holds, and is not what it should be
+        _log.exception("window %r", kept.name)
+        problem = problem or DataLoss(f"the image of window {kept.name!r} cannot be read: {error!r}")
     if problem is not None:
         kept.keep_document(document)
         _lose(backing, kept, problem)

@@ -609,7 +609,7 @@ class Storage:
     def export(self, name: str) -> Iterator[bytes]:
         """See `Plane.export`."""
         window = self.find(name)
-        return self._held(name, export(window, {"ledger": window.ledger.document(parts=False)}))
+        return self._held(name, export(window))
 
     def _held(self, name: str, parts: Iterator[T]) -> Iterator[T]:
         """Iterate, while nothing is deleted that the rest of the iteration may need."""
@@ -637,7 +637,6 @@ class Storage:
                     await self._keep_up(made[0])
                 self.trim()
             window = importer.finish()
-            window.ledger = Ledger.of(importer.extra["ledger"])
             if made:
                 await self._keep_up(made[0])
                 await self._keep(made[0])

@@ -44,6 +44,7 @@ __all__ = [
     "batch_from",
     "batch_to",
     "block_key",
+    "coded_from",
     "columns_from",
     "columns_to",
     "group_key",
@@ -285,7 +286,8 @@ def _coded_to(column: Coded) -> list[Any]:
     return [texts, column.codes.astype(_width(len(texts)), copy=False).tobytes()]
 
 
-def _coded_from(texts: list[str], codes: bytes) -> Coded:
+def coded_from(texts: list[str], codes: bytes) -> Coded:
+    """Texts and the bytes of codes into them, of the width that so many texts need; ValueError for other bytes."""
     return Coded(texts, np.frombuffer(codes, _width(len(texts))))
 
 
@@ -319,10 +321,10 @@ def batch_from(payload: Sequence[Any]) -> Batch:
     """
     times, columns, keys, *rest = payload
     read: dict[str, Array | Coded] = {
-        name: _column_from(*column) if isinstance(column[0], str) else _coded_from(*column)
+        name: _column_from(*column) if isinstance(column[0], str) else coded_from(*column)
         for name, column in columns.items()
     }
-    coded = None if keys is None else _coded_from(*keys)
+    coded = None if keys is None else coded_from(*keys)
     if not rest:
         return Batch(_column_from(*times), read, coded)
     partials, entries = rest

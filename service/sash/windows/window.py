@@ -342,6 +342,8 @@ class Window:
             rows.lengths, rows.columns = self._panes.folded(rows.columns, rows.lengths, batch.partials is not None)
         if (rows.numbers < 0).any():
             raise InvalidArgument("an entry is of a key that is not there", field="key")
+        if self._order.one_per_time:
+            self._order.check_loaded(rows)
         if len(rows.numbers) == 1:
             self._keys.bulk_insert(rows.numbers.item(), rows.columns[0], rows.columns[1:])
         else:
