@@ -220,6 +220,52 @@ def test_policies_travel_and_duplicates_are_counted(client):
     assert WriteResult(1, 2, 3, 4) + WriteResult(5, 6, 7, 8) == WriteResult(6, 8, 10, 12)
 
 
+def test_what_is_too_far_ahead_is_counted_and_slides_nothing(client):
+    window = client.create_window(
+        {
+            "name": "guarded",
+            "time_unit": "s",
+            "aggregates": {"n": {"function": "count"}},
+            "slide": {"max_age": "1h"},
+            "order": {"ahead": 300},
+        }
+    )
+    now = datetime.now(UTC).replace(microsecond=0)
+    tomorrow = now + timedelta(days=1)
+    assert window.spec["order"]["ahead"] == "300"
+    assert window.bulk_insert([now, tomorrow, now], [1, 2, 3]) == WriteResult(inserted=2, ahead=1)
+    assert window.insert(tomorrow, 2.0) == WriteResult(ahead=1)
+    with window.producer("p") as producer:
+        producer.insert(tomorrow, 2.0)
+    assert producer.result.ahead == 1
+    info = window.describe()
+    assert (info.counts.ahead, info.entries, info.newest) == (3, 2, int(now.timestamp()))
+    assert (WriteResult(ahead=2) + WriteResult(ahead=3)).ahead == 5
+
+
+def test_tiles_share_no_entry(delays):
+    # time   0   5  10  15  20  25      tiles of ten seconds, the last of which begins with 20
+    tiles = [delays.range_query(start, start + 10, keys=ALL_KEYS, end_exclusive=True) for start in (0, 10, 20)]
+    assert [(tile.start, tile.end, tile.entries) for tile in tiles] == [(0, 9, 2), (10, 19, 1), (20, 29, 2)]
+    assert delays.range_query(0, 10, keys=ALL_KEYS).entries == 3
+    times = [bulk.times.tolist() for bulk in delays.entries(0, 20, key="JFK", end_exclusive=True)]
+    assert times == [[0, 10]]
+    assert sum(len(bulk) for bulk in delays.entries(5, key="JFK", end_exclusive=True)) == 2
+    with pytest.raises(InvalidArgument) as caught:
+        delays.range_query(5, 5, key="JFK", end_exclusive=True)
+    assert (caught.value.field, caught.value.limit) == ("start", "4")
+
+
+def test_a_key_without_entries_is_not_listed_and_the_mark_stays(delays):
+    delays.bulk_evict(30, key="LGA")
+    info = delays.describe()
+    assert (delays.keys(), info.keys, info.newest, info.high_water_mark) == (["JFK"], 1, 20, 25)
+    assert [each.key for each in delays.query(keys=ALL_KEYS)] == ["JFK"]
+    delays.bulk_evict(30)
+    info = delays.describe()
+    assert (delays.keys(), info.keys, info.newest, info.high_water_mark) == ([], 0, None, 25)
+
+
 def test_a_series_takes_aware_datetimes(delays):
     aware = datetime(1970, 1, 1, 0, 0, 10, tzinfo=UTC)
     assert delays.series(aware, aware + timedelta(seconds=1), step=1, key="JFK").entries.tolist() == [1]

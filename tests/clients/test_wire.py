@@ -20,7 +20,7 @@ aggregates:
   bins:     {function: histogram, field: delay, bounds: [0, 15.5, 60]}
   worst:    {function: arg_max, field: delay, returns: carrier}
 slide: {max_age: 6h, max_count: 1000000, clock: wall, when: total.flights > 5}
-order: {late: reject, out_of_order: reject, equal_times: last}
+order: {late: reject, out_of_order: reject, equal_times: last, ahead: 5m, too_far_ahead: reject}
 idle_expiry: 30d
 algorithm: daba
 durability: interval
@@ -42,7 +42,13 @@ def test_a_spec_comes_back_as_it_was():
             "worst": {"function": "arg_max", "field": "delay", "returns": "carrier"},
         },
         "slide": {"max_age": "6h", "max_count": 1_000_000, "clock": "wall", "when": "total.flights > 5"},
-        "order": {"late": "reject", "out_of_order": "reject", "equal_times": "last"},
+        "order": {
+            "late": "reject",
+            "out_of_order": "reject",
+            "equal_times": "last",
+            "ahead": "5m",
+            "too_far_ahead": "reject",
+        },
         "idle_expiry": "30d",
         "algorithm": "daba",
         "durability": "interval",
@@ -53,8 +59,8 @@ def test_a_spec_comes_back_as_it_was():
 
 @pytest.mark.parametrize(("ticks", "text"), [(3, "3"), (0, "0")])
 def test_durations_may_be_ticks(ticks, text):
-    message = to_spec({"name": "w", "granularity": ticks, "slide": {"max_age": ticks}})
-    assert (message.granularity, message.slide.max_age) == (text, text)
+    message = to_spec({"name": "w", "granularity": ticks, "slide": {"max_age": ticks}, "order": {"ahead": ticks}})
+    assert (message.granularity, message.slide.max_age, message.order.ahead) == (text, text, text)
 
 
 def test_what_a_spec_does_not_say_is_not_sent():

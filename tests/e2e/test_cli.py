@@ -75,7 +75,7 @@ def test_create_list_query_delete(sash, service, demo):
         assert "demo" in sash("create", source, service=service, text=text).out
     header, line = sash("list", service=service).out.splitlines()
     assert header.split()[:3] == ["window", "entries", "keys"]
-    assert line.split() == ["demo", "3", "2", "3", "0", "0", "0", "-", "100", "memory"]
+    assert line.split() == ["demo", "3", "2", "3", "0", "0", "0", "0", "-", "100", "memory"]
     asked = ("query", "demo", "--key", "JFK", "--lookback", "10s", "-l", "1m")
     table = sash(*asked, service=service).out.splitlines()
     assert [line.split() for line in table] == [

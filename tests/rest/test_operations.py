@@ -1,6 +1,7 @@
 """What each route does when all is well."""
 
 import json
+import time
 
 import pytest
 
@@ -80,11 +81,18 @@ def test_entries_go_in_and_answers_come_out(http, window):
     ranged = http.get(f"{path}/range", params={"start": 10, "end": 30}).json()
     assert (ranged["start"], ranged["end"], ranged["lookback"]) == (10, 30, None)
     assert ranged["aggregates"] == {"n": 3, "total": 6.5, "all": [1.0, 2.5, 3.0]}
+    tile = http.get(f"{path}/range", params={"start": 10, "end": 30, "end_exclusive": "true"}).json()
+    assert (tile["start"], tile["end"], entries(tile)) == (10, 29, [1.0, 2.5])
+    found = http.get(f"{path}/entries", params={"start": 10, "end": 30, "end_exclusive": "true"}).json()
+    assert found["bulks"][0]["time"] == [10, 20]
     assert http.post(f"{path}/bulk-evict", json={"time": 20}).json() == {"evicted": 2, "durability": "memory"}
     assert entries(query(http, window)[0]) == [3.0, "NaN"]
     shown = http.get(path).json()
-    assert (shown["entries"], shown["oldest"], shown["newest"]) == (2, 30, 40)
+    assert (shown["entries"], shown["oldest"], shown["newest"], shown["high_water_mark"]) == (2, 30, 40, 40)
     assert shown["counts"] == {"inserted": 4, "late": 0, "evicted": 2, "duplicates": 0, "ahead": 0}
+    http.post(f"{path}/bulk-evict", json={"time": 40})
+    shown = http.get(path).json()
+    assert (shown["entries"], shown["oldest"], shown["newest"], shown["high_water_mark"]) == (0, None, None, 40)
 
 
 def test_an_empty_window_answers_with_nothing(http, window):
@@ -163,6 +171,27 @@ def test_late_and_evicted_entries_are_answered_for(http):
     assert http.post(f"{path}/bulk-insert", json={"time": [1, 2, 20], "value": [0, 0, 0]}).json()["evicted"] == 2
     assert http.post(f"{path}/insert", json={"time": 5, "value": 0}).json() == {**NOTHING, "late": 1}
     assert http.get(path).json()["counts"] == {"inserted": 3, "late": 1, "evicted": 2, "duplicates": 0, "ahead": 0}
+    http.delete(path)
+
+
+def test_entries_too_far_ahead_are_answered_for(http):
+    tomorrow = time.time_ns() // 10**9 + 86_400
+    spec = {"name": "guarded", "time_unit": "s", "aggregates": {"n": {"function": "count"}}, "order": {"ahead": "5m"}}
+    path = "/v1/windows/guarded"
+    made = http.post("/v1/windows", json=spec).json()
+    assert made["spec"]["order"]["ahead"] == "5m"
+    assert made["spec"]["order"]["too_far_ahead"] == "drop"
+    assert http.post(f"{path}/insert", json={"time": tomorrow, "value": 0}).json() == {**NOTHING, "ahead": 1}
+    done = http.post(f"{path}/bulk-insert", json={"time": [1, tomorrow, 2], "value": [0, 0, 0]}).json()
+    assert done == {**NOTHING, "inserted": 2, "ahead": 1}
+    shown = http.get(path).json()
+    assert (shown["counts"]["ahead"], shown["high_water_mark"]) == (2, 2)
+    assert 'sash_entries_total{outcome="ahead",window="guarded"} 2.0' in http.get("/metrics").text
+    http.delete(path)
+    http.post("/v1/windows", json={**spec, "order": {"ahead": "5m", "too_far_ahead": "reject"}})
+    refused = http.post(f"{path}/insert", json={"time": tomorrow, "value": 0})
+    assert (refused.status_code, refused.json()["field"]) == (409, "time")
+    assert http.get(path).json()["counts"]["ahead"] == 0
     http.delete(path)
 
 

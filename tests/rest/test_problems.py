@@ -448,6 +448,8 @@ def test_a_wrong_question(http, unchanged, question, field):
         ("start=1&end=2&key=k", "key"),
         ("start=1&end=2&lookback=5m", "lookback"),
         ("start=1&start=2&end=3", "start"),
+        ("start=1&end=1&end_exclusive=true", "start"),
+        ("start=1&end=2&end_exclusive=1", "end_exclusive"),
     ],
 )
 def test_a_wrong_range(http, unchanged, question, field):

@@ -48,7 +48,9 @@ def test_a_window_is_created_once_and_keeps_its_spec(stub):
         fields={"a": "float64", "b": "string"},
         aggregates={"worst": pb.AggregateSpec(function="arg_max", field="a", returns="b")},
         slide=pb.SlidePolicy(max_count=5, max_age="6h", clock="wall"),
-        order=pb.OrderPolicy(late="reject", out_of_order="reject", equal_times="first"),
+        order=pb.OrderPolicy(
+            late="reject", out_of_order="reject", equal_times="first", ahead="5m", too_far_ahead="reject"
+        ),
         idle_expiry="30d",
     )
     first, again = (stub.CreateWindow(pb.CreateWindowRequest(spec=spec)) for _ in range(2))
@@ -75,10 +77,17 @@ def test_entries_go_in_and_answers_come_out(stub, window):
     assert aggregates(earlier)["all"] == [2.5, 3.0]
     ranged = stub.RangeQuery(pb.RangeQueryRequest(window=window, start=10, end=30))
     assert aggregates(ranged) == {"n": 3, "total": 6.5, "all": [1.0, 2.5, 3.0]}
+    tile = stub.RangeQuery(pb.RangeQueryRequest(window=window, start=10, end=30, end_exclusive=True))
+    assert (tile.start, tile.end, aggregates(tile)["all"]) == (10, 29, [1.0, 2.5])
+    (found,) = stub.Entries(pb.EntriesRequest(window=window, start=10, end=30, end_exclusive=True))
+    assert found.time == int64(10, 20)
     assert stub.BulkEvict(pb.BulkEvictRequest(window=window, time=20)).evicted == 2
     shown = stub.GetWindow(pb.GetWindowRequest(name=window))
-    assert (shown.entries, shown.oldest, shown.newest) == (2, 30, 40)
-    assert (shown.counts.inserted, shown.counts.late, shown.counts.evicted) == (4, 0, 2)
+    assert (shown.entries, shown.oldest, shown.newest, shown.high_water_mark) == (2, 30, 40, 40)
+    stub.BulkEvict(pb.BulkEvictRequest(window=window, time=40))
+    shown = stub.GetWindow(pb.GetWindowRequest(name=window))
+    assert (shown.entries, shown.HasField("newest"), shown.high_water_mark) == (0, False, 40)
+    assert (shown.counts.inserted, shown.counts.late, shown.counts.evicted) == (4, 0, 4)
 
 
 def test_an_empty_window_answers_with_nothing(stub, window):

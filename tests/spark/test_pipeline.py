@@ -391,6 +391,7 @@ def read_back(tmp_path, paths):
 def test_progress_adds_up():
     one = Progress(0, 10, 2, {"a": 1}, {"w": BatchReport(0, arrived=7, staged=3, late=1)}, 0.5, 7200.0)
     two = Progress(1, 5, 0, {"b": 2}, {"w": BatchReport(1, arrived=3, staged=3, already_applied=True)}, 0.25)
+    ahead = Progress(2, 1, 0, {}, {"w": BatchReport(2, arrived=1, staged=1, ahead=1)}, 0.25)
     both = Progress().plus(one).plus(two)
     assert one.line() == "batch 0: 10 in, 1 bad, 2 left out, 3 staged, 1 late; 0.50 s, lag 2 h"
     assert two.line() == "batch 1: 5 in, 2 bad, 0 left out, 3 staged, 0 late, applied before; 0.25 s"
@@ -401,6 +402,9 @@ def test_progress_adds_up():
         "  bad, b: 2",
         "  w: 10 arrived, 6 staged, 0 inserted, 1 late, 0 evicted",
     ]
+    assert ahead.line() == "batch 2: 1 in, 0 bad, 0 left out, 1 staged, 0 late, 1 too far ahead; 0.25 s"
+    last = both.plus(ahead).summary().splitlines()[-1]
+    assert last == "  w: 11 arrived, 7 staged, 0 inserted, 1 late, 0 evicted, 1 too far ahead"
 
 
 @pytest.fixture

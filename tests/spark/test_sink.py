@@ -46,6 +46,14 @@ def test_late_and_evicted_rows_are_reported(spark, client, target):
     assert (info.counts.inserted, info.counts.late, info.counts.evicted) == (total.inserted, total.late, total.evicted)
 
 
+def test_rows_too_far_ahead_are_reported(spark, client, target):
+    client.create_window(PLAIN | {"time_unit": "s", "order": {"ahead": "5m"}})
+    sink = sash_sink(target, window="w", time="t", query="q")
+    sink(spark.createDataFrame([(1, 1), (10**11, 2)], "t long, v long").coalesce(1), 0)
+    total = sink.total
+    assert (total.arrived, total.inserted, total.ahead) == (2, 1, 1)
+
+
 def test_an_empty_batch_is_a_batch(spark, client, target):
     window = client.create_window(PLAIN)
     sink = sash_sink(target, window="w", time="t", query="q")

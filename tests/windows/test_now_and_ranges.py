@@ -17,13 +17,16 @@ from hypothesis import strategies as st
 from sash.clock import ManualClock
 from sash.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from sash.windows.batch import Batch, Coded
+from sash.windows.catalogue import Catalogue
 from sash.windows.export import Importer, export
 from sash.windows.records import BulkEvict, BulkInsert, Insert
 from sash.windows.spec import WindowSpec
+from sash.windows.storage import Storage
 from sash.windows.window import ALL_KEYS, Window
 from tests.support.model import NEVER, slow_window
 from tests.support.shelf import Shelf
 from tests.support.stored import Server
+from tests.support.tiers import KINDS
 from tests.support.twins import alike
 
 S = 10**9
@@ -369,6 +372,29 @@ async def test_keys_and_the_newest_entry_need_no_stored_block():
     assert (window.key_names("", 9)[0], window.info().keys) == ([], 0)
     assert (window.info().newest, window.info().high_water_mark) == (None, 199)
     await storage.stop()
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+async def test_every_tier_keeps_marks_and_counts(kind, tmp_path):
+    clock = ManualClock(1000 * S)
+    with KINDS[kind](tmp_path) as stored:
+        for start in range(2):
+            storage = Storage(Catalogue(clock=clock), clock, stored.open(), block=4)
+            await storage.start()
+            if not start:
+                await storage.create(spec(order={"ahead": "5m"}))
+                rows = bulk([(key, time) for key in "ab" for time in range(900, 950)], 0)
+                await storage.write("w", BulkInsert(rows))
+                await storage.write("w", Insert(2000, {"value": 1}, "b"))
+                await storage.write("w", BulkEvict(949, "a"))
+                await storage.write("w", Insert(920, {"value": 1}, "c"))
+                await storage.write("w", BulkEvict(949, "b"))
+            window = storage.find("w")
+            info = window.info()
+            assert (info.keys, info.newest, info.high_water_mark, info.counts.ahead) == (1, 920, 949, 1)
+            assert window.key_names("", 9)[0] == ["c"]
+            assert [answer.end for answer in window.query(None, ["5s"], None, ["a", "c"])] == [949, 920]
+            await storage.stop()
 
 
 # ---------------------------------------------------------------- wall time
