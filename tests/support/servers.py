@@ -25,6 +25,7 @@ import grpc
 import httpx
 import uvloop
 
+from sash.clock import Clock
 from sash.plane import Plane
 from sash.service import Service
 from sash.settings import Settings
@@ -73,7 +74,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def running_service(**settings: Any) -> Iterator[Running]:
+def running_service(clock: Clock | None = None, **settings: Any) -> Iterator[Running]:
     """Run a service in this process, on the event loop of a thread; in memory, unless `data` says otherwise."""
     given = Settings(**{"grpc_port": 0, "rest_port": 0, "data": "memory", **settings})
     started: list[tuple[Service, asyncio.AbstractEventLoop, asyncio.Event]] = []
@@ -81,7 +82,7 @@ def running_service(**settings: Any) -> Iterator[Running]:
     up = threading.Event()
 
     async def live() -> None:
-        service, stop = Service(given), asyncio.Event()
+        service, stop = Service(given, clock), asyncio.Event()
         await service.start()
         started.append((service, asyncio.get_running_loop(), stop))
         up.set()

@@ -4,8 +4,8 @@ in_virtual_time(main())     runs a coroutine to its end; hours take milliseconds
 now_s()                     what time it is
 await passes(3600)          lets so many seconds pass, and all that is due in them happen
 
-What is handed to threads runs on the loop: at once what goes to the loop's own executor (`to_thread`), `call_s` later
-what goes to another one. So nothing that runs there may wait for the loop.
+What is handed to threads runs on the loop: at once what goes to the loop's own executor (`to_thread`), and `call_s`
+later what goes to another one. So nothing that runs there may wait for the loop.
 """
 
 from __future__ import annotations

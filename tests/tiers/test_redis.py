@@ -82,12 +82,9 @@ def patiently(call, within_s=10.0):
             time.sleep(0.005)
 
 
-def refused_s(call, error=Unavailable) -> float:
-    """Seconds that the call took to fail."""
-    start = time.monotonic()
+def refused(call, error=Unavailable):
     with pytest.raises(error):
         call()
-    return time.monotonic() - start
 
 
 # The server fails
@@ -172,27 +169,37 @@ def lost(tier):
             tier.get_many([b"k"])
 
 
-@pytest.mark.parametrize("how", ["CLIENT PAUSE", "SIGSTOP"])
-def test_silent_fails_fast_and_recovers(server, tiers, how):
+def test_paused_fails_and_recovers(server, tiers):
     tier = tiers(server.url, timeout_s=TIMEOUT_S)
     tier.commit({b"k": b"1"})
-    if how == "SIGSTOP":
-        with server.frozen():
-            silent(tier)
-    else:
-        server.ask("CLIENT", "PAUSE", 1500)  # nothing but time ends it: UNPAUSE would have to wait as well
-        silent(tier)
+    server.ask("CLIENT", "PAUSE", 1500)  # nothing but time ends it: UNPAUSE would have to wait as well
+    refused(lambda: tier.get_many([b"k"]))
     wait_until(lambda: tier.healthy)
     tier.commit({b"k": b"2"})
     assert tier.get_many([b"k"]) == [b"2"]
 
 
-def silent(tier):
-    assert 0.9 * TIMEOUT_S < refused_s(lambda: tier.get_many([b"k"])) < TIMEOUT_S + 0.5
-    assert not tier.healthy
-    quick = [refused_s(lambda: tier.get_many([b"k"])) for _ in range(20)]
-    quick += [refused_s(lambda: tier.commit({b"k": b"no"})) for _ in range(20)]
-    assert sorted(quick)[len(quick) // 2] < 0.005
+def test_silent_fails_without_a_call_and_recovers(server, tiers, monkeypatch):
+    tier = tiers(server.url, timeout_s=TIMEOUT_S)
+    tier.commit({b"k": b"1"})
+    call, callers = tier._link.call, []
+
+    def watched(*arguments):
+        callers.append(threading.current_thread())
+        return call(*arguments)
+
+    monkeypatch.setattr(tier._link, "call", watched)
+    with server.frozen():
+        refused(lambda: tier.get_many([b"k"]))  # though nothing ever comes
+        assert callers == [threading.main_thread()]
+        assert not tier.healthy
+        for _ in range(20):
+            refused(lambda: tier.get_many([b"k"]))
+            refused(lambda: tier.commit({b"k": b"no"}))
+        assert threading.main_thread() not in callers[1:], "only the background tries"
+    wait_until(lambda: tier.healthy)
+    tier.commit({b"k": b"2"})
+    assert tier.get_many([b"k"]) == [b"2"]
 
 
 def full(tier):
@@ -455,10 +462,8 @@ def test_not_a_redis(tiers):
 def test_nobody_there(tiers):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"redis://127.0.0.1:{listener.getsockname()[1]}"
-        assert (
-            refused_s(lambda: tiers(url, timeout_s=TIMEOUT_S)) < TIMEOUT_S + 0.5
-        )  # takes connections and says nothing
-    assert refused_s(lambda: tiers(url)) < 0.5
+        refused(lambda: tiers(url, timeout_s=TIMEOUT_S))  # takes connections and says nothing
+    refused(lambda: tiers(url))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1", "redis:/x", "", "redis://h?nonsense=1", "redis://h?db=x"])
@@ -581,18 +586,17 @@ def test_lease_that_ran_out_is_taken_again(server, tiers):
     tier.commit({b"k": b"1"})
     with server.frozen():
         wait_until(lambda: not tier.healthy)
-        time.sleep(0.2)  # the lease runs out on the server's clock
+    server.ask("DEL", "{t}:owner")  # as when it runs out on the server's clock
     wait_until(lambda: tier.healthy and server.ask("EXISTS", "{t}:owner"))
     tier.commit({b"k": b"2"})
     assert tier.get_many([b"k"]) == [b"2"]
 
 
 def test_lease_is_kept_while_idle(server, tiers):
-    tier = tiers(server.url, lease_s=0.15)
-    for _ in range(30):
-        with pytest.raises(FailedPrecondition):
-            tiers(server.url)
-        time.sleep(0.01)
+    tier = tiers(server.url, lease_s=0.6)
+    before = scripts(server)
+    wait_until(lambda: scripts(server) >= before + 4)  # for longer than the lease, as it is renewed three times in it
+    refused(lambda: tiers(server.url), FailedPrecondition)
     assert tier.healthy
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.errors import DataLoss, NotFound, Unavailable
+from sash.errors import DataLoss, NotFound, OutOfRoom, Unavailable
 from sash.windows import checkpoints, image, kept, values
 from sash.windows.batch import Batch, Origin
 from sash.windows.records import BulkEvict, BulkInsert, Insert
@@ -189,6 +189,160 @@ async def test_where_an_image_cannot_be_taken_its_writers_go_on_and_it_is_tried_
         storage = await again()
         assert entries(storage) == 400 + len(late) + 1
     await storage.stop()
+
+
+# ---------------------------------------------------------------- when
+
+
+async def beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes):
+    """A window that was written to first, and another one; and those of which a checkpoint is begun."""
+    names = ("idle", "busy")
+    server = Server(**QUIET)
+    storage = await server.start()
+    for name in names:
+        await storage.create(spec(name=name, aggregates=SMALL))
+    for name, count in zip(names, (idle_rows, busy_rows), strict=True):
+        for time in range(count):
+            await storage.write(name, insert(time, "k"))  # a record of 106 bytes, in a group of its own
+    await server.settled()
+    begun = []
+    storage._checkpoints._checkpoint_bytes = checkpoint_bytes
+    monkeypatch.setattr(storage._checkpoints, "begin", lambda kept: begun.append(kept.name))
+    return server, storage, begun
+
+
+@pytest.mark.parametrize(
+    ("idle_rows", "busy_rows", "checkpoint_bytes", "expected"),
+    [
+        (1, 20, 500, ["idle"]),
+        (1, 11, 500, ["idle"]),
+        (1, 11, 584, []),  # 1,166 bytes are behind the first group: less than twice as many
+        (1, 11, 583, ["idle"]),
+        (8, 13, 500, ["idle"]),  # 20 records are behind its first one, and 8 are its own
+        (10, 11, 500, []),  # half of it, and it has a checkpoint of its own soon
+        (20, 1, 500, []),
+        (0, 20, 500, []),  # the oldest group is that of the busy one
+    ],
+)
+async def test_a_long_journal_that_one_window_alone_needs_has_it_checkpointed(
+    monkeypatch, idle_rows, busy_rows, checkpoint_bytes, expected
+):
+    server, storage, begun = await beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes)
+    storage._checkpoints.shorten_journal()
+    assert begun == expected
+    await server.die()
+
+
+async def test_no_checkpoint_is_begun_for_a_long_journal_while_the_tier_fails(monkeypatch):
+    server, storage, begun = await beside(monkeypatch, 1, 20, 500)
+    server.tier.fail_before = 10**9
+    with pytest.raises(Unavailable):
+        await storage.write("busy", insert(99))
+    begun.clear()  # of the write itself
+    storage._checkpoints.shorten_journal()
+    assert begun == []
+    await server.die()
+
+
+async def test_a_window_that_cannot_be_recovered_has_no_checkpoint_for_a_long_journal(monkeypatch):
+    server, storage, begun = await beside(monkeypatch, 1, 20, 500)
+    storage._kept["idle"].lost = True
+    storage._checkpoints.shorten_journal()
+    assert begun == [], "and the next one has all of it"
+    await server.die()
+
+
+async def test_what_does_not_fit_rests_longer_each_time_and_what_fails_a_turn():
+    server, storage = await begun()
+    kept = storage._kept["w"]
+    await kept.still.wait()
+    await server.settled()
+    rests = []
+    for _ in range(9):
+        storage._checkpoints._rest(kept, OutOfRoom("full"))
+        rests.append(kept.resting)
+    assert rests == [1, 2, 4, 8, 16, 32, 64, 64, 64]
+    storage._checkpoints._rest(kept, Unavailable("away"))
+    assert kept.resting == 64
+    for left in range(63, -1, -1):
+        storage._checkpoints.begin(kept)
+        assert not kept.checkpointing, "it rests"
+        storage.tidy()
+        assert kept.resting == left
+    storage.tidy()
+    assert kept.resting == 0
+    storage._checkpoints.begin(kept)
+    await kept.still.wait()
+    await server.settled()
+    storage._checkpoints._rest(kept, Unavailable("away"))
+    assert (kept.resting, kept.pause) == (1, 1), (
+        "a checkpoint that counts begins anew, and a failure does not double it"
+    )
+    await storage.stop()
+
+
+async def test_after_an_eviction_a_window_that_rests_is_tried_again_at_once():
+    server, storage = await begun()
+    kept = storage._kept["w"]
+    await kept.still.wait()
+    await server.settled()
+    for _ in range(5):
+        storage._checkpoints._rest(kept, OutOfRoom("full"))
+    await storage.write("w", insert(200))
+    assert (kept.resting, kept.pause) == (16, 32)
+    await storage.write("w", BulkEvict(3))
+    assert (kept.resting, kept.pause) == (0, 1)
+    await storage.stop()
+
+
+async def test_no_image_is_taken_of_a_window_in_doubt_or_of_which_one_is_on_its_way():
+    server, storage = await begun()
+    kept = storage._kept["w"]
+    storage._checkpoints.begin(kept)
+    await kept.still.wait()
+    server.tier.open_gate.clear()
+    storage._checkpoints.begin(kept)
+    assert kept.still.is_set(), "it is written still"
+    server.tier.open_gate.set()
+    await server.settled()
+    assert storage.status().checkpoints == 1
+    kept.doubt = Unavailable("as told")
+    storage._checkpoints.begin(kept)
+    assert not kept.checkpointing
+    kept.doubt = None
+    await storage.stop()
+
+
+async def test_at_the_end_only_windows_with_a_journal_are_checkpointed():
+    server, storage = await begun()
+    await storage._kept["w"].still.wait()
+    await server.settled()
+    await storage._checkpoints.bring_up_to_date()
+    await server.settled()
+    assert storage.status().checkpoints == 1, "v was not written to, and w has nothing behind its image"
+    await storage.write("v", insert(1))
+    storage._checkpoints.begin(storage._kept["w"])
+    await storage._checkpoints.bring_up_to_date()
+    await server.settled()
+    assert storage.status().checkpoints == 3
+    assert storage.status().journal_groups == 0
+    await storage.stop()
+
+
+async def test_a_defect_in_taking_an_image_lets_the_window_rest_and_its_writers_go_on(monkeypatch, caplog):
+    server, storage = await begun()
+    kept = storage._kept["w"]
+
+    def fails(self):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(image.Image, "encode", fails)  # after the last step, in the committer's thread
+    monkeypatch.setattr(type(kept), "_flush", fails)  # with the last step
+    write = asyncio.create_task(storage.write("w", insert(500)))
+    await asyncio.wait_for(write, 5)
+    assert (kept.resting, kept.checkpointing) == (1, False)
+    assert "ZeroDivisionError" in caplog.text
+    await server.die()
 
 
 # ---------------------------------------------------------------- deleting

@@ -6,10 +6,11 @@ import pytest
 from sash.clock import ForwardClock, ManualClock
 from sash.errors import DataLoss, Unavailable
 from sash.windows.batch import Batch, Coded
-from sash.windows.records import BulkInsert, Insert
+from sash.windows.records import BulkEvict, BulkInsert, Insert
 from sash.windows.window import ALL_KEYS
 from tests.support.stored import Server, spec
 from tests.support.twins import alike
+from tests.support.waiting import until
 
 S = 10**9
 COLD = {"cache_bytes": 0, "checkpoint_bytes": 10**9, "store_entries": 1}
@@ -149,3 +150,27 @@ def test_a_clock_that_only_goes_forward():
         seen.append(clock.now_ns())
     assert seen == [50, 60, 60, 60, 70]
     assert clock.monotonic_s() == manual.monotonic_s()
+
+
+@pytest.mark.parametrize("parts", [PLAIN, PANES], ids=["entries", "panes"])
+async def test_after_a_recovery_time_goes_on(parts):
+    """It stood still while the last record of the journal was applied again."""
+    server, storage = await cold(**parts)
+    storage = await server.crash()
+    server.clock.advance(102 * S)
+    window = storage.find("w")
+    assert [answer.entries for answer in window.query(None, ["900s"], None)] == [797]
+    await storage.stop()
+
+
+async def test_after_a_window_was_recovered_again_time_goes_on():
+    server, storage = await cold()
+    server.tier.fail_reads = 1
+    with pytest.raises(Unavailable):
+        await storage.write("w", BulkEvict(217))  # cuts a block that is not in memory
+    await until(lambda: storage._kept["w"].doubt is None)
+    server.clock.advance(150 * S)
+    assert storage.find("w").query(None, [], None)[0].entries == 749
+    storage.tidy()
+    assert storage.find("w").info().entries == 749
+    await storage.stop()
