@@ -287,6 +287,29 @@ def test_writers_that_were_silent_for_long_make_room(monkeypatch):
     assert ledger.applied(Origin("b", 1))
 
 
+def test_who_was_silent_for_just_a_week_is_remembered(monkeypatch):
+    monkeypatch.setattr(module, "MAX_WRITERS", 2)
+    ledger = Ledger()
+    ledger.note(Origin("a", 1), 0)
+    ledger.note(Origin("b", 1), 1)
+    ledger.note(Origin("c", 1), FORGET_AFTER_NS + 1)
+    assert not ledger.applied(Origin("a", 1))
+    assert ledger.applied(Origin("b", 1))
+
+
+def test_there_are_only_so_many_parts(monkeypatch):
+    monkeypatch.setattr(module, "MAX_PARTS", 2)
+    ledger = Ledger()
+    for token in "ab":
+        ledger.check_stage("q", 1)
+        ledger.stage(token, "q", 1, 10, 0, None)
+    with pytest.raises(ResourceExhausted) as refused:
+        ledger.check_stage("q", 1)
+    assert (refused.value.field, refused.value.limit) == ("batch", "2 parts")
+    ledger.commit("q", 1, 0)
+    ledger.check_stage("q", 2)
+
+
 def test_queries_that_were_silent_for_long_make_room(monkeypatch):
     monkeypatch.setattr(module, "MAX_WRITERS", 1)
     ledger = Ledger()
@@ -300,24 +323,42 @@ def test_queries_that_were_silent_for_long_make_room(monkeypatch):
 
 
 def test_a_ledger_survives_as_a_document():
-    ledger = noted(sent(1, producer="s"), sent(2, producer="s"), sent(1, epoch=4, producer="e"))
+    ledger = noted(*(sent(sequence, producer="s") for sequence in range(1, 301)), sent(1, epoch=4, producer="e"))
     ledger.note(Origin("p", 41), 3)
+    ledger.note(Origin("without", 1, 2), 3)
+    ledger.note(sent(1, producer="once"), 3)
+    ledger.note(Origin("once", 2), 3)
     ledger.commit("q", 12, 4)
     ledger.stage("a", "q", 13, 10, 5, None)
     again = Ledger.of(ledger.document())
     assert again.document() == ledger.document()
     assert again.applied(Origin("p", 41))
-    for origin in (sent(1, "x", producer="s"), sent(2, "x", producer="s"), sent(1, "x", 4, "e")):
+    for sequence in (1, *range(301 - DIGESTS_MAX, 301)):
         with pytest.raises(SequenceReused):
-            again.applied(origin)
-    with pytest.raises(ProducerFenced):
-        again.applied(sent(1, epoch=3, producer="e"))
-    copied = ledger.copy()
-    ledger.note(sent(3, producer="s"), 9)
-    assert copied.document() == again.document(), "a copy does not change with it"
+            again.applied(sent(sequence, "other", producer="s"))
+    for name, epoch in (("e", 4), ("once", 0)):
+        with pytest.raises(SequenceReused):
+            again.applied(sent(1, "other", epoch, name))
+    for name in ("e", "without"):
+        with pytest.raises(ProducerFenced):
+            again.applied(sent(1, epoch=1, producer=name))
     assert again.committed("q", 12)
     assert again.named("q", 13, ["a"]) == ledger.named("q", 13, ["a"])
     assert Ledger.of(ledger.document(parts=False)).parts == {}
+
+
+def test_a_copy_does_not_change_with_it():
+    ledger = noted(sent(1), sent(2))
+    ledger.commit("q", 1, 4)
+    ledger.stage("a", "q", 2, 10, 5, None)
+    copied, before = ledger.copy(), ledger.document()
+    assert copied.document() == before
+    ledger.note(sent(3), 9)
+    ledger.note(sent(1, producer="q"), 9)
+    ledger.commit("r", 1, 9)
+    ledger.stage("b", "q", 2, 10, 5, None)
+    ledger.expire(5 + PART_EXPIRES_NS)
+    assert copied.document() == before
 
 
 def test_a_document_of_an_earlier_version_has_no_fences():

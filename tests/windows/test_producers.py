@@ -162,10 +162,25 @@ async def follow(stored, history, checkpoint_bytes):
         else:
             storage = await (server.restart() if step == "restart" else server.crash())
             assert storage.find("w").ledger.document() == remembered, "a replay remembers the same"
+        check(storage.find("w").ledger, model)
         answer = storage.find("w").query(None, [], None)[0]
         assert answer.aggregates["all"] == [value for _, value in model.entries] or not model.entries
         assert answer.entries == len(model.entries)
     await storage.stop(5)
+
+
+def check(found, model):
+    """Every number that was used is answered as the model says, of the same data and of other data."""
+    for name, known in model.producers.items():
+        last = len(known.writes)
+        for sequence in range(1, last + 1):
+            remembered = sequence == 1 or sequence > last - known.remembered
+            try:
+                again = found.applied(Origin(name, sequence, known.epoch, b"none"))
+            except SequenceReused:
+                again = False
+            assert again != remembered, (name, sequence)
+        assert not found.applied(Origin(name, last + 1, known.epoch))
 
 
 async def parts(exported):
