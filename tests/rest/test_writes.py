@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 import socket
 import threading
 
@@ -291,6 +292,89 @@ def test_wrong_partials_in_arrow(http, panes):
     ):
         body = stream(batch(time=[1], entries=[1], **columns))
         refuse(http, "POST", f"/v1/windows/{panes}/bulk-insert", 400, field, content=body, headers=ARROW)
+
+
+MEAN = {COUNT: [2], SUM: [8.0]}
+
+
+@pytest.mark.parametrize("name", ["partials", "entries", "partials.mean.sum", "fields", "value"])
+def test_a_field_that_is_called_as_a_part_of_a_document(http, name):
+    """A field's values are a list, and partials an object; what is not a field is a part."""
+    aggregates = {"all": {"function": "collect"}}
+    for window in made(http, name=f"field.{name}", fields={name: "float64"}, aggregates=aggregates):
+        path = f"/v1/windows/{window}"
+        assert http.post(f"{path}/insert", json={"time": 1, name: 1}).json()["inserted"] == 1
+        assert http.post(f"{path}/bulk-insert", json={"time": [2, 3], name: [2, 3]}).json()["inserted"] == 2
+        arrow = stream(batch(time=[4], **{name: [4.0]}))
+        assert http.post(f"{path}/bulk-insert", content=arrow, headers=ARROW).json()["inserted"] == 1
+        if name != "fields":
+            assert http.post(f"{path}/bulk-insert", json={"time": [5], "fields": {name: [5]}}).json()["inserted"] == 1
+        answer = http.get(f"{path}/query").json()["answers"][0]["aggregates"]["all"]
+        assert answer == [1, 2, 3, 4, 5][: len(answer)]
+        assert len(answer) == 4 + (name != "fields")
+        (out,) = http.get(f"{path}/entries").json()["bulks"]
+        assert out == {"time": answer} | ({name: answer} if name == "fields" else {"fields": {name: answer}})
+        refuse(http, "POST", f"{path}/bulk-insert", 400, name, json={"time": [9], name: {"mean": MEAN}})
+        assert http.get(f"{path}/query").json()["answers"][0]["aggregates"]["all"] == answer
+
+
+@pytest.mark.parametrize("name", ["partials", "entries", "partials.mean.sum"])
+def test_partials_of_a_window_with_a_field_that_is_called_as_a_part_of_them(http, name):
+    aggregates = {"mean": {"function": "mean", "field": name}}
+    spec = {"name": f"panes.{name}", "granularity": "10", "fields": {name: "float64"}, "aggregates": aggregates}
+    for window in made(http, **spec):
+        path = f"/v1/windows/{window}"
+        assert http.post(f"{path}/bulk-insert", json={"time": [10], name: [1]}).json()["inserted"] == 1
+        arrow = stream(batch(time=[20], **{name: [1.0]}))
+        assert http.post(f"{path}/bulk-insert", content=arrow, headers=ARROW).json()["inserted"] == 1
+        document = {"time": [10], "partials": {"mean": MEAN}, "entries": [2]}
+        assert http.post(f"{path}/bulk-insert", json=document).json()["inserted"] == 2
+        columns = {"time": [20], "entries": [2], f"partials.mean.{COUNT}": [2], f"partials.mean.{SUM}": [8.0]}
+        arrow = stream(batch(**columns))
+        assert http.post(f"{path}/bulk-insert", content=arrow, headers=ARROW).json()["inserted"] == 2
+        for start in (10, 20):
+            answer = http.get(f"{path}/range", params={"start": start, "end": start}).json()
+            assert (answer["entries"], answer["aggregates"]["mean"]) == (3, 3.0)
+        again = http.get(f"{path}/entries", headers={"accept": ARROW["content-type"]}).content
+        assert http.post(f"{path}/bulk-insert", content=again, headers=ARROW).json()["inserted"] == 6
+
+
+# ---------------------------------------------------------------- how many entries
+
+MOST = 20_000
+
+
+@pytest.mark.parametrize("route", ["bulk-insert", "stage"])
+@pytest.mark.parametrize("form", ["json", "arrow", "two arrow batches"])
+def test_a_write_has_as_many_entries_as_it_may_and_not_one_more(http, window, route, form):
+    path = f"/v1/windows/{window}/{route}"
+    parameters = {"query": "q", "batch": 0} if route == "stage" else {}
+    for n in (MOST, MOST + 1):
+        if form == "json":
+            sent = {"json": {"time": list(range(n)), "value": [0] * n}}
+        else:
+            cut = 10_000 if form.startswith("two") else n
+            ends = (0, cut, n) if cut < n else (0, n)
+            parts = [batch(time=np.arange(a, b), value=np.zeros(b - a)) for a, b in itertools.pairwise(ends)]
+            sent = {"content": stream(*parts), "headers": ARROW}
+        if n > MOST:
+            refuse(http, "POST", path, 413, "time", f"{MOST} entries", params=parameters, **sent)
+        else:
+            http.post(path, params=parameters, **sent).raise_for_status()
+    assert entries(http, window) == (0 if route == "stage" else MOST)
+
+
+def test_a_write_has_as_many_rows_of_partials_as_it_may_have_entries(http, panes):
+    path = f"/v1/windows/{panes}/bulk-insert"
+    blob = base64.b64encode(b"[1.0]").decode()
+    for n in (MOST, MOST + 1):
+        parts = {"mean": {COUNT: [1] * n, SUM: [1] * n}, "all": {"blob": [blob] * n}}
+        sent = {"json": {"time": [0] * n, "entries": [1] * n, "partials": parts}}
+        if n > MOST:
+            refuse(http, "POST", path, 413, "time", f"{MOST} entries", **sent)
+        else:
+            assert http.post(path, **sent).json()["inserted"] == MOST
+    assert entries(http, panes) == MOST
 
 
 def test_partials_come_out_where_they_are_asked_for(http, service, panes, monkeypatch):

@@ -216,6 +216,38 @@ def test_wrong_partials(stub, window, change, field):
     refuse(stub.BulkInsert, request, "INVALID_ARGUMENT", field)
 
 
+def test_a_field_that_is_called_partials_or_entries(stub):
+    """Fields have a map of their own: nothing is mistaken for them."""
+    mean = pb.PartialColumns(columns=[pb.Column(int64=int64(2)), pb.Column(float64=float64(8))])
+    for name in ("partials", "entries"):
+        mean_of = {"mean": pb.AggregateSpec(function="mean", field=name)}
+        spec = pb.WindowSpec(name="odd", time_unit="s", granularity="10", fields={name: "float64"}, aggregates=mean_of)
+        for window in made(stub, spec):
+            one = {name: pb.Value(float64=1)}
+            assert stub.Insert(pb.InsertRequest(window=window, time=10, fields=one)).inserted == 1
+            some = {name: pb.Column(float64=float64(2, 5))}
+            request = pb.BulkInsertRequest(window=window, time=int64(10, 10), fields=some)
+            assert stub.BulkInsert(request).inserted == 2
+            request = pb.BulkInsertRequest(window=window, time=int64(10), partials={"mean": mean}, entries=int64(2))
+            assert stub.BulkInsert(request).inserted == 2
+            (answer,) = stub.Query(pb.QueryRequest(window=window, partials=True)).answers
+            assert (answer.entries, aggregates(answer)) == (5, {"mean": 3.2})
+            again = next(stub.Entries(pb.EntriesRequest(window=window)))
+            assert stub.BulkInsert(again).inserted == 5
+
+
+def test_a_write_has_as_many_entries_as_it_may_and_not_one_more(stub, window):
+    most = 20_000
+    just, more = (bulk(window, range(n), np.zeros(n)) for n in (most, most + 1))
+    part = {"query": "q", "batch": 0}
+    assert stub.StageBatch(pb.StageBatchRequest(entries=just, **part)).entries == most
+    refuse(stub.StageBatch, pb.StageBatchRequest(entries=more, **part), "RESOURCE_EXHAUSTED", "time", f"{most} entries")
+    assert stub.BulkInsert(just).inserted == most
+    refuse(stub.BulkInsert, more, "RESOURCE_EXHAUSTED", "time", f"{most} entries")
+    assert [each.inserted for each in stub.InsertStream(iter([just]))] == [most]
+    assert entries(stub, window) == 2 * most
+
+
 def test_partials_come_out_where_they_are_asked_for(stub, service, window, monkeypatch):
     asked = []
 

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from sash.clock import SystemClock
-from sash.errors import InvalidArgument
+from sash.errors import DataLoss, InvalidArgument
 from sash.metrics import Metrics
 from sash.monoids import laws
 from sash.plane import Plane
@@ -126,7 +126,7 @@ def used(plane, name):
 
 
 async def served(server):
-    """The storage, started again, as a service wires it."""
+    """The storage, started or started again, as a service wires it: its operations, and the metrics."""
     storage = await (server.start() if server.tier is None else server.restart())
     registry = CollectorRegistry()
     metrics = Metrics(registry)
@@ -210,3 +210,112 @@ async def test_a_made_up_export_is_refused_by_name_or_is_a_window_that_works(kin
     assert used(plane, "w") == sound
     assert refused > 50
     assert working > 5
+
+
+# ---------------------------------------------------------------- images that are wrong
+
+
+async def stopped():
+    """A server that was stopped with two windows, each with an image, and what the store has."""
+    server = Server(cache_bytes=10**6, checkpoint_bytes=1)
+    storage, plane, _ = await served(server)
+    await fed(storage, "keyed")
+    await fed(storage, "unkeyed", "v")
+    await server.settled()
+    sound = used(plane, "v")
+    await storage.stop()
+    return server, dict(server.store.values), sound
+
+
+def image_of(stored, number):
+    """What the image of a window consists of: its ledger with what is trash; then parts of records, unpacked."""
+    version = values.unseal("pointer", stored[values.pointer_key(number)], "pointer")["image"]
+    head, *parts = (stored[key] for part in range(100) if (key := values.image_key(number, version, part)) in stored)
+    payloads = [values.unseal("image", part, "image") for part in parts]
+    return version, [
+        values.unseal("head", head, "head"),
+        *([part, [values.unpack(record) for record in records]] for part, records in payloads),
+    ]
+
+
+def with_image(stored, number, version, payloads):
+    """What is stored, with an image whose checksums hold."""
+    head, *parts = payloads
+    changed = {values.image_key(number, version, 0): values.seal("head", head)}
+    for i, payload in enumerate(parts, 1):
+        match payload:
+            case [part, list(records)]:
+                payload = [part, [values.pack(record) for record in records]]
+        changed[values.image_key(number, version, i)] = values.seal("image", payload)
+    return stored | changed
+
+
+def at(*path_and_value):
+    """A change of the payloads of an image."""
+    *path, last, value = path_and_value
+
+    def change(payloads):
+        for step in path:
+            payloads = payloads[step]
+        payloads[last] = value
+
+    return change
+
+
+HEAD = (1, 1, 0, 1)
+KEYS = (1, 1, 1, 1)
+
+
+async def is_lost(server, sound):
+    """Start: the window is not served, and says so; the other one is none the worse; and it can be deleted."""
+    storage, plane, metrics = await served(server)
+    assert "sash_windows 2.0" in shown(plane, metrics)
+    (lost,) = [window for window in plane.list() if window.spec.name == "w"]
+    assert lost.problem is not None
+    assert "window 'w' is not served" in lost.problem
+    with pytest.raises(DataLoss, match="not served"):
+        plane.query("w", keys=ALL_KEYS)
+    assert used(plane, "v") == sound
+    await storage.delete("w")
+    assert "sash_windows 1.0" in shown(plane, metrics)
+    assert used(plane, "v") == sound
+    await storage.stop()
+
+
+@pytest.mark.usefixtures("small_frames")
+@pytest.mark.parametrize(
+    "change",
+    [
+        at(0, "ledger", "next_part", "2"),
+        at(0, "ledger", "next_part", 2**63),
+        at(0, "ledger", "producers", {"p": 1}),
+        at(0, "ledger", "parts", {"token": "part"}),
+        at(0, "ledger", None),
+        at(0, "trash", None),
+        at(0, []),
+        at(*HEAD, "counts", "late", "many"),
+        at(*HEAD, "counts", "late", 2**63),
+        at(*HEAD, "counts", "evicted", -1),
+        at(*HEAD, "counts", None),
+        at(*HEAD, "newest", "now"),
+        at(*HEAD, "newest", 2**64),
+        at(*HEAD, "large", ["x"]),
+        at(*HEAD, "large", [-1]),
+        at(*HEAD, "block", "4"),
+        at(*HEAD, "pages", 3),
+        at(1, 1, 0, 1, []),
+        at(*KEYS, 0, b"a"),
+        at(*KEYS, 0, "\ud800"),
+        at(*KEYS, 0, ["a"]),
+        at(1, 1, 1, 2, 0, ["<i8", "x"]),
+        at(1, 1, 1, []),
+        at(1, 1, {}),
+        at(1, 7),
+    ],
+)
+async def test_a_window_whose_image_is_wrong_is_lost_and_no_other(change):
+    server, stored, sound = await stopped()
+    version, payloads = image_of(stored, 1)
+    change(payloads)
+    server.store.values = with_image(stored, 1, version, payloads)
+    await is_lost(server, sound)

@@ -6,7 +6,7 @@ timestamps, are converted where nothing is lost, and refused otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -52,7 +52,7 @@ def batch_of(body: bytes, spec: WindowSpec, entries_max: int) -> Batch:
         raise InvalidArgument("time is missing", field="time")
     times = _times(table["time"], spec)
     keys = _strings(table["key"], "key") if "key" in names else None
-    if spec.granularity is not None and "entries" in names and "entries" not in spec.fields:
+    if spec.granularity is not None and "entries" in names and _are_partials(names, spec):
         return _partial_batch(table, spec, times, keys)
     columns: dict[str, npt.NDArray[Any] | Coded] = {}
     for name in names:
@@ -63,6 +63,11 @@ def batch_of(body: bytes, spec: WindowSpec, entries_max: int) -> Batch:
             raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
         columns[name] = _column(table[name], spec.fields[name], name)
     return Batch(times, columns, keys)
+
+
+def _are_partials(names: Sequence[str], spec: WindowSpec) -> bool:
+    """Whether columns are of partials, ``entries`` among them, which may be a field as well."""
+    return "entries" not in spec.fields or any(n.startswith("partials.") and n not in spec.fields for n in names)
 
 
 def _partial_batch(table: Any, spec: WindowSpec, times: npt.NDArray[np.int64], keys: Coded | None) -> Batch:

@@ -188,7 +188,9 @@ def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) ->
     if len(times) > entries_max:
         raise TooLarge(f"a write of {len(times)} entries is too large", field="time", limit=f"{entries_max} entries")
     keys = Coded.of(texts(document["key"], "key")) if "key" in document else None
-    if "partials" in document and "partials" not in spec.fields:
+    # A field may be called so: its values are a list, and partials an object.
+    partials = document.get("partials")
+    if "partials" in document and ("partials" not in spec.fields or (spec.granularity and type(partials) is dict)):
         return _partial_batch(document, spec, _integers(times, "time"), keys)
     named = _named(document, spec)
     columns: dict[str, Array | Coded] = {}

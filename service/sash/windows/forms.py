@@ -135,10 +135,11 @@ class _Extra(_Form):
 
 
 class Head(_Form):
-    """What the head of an image says, but for what only the window's own code reads."""
+    """What the head of an image says of a window beside its spec and sizes."""
 
     counts: CountsForm
     newest: _Newest
+    large: list[Annotated[int, Field(ge=0)]] | None = None
 
 
 class Header(_Form):

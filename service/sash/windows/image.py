@@ -310,7 +310,7 @@ class _Reader:
         self.ended = False
         self._found = {"keys": 0, "unused": 0, "entries": 0, "forests": 0}
         self._forest: _Pieces | None = None
-        self._large: Sequence[int] = ()
+        self._large: Sequence[int] | None = None
         self._takers: dict[str, Callable[..., None]] = {
             "keys": self._take_keys,
             "unused": self._take_unused,
@@ -341,10 +341,11 @@ class _Reader:
             self._clock,
             self._cold,
         )
-        counted = _sound(checked, Head, head, "head")
-        window.resume(counted.counts.counts(), counted.newest)
-        monoids = window.layout.monoids
-        self._large = head.get("large", [slot for slot, monoid in enumerate(monoids) if _was_large(monoid)])
+        said = _sound(checked, Head, head, "head")
+        window.resume(said.counts.counts(), said.newest)
+        self._large = said.large
+        if self._large is None:
+            self._large = [slot for slot, monoid in enumerate(window.layout.monoids) if _was_large(monoid)]
         return window
 
     def _take_keys(self, window: Window, names: list[str], columns: list[Any]) -> None:
@@ -367,6 +368,7 @@ class _Reader:
         self._found["entries"] += len(rows[0])
 
     def _take_forest(self, window: Window, number: int, sizes: list[int], ends: list[int], tail: list[Any]) -> None:
+        assert self._large is not None, "the head comes first"
         rows = window.layout.loaded(columns_from(tail))
         self._forest = _Pieces(window.layout, self._large, number, sizes, ends, rows)
         self._found["forests"] += 1
