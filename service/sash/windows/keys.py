@@ -63,6 +63,7 @@ class Keys:
         now: int64, by number: the newest time ever inserted, `NEVER` before. It does not go back when entries leave.
         late_through: int64, by number: entries of this time and older come too late; `NEVER` at first.
         touched: int64, by number: when a key was last written, as the window says; 0 before.
+        top: no entry is newer; an insert of a newer one raises it. `NEVER` at first.
         now_of, late_through_of: the same memory for access to one: Python integers, in half the time.
         find: name -> the number of a key, None where there is no such key.
 
@@ -99,8 +100,8 @@ class Keys:
         self._pages = (PanePages if isinstance(layout, PaneLayout) else Pages)(layout, *(pages or PAGES))
         self._small = self._pages.largest if pages else 0
         """A key with more entries than this has a forest."""
-        self._top, self._top_of = NEVER, -1
-        """No entry is newer than the first; the second is the key that had one of that time, and may have it still."""
+        self.top, self._top_of = NEVER, -1
+        """The second is the key that had an entry of the first's time, and may have it still."""
         self._hollow: set[int] = set()
         """Keys whose forest has lost all entries, and may have got new ones since; `filled` looks."""
 
@@ -114,21 +115,16 @@ class Keys:
         self._hollow = {number for number in self._hollow if self._forests[number].newest is None}
         return self._pages.filled + len(self._forests) - len(self._hollow)
 
-    @property
-    def top(self) -> int:
-        """No entry is newer; right after a write with entries it is the newest of all there are. `NEVER` at first."""
-        return self._top
-
     def newest(self) -> int | None:
         """Time of the newest entry of all keys, in ticks; None where there is none.
 
-        O(1) unless the newest entry has left since the last call; then O(keys), 10 ms for a million small ones.
+        O(1) unless the newest entry has left since the last call; then O(keys), 30 ms for a million small ones.
         """
-        if self._top != NEVER and self._newest_of(self._top_of) != self._top:
+        if self.top != NEVER and self._newest_of(self._top_of) != self.top:
             newest = self.newest_each(np.arange(len(self._names)))
-            self._top_of = int(newest.argmax()) if len(newest) else -1
-            self._top = newest.item(self._top_of) if len(newest) else NEVER
-        return None if self._top == NEVER else self._top
+            self._top_of = int(newest.argmax())
+            self.top = newest.item(self._top_of)
+        return None if self.top == NEVER else self.top
 
     # ---------------------------------------------------------------- which keys there are
 
@@ -258,8 +254,8 @@ class Keys:
         newest = forest.newest
         if newest is None:
             self._hollow.add(number)
-        elif newest > self._top:
-            self._top, self._top_of = newest, number
+        elif newest > self.top:
+            self.top, self._top_of = newest, number
 
     def small(self, numbers: Numbers) -> tuple[Numbers, Numbers, list[Array]]:
         """The entries of those of some keys that share pages.
@@ -295,8 +291,8 @@ class Keys:
             self.forest(number).insert(time, values)
         if time > self.now_of[number]:
             self.now_of[number] = time
-        if time > self._top:
-            self._top, self._top_of = time, number
+        if time > self.top:
+            self.top, self._top_of = time, number
 
     def bulk_insert(self, number: int, times: Array, columns: Sequence[Array]) -> None:
         """Insert m >= 1 entries of one key, in any order: int64 (m,) times, and per field an array (m,).
@@ -314,8 +310,8 @@ class Keys:
             forest.bulk_insert(times, columns)
         newest = int(times.max())
         self.now_of[number] = max(self.now_of[number], newest)
-        if newest > self._top:
-            self._top, self._top_of = newest, number
+        if newest > self.top:
+            self.top, self._top_of = newest, number
 
     def bulk_insert_each(self, numbers: Numbers, lengths: Numbers, rows: Sequence[Array]) -> None:
         """Insert entries of k >= 1 keys.
@@ -329,8 +325,8 @@ class Keys:
         newest = rows[0][np.cumsum(lengths) - 1]
         self.now[numbers] = np.maximum(self.now[numbers], newest)
         last = int(newest.argmax())
-        if newest[last] > self._top:
-            self._top, self._top_of = newest.item(last), numbers.item(last)
+        if newest[last] > self.top:
+            self.top, self._top_of = newest.item(last), numbers.item(last)
         own = self._own[numbers] | (self._pages.entries_each(numbers) + lengths > self._small)
         if not own.any():
             self._pages.bulk_insert(numbers, lengths, rows)
@@ -579,7 +575,7 @@ class Keys:
         newest_each = [self.span(number)[1] for number in named]
         there = [newest for newest in newest_each if newest is not None]
         assert self.filled == len(there), f"{self.filled} keys are said to have entries, {len(there)} do"
-        assert self._top >= max(there, default=NEVER), f"an entry is newer than {self._top}, which none is said to be"
+        assert self.top >= max(there, default=NEVER), f"an entry is newer than {self.top}, which none is said to be"
         assert self.newest() == max(there, default=None), f"the newest entry is of {max(there, default=None)}"
 
 

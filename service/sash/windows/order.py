@@ -86,6 +86,8 @@ class Order:
         self._name = spec.name
         self._clock = clock
         self._ahead = spec.ahead_ticks
+        self.guards = self._ahead is not None
+        """Whether entries can be too far ahead."""
         self._rejects_ahead = spec.order.too_far_ahead == "reject"
         self._tick_ns = NANOSECONDS_PER_TICK.get(spec.time_unit, 1)
         self._late = spec.order.late
@@ -95,11 +97,6 @@ class Order:
         self.one_per_time = self._equal != "keep"
 
     # ---------------------------------------------------------------- too far ahead
-
-    @property
-    def guards(self) -> bool:
-        """Whether entries can be too far ahead."""
-        return self._ahead is not None
 
     def is_ahead(self, time: int) -> bool:
         """Whether an entry is too far ahead, and dropped; raises FailedPrecondition where the policy rejects it."""

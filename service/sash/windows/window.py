@@ -304,7 +304,8 @@ class Window:
         self.counts.late += result.late
         self.counts.duplicates += result.duplicates
         self.counts.ahead += result.ahead
-        self._mark = max(self._mark, self._keys.top)
+        if self._keys.top > self._mark:
+            self._mark = self._keys.top
         return result
 
     @property
