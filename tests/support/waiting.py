@@ -1,0 +1,51 @@
+"""Waiting for what must come: for a condition, for turns of an event loop, for a tier to work again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from sash.errors import SashError, Unavailable
+
+__all__ = ["surely", "turns", "until", "wait_until"]
+
+T = TypeVar("T")
+
+_LOOK_S = 0.001
+_LOOKS = 30_000
+
+
+def wait_until(condition: Callable[[], object], within_s: float = _LOOK_S * _LOOKS) -> None:
+    """Return as soon as the condition holds; where there is no event loop, or not in this thread."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("it never came to pass")
+        time.sleep(_LOOK_S)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return as soon as the condition holds."""
+    for _ in range(_LOOKS):
+        if condition():
+            return
+        await asyncio.sleep(_LOOK_S)
+    raise AssertionError("it never came to pass")
+
+
+async def turns(count: int = 50) -> None:
+    """Let everything run that is ready, and what that makes ready: what is not done after it waits for something."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def surely(call: Callable[[], Awaitable[T]], error: type[SashError] = Unavailable) -> T:
+    """What a call returns; it is made again while it is refused with that error."""
+    for _ in range(_LOOKS):
+        try:
+            return await call()
+        except error:
+            await asyncio.sleep(_LOOK_S)
+    raise AssertionError("it was never taken")
