@@ -14,7 +14,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 export SPARK_LOCAL_IP := 127.0.0.1
 
 help: ## what there is
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## install everything into .venv (and, where it may, Debian's Python venv and Java)
 
@@ -31,6 +31,15 @@ run: setup ## serve on 127.0.0.1:7070 (gRPC) and :7071 (REST and the page)
 # Spark's JVMs live for seconds here: what its second compiler makes of them never pays.
 test: setup ## all tests: Spark in local mode and real servers included
 	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+# A pass of its own: following every line would double the time of the tests above. Few examples reach the same lines.
+coverage: setup ## line and branch coverage of each room, from a shorter pass of the tests
+	@rm -rf build/coverage
+	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 SASH_PROFILE=coverage $(BIN)/python -m coverage run -m pytest -q -n 2 --dist loadfile \
+		--ignore tests/bench --ignore tests/crash
+	$(BIN)/python -m coverage combine -q
+	$(BIN)/python -m coverage json -q -o build/coverage/files.json
+	@$(BIN)/python -m tests.support.rooms build/coverage/files.json
 
 check: setup ## format, lint, types, import contract, stub freshness
 	$(BIN)/ruff format --check $(ROOMS)
@@ -69,4 +78,4 @@ proto: setup ## make the stubs from windows.proto
 clean: ## remove what was built and installed
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo run test check format soak bench load proto clean
+.PHONY: help setup demo run test coverage check format soak bench load proto clean

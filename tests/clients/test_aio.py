@@ -24,6 +24,7 @@ from sash_client.aio import AsyncClient, AsyncWindow
 from tests.support.numbered import LOST, Numbered, serving
 from tests.support.recorder import status
 from tests.support.servers import WAIT_S, running_service
+from tests.support.waiting import until
 
 SPEC = {
     "time_unit": "s",
@@ -242,8 +243,7 @@ async def test_cancelling_a_task_is_no_error_of_the_service(numbered):
         ):
             arrived = len(servicer.arrived)
             task = asyncio.create_task(call())
-            while len(servicer.arrived) == arrived:
-                await asyncio.sleep(0.001)
+            await until(lambda arrived=arrived: len(servicer.arrived) > arrived)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -259,8 +259,7 @@ async def test_closing_ends_calls_in_progress(numbered):
             asyncio.create_task(window.insert(1, 1.0)),
             asyncio.create_task(gathered(window.insert_stream([Bulk([1], [1.0])]))),
         ]
-        while len(servicer.arrived) < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(servicer.arrived) >= 2)
         await window._client.close()
         for task in tasks:
             with pytest.raises(Unavailable):

@@ -1,7 +1,6 @@
 """A producer's entries are applied once each, in order, whatever gets lost; what cannot be applied comes back."""
 
 import threading
-import time
 
 import grpc
 import numpy as np
@@ -18,6 +17,7 @@ from sash_client import (
 )
 from tests.support.numbered import LOST, Numbered, serving
 from tests.support.recorder import status
+from tests.support.waiting import wait_until as eventually
 
 FOREVER_S = 3600.0
 GONE = status(grpc.StatusCode.NOT_FOUND, "the window is gone")
@@ -28,13 +28,6 @@ def service():
     servicer = Numbered()
     with serving(servicer) as port, Client(f"127.0.0.1:{port}", timeout_s=5) as client:
         yield servicer, client.window("w")
-
-
-def eventually(condition):
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.002)
 
 
 def test_entries_are_gathered_by_count(service):

@@ -90,7 +90,7 @@ class Driver:
                 writer.start()
             try:
                 for _ in range(kills):
-                    time.sleep(self._random.uniform(0.01, 0.5))
+                    self._let_pass(0.01, 0.5)
                     self._kill(services, address)
                     for writer in writers:
                         writer.rest()
@@ -139,7 +139,7 @@ class Driver:
         while self._random.random() < 0.15:
             # Once more, before it has recovered.
             with contextlib.suppress(AssertionError), contextlib.ExitStack() as short:
-                _kill_early(short, address, self._random.uniform(0.3, 1.2))
+                self._kill_early(short, address)
             self.report.kills += 1
             self.report.during_recovery += 1
         self._start(services, address)
@@ -148,26 +148,29 @@ class Driver:
         """Take the tier away for a while, from a service that goes on."""
         if self._random.random() < 0.5:
             with redis.frozen():
-                time.sleep(self._random.uniform(0.05, 1.5))
+                self._let_pass(0.05, 1.5)
         else:
             redis.kill()
-            time.sleep(self._random.uniform(0.0, 0.5))
+            self._let_pass(0.0, 0.5)
             redis.start()
         self.report.tier_kills += 1
-        time.sleep(self._random.uniform(0.0, 1.0))
+        self._let_pass(0.0, 1.0)
 
+    def _kill_early(self, services: contextlib.ExitStack, address: str) -> None:
+        """Start a service and kill it after a while, whether or not it listens by then."""
+        process = subprocess.Popen(
+            serve_command("--data", address),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **LIMITS},
+        )
+        services.callback(process.wait)
+        services.callback(process.kill)
+        self._let_pass(0.3, 1.2)
 
-def _kill_early(services: contextlib.ExitStack, address: str, after_s: float) -> None:
-    """Start a service and kill it after a while, whether or not it listens by then."""
-    process = subprocess.Popen(
-        serve_command("--data", address),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **LIMITS},
-    )
-    services.callback(process.wait)
-    services.callback(process.kill)
-    time.sleep(after_s)
+    def _let_pass(self, shortest_s: float, longest_s: float) -> None:
+        """Let a random time pass. No condition would do: a kill must come at a moment that nobody chose."""
+        time.sleep(self._random.uniform(shortest_s, longest_s))
 
 
 def main() -> None:

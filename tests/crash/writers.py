@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from sash_client import Client, SashClientError, Unavailable
 from tests.support.model import Slow
+from tests.support.waiting import wait_until
 
 __all__ = ["SPECS", "Writer"]
 
@@ -152,22 +152,24 @@ class Writer(threading.Thread):
         return rows
 
     def _until_answered(self, call: Callable[[Any], Any], window: str) -> Any:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
+        answers = []
+
+        def answered() -> bool:
             try:
-                result = call(self._connected().window(window))
+                answers.append(call(self._connected().window(window)))
             except SashClientError as error:
                 # Of a service that was killed, a call may end in any way that means "unavailable".
                 if not isinstance(error, Unavailable) and error.code not in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
                     raise
-                if time.monotonic() > deadline:
-                    raise
                 self.retries += 1
                 self._close()
-                time.sleep(0.02)
-            else:
-                self.applied_before += bool(getattr(result, "already_applied", False))
-                return result
+                return False
+            return True
+
+        wait_until(answered, PATIENCE_S)
+        (result,) = answers
+        self.applied_before += bool(getattr(result, "already_applied", False))
+        return result
 
     def _connected(self) -> Client:
         if self._client is None:

@@ -346,14 +346,13 @@ def test_signals_end_it_gracefully(number):
 
 
 RECOVERING = """
-import sys, time
+import sys, threading
 from sash.main import run
 from sash.windows import storage
 
 def recover(*_):
     print("recovering", flush=True)
-    while True:
-        time.sleep(0.01)
+    threading.Event().wait()
 
 storage.recover = recover
 sys.argv = ["sash", "serve", "--grpc-port", "0", "--rest-port", "0", "--data", sys.argv[1]]

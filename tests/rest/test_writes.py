@@ -1,6 +1,5 @@
 """Writes that are applied once, batches in parts, partials, entries, export and import; and writes called off."""
 
-import asyncio
 import base64
 import itertools
 import socket
@@ -19,6 +18,7 @@ from tests.rest.conftest import made
 from tests.rest.test_arrow import ARROW, batch, stream
 from tests.rest.test_problems import refuse
 from tests.support.servers import WAIT_S, problem
+from tests.support.waiting import until
 
 OCTETS = {"content-type": "application/octet-stream"}
 
@@ -482,8 +482,7 @@ def test_a_write_whose_client_goes_is_ended(service, window, monkeypatch):
 
     async def insert(*arguments, **options):
         begun.set()
-        while not go.is_set():
-            await asyncio.sleep(0.001)
+        await until(go.is_set)
         ended.set()
         return WriteResult(inserted=1)
 

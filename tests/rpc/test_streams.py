@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import grpc
 import numpy as np
@@ -28,6 +27,7 @@ from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.test_errors import refuse
 from tests.rpc.test_operations import aggregates, bulk, float64, int64, strings
 from tests.support.servers import WAIT_S, running_service
+from tests.support.waiting import turns, until
 
 # ---------------------------------------------------------------- inserts in a row
 
@@ -217,10 +217,12 @@ def test_an_idle_stream_of_inserts_does_not_hold_the_service_up():
 
 async def test_writes_that_wait_for_room_keep_their_order(monkeypatch):
     """A slow tier, and room for a few writes: none overtakes the one before it, which would be a gap."""
+    loop = asyncio.get_running_loop()
 
     class SlowTier(MemoryTier):
         def commit(self, puts, deletes=()):
-            time.sleep(0.002)
+            """Takes as long as the loop takes for some turns, in which further writes come."""
+            asyncio.run_coroutine_threadsafe(turns(20), loop).result(WAIT_S)
             super().commit(puts, deletes)
 
     monkeypatch.setattr(journal, "PENDING_BYTES", 3000)
@@ -234,7 +236,7 @@ async def test_writes_that_wait_for_room_keep_their_order(monkeypatch):
     async def requests():
         for sequence in range(1, 301):
             yield sequence
-            await asyncio.sleep(0.0005 if sequence % 7 else 0)
+            await turns(sequence % 7)
 
     async def write(sequence):
         batch = Batch(np.arange(100), {"value": np.zeros(100)})
@@ -258,8 +260,7 @@ class Gate:
 
     async def write(self, *arguments, **options):
         self.begun.release()
-        while not self.open.is_set():
-            await asyncio.sleep(0.001)
+        await until(self.open.is_set)
         self.ended.release()
         return WriteResult(inserted=1)
 

@@ -18,13 +18,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from redis.connection import Connection
 from redis.exceptions import RedisError
+
+from tests.support import waiting
 
 ALWAYS, EVERYSEC = "appendfsync always", "appendfsync everysec"
 
@@ -43,14 +44,13 @@ if _INSTALLED := shutil.which("redis-server"):
 
 def wait_until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
     """Return as soon as the condition holds; an error of the server counts as not yet."""
-    deadline = time.monotonic() + within_s
-    while True:
+
+    def holds() -> bool:
         with contextlib.suppress(RedisError, OSError):
-            if condition():
-                return
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within_s} s")
-        time.sleep(0.005)
+            return condition()
+        return False
+
+    waiting.wait_until(holds, within_s)
 
 
 class RedisServer:

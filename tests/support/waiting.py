@@ -1,19 +1,29 @@
-"""Waiting for what must come, on an event loop: for a condition, for turns of the loop, for a tier to work again."""
+"""Waiting for what must come: for a condition, for turns of an event loop, for a tier to work again."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from sash.errors import SashError, Unavailable
 
-__all__ = ["surely", "turns", "until"]
+__all__ = ["surely", "turns", "until", "wait_until"]
 
 T = TypeVar("T")
 
 _LOOK_S = 0.001
 _LOOKS = 30_000
+
+
+def wait_until(condition: Callable[[], object], within_s: float = _LOOK_S * _LOOKS) -> None:
+    """Return as soon as the condition holds; where there is no event loop, or not in this thread."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("it never came to pass")
+        time.sleep(_LOOK_S)
 
 
 async def until(condition: Callable[[], object]) -> None:

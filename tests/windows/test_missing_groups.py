@@ -10,6 +10,7 @@ from sash.windows import storage as storage_module
 from sash.windows import values
 from sash.windows.records import BulkEvict, BulkInsert, Insert
 from tests.support.stored import Server, batch, spec
+from tests.support.waiting import until
 
 SMALL = {"n": {"function": "count"}}
 WHOLE = {"checkpoint_bytes": 10**9, "store_entries": 10**9}
@@ -102,7 +103,6 @@ async def test_a_journal_that_is_cut_while_a_window_in_doubt_is_recovered_loses_
     storage._checkpoints.trim()
     tier.open_gate.set()
     assert await asyncio.to_thread(cut.wait, 10)
-    while storage._kept["w"].doubt is not None:
-        await asyncio.sleep(0.002)
+    await until(lambda: storage._kept["w"].doubt is None)
     assert storage.find("w").query("a", [], None)[0].entries == 100
     await server.die()

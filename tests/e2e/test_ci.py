@@ -1,0 +1,57 @@
+"""What CI runs, and the table of coverage that it prints."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_ci_runs_all_with_a_profile_of_its_own(tmp_path):
+    """Also where CI is not set, from any directory, and until something fails."""
+    make = tmp_path / "make"
+    make.write_text('#!/bin/sh\necho "$SASH_PROFILE $* $PWD"\n[ "$1" != "$FAILS" ]\n')
+    make.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def run(**further):
+        command = ["bash", str(ROOT / ".ci" / "run")]
+        return subprocess.run(command, cwd=tmp_path, env=environment | further, capture_output=True, text=True)
+
+    lines = [f"ci {target} {ROOT}" for target in ("check", "test", "coverage")]
+    done = run()
+    assert (done.returncode, done.stdout.splitlines()) == (0, lines)
+    failed = run(FAILS="test")
+    assert (failed.returncode, failed.stdout.splitlines()) == (1, lines[:2])
+
+
+def test_a_table_of_rooms(tmp_path):
+    def file(lines, covered, branches, taken):
+        counts = {
+            "num_statements": lines,
+            "covered_lines": covered,
+            "num_branches": branches,
+            "covered_branches": taken,
+        }
+        return {"summary": {**counts, "percent_covered_display": "5"}}
+
+    files = {
+        "service/sash/plane.py": file(10, 10, 0, 0),
+        "service/sash/forest/block.py": file(1500, 1350, 60, 54),
+        "service/sash/forest/level.py": file(500, 450, 40, 36),
+        "clients/sash_client/wire.py": file(200, 179, 10, 10),
+        "clients/sash_spark/sink.py": file(200, 200, 1000, 899),
+    }
+    (tmp_path / "files.json").write_text(json.dumps({"files": files}))
+    command = [sys.executable, "-m", "tests.support.rooms", str(tmp_path / "files.json")]
+    table = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert table.splitlines() == [
+        "room                 lines  line %  branches  branch %",
+        "sash                    10   100.0         0     100.0",
+        "sash/forest          2,000    90.0       100      90.0",
+        "sash_client            200    89.5        10     100.0  below 90 %",
+        "sash_spark             200   100.0     1,000      89.9  below 90 %",
+        "all                  2,410    90.8     1,110      90.0",
+    ]
