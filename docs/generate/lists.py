@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
+from typer.main import get_command
 
 import sash_client
-from docs.generate import grpc, python, rest
-from docs.generate.markdown import code, docstring, table
+from docs.generate import grpc_calls, python_api, rest_calls
 from docs.generate.service import ask
+from docs.generate.text import code, docstring, table
 from sash import errors
 from sash.aggregators import ALGORITHMS
 from sash.calls import INTERVAL_MS_MAX, INTERVAL_MS_MIN
@@ -86,13 +87,13 @@ def command_line() -> str:
         rows = [(code(p.metavar), "", _help(p)) for p in arguments]
         rows += [(" ".join(map(code, p.opts)), _value(p), _help(p)) for p in options]
         said = (command.help or "").strip()
-        parts.append(f"## sash {name}\n\n```text\n{usage}\n```\n\n{said}\n\n{table(('option', 'value', 'meaning'), rows)}")
+        parts.append(
+            f"## sash {name}\n\n```text\n{usage}\n```\n\n{said}\n\n{table(('option', 'value', 'meaning'), rows)}"
+        )
     return "\n".join(parts)
 
 
 def _commands() -> Mapping[str, Any]:
-    from typer.main import get_command
-
     group: Any = get_command(app)
     return group.commands  # type: ignore[no-any-return]
 
@@ -125,9 +126,13 @@ def _keys_of(model: str, path: str = "", without: tuple[str, ...] = ()) -> str:
     for name, found in schema["properties"].items():
         if name not in without:
             required = name in schema.get("required", ())
-            default = "required" if required else rest.default_of(found)
+            default = "required" if required else rest_calls.default_of(found)
             text = found.get("description") or SPEC_TEXTS[name]
-            kind = "[duration](../concepts/time.md#durations)" if name in DURATIONS else rest.type_of(found, named=False)
+            kind = (
+                "[duration](../concepts/time.md#durations)"
+                if name in DURATIONS
+                else rest_calls.type_of(found, named=False)
+            )
             rows.append((code(path + name), kind, default, text))
     return table(("key", "value", "default", "meaning"), rows)
 
@@ -190,9 +195,7 @@ def partials() -> str:
     rows: dict[tuple[str, str], list[str]] = {}
     for function, parts, blob in partials_table(BUILT_IN):
         rows.setdefault((parts, blob), []).append(code(function))
-    return table(
-        ("function", "parts", "or a blob"), [(", ".join(names), *columns) for columns, names in rows.items()]
-    )
+    return table(("function", "parts", "or a blob"), [(", ".join(names), *columns) for columns, names in rows.items()])
 
 
 def algorithm_details() -> str:
@@ -228,32 +231,43 @@ def _is_client_error(thing: object) -> bool:
 def limits() -> str:
     """What is bounded, and by how much."""
     keys_max = inspect.signature(Window).parameters["max_keys"].default
+    characters = "letters, digits, `_`, `-`, `.`; the first is a letter or `_`"
+    macros = "`all`, `exists`, `exists_one`, `filter`, `map`"
+    forgotten = f"when there are more, those silent for {_days(ledger.FORGET_AFTER_NS)} are forgotten"
+    large = f"{MAX_LARGE_BUCKETS:,} where an aggregate is a sketch or a collection"
+    expires = f"a part expires after {ledger.PART_EXPIRES_NS // 60_000_000_000} minutes"
     rows = [
-        ("name of a window, field or aggregate", "1 to 128 characters: letters, digits, `_`, `-`, `.`; the first is a letter or `_`"),
-        ("spec, or aggregates that are added", f"{MAX_SPEC_BYTES // 2**10} KiB; in YAML {MAX_DEPTH} levels and no aliases"),
+        ("name of a window, field or aggregate", f"1 to 128 characters: {characters}"),
+        (
+            "spec, or aggregates that are added",
+            f"{MAX_SPEC_BYTES // 2**10} KiB; in YAML {MAX_DEPTH} levels and no aliases",
+        ),
         ("fields of a window", f"{spec.MAX_FIELDS}"),
         ("aggregates of a window", f"{spec.MAX_AGGREGATES}"),
         ("key", f"1 to {spec.MAX_KEY_BYTES} bytes of UTF-8"),
         ("keys of a window", f"{keys_max:,}"),
         ("time", "int64, without the least and the greatest value"),
-        ("`slide.when`", f"{predicate.MAX_LENGTH:,} characters; no macros (`all`, `exists`, `exists_one`, `filter`, `map`) and no `matches`"),
+        ("`slide.when`", f"{predicate.MAX_LENGTH:,} characters; no macros ({macros}) and no `matches`"),
         ("entries in one write", "`SASH_MAX_ENTRIES_PER_WRITE`"),
         ("request", "`SASH_MAX_BODY_BYTES`; an import may be larger"),
         ("write to a stored window", "63 MiB"),
         ("lookbacks of one query", f"{MAX_LOOKBACKS}"),
         ("answers of one query about several keys", f"{MAX_ANSWERS:,}: keys times lookbacks"),
-        ("buckets of one series", f"{MAX_BUCKETS:,}; {MAX_LARGE_BUCKETS:,} where an aggregate is a sketch or a collection"),
-        ("values in lists and blobs of one series, or of several keys", f"{MAX_VALUES:,}; eight bytes of a blob count as one"),
+        ("buckets of one series", f"{MAX_BUCKETS:,}; {large}"),
+        (
+            "values in lists and blobs of one series or query",
+            f"{MAX_VALUES:,}; eight bytes of a blob are one",
+        ),
         ("keys in one answer of `keys`", f"{MAX_KEY_NAMES:,}"),
         ("interval of `watch`", f"{INTERVAL_MS_MIN} to {INTERVAL_MS_MAX:,} ms"),
         ("name of a producer or query", f"1 to {ledger.MAX_NAME_BYTES} bytes"),
-        ("producers that a window remembers", f"{ledger.MAX_WRITERS:,}; when there are more, those silent for {_days(ledger.FORGET_AFTER_NS)} are forgotten"),
+        ("producers that a window remembers", f"{ledger.MAX_WRITERS:,}; {forgotten}"),
         ("queries that a window remembers", f"{ledger.MAX_WRITERS:,}, in the same way"),
-        ("staged parts of a window", f"{ledger.MAX_PARTS:,}; a part expires after {ledger.PART_EXPIRES_NS // 60_000_000_000} minutes"),
+        ("staged parts of a window", f"{ledger.MAX_PARTS:,}; {expires}"),
         ("entries that a window was ever sent as partials", "2^62 in all; 2^40 in one row"),
         ("windows of a service", "`SASH_MAX_WINDOWS`"),
         ("calls in progress", "`SASH_MAX_CONCURRENT_CALLS`, for each edge"),
-    ]  # fmt: skip
+    ]
     return table(("what", "limit"), rows)
 
 
@@ -279,13 +293,13 @@ LISTS: Mapping[str, Callable[[], str]] = {
         *(aggregates, aggregate_details, partials, algorithm_details, error_table, limits, metrics),
     )
 } | {
-    "rest_operations": rest.operations,
-    "rest_schemas": rest.schemas,
-    "grpc_methods": grpc.methods,
-    "grpc_messages": grpc.messages,
-    "python_client": python.client,
-    "python_values": python.values,
-    "python_errors": python.client_errors,
-    "spark_functions": python.spark,
-    "spark_pipeline": python.pipeline,
+    "rest_operations": rest_calls.operations,
+    "rest_schemas": rest_calls.schemas,
+    "grpc_methods": grpc_calls.methods,
+    "grpc_messages": grpc_calls.messages,
+    "python_client": python_api.client,
+    "python_values": python_api.values,
+    "python_errors": python_api.client_errors,
+    "spark_functions": python_api.spark,
+    "spark_pipeline": python_api.pipeline,
 }

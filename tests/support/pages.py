@@ -206,11 +206,17 @@ def text_of(page):
     return filled(page.read_text())
 
 
-def table_of(text, *header):
-    """The rows of the table whose header begins with these cells, each as a list of cells."""
+def tables_of(text, *header):
+    """Every table whose header begins with these cells: its rows, each as a list of cells."""
     lines = [_cells(line) if line.startswith("|") else [] for line in text.splitlines()]
-    (start,) = (i for i, cells in enumerate(lines) if cells[: len(header)] == list(header))
-    return list(takewhile(bool, lines[start + 2 :]))
+    starts = [i for i, cells in enumerate(lines) if cells[: len(header)] == list(header)]
+    return [list(takewhile(bool, lines[start + 2 :])) for start in starts]
+
+
+def table_of(text, *header):
+    """The one table whose header begins so."""
+    (found,) = tables_of(text, *header)
+    return found
 
 
 def names_in(cell):

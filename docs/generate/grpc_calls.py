@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tempfile
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 
-from docs.generate.markdown import anchor, code, table
+from docs.generate.text import anchor, code, table
 
 __all__ = ["messages", "methods"]
 
@@ -34,8 +33,8 @@ def _file() -> tuple[FileDescriptorProto, dict[tuple[int, ...], str]]:
         (file,) = FileDescriptorSet.FromString(made.read_bytes()).file
     comments = {}
     for location in file.source_code_info.location:
-        said = [*location.leading_detached_comments[:0], location.leading_comments, location.trailing_comments]
-        comments[tuple(location.path)] = " ".join(" ".join(said).split())
+        said = f"{location.leading_comments} {location.trailing_comments}"
+        comments[tuple(location.path)] = " ".join(said.split())
     return file, comments
 
 
@@ -82,4 +81,4 @@ def _type(message: DescriptorProto, field: FieldDescriptorProto) -> str:
 
 def _link(full_name: str) -> str:
     name = full_name.rsplit(".", 1)[-1]
-    return f"[{name}](#{anchor(re.sub('_', '', name))})"
+    return f"[{name}](#{anchor(name)})"

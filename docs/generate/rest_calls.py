@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
-from docs.generate.markdown import anchor, code, table
 from docs.generate.service import ask
+from docs.generate.text import anchor, code, table
 
 __all__ = ["default_of", "operations", "schemas", "type_of"]
 
@@ -83,10 +83,10 @@ def schemas() -> str:
         parts.append(f"### {name}\n")
         if "description" in schema:
             parts.append(schema["description"].replace("``", "`") + "\n")
-        rows = [
-            (code(member), type_of(found), "yes" if member in schema.get("required", ()) else "", found.get("description", ""))
-            for member, found in schema.get("properties", {}).items()
-        ]  # fmt: skip
+        rows = []
+        for member, found in schema.get("properties", {}).items():
+            always = "yes" if member in schema.get("required", ()) else ""
+            rows.append((code(member), type_of(found), always, found.get("description", "")))
         if rows:
             parts.append(table(("member", "type", "always there", "meaning"), rows))
         others = schema.get("additionalProperties")

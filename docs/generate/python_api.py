@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import sash_client
-from docs.generate.markdown import code, docstring, table
-from docs.generate.rest import default_of, type_of
+from docs.generate.rest_calls import default_of, type_of
+from docs.generate.text import code, docstring, table
 
-__all__ = ["client", "client_errors", "pipeline", "spark", "values"]
+__all__ = ["CLIENTS", "client", "client_errors", "pipeline", "public_members", "spark", "values"]
 
 CLIENTS = (sash_client.Client, sash_client.Window, sash_client.Producer)
 PIPELINE_TEXTS = {
@@ -52,7 +52,8 @@ def client() -> str:
 
 def values() -> str:
     """The classes of answers."""
-    found = [kind for name in sash_client.__all__ if dataclasses.is_dataclass(kind := getattr(sash_client, name))]
+    kinds: list[type] = [getattr(sash_client, name) for name in sash_client.__all__]
+    found = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
     return "\n".join(f"## {kind.__name__}\n\n{_attributes(kind)}" for kind in found)
 
 
@@ -120,10 +121,10 @@ def _class(kind: type) -> str:
     parts = [f"## {kind.__name__}\n"]
     if kind is not sash_client.Window:  # which nobody makes by hand
         parts.append(f"```python\n{_signature(kind.__name__, kind)}\n```\n")
-    return "\n".join([*parts, docstring(kind), *(_member(kind, name) for name in _public(kind))])
+    return "\n".join([*parts, docstring(kind), *(_member(kind, name) for name in public_members(kind))])
 
 
-def _public(kind: type) -> Iterable[str]:
+def public_members(kind: type) -> Iterable[str]:
     """Public members in the order in which they were written, those of bases behind them."""
     names = [name for each in kind.__mro__ if each is not object for name in vars(each)]
     return [name for name in dict.fromkeys(names) if not name.startswith("_") and inspect.getdoc(getattr(kind, name))]
@@ -146,7 +147,11 @@ def _signature(name: str, thing: Any) -> str:
     """A call as it is written, one argument a line where it would be long."""
     signature = inspect.signature(thing)
     arguments = list(signature.parameters.values())
-    if arguments and arguments[0].name in ("self", "window") and arguments[0].kind is not inspect.Parameter.KEYWORD_ONLY:
+    if (
+        arguments
+        and arguments[0].name in ("self", "window")
+        and arguments[0].kind is not inspect.Parameter.KEYWORD_ONLY
+    ):
         arguments = arguments[1:]
     shown = _arguments(arguments)
     returns = "" if isinstance(thing, type) else _returned(signature)
@@ -162,7 +167,7 @@ def _arguments(parameters: list[inspect.Parameter]) -> list[str]:
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             shown.append("*")
             starred = True
-        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        stars = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
         kind = "" if parameter.annotation is parameter.empty else f": {_text(parameter.annotation)}"
         default = "" if parameter.default is parameter.empty else f" = {_shown(parameter.default)}"
         shown.append(f"{stars}{parameter.name}{kind}{default}")
