@@ -60,7 +60,7 @@ bench: setup ## all benchmarks at real size, pinned to one core where they measu
 
 docs: setup ## build the documentation into build/docs; a broken link fails (docs run as tests with `make test`)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	@echo "open build/docs/index.html, or serve it: $(BIN)/python -m http.server -d build/docs"
+	@echo "open build/docs/index.html; to search, serve it: $(BIN)/python -m http.server -d build/docs"
 
 load: setup ## a bounded load test with REST and gRPC users against a server of its own
 	$(BIN)/python -m loadtest

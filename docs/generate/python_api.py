@@ -54,7 +54,7 @@ def values() -> str:
     """The classes of answers."""
     kinds: list[type] = [getattr(sash_client, name) for name in sash_client.__all__]
     found = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
-    return "\n".join(f"## {kind.__name__}\n\n{_attributes(kind)}" for kind in found)
+    return "\n".join(f"### {kind.__name__}\n\n{_attributes(kind)}" for kind in found)
 
 
 def _attributes(kind: type) -> str:

@@ -96,7 +96,7 @@ def test_every_public_name_of_the_client_is_described():
     text = reference("python")
     for name in sash_client.__all__:
         if name != "ALL_KEYS":
-            assert re.search(rf"^## {name}$|`{name}`", text, re.MULTILINE), name
+            assert re.search(rf"^###? {name}$|`{name}`", text, re.MULTILINE), name
     for kind in python_api.CLIENTS:
         for name in python_api.public_members(kind):
             assert f"### {kind.__name__}.{name}\n" in text
