@@ -6,7 +6,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-ROOMS := service clients tests bench loadtest
+ROOMS := service clients tests bench loadtest docs
 
 # Spark: workers use the interpreter of this environment, and nothing listens beyond this machine.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
@@ -67,6 +67,10 @@ bench: setup ## all benchmarks at real size, pinned to one core where they measu
 	$(BIN)/python -m bench.storage
 	$(BIN)/python -m bench.spark
 
+docs: setup ## build the documentation into build/docs; a broken link fails (docs run as tests with `make test`)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open build/docs/index.html; to search, serve it: $(BIN)/python -m http.server -d build/docs"
+
 load: setup ## a bounded load test with REST and gRPC users against a server of its own
 	$(BIN)/python -m loadtest
 
@@ -78,4 +82,4 @@ proto: setup ## make the stubs from windows.proto
 clean: ## remove what was built and installed
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo run test coverage check format soak bench load proto clean
+.PHONY: help setup demo run test coverage check format soak bench docs load proto clean

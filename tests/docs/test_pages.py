@@ -1,0 +1,75 @@
+"""The code of README and docs runs, in the order in which a reader meets it, and prints what the page says.
+
+Pages with Spark in them run with the other tests of Spark.
+"""
+
+import pytest
+
+from sash_client import Client
+from sash_client.local import local_service
+from tests.support.pages import ROOT, Reader, blocks_of, needs_spark, pages
+
+PAGES = [page for page in pages() if not any(map(needs_spark, blocks_of(page.read_text())))]
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with local_service(data=str(tmp_path_factory.mktemp("data"))) as service:
+        yield service
+
+
+@pytest.fixture
+def empty(service):
+    """The service without the windows of the page before."""
+    yield service
+    with Client(service.target) as client:
+        for window in client.list_windows():
+            client.delete_window(window.name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_runs(page, empty, tmp_path):
+    reader = Reader(page, empty, tmp_path)
+    for block in blocks_of(page.read_text()):
+        reader.run(block)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("```python\nassert 1 == 2\n```", None),
+        ("```python\nprint(1)\n```\n\n```text\n2\n```", "page.md:1: it prints"),
+        ("```python\nprint(1)\n```\nIt prints\n\n```text\n1\n```", "does not show what"),
+        ("```python\nprint(1)\n```", "does not show what"),
+        ("\n```sh\nfalse\ntrue\n```", "page.md:2"),
+        ("```sh\necho one; echo two\n```\n```text\none\n```", "it prints"),
+        ('```sh\necho \'{"a": 1, "b": 2}\'\n```\n```json\n{"a": 1}\n```', "it prints"),
+        ('```sh\necho \'{"a": [1, 2]}\'\n```\n```json\n{"a": [1, "…", 2]}\n```', "it prints"),
+        ("```sh\ncurl -s http://127.0.0.1:7071/v1/windows/nope\n```", "NotFound|not found|no window|404"),
+        ("```cobol\nSTOP RUN.\n```", "nobody runs cobol"),
+        ("```toml\n[project\n```", None),
+    ],
+)
+def test_a_block_that_is_wrong_is_found(service, tmp_path, text, says):
+    page = tmp_path / "page.md"
+    (block,) = blocks_of(text)[:1]
+    with pytest.raises((AssertionError, ValueError), match=says):
+        Reader(page, service, tmp_path).run(block)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```sh\necho one; echo two\n```\n\n```text\no…\n```",
+        '```sh\necho \'{"a": 1, "b": {"c": 2}}\'\n```\n\n```json\n{"b": "…", "…": 0}\n```',
+        "```sh\ndocker run \\\n    --rm nothing\necho 1\n```\n\n```text\n1\n```",
+        "```python\nprint(1)\n```\n\n```text\n1\n```",
+    ],
+)
+def test_a_block_that_is_right_is_taken(service, tmp_path, text):
+    (block,) = blocks_of(text)
+    Reader(tmp_path / "page.md", service, tmp_path).run(block)

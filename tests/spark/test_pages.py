@@ -1,0 +1,43 @@
+"""The pages with Spark in them run on a local one, and print what they say."""
+
+import pytest
+
+from sash_client.local import local_service
+from tests.support.pages import Reader, blocks_of, needs_spark, pages
+
+pytestmark = pytest.mark.spark
+
+PAGES = [page for page in pages() if any(map(needs_spark, blocks_of(page.read_text())))]
+
+
+@pytest.fixture
+def service(tmp_path):
+    with local_service(data=str(tmp_path / "data")) as service:
+        yield service
+
+
+@pytest.fixture
+def as_it_was(spark):
+    """What a page sets stays with the page."""
+    before = {name: spark.conf.get(name, None) for name in SET}
+    yield
+    for name, value in before.items():
+        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+
+SET = [
+    "spark.sql.session.timeZone",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.streaming.stateStore.providerClass",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_runs(page, spark, as_it_was, service, tmp_path):
+    reader = Reader(page, service, tmp_path)
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    for block in blocks_of(page.read_text()):
+        reader.run(block)
+    assert "python" in reader.ran
+    assert not spark.streams.active
