@@ -15,10 +15,10 @@ the caller's again, and the sending goes on with what follows them.
 
 from __future__ import annotations
 
-import threading
-import time as clock
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import Condition, Thread
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -64,7 +64,7 @@ class Producer:
         start: the last number that the service has acknowledged under this name and epoch; 0 where they are new.
         bulk_entries: entries that are gathered at most before they are sent.
         bulk_bytes: bytes that are gathered at most before they are sent.
-        linger_s: seconds that an entry waits for others at most.
+        linger_s: seconds that an entry waits for others at most; less while a call waits for it to be sent.
         buffer_bytes: bytes that may wait to be sent or answered; while there are more, `insert` waits.
         timeout_s: seconds that `insert`, `flush` and `close` wait at most; None: until the service answers.
 
@@ -94,17 +94,17 @@ class Producer:
         self._kinds = dict(sorted(self._spec.fields.items()))
         self._bulk_entries, self._bulk_bytes, self._buffer_bytes = bulk_entries, bulk_bytes, buffer_bytes
         self._linger_s, self._timeout_s = linger_s, timeout_s
-        self._changed = threading.Condition()
+        self._changed = Condition()
         # All below only under `_changed`.
         self._open = _Open(tuple(self._kinds))
         self._messages: deque[pb.BulkInsertRequest] = deque()  # the first one is in flight
         self._message_bytes = 0
-        self._hurried = 0  # flushes that wait: nothing lingers
+        self._hurried = 0  # callers that wait for entries to be sent: nothing lingers
         self._first, self._acknowledged = start + 1, start
         self._result: WriteResult | None = None
         self._error: SashClientError | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name=f"sash producer {name}", daemon=True)
+        self._thread = Thread(target=self._run, name=f"sash producer {name}", daemon=True)
         self._thread.start()
 
     def __repr__(self) -> str:
@@ -193,12 +193,7 @@ class Producer:
         """
         self._window._client._check_process()
         with self._changed:
-            self._hurried += 1
-            self._changed.notify_all()
-            try:
-                self._wait(lambda: not self._messages and not self._open.entries, timeout_s, "its entries are not sent")
-            finally:
-                self._hurried -= 1
+            self._wait(lambda: not self._messages and not self._open.entries, timeout_s, "its entries were not applied")
             return self._result or WriteResult()
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -246,14 +241,29 @@ class Producer:
 
     def _make_room(self) -> None:
         """Wait until there is room, and nothing to complain about."""
-        self._wait(lambda: self._message_bytes + self._open.bytes < self._buffer_bytes, None, "the buffer is full")
+        self._wait(
+            lambda: self._message_bytes + self._open.bytes < self._buffer_bytes,
+            None,
+            "its buffer is full, and had no room",
+        )
         if self._closed:
             raise FailedPrecondition(f"producer {self._name!r} is closed")
 
     def _wait(self, what: Callable[[], bool], timeout_s: float | None, otherwise: str) -> None:
+        """Wait for something, or for an error or the end, and raise the error."""
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        if not self._changed.wait_for(lambda: self._error is not None or self._closed or what(), limit_s):
-            raise DeadlineExceeded(f"producer {self._name!r}: {otherwise}, and were not within {limit_s:g} s")
+
+        def is_over() -> bool:
+            return self._error is not None or self._closed or what()
+
+        if not is_over():
+            self._hurried += 1  # the open bulk, too, is in the way
+            self._changed.notify_all()
+            try:
+                if not self._changed.wait_for(is_over, limit_s):
+                    raise DeadlineExceeded(f"producer {self._name!r}: {otherwise} within {limit_s:g} s")
+            finally:
+                self._hurried -= 1
         if self._error is not None:
             error, self._error = self._error, None
             self._changed.notify_all()  # it is known now: go on
@@ -339,7 +349,7 @@ class _Open:
 
     def take(self, tick: int, key: str | None, values: Sequence[Any]) -> None:
         if not self.entries:
-            self._since_s = clock.monotonic()
+            self._since_s = monotonic()
         self.entries += 1
         self.bytes += _ENTRY_BYTES + 8 * len(values) + len(key or "")
         self._times.append(tick)
@@ -352,7 +362,7 @@ class _Open:
 
     def due_s(self, linger_s: float) -> float | None:
         """Seconds until it is to be sent; None where it is empty."""
-        return self._since_s + linger_s - clock.monotonic() if self.entries else None
+        return self._since_s + linger_s - monotonic() if self.entries else None
 
     def bulk(self) -> Bulk:
         return Bulk(np.array(self._times, "<i8"), self._columns, self._keys or None)

@@ -83,7 +83,6 @@ def test_retries_end_with_the_time(service):
     with Client(window._client.target, timeout_s=0.5) as hasty, pytest.raises(SashClientError) as caught:
         hasty.window("w").insert(1, 1.0, producer="p", sequence=1)
     assert type(caught.value) in (Unavailable, DeadlineExceeded)
-    assert len(servicer.arrived) > 1
 
 
 @pytest.fixture
@@ -288,7 +287,10 @@ def test_a_client_is_of_its_process(service):
     """After a fork gRPC's threads are not there: calls are refused instead of failing in ways of their own."""
     _, window = service
     producer = window.producer("p")
-    calls = (window.describe, producer.flush, lambda: producer.insert(1, 1.0), producer.close)
+    calls = (
+        *(window.describe, producer.flush, producer.close),
+        *(lambda: producer.insert(1, 1.0), lambda: producer.bulk_insert([1], [1.0])),
+    )
     child = os.fork()
     if child == 0:
         refused = 0

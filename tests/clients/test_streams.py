@@ -16,9 +16,10 @@ from sash_client import (
     FailedPrecondition,
     SashClientError,
     Unavailable,
+    Window,
     operations,
 )
-from sash_client.aio import AsyncClient
+from sash_client.aio import AsyncClient, AsyncWindow
 from sash_client.calls import Patience
 from sash_client.connection import OPTIONS
 from sash_client.plans import READ_ATTEMPTS, Restarts
@@ -27,6 +28,8 @@ from tests.support.clocks import Clock
 from tests.support.numbered import LOST, Numbered, serving
 from tests.support.recorder import status
 from tests.support.servers import WAIT_S
+
+SPEC = pb.WindowSpec(name="w", time_unit="us", fields={"value": "float64"})
 
 
 @pytest.fixture
@@ -297,7 +300,7 @@ def test_a_stream_without_news_is_kept(service, patience):
         yield Bulk([2], [1.0])
 
     with Client(target, timeout_s=0.2) as client:
-        assert [result.inserted for result in client.window("w").insert_stream(rarely())] == [1, 1]
+        assert [result.inserted for result in Window(client, "w", SPEC).insert_stream(rarely())] == [1, 1]
 
 
 async def test_an_awaited_stream_without_news_is_kept(service, patience):
@@ -314,7 +317,7 @@ async def test_an_awaited_stream_without_news_is_kept(service, patience):
         yield Bulk([2], [1.0])
 
     async with AsyncClient(target, timeout_s=0.2) as client:
-        answers = client.window("w").insert_stream(rarely())
+        answers = AsyncWindow(client, "w", SPEC).insert_stream(rarely())
         assert [answer.inserted async for answer in answers] == [1, 1]
 
 
@@ -323,7 +326,7 @@ def test_a_stream_that_stands_still_is_given_up(service):
     servicer.gate.clear()
     try:
         with Client(target, timeout_s=0.2) as client, pytest.raises(DeadlineExceeded, match=r"stood still for 0\.2 s"):
-            list(client.window("w").insert_stream([Bulk([1], [1.0])]))
+            list(Window(client, "w", SPEC).insert_stream([Bulk([1], [1.0])]))
     finally:
         servicer.gate.set()
 
@@ -334,7 +337,7 @@ async def test_an_awaited_stream_that_stands_still_is_given_up(service):
     try:
         async with AsyncClient(target, timeout_s=0.2) as client:
             with pytest.raises(DeadlineExceeded, match=r"stood still for 0\.2 s"):
-                async for _ in client.window("w").insert_stream([Bulk([1], [1.0])]):
+                async for _ in AsyncWindow(client, "w", SPEC).insert_stream([Bulk([1], [1.0])]):
                     pass
     finally:
         servicer.gate.set()

@@ -1,0 +1,596 @@
+"""A producer step by step, on the test's clock and wire: what it gathers, when it sends, when its callers wait."""
+
+import pytest
+
+from sash_client import (
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    SashClientError,
+    Unavailable,
+    WriteResult,
+)
+from sash_proto.v1 import windows_pb2 as pb
+from tests.support.driven import SPEC, driven
+
+FOREVER_S = 3600.0
+ENTRY_BYTES = 24  # of one number, without a key
+TWO = pb.WindowSpec(name="w", time_unit="us", keyed=True, fields={"value": "float64", "word": "string"})
+
+
+@pytest.fixture
+def make(monkeypatch):
+    """Make a producer on a clock and a wire of its own; nothing lingers to an end by itself."""
+    return lambda spec=SPEC, **options: driven(monkeypatch, spec, **({"linger_s": FOREVER_S} | options))
+
+
+def gone():
+    return NotFound("the window is gone")
+
+
+def lost():
+    return Unavailable("lost")
+
+
+def insert(producer, *times):
+    for time in times:
+        producer.insert(time, 0.0)
+
+
+def unapplied(error):
+    return [time for bulk in error.unapplied for time in bulk.times.tolist()]
+
+
+# ---------------------------------------------------------------- gathering
+
+
+def test_a_bulk_is_sent_when_it_has_so_many_entries(make):
+    with make(bulk_entries=3) as p:
+        insert(p.producer, 1, 2)
+        assert p.rests()
+        insert(p.producer, 3, 4)
+        assert p.wire.sent() == (1, [1, 2, 3])
+        p.wire.reply(inserted=3)
+        assert p.rests()
+
+
+@pytest.mark.parametrize(("bulk_bytes", "entries"), [(24, 1), (25, 2), (48, 2), (49, 3)])
+def test_a_bulk_is_sent_when_it_has_so_many_bytes(make, bulk_bytes, entries):
+    with make(bulk_bytes=bulk_bytes) as p:
+        insert(p.producer, *range(entries - 1))
+        assert p.rests()
+        insert(p.producer, 9)
+        assert p.wire.sent() == (1, [*range(entries - 1), 9])
+
+
+@pytest.mark.parametrize(
+    ("key", "word", "size"), [("", "", 32), ("abc", "", 35), ("", "x" * 10, 42), ("abc", "xy", 37)]
+)
+def test_keys_and_strings_count(make, key, word, size):
+    """16 bytes for the entry, 8 for each field, and the text."""
+    fields = {"value": 0.0, "word": word}
+    with make(TWO, bulk_bytes=size) as p:
+        p.producer.insert(1, fields=fields, key=key)
+        assert p.wire.sent() == (1, [1])
+    with make(TWO, bulk_bytes=size + 1) as p:
+        p.producer.insert(1, fields=fields, key=key)
+        assert p.rests()
+
+
+def test_the_count_begins_anew_with_each_bulk(make):
+    with make(bulk_entries=2) as p:
+        for number in (1, 2, 3):
+            insert(p.producer, 10 * number)
+            assert p.rests()
+            insert(p.producer, 10 * number + 1)
+            assert p.wire.sent() == (number, [10 * number, 10 * number + 1])
+            p.wire.reply(inserted=2)
+            assert p.rests()
+
+
+def test_an_entry_lingers_as_long_as_it_should(make):
+    with make(linger_s=5.0) as p:
+        assert p.rests()
+        insert(p.producer, 1)
+        assert p.rests()
+        assert p.waits.timed_s == [5.0]
+        p.waits.advance(3.0)
+        insert(p.producer, 2)  # the time of a bulk is that of its first entry
+        p.waits.advance(1.9)
+        assert p.rests()
+        p.waits.advance(0.1)
+        assert p.wire.sent() == (1, [1, 2])
+        p.wire.reply(inserted=2)
+        insert(p.producer, 3)
+        assert p.rests()
+        assert p.waits.timed_s[-1] == 5.0
+
+
+def test_without_lingering_each_entry_is_sent_at_once(make):
+    with make(linger_s=0.0) as p:
+        assert p.rests()
+        insert(p.producer, 1)
+        assert p.wire.sent() == (1, [1])
+
+
+def test_a_bulk_keeps_its_place_and_is_sent_at_once(make):
+    with make() as p:
+        insert(p.producer, 1)
+        p.producer.bulk_insert([2, 3], [0.0, 0.0])
+        insert(p.producer, 4)
+        assert p.wire.sent() == (1, [1])
+        p.wire.reply(inserted=1)
+        assert p.wire.sent() == (2, [2, 3])
+        p.wire.reply(inserted=2)
+        assert p.rests()
+
+
+def test_one_message_is_in_flight_and_numbers_have_no_gap(make):
+    with make(bulk_entries=1, start=6) as p:
+        insert(p.producer, 1, 2, 3)
+        for number in (7, 8, 9):
+            assert p.wire.sent() == (number, [number - 6])
+            assert p.wire.is_silent()
+            assert p.producer.acknowledged == number - 1
+            p.wire.reply(inserted=1)
+        assert p.rests()
+        assert p.producer.acknowledged == 9
+        assert p.producer.result == WriteResult(inserted=3, sequences=3)
+
+
+# ---------------------------------------------------------------- flush
+
+
+def test_a_flush_sends_what_lingers_and_nothing_that_comes_after_it(make):
+    with make() as p:
+        assert p.producer.flush() == WriteResult()  # there is nothing to wait for
+        assert p.waits.timed_s == []
+        insert(p.producer, 1)
+        assert p.rests()
+        flush = p.call(p.producer.flush)
+        assert p.wire.sent() == (1, [1])
+        assert flush.waits()
+        p.wire.reply(inserted=1)
+        assert flush.result() == WriteResult(inserted=1, sequences=1)
+        insert(p.producer, 2)
+        assert p.rests()
+
+
+@pytest.mark.parametrize(("of_producer", "of_flush", "limit_s"), [(None, 2.0, 2.0), (3.0, None, 3.0), (3.0, 2.0, 2.0)])
+def test_a_flush_gives_up_when_its_time_is_over_and_the_entries_are_sent_on(make, of_producer, of_flush, limit_s):
+    with make(timeout_s=of_producer) as p:
+        insert(p.producer, 1)
+        flush = p.call(lambda: p.producer.flush(of_flush))
+        assert p.wire.sent() == (1, [1])
+        p.waits.advance(limit_s - 0.5)
+        assert flush.waits()
+        p.waits.advance(0.5)
+        with pytest.raises(DeadlineExceeded, match=rf"producer 'p': its entries were not applied within {limit_s:g} s"):
+            flush.result()
+        insert(p.producer, 2)
+        p.wire.reply(inserted=1)
+        assert p.rests()  # nobody is in a hurry any more
+        assert p.producer.result.inserted == 1
+
+
+def test_a_flush_waits_for_all_messages(make):
+    with make(bulk_entries=1) as p:
+        insert(p.producer, 1, 2)
+        flush = p.call(p.producer.flush)
+        for number in (1, 2):
+            assert p.wire.sent() == (number, [number])
+            assert flush.waits()
+            p.wire.reply(inserted=1)
+        assert flush.result().inserted == 2
+
+
+# ---------------------------------------------------------------- a full buffer
+
+
+CALLS = {
+    "insert": lambda producer: producer.insert(9, 0.0),
+    "bulk_insert": lambda producer: producer.bulk_insert([9], [0.0]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_full_buffer_holds_its_writers_back(make, call):
+    """What is gathered counts, and what is sent and not answered; whoever waits for room has it sent."""
+    with make(buffer_bytes=2 * ENTRY_BYTES) as p:
+        insert(p.producer, 1, 2)
+        assert p.rests()
+        waiting = p.call(lambda: CALLS[call](p.producer))
+        assert p.wire.sent() == (1, [1, 2])
+        assert waiting.waits()
+        p.wire.reply(inserted=2)
+        waiting.result()
+        flush = p.call(p.producer.flush)
+        assert p.wire.sent() == (2, [9])
+        p.wire.reply(inserted=1)
+        assert flush.result().inserted == 3
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_buffer_that_is_not_quite_full_takes_one_more(make, call):
+    with make(buffer_bytes=2 * ENTRY_BYTES + 1) as p:
+        insert(p.producer, 1, 2)
+        CALLS[call](p.producer)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_bulk_may_be_larger_than_the_buffer_and_fills_it(make, call):
+    with make(buffer_bytes=100) as p:
+        p.producer.bulk_insert(range(50), [0.0] * 50)
+        p.wire.sent()
+        waiting = p.call(lambda: CALLS[call](p.producer))
+        assert waiting.waits()
+        p.wire.reply(inserted=50)
+        waiting.result()
+
+
+def test_messages_count_by_their_size(make):
+    size = pb.BulkInsertRequest(window="w", time=bytes(8), fields={"value": pb.Column(float64=bytes(8))}).ByteSize()
+    with make(buffer_bytes=2 * size + 1) as p:
+        for time in range(3):
+            p.producer.bulk_insert([time], [0.0])
+        for time in range(3, 6):  # each goes in when one has left
+            assert p.wire.sent()[1] == [time - 3]
+            waiting = p.call(lambda time=time: p.producer.bulk_insert([time], [0.0]))
+            assert waiting.waits()
+            p.wire.reply(inserted=1)
+            waiting.result()
+
+
+def test_a_refused_message_leaves_the_buffer(make):
+    with make(bulk_entries=1, buffer_bytes=1) as p:
+        insert(p.producer, 1)
+        p.wire.sent()
+        p.wire.reply(gone())
+        with pytest.raises(NotFound):
+            p.call(lambda: insert(p.producer, 2)).result()
+        insert(p.producer, 3)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_room_is_not_waited_for_without_end(make, call):
+    with make(buffer_bytes=ENTRY_BYTES, timeout_s=2.0) as p:
+        insert(p.producer, 1)
+        waiting = p.call(lambda: CALLS[call](p.producer))
+        assert p.wire.sent() == (1, [1])
+        p.waits.advance(1.9)
+        assert waiting.waits()
+        p.waits.advance(0.1)
+        with pytest.raises(DeadlineExceeded, match="producer 'p': its buffer is full, and had no room within 2 s"):
+            waiting.result()
+        p.wire.reply(inserted=1)
+        assert p.rests()  # the entry that had no room was not taken
+        insert(p.producer, 2)
+        assert p.rests()  # and nobody is in a hurry any more
+
+
+# ---------------------------------------------------------------- errors
+
+
+def test_an_error_stops_the_sending_until_somebody_knows(make):
+    with make(bulk_entries=1) as p:
+        insert(p.producer, 1, 2)
+        assert p.wire.sent() == (1, [1])
+        p.wire.reply(gone())
+        assert p.rests()
+        with pytest.raises(NotFound, match="gone") as caught:
+            insert(p.producer, 3)
+        assert unapplied(caught.value) == [1]
+        assert p.wire.sent() == (1, [2])  # the number is free, and the entry that met the error was not taken
+        p.wire.reply(inserted=1)
+        assert p.rests()
+        p.producer.flush()  # it was raised once
+        assert p.producer.acknowledged == 1
+        assert p.producer.result.inserted == 1
+
+
+@pytest.mark.parametrize("call", [*CALLS.values(), lambda producer: producer.flush()])
+def test_every_call_hears_of_an_error(make, call):
+    with make(bulk_entries=1) as p:
+        insert(p.producer, 1)
+        p.wire.sent()
+        p.wire.reply(gone())
+        assert p.rests()
+        with pytest.raises(NotFound) as caught:
+            call(p.producer)
+        assert unapplied(caught.value) == [1]
+
+
+def test_whoever_waits_hears_of_an_error(make):
+    with make(bulk_entries=1) as p:
+        insert(p.producer, 1)
+        p.wire.sent()
+        flush = p.call(p.producer.flush)
+        assert flush.waits()
+        p.wire.reply(gone())
+        with pytest.raises(NotFound):
+            flush.result()
+
+
+def test_a_refusal_says_what_was_not_applied(make):
+    with make(start=3) as p:
+        insert(p.producer, 7, 5)
+        flush = p.call(p.producer.flush)
+        p.wire.sent()
+        p.wire.reply(FailedPrecondition("not so", field="time"))
+        with pytest.raises(FailedPrecondition) as caught:
+            flush.result()
+        error = caught.value
+        said = "not so (producer 'p', sequence 4: its 2 entries, times 5 to 7, are not applied)"
+        assert (str(error), error.message, error.field) == (said, said, "time")
+        assert p.producer.acknowledged == 3
+
+
+def test_an_empty_bulk_that_is_refused_has_no_times(make):
+    with make() as p:
+        p.producer.bulk_insert([], [])
+        p.wire.sent()
+        p.wire.reply(gone())
+        assert p.rests()
+        with pytest.raises(NotFound, match="its 0 entries are not applied"):
+            p.producer.flush()
+
+
+# ---------------------------------------------------------------- sending again
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        lost(),
+        DeadlineExceeded("no reply"),
+        SashClientError("cut off", code="CANCELLED"),
+        ResourceExhausted("full", retry_after_s=0.01),
+    ],
+)
+def test_what_may_pass_is_sent_again_under_its_number(make, error):
+    with make(bulk_entries=1) as p:
+        insert(p.producer, 1, 2)
+        for _ in range(3):
+            assert p.wire.sent() == (1, [1])
+            p.wire.reply(error)
+            assert p.rests()
+            p.waits.advance(p.waits.timed_s[-1])
+        assert p.wire.sent() == (1, [1])
+        p.wire.reply(inserted=1)
+        assert p.wire.sent() == (2, [2])
+
+
+@pytest.mark.parametrize("error", [gone(), SashClientError("a bug", code="INTERNAL"), FailedPrecondition("a gap")])
+def test_what_will_not_pass_is_not_sent_again(make, error):
+    with make(bulk_entries=1) as p:
+        insert(p.producer, 1)
+        p.wire.sent()
+        p.wire.reply(error)
+        assert p.rests()
+        with pytest.raises(type(error)):
+            p.producer.flush()
+        assert p.rests()
+
+
+def test_pauses_double_and_begin_anew_with_each_message(make):
+    with make(bulk_entries=1) as p:
+        insert(p.producer, 1, 2)
+        for _ in range(2):
+            for longest_s in (0.1, 0.2, 0.4):
+                p.wire.sent()
+                p.wire.reply(lost())
+                assert p.rests()
+                assert longest_s / 2 <= p.waits.timed_s[-1] <= longest_s
+                p.waits.advance(longest_s)
+            p.wire.sent()
+            p.wire.reply(inserted=1)
+
+
+def test_the_service_says_when_to_come_again(make):
+    with make(bulk_entries=1) as p:
+        insert(p.producer, 1)
+        p.wire.sent()
+        p.wire.reply(Unavailable("the tier is away", retry_after_s=7.0))
+        assert p.rests()
+        p.waits.advance(6.9)
+        assert p.rests()
+        p.waits.advance(0.1)
+        assert p.wire.sent() == (1, [1])
+        p.wire.reply(Unavailable("the tier is away", retry_after_s=0.001))  # sooner than it would come by itself
+        assert p.rests()
+        assert p.waits.timed_s[-2] == 7.0
+        assert p.waits.timed_s[-1] >= 0.1
+
+
+def test_a_client_that_is_closed_sends_nothing_again(make):
+    with make(bulk_entries=1) as p:
+        insert(p.producer, 1)
+        p.wire.sent()
+        p.wire._is_closed = True
+        p.wire.reply(Unavailable("the client is closed"))
+        assert p.rests()
+        with pytest.raises(Unavailable, match="closed") as caught:
+            p.producer.flush()
+        assert unapplied(caught.value) == [1]
+
+
+# ---------------------------------------------------------------- numbers that were used before
+
+
+def answered(p, *replies):
+    """Reply to one message's attempts, after pauses."""
+    for reply in replies:
+        p.wire.sent()
+        if isinstance(reply, Exception):
+            p.wire.reply(reply)
+            assert p.rests()
+            p.waits.advance(1.0)
+        else:
+            p.wire.reply(**reply)
+
+
+AGAIN = {"already_applied": True}
+
+
+@pytest.mark.parametrize("start", [0, 4])
+def test_a_first_attempt_that_was_applied_before_is_somebody_else_s(make, start):
+    with make(bulk_entries=1, start=start) as p:
+        insert(p.producer, 1, 2)
+        answered(p, {"inserted": 1}, AGAIN)
+        assert p.rests()
+        with pytest.raises(FailedPrecondition, match=f"another message with number {start + 2} was applied") as caught:
+            p.producer.flush()
+        assert (caught.value.field, unapplied(caught.value)) == ("sequence", [2])
+        assert p.producer.acknowledged == start + 2  # the number is used
+        assert p.producer.result.inserted == 1
+
+
+def test_a_reply_that_was_lost_is_no_error(make):
+    with make(bulk_entries=1) as p:
+        insert(p.producer, 1, 2)
+        answered(p, lost(), AGAIN, lost(), AGAIN)
+        assert p.producer.flush() == WriteResult(already_applied=True, sequences=2)
+        assert p.producer.acknowledged == 2
+
+
+def test_the_first_message_of_a_new_process_may_be_the_last_of_the_one_before(make):
+    """With `start`, even a later attempt does not say whose message was applied; the ones after it do."""
+    with make(bulk_entries=1, start=4) as p:
+        insert(p.producer, 1, 2)
+        answered(p, lost(), AGAIN)
+        assert p.rests()
+        with pytest.raises(FailedPrecondition, match="another message with number 5"):
+            p.producer.flush()
+        answered(p, lost(), AGAIN)
+        assert p.producer.flush() == WriteResult(already_applied=True, sequences=1)
+        assert p.producer.acknowledged == 6
+
+
+# ---------------------------------------------------------------- the end
+
+
+def test_closing_sends_everything_and_ends_the_thread(make):
+    with make() as p:
+        insert(p.producer, 1)
+        close = p.call(p.producer.close)
+        assert p.wire.sent() == (1, [1])
+        p.wire.reply(inserted=1)
+        assert close.result() is None
+        assert p.ended()
+        p.producer.close()
+        assert p.producer.result.inserted == 1
+
+
+@pytest.mark.parametrize("call", CALLS.values())
+def test_a_closed_producer_takes_nothing(make, call):
+    with make() as p:
+        p.producer.close()
+        with pytest.raises(FailedPrecondition, match="producer 'p' is closed"):
+            call(p.producer)
+        assert p.producer.flush() == WriteResult()
+
+
+@pytest.mark.parametrize("call", CALLS.values())
+def test_whoever_waits_for_room_hears_that_it_is_closed(make, call):
+    with make(buffer_bytes=ENTRY_BYTES) as p:
+        insert(p.producer, 1)
+        waiting = p.call(lambda: call(p.producer))
+        assert p.wire.sent() == (1, [1])
+        assert waiting.waits()
+        close = p.call(lambda: p.producer.close(timeout_s=1.0))
+        assert close.waits()
+        p.waits.advance(1.0)
+        with pytest.raises(DeadlineExceeded):
+            close.result()
+        with pytest.raises(FailedPrecondition, match="closed"):
+            waiting.result()
+
+
+def test_closing_hands_back_what_was_not_applied(make):
+    """In flight, waiting to be sent, and gathered: in this order; an answer that comes later changes nothing."""
+    with make() as p:
+        p.producer.bulk_insert([1], [0.0])
+        p.producer.bulk_insert([2, 3], [0.0, 0.0])
+        insert(p.producer, 4)
+        assert p.wire.sent() == (1, [1])
+        close = p.call(lambda: p.producer.close(timeout_s=1.0))
+        assert close.waits()
+        p.waits.advance(1.0)
+        with pytest.raises(DeadlineExceeded) as caught:
+            close.result()
+        assert unapplied(caught.value) == [1, 2, 3, 4]
+        p.wire.reply(inserted=1)
+        assert p.ended()
+        assert p.wire.is_silent()
+        assert (p.producer.acknowledged, p.producer.result) == (0, WriteResult())
+        p.producer.close()
+
+
+def test_closing_hands_back_what_an_error_had_stopped(make):
+    with make(bulk_entries=1) as p:
+        insert(p.producer, 1, 2)
+        p.wire.sent()
+        p.wire.reply(gone())
+        assert p.rests()
+        with pytest.raises(NotFound) as caught:
+            p.producer.close()
+        assert unapplied(caught.value) == [1, 2]
+        assert p.ended()
+        assert p.wire.is_silent()
+
+
+def test_closing_does_not_wait_for_a_pause_to_end(make):
+    with make(bulk_entries=1) as p:
+        insert(p.producer, 1)
+        p.wire.sent()
+        p.wire.reply(Unavailable("the tier is away", retry_after_s=FOREVER_S))
+        assert p.rests()
+        with pytest.raises(DeadlineExceeded):
+            p.call(lambda: p.producer.close(timeout_s=0)).result()
+        assert p.ended()
+        assert p.wire.is_silent()
+
+
+@pytest.mark.parametrize(("timeout_s", "limit_s"), [(None, 5.0), (2.0, 2.0)])
+def test_after_an_error_of_the_block_the_end_is_not_waited_for_without_end(make, timeout_s, limit_s):
+    """As long as the producer's timeout, or else the client's."""
+    with make(timeout_s=timeout_s) as p:
+        insert(p.producer, 1)
+
+        def work():
+            with p.producer:
+                raise ZeroDivisionError
+
+        working = p.call(work)
+        p.wire.sent()
+        assert working.waits()
+        p.waits.advance(limit_s - 0.1)
+        assert working.waits()
+        p.waits.advance(0.1)
+        with pytest.raises(ZeroDivisionError) as caught:
+            working.result()
+        (note,) = caught.value.__notes__
+        assert note == f"and the producer: producer 'p': its entries were not applied within {limit_s:g} s"
+
+
+@pytest.mark.parametrize(
+    "options", [{"start": 0}, {"linger_s": 0}, {"bulk_entries": 1}, {"bulk_bytes": 1}, {"buffer_bytes": 1}]
+)
+def test_the_least_that_may_be_asked_for(make, options):
+    with make(**options) as p:
+        insert(p.producer, 1)
+
+
+@pytest.mark.parametrize(
+    "options", [{"start": -1}, {"linger_s": -1}, {"bulk_entries": 0}, {"bulk_bytes": 0}, {"buffer_bytes": 0}]
+)
+def test_less_may_not_be_asked_for(make, options):
+    with pytest.raises(InvalidArgument), make(**options):
+        pass
+
+
+def test_it_says_who_it_is(make):
+    with make(start=3) as p:
+        assert repr(p.producer) == "Producer('w', 'p', acknowledged=3)"
