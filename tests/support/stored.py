@@ -157,7 +157,8 @@ def same(window: Window, model: Window) -> None:
     """Both answer the same."""
     assert window.key_names("", 1000) == model.key_names("", 1000)
     assert window.counts == model.counts
-    assert window.info().newest == model.info().newest
+    mine, theirs = window.info(), model.info()
+    assert (mine.newest, mine.high_water_mark, mine.keys) == (theirs.newest, theirs.high_water_mark, theirs.keys)
     for key in KEYS:
         assert window.query(key, [5], None) == model.query(key, [5], None)
         assert window.query(key, [], None) == model.query(key, [], None)

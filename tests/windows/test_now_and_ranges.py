@@ -310,16 +310,18 @@ def test_what_is_late_on_wall_time_moves_no_mark():
     assert (w.info().high_water_mark, w.info().newest, w.info().keys) == (None, None, 0)
 
 
-def test_a_forgotten_key_takes_its_mark_along_but_not_the_windows():
+@pytest.mark.parametrize("pages", [(2, 4), None])
+def test_a_forgotten_key_takes_its_mark_along_but_not_the_windows(pages):
     clock = ManualClock()
-    w = Window(spec(idle_expiry="10s", slide={"max_age": 5}), clock=clock)
+    w = Window(spec(idle_expiry="10s", slide={"max_age": 5}), pages=pages, clock=clock)
     w.insert(100, {"value": 1}, "a")
     w.bulk_evict(100, "a")
     clock.advance(11 * S)
     w.tidy()
-    assert (w.info().high_water_mark, w.info().newest) == (100, None)
+    assert (w.info().high_water_mark, w.info().newest, w.info().keys, w.keys_there) == (100, None, 0, 0)
     assert w.insert(3, {"value": 1}, "a").inserted == 1
-    assert w.info().newest == 3
+    assert (w.info().newest, w.info().keys) == (3, 1)
+    w.check_invariants()
 
 
 @pytest.mark.parametrize("emptied", [False, True])
@@ -346,7 +348,10 @@ def test_the_newest_entry_is_looked_for_only_where_it_has_left(pages, monkeypatc
     monkeypatch.setattr(w.keys, "newest_each", lambda numbers: searches.append(len(numbers)) or search(numbers))
     w.bulk_evict(25, None)
     assert (w.info().newest, w.info().keys, searches) == (30, 1, [])
+    w.bulk_insert(bulk([("c", 32), ("c", 31)], 0))
+    assert (w.info().newest, searches) == (32, [])
     w.insert(28, {"value": 1}, "a")
+    w.bulk_evict(40, "c")
     w.bulk_evict(40, "b")
     assert [w.info().newest for _ in range(3)] == [28] * 3
     w.bulk_evict(40, "a")

@@ -1,7 +1,7 @@
 """A window as a file: everything of it, in a form that does not depend on how it is kept.
 
     frame     length | value of kind "export"                  length: 4 bytes, little-endian
-    header    spec, counts, newest, ledger
+    header    spec, counts, newest (the high-water mark), ledger
     keys      names, in the order in which they were created
     entries   a bulk, as it could be written again             (times, fields, keys; with panes partials)
     states    of the keys, in the same order: now, late_through, touched

@@ -3,7 +3,7 @@
     window ── steps: copies, a few ms each ──▶ Image ── encode: later, in another thread ──▶ part 0, part 1, …
                                                                                         part 0, part 1, … ──▶ restore
 
-    head      spec, sizes, counts, newest, which partials are large
+    head      spec, sizes, counts, newest (the high-water mark), which partials are large
     keys      names, numbers, now, late_through, touched       in the order in which they were created
     small     entries of keys that share pages
     forest    one key's: where its head is, and its tail       blocks: ids, times, counts, partials
