@@ -119,7 +119,15 @@ def test_each_attempt_has_the_time_that_is_left(unconnected):
             left_s -= step.seconds
     assert left_s > 0
     assert isinstance(steps[-1], Ask)
-    assert len(steps) >= 9  # pauses of 0.1, 0.2, 0.4, 0.8 and 1.6 s at most come to less than 5 s
+    pauses = [step.seconds for step in steps if isinstance(step, Pause)]
+    for pause_s, most_s in zip(pauses[:5], [0.1, 0.2, 0.4, 0.8, 1.6], strict=True):  # less than 5 s in all
+        assert most_s / 2 <= pause_s <= most_s
+
+
+def test_a_client_that_is_closed_makes_no_further_attempt(unconnected):
+    unconnected.close()
+    clock = Clock()
+    assert len(performed(asked_again(unconnected, "Insert", None, clock), clock, Unavailable("closed"))) == 1
 
 
 def test_an_attempt_that_is_due_at_the_deadline_is_not_made(unconnected):
@@ -127,6 +135,16 @@ def test_an_attempt_that_is_due_at_the_deadline_is_not_made(unconnected):
     for retry_after_s, attempts in [(4.5, 2), (5.0, 1), (60.0, 1)]:
         plan = asked_again(unconnected, "Insert", None, clock)
         assert len(performed(plan, clock, Unavailable("away", retry_after_s=retry_after_s))) == 2 * attempts - 1
+
+
+def test_an_attempt_after_too_long_a_pause_still_has_some_time(unconnected):
+    """A machine that was asleep: a call without time to live would not be a call."""
+    clock = Clock()
+    plan = asked_again(unconnected, "Insert", None, clock)
+    next(plan)
+    assert isinstance(plan.throw(Unavailable("lost")), Pause)
+    clock.now_s = 3600.0
+    assert next(plan).timeout_s == 0.001
 
 
 def test_the_service_says_when_to_come_again(unconnected):

@@ -1,6 +1,7 @@
 """Answers that come as streams: when they are asked for again, and how long a client waits for a message."""
 
 import asyncio
+import io
 import threading
 
 import grpc
@@ -341,3 +342,42 @@ async def test_an_awaited_stream_that_stands_still_is_given_up(service):
                     pass
     finally:
         servicer.gate.set()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda client: next(Window(client, "w", SPEC).entries()),
+        lambda client: client.export_window("w", io.BytesIO()),
+        lambda client: client.import_window(io.BytesIO(b"abc"), "new"),  # all of it is sent, and no answer comes
+    ],
+)
+def test_a_file_or_entries_that_stand_still_are_given_up(service, read):
+    servicer, target = service
+    servicer.gate.clear()
+    try:
+        with Client(target, timeout_s=0.2) as client, pytest.raises(DeadlineExceeded, match=r"stood still for 0\.2 s"):
+            read(client)
+    finally:
+        servicer.gate.set()
+    assert servicer.streams <= 1
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda client: anext(AsyncWindow(client, "w", SPEC).entries()),
+        lambda client: client.export_window("w", io.BytesIO()),
+        lambda client: client.import_window(io.BytesIO(b"abc"), "new"),
+    ],
+)
+async def test_an_awaited_file_or_entries_that_stand_still_are_given_up(service, read):
+    servicer, target = service
+    servicer.gate.clear()
+    try:
+        async with AsyncClient(target, timeout_s=0.2) as client:
+            with pytest.raises(DeadlineExceeded, match=r"stood still for 0\.2 s"):
+                await read(client)
+    finally:
+        servicer.gate.set()
+    assert servicer.streams <= 1

@@ -498,12 +498,12 @@ def test_a_retry_over_another_edge_is_known_and_other_data_refused(service, rows
         assert "already_applied" not in play(first, "both", *write, origin)
         for edge in (second, first):
             assert play(edge, "both", *write, origin)["already_applied"], (edge, write)
-            refused, message, field = play(edge, "both", *other, origin)
-            assert (refused, field) == ("refused", "sequence")
+            refused, message, reason, field, _ = play(edge, "both", *other, origin)
+            assert (refused, reason, field) == ("refused", "SEQUENCE_REUSED", "sequence")
             assert "with other data" in message
         if write[0] == "bulk":
             assert as_arrow(edges[0], "both", rows, origin)["already_applied"]
-            assert as_arrow(edges[0], "both", others, origin)[2] == "sequence"
+            assert as_arrow(edges[0], "both", others, origin)[3] == "sequence"
 
 
 def as_arrow(edge, name, rows, origin):

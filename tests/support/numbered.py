@@ -86,12 +86,14 @@ class Numbered(windows_pb2_grpc.WindowsServicer):
         data = self.files[request.window]
         self.streams += 1
         for at in range(0, len(data), 1000):
+            self.gate.wait(20)
             self._scripted(context, lambda: None)
             yield pb.WindowChunk(data=data[at : at + 1000])
 
     def Entries(self, request, context):
         self.streams += 1
         for time, value in self.rows:
+            self.gate.wait(20)
             self._scripted(context, lambda: None)
             column = pb.Column(float64=np.array([value], "<f8").tobytes())
             yield pb.BulkInsertRequest(time=np.array([time], "<i8").tobytes(), fields={"value": column})
@@ -99,6 +101,7 @@ class Numbered(windows_pb2_grpc.WindowsServicer):
     def ImportWindow(self, requests, context):
         chunks = list(requests)
         name = chunks[0].name or "w"
+        self.gate.wait(20)
         if not context.is_active():
             return pb.WindowInfo()
         if name in self.files:
