@@ -25,7 +25,7 @@ from sash.monoids.base import Array
 from sash.windows.batch import Coded
 from sash.windows.by_algorithm import ByAlgorithm
 from sash.windows.keys import NEVER, Keys
-from sash.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
+from sash.windows.spec import NANOSECONDS_PER_TICK, WindowSpec
 
 __all__ = ["Order", "Rows"]
 
@@ -133,7 +133,7 @@ class Order:
     def _through(self) -> int:
         """The newest time that is not too far ahead."""
         assert self._ahead is not None, "the policy has a guard"
-        return min(self._clock.now_ns() // self._tick_ns + self._ahead, TICK_MAX)
+        return self._clock.now_ns() // self._tick_ns + self._ahead
 
     def _refuse_ahead(self, entries: int, through: int) -> None:
         if self._rejects_ahead:
