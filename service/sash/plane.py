@@ -139,8 +139,8 @@ class Plane:
                 is taken for a float64).
             key: where the window is keyed.
             answer: whether to answer as `query` does for the key afterwards; `lookbacks` are those of that query.
-            origin: whose write it is, where it must not be applied twice. What was applied is answered so, a gap in a
-                producer's numbers is refused.
+            origin: whose write it is, where it must not be applied twice. What was applied is answered so. A gap in a
+                producer's numbers, a used number with other data and a lower epoch are refused.
         """
         return await self._storage.write(name, Insert(time, fields, key, answer, lookbacks), origin)
 

@@ -178,6 +178,15 @@ def test_a_second_producer_of_the_same_name_loses_nothing(client):
     assert window.query(key="a")[0].aggregates["all"] == [0.0, 1.0, 2.0, 13.0, 14.0]
 
 
+def test_a_producer_that_begins_too_far_on_stays_where_it_is(client):
+    window = client.create_window(SPEC)
+    producer = window.producer("p", start=5)
+    producer.insert(1, 1.0, key="a")
+    with pytest.raises(FailedPrecondition, match="the next one is 1") as caught:
+        producer.close()
+    assert (caught.value.limit, producer.acknowledged) == ("1", 5)
+
+
 def test_a_producer_and_a_stream(client, service):
     window = client.create_window(SPEC)
     with window.producer("p", bulk_entries=7) as producer:
