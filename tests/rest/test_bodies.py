@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash.errors import InvalidArgument
+from sash.rest import bodies
 from sash.rest.bodies import parse_json
 from tests.rest.test_problems import COUNT, JSON, refuse
 
@@ -67,16 +68,37 @@ def test_text_that_looks_like_names(http, key):
     assert http.delete("/v1/windows/keyed").json() == {"entries": 2}
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", " : "), (",\n", "\t:\r\n")])
+@pytest.mark.parametrize("key", ["JFK", "host:7071", "a: b"])
+def test_a_body_is_parsed_again_only_where_text_looks_like_a_name(monkeypatch, key, separators, indent):
+    """All others cost two counts at most, however deep they are and however they are laid out."""
+    monkeypatch.setattr(bodies, "_duplicate_path", lambda body: pytest.fail("it is parsed again"))
+    entry = {"time": 1, "key": key, "fields": {"delay": 1.5, "carrier": key}, "answer": True, "lookbacks": [key]}
+    bulk = {"time": [1, 2], "key": [key, key], "partials": {"mean": {"count": [1, 2], "sum": [1, 2]}, "n": {}}}
+    for document in (entry, bulk, {}, {"a": {"b": {"c": {}, "d": key}}, "e": {"f": 1}}):
+        body = json.dumps(document, indent=indent, separators=separators).encode()
+        assert parse_json(body) == document
+
+
 def test_an_empty_name_that_is_given_twice():
     with pytest.raises(InvalidArgument, match="the name '' is given twice") as refused:
         parse_json(b'{"": 1, "": 2}')
     assert refused.value.field == "body"
 
 
-def test_the_first_of_several_in_a_list():
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"a": [1, {"b": 1}, {"b": {"c": 1, "c": 2}}, {"d": 1, "d": 2}], "e": 1, "e": 2}', "a[2].b.c"),
+        (b'{"a": [1, [2, NaN], Infinity]}', "a[1][1]"),
+        (b"NaN", "body"),
+    ],
+)
+def test_the_first_of_several_is_named(body, field):
     with pytest.raises(InvalidArgument) as refused:
-        parse_json(b'{"a": [1, {"b": 1}, {"b": {"c": 1, "c": 2}}], "d": 1, "d": 2}')
-    assert refused.value.field == "a[2].b.c"
+        parse_json(body)
+    assert refused.value.field == field
 
 
 def test_a_body_of_just_the_depth_that_the_parser_takes():
