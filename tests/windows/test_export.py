@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.clock import ManualClock
 from sash.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unsupported
 from sash.windows import export as module
 from sash.windows import forms, values
@@ -111,6 +112,31 @@ def test_a_file_that_is_cut_short_or_damaged_is_refused(data):
     assert caught.value.field == "body", "whoever sent it is at fault, and nothing of the service is damaged"
 
 
+def test_nothing_may_follow_the_end(exported):
+    _, frames = exported
+    end = values.unseal("export", frames[-1][4:], "frame")
+    for more in (b"\0", b"\0\0\0\0", frames[-1]):
+        with pytest.raises(InvalidArgument, match=f"frame {len(frames)} of the export"):
+            imported(b"".join([*frames, more]))
+    for kind, content in (("end", end[2]), ("header", {}), ("states", [])):
+        value = values.seal("export", [len(frames), kind, content])
+        with pytest.raises(InvalidArgument, match=f"frame {len(frames)} of the export: it was written as"):
+            imported(b"".join([*frames, len(value).to_bytes(4, "little"), value]))
+
+
+def test_a_frame_is_no_longer_than_frames_are():
+    for length, refused in ((module.FRAME_BYTES_MAX, False), (module.FRAME_BYTES_MAX + 1, True)):
+        importer = Importer(Window)
+        start = length.to_bytes(4, "little") + b"SASH"
+        if refused:
+            with pytest.raises(InvalidArgument, match=f"frame 0 of the export is damaged.*{length} bytes"):
+                importer.feed(start)
+        else:
+            importer.feed(start)
+            with pytest.raises(InvalidArgument, match="cut short in frame 0"):
+                importer.finish()
+
+
 def test_what_is_no_export_is_said_to_be_none():
     for data in (b"PK\3\4 and so on", b'{"name": "w"}', bytes(100)):
         with pytest.raises(InvalidArgument, match="not an exported window"):
@@ -160,6 +186,7 @@ def put(*path_and_value):
 
 
 GONE = object()
+BOTH_ARE_1 = {"producers": {}, "queries": {}, "next_part": 3, "parts": {t: [1, "q", 6, 1, 789] for t in "tu"}}
 HEADER = "header.extra.ledger"
 LEDGER = (2, "extra", "ledger")
 NINE = ["<i8", np.arange(9).tobytes()]
@@ -201,6 +228,7 @@ NINE = ["<i8", np.arange(9).tobytes()]
         ("header", put(*LEDGER, "parts", {"t": [0, "q", 6, 1, 789]}), f"{HEADER}.parts.t.0"),
         ("header", put(*LEDGER, "parts", {"t": [2, "q", 6, 1, 789]}), HEADER),  # 2 is the next
         ("header", put(*LEDGER, "parts", {"t": [1, "q", 6, 1, 789]}), f"{HEADER}.parts"),
+        ("header", put(2, "extra", "ledger", BOTH_ARE_1), HEADER),
         ("keys", put(2, "key 1"), "keys"),
         ("keys", put(2, 0, ""), "key"),
         ("keys", put(2, 0, "x" * 513), "key"),
@@ -260,6 +288,76 @@ def test_a_wrong_value_is_refused_by_frame_and_name(exported, kind, change, fiel
     assert caught.value.field == field
 
 
+def panes():
+    """The export of a window of panes without keys: at 0 and 10, with two entries each."""
+    aggregates = {name: {"function": name} for name in ("count", "collect", "first")}
+    document = {"name": "w", "time_unit": "none", "granularity": 10, "fields": {"value": "bool"}}
+    window = Window(WindowSpec.parse(document | {"aggregates": aggregates}))
+    for time, value in ((1, True), (2, False), (11, True), (12, True)):
+        window.insert(time, {"value": value}, None)
+    return list(export(window))
+
+
+BLOBS = [b"[true,false]", b"[true,true]"]
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "field"),
+    [
+        (1, put(2, ["x"]), "keys"),
+        (1, put(2, []), "keys"),
+        (1, put(2, ["", ""]), "keys"),
+        (2, put(2, 4, GONE), "entries"),
+        (2, put(2, 3, []), "entries.partials"),
+        (2, put(2, 3, {}), "partials.collect"),
+        (2, put(2, 3, "first", {}), "entries.partials.first"),
+        (2, put(2, 3, "first", ["|b1", b"\1\1"]), "entries.partials.first"),
+        (2, put(2, 3, "first", 0, 1, b"\1\2"), "entries.partials.first"),
+        (2, put(2, 3, "first", 0, 1, b"\1\1\1"), "partials.first"),
+        (2, put(2, 3, "first", 0, ["<i8", b"\1" * 15]), "entries.partials.first"),
+        (2, put(2, 3, "first", 0, ["<i8", b"\1" * 16]), "partials.first"),
+        (2, put(2, 3, "first", 0, ["<f4", b"\1" * 8]), "entries.partials.first"),
+        (2, put(2, 3, "first", []), "partials.first"),
+        (2, put(2, 3, "other", []), "partials.other"),
+        (2, put(2, 3, "collect", 0, [BLOBS]), None),
+        (2, put(2, 3, "collect", 0, [BLOBS, b"\0\1"]), None),
+        (2, put(2, 3, "collect", 0, [BLOBS, b"\0\2"]), "entries.partials.collect"),
+        (2, put(2, 3, "collect", 0, [BLOBS, b"\0\0", b""]), "entries.partials.collect"),
+        (2, put(2, 3, "collect", 0, [BLOBS, "\0\0"]), "entries.partials.collect"),
+        (2, put(2, 3, "collect", 0, [BLOBS * 150, b"\0"]), "entries.partials.collect"),
+        (2, put(2, 3, "collect", 0, [["[true]"] * 2]), "entries.partials.collect"),
+        (2, put(2, 3, "collect", 0, [[b"[true,2]"] * 2]), "partials.collect"),
+        (2, put(2, 3, "collect", 0, [[b"[true]"] * 2]), "partials.collect"),
+        (2, put(2, 4, ["<i8", np.array([2, 3]).tobytes()]), "header.counts"),
+        (2, put(2, 4, ["<i8", np.array([2, 2**40 + 1]).tobytes()]), "header.counts"),
+        (2, put(2, 4, ["<i8", np.array([5, -1]).tobytes()]), "entries"),
+        (2, put(2, 4, ["<i8", np.array([2, 0]).tobytes()]), "entries"),
+        (2, put(2, 4, ["<i8", np.array([2]).tobytes()]), "entries"),
+    ],
+)
+def test_a_wrong_partial_is_refused_by_frame_and_name(number, change, field):
+    frames = panes()
+    if field is None:
+        assert imported(changed(frames, number, change)).query(None, [], None)[0].entries == 4
+        return
+    with pytest.raises(InvalidArgument, match=f"^frame {number} of the export") as caught:
+        imported(changed(frames, number, change))
+    assert caught.value.field == field
+
+
+def test_a_window_of_entries_takes_no_partials(exported):
+    _, frames = exported
+    kinds = [values.unseal("export", frame[4:], "frame")[1] for frame in frames]
+    number = kinds.index("entries")
+
+    def change(payload):
+        payload[2] += [{}, payload[2][0]]
+
+    with pytest.raises(InvalidArgument, match=r"entries must be times, columns and keys$") as caught:
+        imported(changed(frames, number, change))
+    assert caught.value.field == "entries"
+
+
 def test_a_wrong_value_is_quoted_in_part_only(exported):
     _, frames = exported
     for change in (put(2, "spec", "name", "x" * 10**6), put(*LEDGER, "producers", "x" * 10**6, [0, 0])):
@@ -271,12 +369,14 @@ def test_a_wrong_value_is_quoted_in_part_only(exported):
 # ---------------------------------------------------------------- values that do not go together
 
 
-def small(shift=0, **parts):
-    """A window of two keys with entries at 10, 11, 12; a has more at 20 and 21."""
+def small(shift=0, gone=None, **parts):
+    """A window of two keys with entries at 10, 11, 12; a has more at 20 and 21. Those of one may be gone."""
     document = {"name": "w", "keyed": True, "time_unit": "none", "aggregates": {"sum": {"function": "sum"}}}
     window = Window(WindowSpec.parse(document | parts), block=4)
     for key, time in [("a", 10), ("b", 10), ("a", 11), ("b", 11), ("a", 12), ("b", 12), ("a", 20), ("a", 21)]:
         window.insert(time + shift, {"value": float(time)}, key)
+    if gone is not None:
+        window.bulk_evict(100, gone)
     return list(export(window))
 
 
@@ -333,6 +433,59 @@ def test_values_that_no_window_has_together_are_refused(parts, number, change, f
     assert caught.value.field == field
 
 
+def test_what_is_late_of_a_key_without_entries_is_before_its_now():
+    frames = small(gone="b")
+    for late_through, refused in ((11, False), (12, True)):
+        change = states(late_through=(NEVER, late_through))
+        if refused:
+            with pytest.raises(InvalidArgument, match="what is late does not go with a key's now"):
+                imported(changed(frames, 3, change))
+        else:
+            assert imported(changed(frames, 3, change)).insert(11, {"value": 1.0}, "b").late == 1
+
+
+def test_every_key_has_its_times():
+    *others, states_, end = (values.unseal("export", frame[4:], "frame") for frame in small())
+    for some in ([], [states_, states_]):
+        payloads = [[number, *payload[1:]] for number, payload in enumerate([*others, *some, end])]
+        data = [values.seal("export", payload) for payload in payloads]
+        with pytest.raises(InvalidArgument, match="not as many times of keys as keys") as caught:
+            imported(b"".join(len(value).to_bytes(4, "little") + value for value in data))
+        assert caught.value.field == "states"
+
+
+def test_when_a_key_was_written_last_comes_along():
+    clock = ManualClock(10**9)
+    document = {"name": "w", "keyed": True, "idle_expiry": "10s", "aggregates": {"sum": {"function": "sum"}}}
+    window = Window(WindowSpec.parse(document), clock=clock)
+    for key in "ab":
+        clock.advance(10**9)
+        window.insert(1, {"value": 1.0}, key)
+    copy = imported(b"".join(export(window)), clock)
+    for seconds, left in ((8, ["a", "b"]), (2, ["b"]), (1, [])):
+        clock.advance(seconds * 10**9)
+        for each in (window, copy):
+            each.tidy()
+            assert each.keys.names() == left
+
+
+@pytest.mark.parametrize("missing", [1, 2, 7])
+def test_more_entries_than_were_counted_are_refused_before_they_are_taken_in(missing):
+    frames = small()
+    with pytest.raises(InvalidArgument, match=r"frame 2 of the export: .*more entries than the counts") as caught:
+        imported(changed(frames, 0, put(2, "counts", "inserted", 8 - missing)))
+    assert caught.value.limit == str(8 - missing)
+
+
+def test_a_key_that_comes_in_two_frames_is_refused(exported):
+    _, frames = exported
+    payloads = [values.unseal("export", frame[4:], "frame") for frame in frames]
+    first, second, *_ = (number for number, payload in enumerate(payloads) if payload[1] == "keys")
+    for i in range(5):
+        with pytest.raises(InvalidArgument, match=f"frame {second} of the export: a key is there twice"):
+            imported(changed(frames, second, put(2, 3, payloads[first][2][i])))
+
+
 def test_no_time_wraps_around():
     imported(b"".join(small(-100, slide={"max_age": 2**63 - 1})))
 
@@ -374,16 +527,17 @@ def test_an_import_has_no_more_keys_than_a_window_may_have(exported):
         imported(b"".join(frames), max_keys=8)
 
 
-def test_bulks_of_long_strings_are_cut_into_frames(monkeypatch):
-    monkeypatch.setattr(module, "_FRAME_BYTES", 5000)
+@pytest.mark.parametrize(("frame_bytes", "least", "most"), [(5000, 12, 7000), (1500, 42, 1500)])
+def test_bulks_of_long_strings_are_cut_into_frames(monkeypatch, frame_bytes, least, most):
+    monkeypatch.setattr(module, "_FRAME_BYTES", frame_bytes)
     document = {"name": "w", "keyed": True, "fields": {"s": "string"}, "aggregates": {"n": {"function": "count"}}}
     window = Window(WindowSpec.parse(document))
     strings = [f"{i:1000}" for i in range(40)]
     for i, text in enumerate(strings):
         window.insert(i, {"s": text}, f"key {i % 3}")
     frames = list(export(window))
-    assert len(frames) >= 12
-    assert max(map(len, frames)) < 7000
+    assert len(frames) >= least
+    assert max(map(len, frames)) < most
     copy = imported(b"".join(frames))
     for key in range(3):
         number = copy.keys.find(f"key {key}")
