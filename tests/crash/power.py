@@ -9,8 +9,8 @@
 Of what was not synced a disk may keep any sectors of 512 bytes, of an overwritten one any version. A file whose name
 was not synced may be missing.
 
-With `--lost` the disk lies: it keeps everything but one write, which it had said to have synced. Then the right answers
-are not always to be had; what matters is that no answer is a wrong one.
+Then the disk lies: it keeps everything but one page, which it had said to have synced. The right answers are not always
+to be had then. What matters is that no answer is a wrong one.
 
 Run ``python -m tests.crash.power --losses 200``.
 """
@@ -19,15 +19,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import collections
+import json
 import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,9 +41,15 @@ from sash.windows.catalogue import Catalogue
 from sash.windows.storage import Storage
 from tests.crash.steps import Writer, create_windows
 
-__all__ = ["Report", "lose_power", "missing"]
+__all__ = ["Report", "lose_power", "lose_writes", "missing"]
 
-SECTOR = 512
+SECTOR, PAGE = 512, 4096
+_LOSSES_PER_RECORD = 50
+_BEGINNING = 40
+"""A tenth of the losses come within so many events, in which everything is there for the first time."""
+_SAID = 3
+"""Status of a process that found that something was lost, and was told so."""
+
 WRITERS = "abc"
 OPTIONS = {"cache_bytes": 40_000, "checkpoint_bytes": 30_000, "store_entries": 500, "block": 64}
 TRACED = "trace=openat,lseek,pwrite64,pwritev,write,writev,fsync,fdatasync,ftruncate,rename,renameat,renameat2"
@@ -102,6 +111,19 @@ class Event:
     began: int = 0
     to: str = ""
 
+    @property
+    def pages(self) -> range:
+        """Of a write to the values, which pages it writes."""
+        if self.kind != "write" or self.path != "data.mdb":
+            return range(0)
+        return range(self.at // PAGE, -(-(self.at + len(self.data)) // PAGE))
+
+    def without(self, page: int) -> list[Event]:
+        """A write to the values that leaves one page as it was."""
+        first, last = page * PAGE - self.at, (page + 1) * PAGE - self.at
+        before, behind = self.data[: max(first, 0)], self.data[last:]
+        return [Event("write", self.path, self.at, before), Event("write", self.path, self.at + last, behind)]
+
 
 _LINE = re.compile(r"(\d+) +(?:<\.\.\. (\w+) resumed>)?(.*)", re.DOTALL)
 _CALL = re.compile(r"(\w+)\((.*)\) += (\d+)(?:<(.*)>)?$")
@@ -118,9 +140,7 @@ def record(path: Path, steps: int, lives: int) -> list[Event]:
         subprocess.run([*trace, *child, "--steps", str(steps), "--lives", str(lives)], check=True)
         with open(log, encoding="ascii") as lines:
             events = list(_events(lines, str(path), str(Path(place) / "acks")))
-    disk = Disk()
-    for number, event in enumerate(events):
-        disk.apply(number, event)
+    disk = Disk(events)
     for name, file in disk.files.items():
         file.sync(len(events))
         assert file.content == (path / name).read_bytes(), f"not all that was written to {name} is recorded"
@@ -257,11 +277,13 @@ class _File:
 class Disk:
     """The files of a directory, as events change them."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: Iterable[Event]) -> None:
         self.files: dict[str, _File] = {}
         self.acks: dict[str, int] = dict.fromkeys(WRITERS, 0)
+        for number, event in enumerate(events):
+            self._apply(number, event)
 
-    def apply(self, number: int, event: Event) -> None:
+    def _apply(self, number: int, event: Event) -> None:
         """An event has ended."""
         if event.kind == "ack":
             name, step = event.data.decode().split()
@@ -307,12 +329,17 @@ class Disk:
 
 @dataclass(slots=True)
 class Report:
-    """What a run did."""
+    """What a run did.
+
+    Attributes:
+        losses: of power.
+        torn: those with writes that were not synced.
+        steps: that were answered before.
+    """
 
     losses: int = 0
     torn: int = 0
     steps: int = 0
-    refused: int = 0
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -322,18 +349,15 @@ class Report:
         )
 
 
-async def look(path: Path, acks: dict[str, int]) -> None:
+async def look(path: Path, acks: Mapping[str, int]) -> None:
     """Start on what is left; everything that was answered must be there, and all else can be done again."""
     storage = storage_at(path)
     await storage.start()
     try:
-        if not any(acks.values()):
-            await create_windows(storage)
+        await create_windows(storage)
         for name, answered in acks.items():
-            writer = Writer(name)
-            for _ in range(answered):
-                writer.done(writer.next())
-            # It was under way, and may be there or not: done again, it is there once.
+            writer = _after(name, answered)
+            # The next step was under way, and may be there or not: done again, it is there once.
             step = writer.next()
             await writer.do(storage, step)
             writer.done(step)
@@ -342,18 +366,15 @@ async def look(path: Path, acks: dict[str, int]) -> None:
         await storage.stop()
 
 
-async def look_closely(path: Path, acks: dict[str, int]) -> bool:
+async def look_closely(path: Path, acks: Mapping[str, int]) -> bool:
     """Start on what a disk kept that lost a write; whether all is there. What is not there must be said to be lost."""
-    storage = storage_at(path)
-    whole = True
+    storage, whole = storage_at(path), True
     try:
         await storage.start()
     except DataLoss:
         return False
     for name, answered in acks.items():
-        writer = Writer(name)
-        for _ in range(answered):
-            writer.done(writer.next())
+        writer = _after(name, answered)
         for check in writer.checks(storage):
             try:
                 check()
@@ -363,22 +384,27 @@ async def look_closely(path: Path, acks: dict[str, int]) -> bool:
             await writer.do(storage, writer.next())
         except DataLoss:
             whole = False
-    await storage.stop()
     return whole
 
 
-def lose_power(losses: int, seed: int = 0, steps: int = 40, lives: int = 2, per_record: int = 50) -> Report:
+def _after(name: str, steps: int) -> Writer:
+    """A writer that has done so many steps."""
+    writer = Writer(name)
+    for _ in range(steps):
+        writer.done(writer.next())
+    return writer
+
+
+def lose_power(losses: int, seed: int = 0, steps: int = 40, lives: int = 2) -> Report:
     """Reconstruct so many losses of power; raises AssertionError where an answer is wrong."""
     report, chance, began = Report(), random.Random(seed), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sash-power-") as place:
         events: list[Event] = []
         for loss in range(losses):
-            if loss % per_record == 0:
+            if loss % _LOSSES_PER_RECORD == 0:
                 events = record(Path(place) / f"recorded {loss}", steps, lives)
-            cut = chance.randrange(len(events) + 1)
-            disk = Disk()
-            for number, event in enumerate(events[:cut]):
-                disk.apply(number, event)
+            cut = chance.randrange(len(events) + 1 if chance.random() < 0.9 else _BEGINNING)
+            disk = Disk(events[:cut])
             report.torn += any(file.loose for file in disk.files.values())
             report.steps += sum(disk.acks.values())
             disk.tear(chance)
@@ -387,9 +413,7 @@ def lose_power(losses: int, seed: int = 0, steps: int = 40, lives: int = 2, per_
             try:
                 asyncio.run(look(path, disk.acks))
             except BaseException as error:
-                kept = Path(tempfile.mkdtemp(prefix="sash-power-failed-"))
-                shutil.copytree(path, kept / "data")
-                error.add_note(f"loss {loss} of seed {seed}, cut behind event {cut} of {len(events)}; see {kept}")
+                error.add_note(f"loss {loss} of seed {seed}, cut behind event {cut} of {len(events)}: {_kept(path)}")
                 raise
             shutil.rmtree(path)
             report.losses += 1
@@ -397,24 +421,68 @@ def lose_power(losses: int, seed: int = 0, steps: int = 40, lives: int = 2, per_
     return report
 
 
+def lose_writes(losses: int, seed: int = 0, steps: int = 40, lives: int = 2) -> collections.Counter[str]:
+    """Have a disk lose a write that it said to have synced, so many times; raises AssertionError for a wrong answer.
+
+    Returns:
+        how often everything was there, how often what was not was said to be lost, and how often the process died:
+        LMDB trusts its pages.
+    """
+    found: collections.Counter[str] = collections.Counter()
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="sash-lost-") as place:
+        events = record(Path(place) / "recorded", steps, lives)
+        # When all writers had just been answered: then nothing is under way.
+        cut = max(i for i, event in enumerate(events, 1) if event.kind == "ack")
+        last = {page: i for i, event in enumerate(events[:cut]) for page in event.pages}
+        for loss in range(losses):
+            page = chance.choice([page for page in last if page > 1])  # the first two are written anew by each commit
+            disk = Disk([*events[: last[page]], *events[last[page]].without(page), *events[last[page] + 1 : cut]])
+            path = Path(place) / f"left {loss}"
+            for file in disk.files.values():
+                file.sync(cut + 1)
+            disk.write(path)
+            looking = [sys.executable, "-m", "tests.crash.power", "--look", path, "--acks", json.dumps(disk.acks)]
+            done = subprocess.run(looking, capture_output=True, text=True)
+            assert done.returncode in (0, _SAID, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS), (
+                f"loss {loss} of seed {seed}, of page {page}: {done.stderr}; see {_kept(path)}"
+            )
+            found["whole" if not done.returncode else "said" if done.returncode == _SAID else "died"] += 1
+            shutil.rmtree(path)
+    return found
+
+
+def _kept(path: Path) -> Path:
+    """A copy of what was found, to look into it."""
+    return Path(shutil.copytree(path, Path(tempfile.mkdtemp(prefix="sash-power-failed-")) / "data"))
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.power", description="Lose power, often.")
-    parser.add_argument("--losses", type=int, default=200, help="how often (%(default)s)")
+    parser.add_argument("--losses", type=int, default=200, help="of power (%(default)s)")
+    parser.add_argument("--lost", type=int, default=50, help="writes that the disk loses (%(default)s)")
     parser.add_argument("--seed", type=int, default=time.time_ns() & 0xFFFF, help="where (random)")
-    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--acks", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=40, help="of each writer, in each life (%(default)s)")
     parser.add_argument("--lives", type=int, default=2, help="of the storage (%(default)s)")
+    for used_here in ("--work", "--look", "--acks"):
+        parser.add_argument(used_here, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.work is not None:
+    if options.work:
         acks = os.open(options.acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        asyncio.run(work(options.work, acks, options.steps, options.lives))
-        return
-    if (why := missing()) is not None:
+        asyncio.run(work(Path(options.work), acks, options.steps, options.lives))
+    elif options.look:
+        whole = asyncio.run(look_closely(Path(options.look), json.loads(options.acks)))
+        os._exit(0 if whole else _SAID)  # what the disk does not take any more is not waited for
+    elif why := missing():
         sys.exit(f"no loss of power can be reconstructed: {why}")
-    print(f"seed {options.seed}: ", end="", flush=True)
-    print(lose_power(options.losses, options.seed, options.steps, options.lives), flush=True)
+    else:
+        print(f"seed {options.seed}: ", end="", flush=True)
+        print(lose_power(options.losses, options.seed, options.steps, options.lives), flush=True)
+        found = lose_writes(options.lost, options.seed, options.steps, options.lives)
+        print(
+            f"{options.lost} writes lost by the disk: " + ", ".join(f"{found[key]} {key}" for key in found), flush=True
+        )
 
 
 if __name__ == "__main__":

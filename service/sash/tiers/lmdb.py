@@ -82,6 +82,7 @@ _KEYS_PER_LOOK = 8
 
 _RETRY_AFTER_S = 1.0
 _NO_DATABASE = (lmdb.InvalidError, lmdb.VersionMismatchError)
+_DAMAGED = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.CursorFullError)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _WRONG_PLACE = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
@@ -476,7 +477,7 @@ class LmdbTier:
             return self._full(self._limit)
         if _code(error) in _FULL or self._no_room(error, put_bytes):
             return self._full("the disk")
-        if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError | lmdb.InvalidError):
+        if isinstance(error, _DAMAGED):
             return DataLoss(f"The data directory {str(self._path)!r} is damaged: {error}")
         if isinstance(error, lmdb.PanicError):
             self._panicked = True
