@@ -55,7 +55,7 @@ from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom
 from sash.tiers.owner import Owner
 from sash.tiers.room import ceiling
 
-__all__ = ["LmdbTier"]
+__all__ = ["STAMP_KEY", "VALUES", "LmdbTier", "lost_write", "owner_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -63,9 +63,9 @@ MIB = 2**20
 
 _FORMAT = 1
 _FORMAT_KEY = b"sash"  # in the unnamed database, beside the named one, so that no key of a window can be it
-_VALUES = b"values"
+VALUES = b"values"
 _COMMIT_KEY = b"commit"  # beside the format: numbers of the last transaction, and of the last that changed values
-_STAMP_KEY = b"journal/last\0"  # among the values: the second of them, in the page where the journal ends
+STAMP_KEY = b"journal/last\0"  # among the values: the second of them, in the page where the journal ends
 _HOLDS = b"\nholds values"
 """Behind the owner in `server.lock` once there is a file of values."""
 
@@ -242,7 +242,7 @@ class LmdbTier:
             os.pwrite(file, content, 0)
             os.ftruncate(file, len(content))
         except BlockingIOError:
-            owner = Owner.parse(os.pread(file, 4096, 0).removesuffix(_HOLDS)) or "one that does not say who it is"
+            owner = owner_of(file)
             os.close(file)
             raise FailedPrecondition(
                 f"Another server has the data directory {str(self._path)!r}: {owner}", field="data"
@@ -292,7 +292,7 @@ class LmdbTier:
             known, entries = view.get(_FORMAT_KEY), view.stat()["entries"]
         if known is None and not entries:
             with self._env.begin(write=True) as change:
-                self._values = self._env.open_db(_VALUES, txn=change)
+                self._values = self._env.open_db(VALUES, txn=change)
                 change.put(_FORMAT_KEY, str(_FORMAT).encode())
                 self._tell(change)
             self._measure()
@@ -301,30 +301,21 @@ class LmdbTier:
             raise self._foreign("it holds a database of something else")
         if int(known) > _FORMAT:
             raise self._foreign(f"it was written by a newer Sash, in format {int(known)}; this one reads {_FORMAT}")
-        self._values = self._env.open_db(_VALUES, create=False)
-        self._check_told()
-        self._measure()
-        if self._used_bytes > ceiling(self._limit_bytes, 1.0):
-            self._floor_bytes = self._used_bytes
-
-    def _tell(self, change: lmdb.Transaction[bytes]) -> None:
-        """Write where `_check_told` looks what a transaction is, and the last commit as it has it."""
-        stamp = change.get(_STAMP_KEY, b"0", db=self._values)
-        change.put(_COMMIT_KEY, b"%d %s" % (change.id(), stamp), db=self._unnamed)
-
-    def _check_told(self) -> None:
-        """Raise DataLoss where the disk does not have what it had synced; older versions have told nothing."""
-        assert self._env is not None
-        with self._env.begin() as view:
-            told, stamp = view.get(_COMMIT_KEY), view.get(_STAMP_KEY, db=self._values)
-        if told is None and stamp is None:
-            return
-        if told != b"%d %s" % (self._env.info()["last_txnid"], stamp or b"0"):
+        self._values = self._env.open_db(VALUES, create=False)
+        if lost_write(self._env, self._values):
             raise DataLoss(
                 f"The data directory {str(self._path)!r} has lost a write that the disk had synced: put it back from a "
                 "backup, or write what is whole to a new one with `sash check --salvage`",
                 field="data",
             )
+        self._measure()
+        if self._used_bytes > ceiling(self._limit_bytes, 1.0):
+            self._floor_bytes = self._used_bytes
+
+    def _tell(self, change: lmdb.Transaction[bytes]) -> None:
+        """Write where `lost_write` looks what a transaction is, and the last commit as it has it."""
+        stamp = change.get(STAMP_KEY, b"0", db=self._values)
+        change.put(_COMMIT_KEY, b"%d %s" % (change.id(), stamp), db=self._unnamed)
 
     def _create(self) -> None:
         """Make the file of values elsewhere and move it here: one that is half written is taken for somebody else's."""
@@ -332,7 +323,7 @@ class LmdbTier:
         shutil.rmtree(new, ignore_errors=True)
         env = lmdb.open(os.fspath(new), map_size=_BYTES_LEAST, mode=0o600, max_dbs=1)
         with env, env.begin(write=True) as change:
-            env.open_db(_VALUES, txn=change)
+            env.open_db(VALUES, txn=change)
             change.put(_FORMAT_KEY, str(_FORMAT).encode())
             change.put(_COMMIT_KEY, b"%d 0" % change.id())
         os.rename(new / "data.mdb", self._path / "data.mdb")
@@ -403,7 +394,7 @@ class LmdbTier:
                 change.delete(key)
             for key in sorted(puts):
                 change.put(key, puts[key])
-            change.put(_STAMP_KEY, b"%d" % change.id())
+            change.put(STAMP_KEY, b"%d" % change.id())
             self._tell(change)
             after = _pages(change)
             if after > before and after * self._page_bytes > ceiling(self._limit_bytes, 1.0, self._floor_bytes):
@@ -524,6 +515,20 @@ class LmdbTier:
         if isinstance(error, lmdb.Error):
             return self._failed(error)
         return self._full("the disk") if code in _FULL else self._unavailable(str(error))
+
+
+def lost_write(env: lmdb.Environment, values: Any) -> bool:
+    """Whether the file is not as its last transaction left it; what older versions have written does not tell."""
+    with env.begin() as view:
+        told, stamp = view.get(_COMMIT_KEY), view.get(STAMP_KEY, db=values)
+    if told is None and stamp is None:
+        return False
+    return told != b"%d %s" % (env.info()["last_txnid"], stamp or b"0")
+
+
+def owner_of(file: int) -> str:
+    """Which process has the directory of this lock, as far as it says."""
+    return str(Owner.parse(os.pread(file, 4096, 0).removesuffix(_HOLDS)) or "one that does not say who it is")
 
 
 def _code(error: OSError | lmdb.Error) -> int | None:

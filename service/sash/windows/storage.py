@@ -332,14 +332,14 @@ class Storage:
             self.trim()
         return None
 
-    async def stage(self, name: str, batch: Batch, query: str, number: int) -> Staged:
-        """Keep a part of a batch; see `Plane.stage`."""
+    async def stage(self, name: str, batch: Batch, query: str, number: int, token: str | None = None) -> Staged:
+        """Keep a part of a batch, see `Plane.stage`; under a `token` that it had elsewhere, or a new one."""
         size = values.size_of(batch)
         self._check_size(name, size)
         window, kept = await self._admit(name, size)
         window.ledger.check_stage(query, number)
         window.check(batch)
-        token, entries = secrets.token_hex(8), len(batch.times)
+        token, entries = token or secrets.token_hex(8), len(batch.times)
         if kept is None:
             _, logged = self._apply(window, None, records.Stage(token, query, number, entries, batch))
         else:
