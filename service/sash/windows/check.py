@@ -16,7 +16,7 @@ there are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -291,21 +291,21 @@ class _Windows:
         try:
             roots = self._backing.roots()
         except DataLoss as error:
-            roots = None
             if error.message not in self._scan.damages.values():
                 self.problems.append(error.message)
-        else:
-            if roots is None and not self._scan.values:
-                return Listed((), 1, ()), Start(), End()
-            if roots is None:
+            return self._listed(), *self._journal()
+        if roots is None:
+            if self._scan.values:
                 self.problems.append("values 'meta', 'journal' and 'journal/last' are missing")
-            elif roots[2].record is None or roots[2].group >= max(self._scan.groups, default=0):
-                return roots
-            else:
-                self.problems.append(
-                    "value 'journal/last' is out of date: there are groups behind the one that it names"
-                )
-        return self._listed(), *self._journal()
+            return self._listed(), *self._journal()
+        listed, start, end = roots
+        newest = max(self._scan.groups, default=0)
+        if end.record is None:  # format 1 may have gone on behind it
+            return listed, start, replace(end, group=max(end.group, newest))
+        if end.group < newest:
+            self.problems.append("value 'journal/last' is out of date: the journal goes on behind the group in it")
+            return listed, start, End(newest, None)
+        return roots
 
     def _listed(self) -> Listed:
         """The windows that are listed, and those that are not but are there."""
