@@ -1,4 +1,4 @@
-"""The console script: the commands of `cli`, which are clients, and ``serve``, which is the service."""
+"""The console script: the commands of `cli`, which are clients; ``serve``, which is the service; and ``check``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Annotated
 import typer
 
 from sash import cli
+from sash.check import check
 from sash.errors import SashError
 
 __all__ = ["app", "run", "serve"]
 
 app = cli.app
+app.command()(check)
 
 
 @app.command()

@@ -14,7 +14,8 @@ from sash.windows import storage as storage_module
 from sash.windows import values
 from sash.windows.records import BulkEvict, BulkInsert
 from sash.windows.window import Window
-from tests.support.damage import SMALL
+from tests.support.damage import SMALL, flipped
+from tests.support.salvaged import Salvaged, listed
 from tests.support.stored import AGGREGATES, Server, batch, same, spec
 
 FORMAT_1 = Path(__file__).parents[1] / "fixtures" / "format-1.msgpack"
@@ -191,6 +192,40 @@ async def test_an_old_value_is_refused_where_only_new_ones_are():
     both = {(kind, name, True) for kind in (b"block/0", b"image/0", b"journal", b"staged/") for name in ("w", "new")}
     older = {(b"pointer", "w", False)}  # it may be as it was, but the image that it names is gone
     assert told == both | older | {(b"pointer", "new", True)}
+
+
+async def test_what_format_1_wrote_is_salvaged():
+    """Blocks and large partials of it, too, one after the other."""
+    models, server = await expected(), store_of_format_1()
+    for stored in (server.store.values, {k: v for k, v in server.store.values.items() if k != values.last_group_key()}):
+        async with Salvaged(stored) as salvaged:
+            assert salvaged.found.whole
+            for name, model in models.items():
+                same(salvaged.storage.find(name), model)
+    for key in sorted(key for key in server.store.values if key.startswith(b"block/"))[::5]:
+        async with Salvaged(server.store.values | {key: flipped(server.store.values[key], -1)}) as salvaged:
+            [damage] = salvaged.found.damages
+            for window in salvaged.found.windows:
+                assert window.problem is None
+                [answer] = salvaged.storage.find(window.name).query("a", [], None)
+                whole = models[window.name].query("a", [], None)[0].entries
+                assert answer.entries >= whole - window.left_out
+                assert window.left_out == (damage.entries or 0) * (damage.window == window.name)
+
+
+async def test_an_older_block_in_the_place_of_a_new_one_is_found(tmp_path):
+    server = store_of_format_1()
+    older = server.store.values[values.block_key(1, 1)]
+    storage = await server.start()
+    await storage.write("w", rows(40, 140))
+    await server.restart()
+    await server.die()
+    key = max(key for key in server.store.values if key.startswith(b"block/00000001/") and is_bound(server, key))
+    async with Salvaged(server.store.values | {key: older}) as salvaged:
+        [damage] = salvaged.found.damages
+        assert "is in the wrong place: it is older" in damage.problem
+        assert (damage.key, damage.window, damage.entries) == (key, "w", 4)
+        assert 0 < len(listed(salvaged.storage, "w")) < len(listed(salvaged.storage, "v")) + 100
 
 
 async def test_a_window_in_doubt_of_format_1_is_recovered_from_what_it_has(monkeypatch):

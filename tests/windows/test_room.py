@@ -238,13 +238,14 @@ async def test_many_small_evictions_make_room_as_one_does(service):
 
 async def test_a_refused_write_changes_nothing_and_may_be_repeated(small):
     await small.create()
-    await small.storage.write("w", small.rows(), Origin("p", 1))
-    small.rows().apply(small.models["w"], 0)
+    first = small.rows()
+    await small.storage.write("w", first, Origin("p", 1))
+    first.apply(small.models["w"], 0)
     await small.fill()
     for _ in range(3):
         with pytest.raises(OutOfRoom):
             await small.storage.write("w", small.rows(), Origin("p", 2))
-    again = await small.storage.write("w", small.rows(), Origin("p", 1))
+    again = await small.storage.write("w", first, Origin("p", 1))
     assert again.already_applied, "what was applied needs no room"
     small.check()
     await small.write(BulkEvict(small.time["w"]))

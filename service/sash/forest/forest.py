@@ -34,7 +34,7 @@ is lost or damaged hurts who needs its rows, until it is evicted; others are ans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import WeakMethod
 
@@ -645,6 +645,12 @@ class Forest:
         forest._len = image.entries
         forest._newest = image.newest
         return forest
+
+    def refold(self, positions: Iterable[int]) -> None:
+        """Fold the blocks at `positions` anew from their rows, for large partials that cannot be read any more."""
+        for position in positions:
+            block = self._directory.edit(position)
+            self._directory.change(position, block.rows, self._layout.reduce_rows(block.columns, 0, block.rows))
 
     # ---------------------------------------------------------------- places: a block's position and a row in it
 

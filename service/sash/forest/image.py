@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Container
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from sash.monoids import Partials
 from sash.monoids.base import Array
 
 __all__ = ["ForestImage"]
+
+_BEFORE_ALL = -(2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,40 @@ class ForestImage:
     nodes: dict[int, Array] = field(default_factory=dict)
     done: int = 0
 
+    def only(self, there: Container[int]) -> tuple[ForestImage, Array, list[int]]:
+        """It without the blocks that are not there, as far as it can be restored without them.
+
+        Args:
+            there: ids of all that is stored and whole.
+
+        Returns:
+            the image; which blocks it lacks, bool (b,); and the positions of its blocks that lack a large partial:
+            `Forest.refold` makes those anew. Nodes above level 0 follow from the rest, and are left out where it lacks
+            anything.
+        """
+        kept = _there(self.ids, there)
+        if kept.all() and all(_there(ids, there).all() for ids in self.nodes.values()):
+            return self, ~kept, []
+        blocks = len(kept)
+        nodes = {slot: ids[:blocks][kept] for slot, ids in self.nodes.items()}
+        lacking = [np.flatnonzero(~_there(ids, there)) for ids in nodes.values()]
+        last = self.last[kept]
+        newest = self.newest if len(self.tail[0]) else last[-1].item() if len(last) else _BEFORE_ALL
+        image = replace(
+            self,
+            skip=self.skip if kept[:1].all() else 0,
+            newest=newest,
+            ids=self.ids[kept],
+            first=self.first[kept],
+            last=last,
+            counts=self.counts[kept],
+            partials=[tuple([part[kept] for part in parts]) for parts in self.partials],
+            nodes=nodes,
+            done=self.head,
+        )
+        refolded = np.unique(np.concatenate([*lacking, np.empty(0, np.int64)])) + self.head
+        return image, ~kept, refolded.tolist()
+
     @property
     def numbers(self) -> list[int]:
         """The ids of all that is stored of it."""
@@ -51,3 +90,8 @@ class ForestImage:
     def entries(self) -> int:
         """How many entries the forest has."""
         return int(self.counts.sum()) + len(self.tail[0]) - self.skip
+
+
+def _there(ids: Array, there: Container[int]) -> Array:
+    """Which of some ids are there: bool, as many."""
+    return np.array([number in there for number in ids.tolist()], np.bool_)

@@ -23,6 +23,12 @@ one. Where it is removed or replaced under a running server, that can be read an
 the kernel can drop it at any time: reading half a gigabyte makes the process look 640 MiB larger. So the file is mapped
 anew after every 32 MiB or so; its pages stay in the kernel's cache.
 
+**A write that the disk lost** although it had synced it leaves an older page, and maybe a tree as it was once. Values
+know by themselves where they belong. The end of the journal does not: without its last page it is the journal of a
+moment ago. So each commit writes its number in two places. One is beside that end. The other is in the unnamed
+database, where every transaction writes its own number, too, as LMDB does in its meta page. All of them must agree at
+the start.
+
 **A full disk.** LMDB never overwrites pages in use, so that deleting needs free pages, too. Of a limit new entries get
 four fifths, the rest is for making room: see `room.py`. So are the last 64 MiB of a disk (of a small one, the last
 twentieth), where nothing else takes them. A commit that does not fit fails, and nothing changes. (What a commit frees
@@ -37,6 +43,7 @@ import logging
 import mmap
 import os
 import resource
+import shutil
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -48,7 +55,7 @@ from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom
 from sash.tiers.owner import Owner
 from sash.tiers.room import ceiling
 
-__all__ = ["LmdbTier"]
+__all__ = ["STAMP_KEY", "VALUES", "LmdbTier", "lost_write", "owner_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +63,9 @@ MIB = 2**20
 
 _FORMAT = 1
 _FORMAT_KEY = b"sash"  # in the unnamed database, beside the named one, so that no key of a window can be it
-_VALUES = b"values"
+VALUES = b"values"
+_COMMIT_KEY = b"commit"  # beside the format: numbers of the last transaction, and of the last that changed values
+STAMP_KEY = b"journal/last\0"  # among the values: the second of them, in the page where the journal ends
 _HOLDS = b"\nholds values"
 """Behind the owner in `server.lock` once there is a file of values."""
 
@@ -76,7 +85,7 @@ _NO_DATABASE = (lmdb.InvalidError, lmdb.VersionMismatchError)
 # What LMDB says of pages that contradict each other. Nobody else writes to the file, so that it never outgrows the map;
 # and a transaction that has just begun is never a bad one.
 _DAMAGED = (
-    *(lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError),
+    *(lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.CursorFullError),
     *(lmdb.MapResizedError, lmdb.BadTxnError, lmdb.NotFoundError),
 )
 _BINDING = 0  # the code of what LMDB's binding, and not LMDB, says: a format that it does not know
@@ -112,6 +121,7 @@ class LmdbTier:
         self._max_bytes = max_bytes
         self._env: lmdb.Environment | None = None
         self._values: Any = None  # the handle of the named database
+        self._unnamed: Any = None  # and of the other one
         self._map_bytes = 0
         self._limit_bytes = 0
         self._page_bytes = 0
@@ -146,9 +156,9 @@ class LmdbTier:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = self._locked()
             self._open()
-            self._say_that_it_holds()
             for folder in (self._path, *(made.parent for made in missing)):
                 _sync_directory(folder)
+            self._say_that_it_holds()  # not before the name of the file of values survives loss of power, too
         except (OSError, lmdb.Error) as error:
             self._let_go()
             raise self._not_acquired(error) from error
@@ -237,7 +247,7 @@ class LmdbTier:
             os.pwrite(file, content, 0)
             os.ftruncate(file, len(content))
         except BlockingIOError:
-            owner = Owner.parse(os.pread(file, 4096, 0).removesuffix(_HOLDS)) or "one that does not say who it is"
+            owner = owner_of(file)
             os.close(file)
             raise FailedPrecondition(
                 f"Another server has the data directory {str(self._path)!r}: {owner}", field="data"
@@ -274,28 +284,55 @@ class LmdbTier:
 
     def _open(self) -> None:
         self._check_there()
+        if not (self._path / "data.mdb").exists():
+            self._create()
         self._env = self._mapped()
         self._resident_bytes = _resident_bytes()
         self._file = _identity(self._values_path)
         self._map_bytes, self._page_bytes = self._env.info()["map_size"], self._env.stat()["psize"]
         self._limit_bytes = min(self._max_bytes or self._map_bytes, self._map_bytes)
         self._lengthen()
+        self._unnamed = self._env.open_db(None)
         with self._env.begin() as view:
             known, entries = view.get(_FORMAT_KEY), view.stat()["entries"]
         if known is None and not entries:
             with self._env.begin(write=True) as change:
-                self._values = self._env.open_db(_VALUES, txn=change)
+                self._values = self._env.open_db(VALUES, txn=change)
                 change.put(_FORMAT_KEY, str(_FORMAT).encode())
+                self._tell(change)
             self._measure()
             return
         if known is None or not known.isdigit():
             raise self._foreign("it holds a database of something else")
         if int(known) > _FORMAT:
             raise self._foreign(f"it was written by a newer Sash, in format {int(known)}; this one reads {_FORMAT}")
-        self._values = self._env.open_db(_VALUES, create=False)
+        self._values = self._env.open_db(VALUES, create=False)
+        if lost_write(self._env, self._values):
+            raise DataLoss(
+                f"The data directory {str(self._path)!r} has lost a write that the disk had synced: put it back from a "
+                "backup, or write what is whole to a new one with `sash check --salvage`",
+                field="data",
+            )
         self._measure()
         if self._used_bytes > ceiling(self._limit_bytes, 1.0):
             self._floor_bytes = self._used_bytes
+
+    def _tell(self, change: lmdb.Transaction[bytes]) -> None:
+        """Write where `lost_write` looks what a transaction is, and the last commit as it has it."""
+        stamp = change.get(STAMP_KEY, b"0", db=self._values)
+        change.put(_COMMIT_KEY, b"%d %s" % (change.id(), stamp), db=self._unnamed)
+
+    def _create(self) -> None:
+        """Make the file of values elsewhere and move it here: one that is half written is taken for somebody else's."""
+        new = self._path / "new"
+        shutil.rmtree(new, ignore_errors=True)
+        env = lmdb.open(os.fspath(new), map_size=_BYTES_LEAST, mode=0o600, max_dbs=1)
+        with env, env.begin(write=True) as change:
+            env.open_db(VALUES, txn=change)
+            change.put(_FORMAT_KEY, str(_FORMAT).encode())
+            change.put(_COMMIT_KEY, b"%d 0" % change.id())
+        os.rename(new / "data.mdb", self._path / "data.mdb")
+        shutil.rmtree(new)
 
     def _mapped(self) -> lmdb.Environment:
         """LMDB's environment, with as much address space as there is."""
@@ -356,7 +393,7 @@ class LmdbTier:
         except lmdb.MapFullError:
             # What the last commit freed can be used by the next but one: let there be one in between.
             with self._opened().begin(write=True) as change:
-                change.put(_FORMAT_KEY, str(_FORMAT).encode())
+                self._tell(change)
             self._change(puts, deletes)
 
     def _change(self, puts: Mapping[bytes, bytes], deletes: Sequence[bytes]) -> None:
@@ -367,6 +404,8 @@ class LmdbTier:
                 change.delete(key)
             for key in sorted(puts):
                 change.put(key, puts[key])
+            change.put(STAMP_KEY, b"%d" % change.id())
+            self._tell(change)
             after = _pages(change)
             if after > before and after * self._page_bytes > ceiling(self._limit_bytes, 1.0, self._floor_bytes):
                 raise self._full(self._limit)
@@ -505,6 +544,20 @@ class LmdbTier:
         if isinstance(error, lmdb.Error):
             return self._failed(error)
         return self._full("the disk") if code in _FULL else self._unavailable(str(error))
+
+
+def lost_write(env: lmdb.Environment, values: Any) -> bool:
+    """Whether the file is not as its last transaction left it; what older versions have written does not tell."""
+    with env.begin() as view:
+        told, stamp = view.get(_COMMIT_KEY), view.get(STAMP_KEY, db=values)
+    if told is None and stamp is None:
+        return False
+    return told != b"%d %s" % (env.info()["last_txnid"], stamp or b"0")
+
+
+def owner_of(file: int) -> str:
+    """Which process has the directory of this lock, as far as it says."""
+    return str(Owner.parse(os.pread(file, 4096, 0).removesuffix(_HOLDS)) or "one that does not say who it is")
 
 
 def _code(error: OSError | lmdb.Error) -> int | None:

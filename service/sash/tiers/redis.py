@@ -42,7 +42,7 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from redis.exceptions import (
@@ -66,7 +66,7 @@ from sash.errors import (
 from sash.tiers.owner import Owner
 from sash.tiers.redis_link import Argument, Link
 
-__all__ = ["RedisTier"]
+__all__ = ["RedisTier", "RedisView"]
 
 _log = logging.getLogger(__name__)
 
@@ -160,9 +160,7 @@ class RedisTier:
         except ValueError as error:
             raise InvalidArgument(f"The address of Redis is wrong: {error}", field="url") from None
         self._prefix = prefix
-        self._fence_key, self._owner_key, self._stem = (
-            f"{{{prefix}}}:{end}".encode() for end in ("fence", "owner", "k:")
-        )
+        self._fence_key, self._owner_key, self._stem = _keys_of(prefix)
         self._lease_s = lease_s
         owner = Owner.here()
         self._id, self._token = owner.id.encode(), owner.token()
@@ -393,6 +391,82 @@ class RedisTier:
             return self._link.call(lambda: question)
         except (RedisError, OSError):
             return b""  # not every user may ask; and should the server be gone again, the keeper will notice
+
+
+class RedisView:
+    """What is stored under a prefix, to be read while no server has it: a `TierView`.
+
+    Args:
+        url, prefix, timeout_s: as for `RedisTier`.
+
+    Raises:
+        InvalidArgument: the address is wrong, or nothing is stored there.
+        FailedPrecondition: a server has it.
+        Unavailable: Redis cannot be reached.
+    """
+
+    name = "redis"
+
+    def __init__(self, url: str, prefix: str = "sash", *, timeout_s: float = 10.0) -> None:
+        self._prefix = prefix
+        self._fence_key, owner_key, self._stem = _keys_of(prefix)
+        try:
+            self._link = Link(url, prefix, timeout_s, 1)
+            self._link.locate()
+            token = self._link.call(lambda: ["GET", owner_key])
+            self._fence = self._link.call(lambda: ["GET", self._fence_key])
+        except ValueError as error:
+            raise InvalidArgument(f"The address of Redis is wrong: {error}", field="url") from None
+        except (RedisError, OSError) as error:
+            raise _not_acquired(error) from error
+        owner = None if token is None else Owner.parse(token)
+        if token is not None and (owner is None or not owner.gone()):
+            raise FailedPrecondition(
+                f"A server has {prefix!r} on this Redis: {owner or 'one that does not say who it is'}. Stop it first; "
+                "if it is gone, wait some seconds for its lease to run out",
+                field="prefix",
+            )
+        if self._fence is None and next(self.keys(), None) is None:
+            raise InvalidArgument(f"Nothing is stored under {prefix!r} on this Redis", field="prefix")
+
+    def keys(self) -> Iterator[bytes]:
+        """All keys, see `TierView`."""
+        pattern = re.sub(rb"([*?\[\]\\])", rb"\\\1", self._stem) + b"*"
+        cursor, seen = b"0", set[bytes]()
+        while True:
+            cursor, found = self._told("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+            for key in found:
+                if key not in seen:
+                    seen.add(key)
+                    yield key.removeprefix(self._stem)
+            if cursor == b"0":
+                return
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values by key, see `TierView`."""
+        return list(self._told("MGET", *(self._stem + key for key in keys))) if keys else []
+
+    def problems(self) -> list[str]:
+        """What is wrong with the store itself, see `TierView`."""
+        if self._told("GET", self._fence_key) != self._fence:
+            raise FailedPrecondition(f"A server has taken {self._prefix!r} on this Redis meanwhile", field="prefix")
+        return []
+
+    def close(self) -> None:
+        """Close the connection, see `TierView`."""
+        self._link.drop()
+
+    def _told(self, *question: Argument) -> Any:
+        try:
+            return self._link.call(lambda: question)
+        except (RedisError, OSError) as error:
+            raise Unavailable(f"Redis cannot be read: {_text(error)}") from error
+
+
+def _keys_of(prefix: str) -> tuple[bytes, bytes, bytes]:
+    """The keys of fence and owner, and what those of values begin with."""
+    fence, owner, stem = (f"{{{prefix}}}:{end}".encode() for end in ("fence", "owner", "k:"))
+    return fence, owner, stem
 
 
 def _text(error: Exception) -> str:

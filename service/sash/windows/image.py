@@ -72,8 +72,15 @@ Save = Callable[[list[Unsaved]], None]
 PartKey = Callable[[int], bytes | None]
 """What a part of an image is stored under, by its number; None where that is nothing."""
 
+MakeForest = Callable[[type[Forest], Layout, Cold, ForestImage], Forest]
+"""Makes a forest of a kind of its image."""
+
 _Records = Callable[[], Iterator[bytes]]
 """Makes records of what was copied; in any thread, and whatever becomes of the window meanwhile."""
+
+
+def _restored(kind: type[Forest], layout: Layout, cold: Cold, image: ForestImage) -> Forest:
+    return kind.restore(layout, cold, image)
 
 
 def _no_key(number: int) -> None:
@@ -254,6 +261,7 @@ def restore(
     name: str = "the image",
     key: PartKey = _no_key,
     bound: bool = False,
+    forest: MakeForest | None = None,
 ) -> Window:
     """The window whose image it is.
 
@@ -263,13 +271,14 @@ def restore(
         name: what to call the image in an error.
         key: what each part was found under, by number.
         bound: whether every part must say so itself, see `unseal`.
+        forest: makes a forest of its image; None: as it was.
 
     Raises:
         DataLoss: parts are missing or damaged.
         FailedPrecondition: a newer version wrote them.
         InvalidArgument: the spec names an aggregate that is not installed.
     """
-    reader, number = _Reader(max_keys, clock, cold), -1
+    reader, number = _Reader(max_keys, clock, cold, forest or _restored), -1
     for number, data in enumerate(parts):
         called = f"part {number} of {name}"
         found, records = unseal("image", data, called, key(number), bound)
@@ -304,8 +313,8 @@ def _sound(check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 class _Reader:
     """Puts a window together, record by record; a record that is out of place is an error of any kind."""
 
-    def __init__(self, max_keys: int, clock: Clock | None, cold: Cold | None) -> None:
-        self._max_keys, self._clock, self._cold = max_keys, clock, cold
+    def __init__(self, max_keys: int, clock: Clock | None, cold: Cold | None, make: MakeForest) -> None:
+        self._max_keys, self._clock, self._cold, self._make = max_keys, clock, cold, make
         self.window: Window | None = None
         self.ended = False
         self._found = {"keys": 0, "unused": 0, "entries": 0, "forests": 0}
@@ -391,7 +400,7 @@ class _Reader:
             assert self._cold is not None, "forests of an image need to load blocks"
             image = self._forest.image()
             kind = Forest if window.spec.granularity is None else PaneForest
-            window.keys.give(self._forest.number, kind.restore(window.layout, self._cold, image))
+            window.keys.give(self._forest.number, self._make(kind, window.layout, self._cold, image))
             self._forest = None
 
     def _take_end(self, window: Window, totals: dict[str, int]) -> None:

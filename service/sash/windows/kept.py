@@ -29,7 +29,9 @@ import xxhash
 
 from sash.clock import Clock
 from sash.errors import DataLoss, OutOfRoom, SashError
+from sash.forest import Forest, Layout
 from sash.forest.cold import Cold, Unsaved
+from sash.forest.image import ForestImage
 from sash.monoids.base import Array
 from sash.windows import image, values
 from sash.windows.backing import STORING, Backing
@@ -194,7 +196,7 @@ class Kept:
         self._trash: list[bytes] = []
         self._leaving: dict[int, _Trash] = {}  # trash on its way out, by the version of the image that allowed it
         self._staged = 1, 1  # the first part that the image needs, and its ledger's next
-        self._bound_block = 1  # blocks from this number on are not of format 1
+        self._bound_block = 1  # blocks from this number on are not of format 1; 0: any may be
         self._bound_part: int | None = 1  # nor are staged parts; None: any may be
         self._sum: bytes | None = None  # over the checksums of the image's parts; None in format 1
         self._gone: Callable[[], None] | None = None
@@ -222,7 +224,7 @@ class Kept:
             what = f"block {number} of window {self.name!r}"
             key = values.block_key(self.number, number)
             try:
-                payload = values.unseal("block", data, what, key, number >= self._bound_block)
+                payload = values.unseal("block", data, what, key, 0 < self._bound_block <= number)
                 blocks.append(values.sealed_from(payload, self.window.layout))
             except DataLoss as error:
                 self._backing.lost(what, error)
@@ -506,10 +508,15 @@ class Kept:
             name=called,
             key=lambda i: values.image_key(self.number, version, i + 1),
             bound=bound,
+            forest=self._forest,
         )
         if self._sum is not None and self._sum != whole.digest():
             raise DataLoss(f"{called} has parts that were written at different times")
         self.window.ledger = ledger
+
+    def _forest(self, kind: type[Forest], layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
+        """Make a forest of what the image has of it."""
+        return kind.restore(layout, cold, made_of)
 
     def _found_blocks(self) -> list[bytes]:
         found = self._backing.run(lambda i: values.block_key(self.number, self._next_block + i))

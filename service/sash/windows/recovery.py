@@ -25,7 +25,7 @@ from sash.windows.replay import Replay
 from sash.windows.roots import End
 from sash.windows.spec import Durability, WindowSpec
 
-__all__ = ["Make", "Recovered", "recover", "recover_again"]
+__all__ = ["Make", "Recovered", "apply_again", "recover", "recover_again"]
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ async def recover_again(backing: Backing, kept: Kept, make: Make) -> Kept:
         while (records := await _in_thread(lambda: next(groups, None))) is not None and not kept.deleted:
             for record, window, fields in records:
                 if window == kept.number:
-                    _apply_again(backing, fresh, record, fields)
+                    apply_again(backing, fresh, record, fields)
                     await asyncio.sleep(0)
     except BaseException:
         fresh.paid()
@@ -168,7 +168,7 @@ def _as_far_as_known(document: Mapping[str, Any]) -> WindowSpec:
 def _recover_record(backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
     """Apply a record to a window; where that fails it is lost."""
     try:
-        _apply_again(backing, kept, record, fields)
+        apply_again(backing, kept, record, fields)
     except Unavailable:
         raise
     except (DataLoss, InvalidArgument) as error:
@@ -199,7 +199,7 @@ def _lose(backing: Backing, kept: Kept, error: SashError) -> None:
     kept.cold.forget()
 
 
-def _apply_again(backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
+def apply_again(backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
     """Apply a record of the journal to a window, unless its image covers it."""
     if record <= kept.through:
         return

@@ -84,7 +84,8 @@ class Replay:
             found = self._windows.get(window)
             if found is not None and found.doubt is None and record > self.at[window]:
                 self._apply(found, record, fields)
-                self.at[window] = record
+                if found.doubt is None:
+                    self.at[window] = record
         self.last = max(self.last, group.records[-1][0])
 
     def finish(self, record: int | None) -> None:

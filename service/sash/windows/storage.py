@@ -351,14 +351,14 @@ class Storage:
             self.trim()
         return None
 
-    async def stage(self, name: str, batch: Batch, query: str, number: int) -> Staged:
-        """Keep a part of a batch; see `Plane.stage`."""
+    async def stage(self, name: str, batch: Batch, query: str, number: int, token: str | None = None) -> Staged:
+        """Keep a part of a batch, see `Plane.stage`; under a `token` that it had elsewhere, or a new one."""
         size = values.size_of(batch)
         self._check_size(name, size)
         window, kept = await self._admit(name, size)
         window.ledger.check_stage(query, number)
         window.check(batch)
-        token, entries = secrets.token_hex(8), len(batch.times)
+        token, entries = token or secrets.token_hex(8), len(batch.times)
         operation = records.Stage(token, query, number, entries, self._clock.now_ns() + PART_EXPIRES_NS)
         if kept is None:
             operation.held = batch

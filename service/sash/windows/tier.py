@@ -5,14 +5,15 @@
     check_room whether more fits
 
 A tier knows keys and values and nothing of windows. Keys are computed, never listed: whoever wrote one knows its name.
+Only a `TierView`, which reads what a tier has while no server has it, lists them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-__all__ = ["ColdTier"]
+__all__ = ["ColdTier", "TierView"]
 
 
 class ColdTier(Protocol):
@@ -83,3 +84,26 @@ class ColdTier(Protocol):
 
     def close(self) -> None:
         """Let go of the tier; another server may have it at once. Closing twice does nothing."""
+
+
+class TierView(Protocol):
+    """Reads what a tier has, while no server has it. Nothing is changed, and no server starts unnoticed."""
+
+    name: str
+    """As of `ColdTier`."""
+
+    def keys(self) -> Iterator[bytes]:
+        """The keys of all values, each once, in any order."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of n >= 0 keys in their order, None where there is none, or it cannot be read."""
+
+    def problems(self) -> list[str]:
+        """What is wrong with the place itself, as far as was seen by now.
+
+        Raises:
+            FailedPrecondition: a server has begun to use it meanwhile, so that what was read is of several moments.
+        """
+
+    def close(self) -> None:
+        """Let go of it."""

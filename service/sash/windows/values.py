@@ -23,9 +23,10 @@ Arrays that are read are views of the bytes that they came in: read-only, as are
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
@@ -40,6 +41,7 @@ from sash.windows.batch import Batch, Coded
 __all__ = [
     "FORMAT",
     "UNBOUND",
+    "Name",
     "VALUE_BYTES_MAX",
     "batch_from",
     "batch_to",
@@ -52,6 +54,7 @@ __all__ = [
     "journal_key",
     "last_group_key",
     "meta_key",
+    "name_of",
     "pack",
     "pointer_key",
     "checksum",
@@ -124,6 +127,61 @@ def pointer_key(window: int) -> bytes:
 def staged_key(window: int, part: int) -> bytes:
     """A staged part of a batch."""
     return b"staged/%08x/%016x" % (window, part)
+
+
+class Name(NamedTuple):
+    """What a key says of its value.
+
+    Args:
+        kind: of the value, as it is sealed.
+        window: number of the window; None where it is nobody's alone.
+        number: of the group, block or staged part; of an image its version.
+        part: of an image.
+    """
+
+    kind: str
+    window: int | None = None
+    number: int = 0
+    part: int = 0
+
+
+def name_of(key: bytes) -> Name | None:
+    """What the functions above made a key of; None where it is none of theirs."""
+    one = _ONE.get(key)
+    if one is not None:
+        return one
+    found = _MANY.fullmatch(key)
+    if found is None:
+        return None
+    sort, *numbers = found.groups()
+    first, second, third = (0 if digits is None else int(digits, 16) for digits in numbers)
+    name = {
+        b"journal/": Name("journal", None, first),
+        b"pointer/": Name("pointer", first),
+        b"block/": Name("block", first, second),
+        b"staged/": Name("part", first, second),
+        b"image/": Name("image" if third else "head", first, second, third),
+    }[sort]
+    return name if _key_of(name) == key else None
+
+
+def _key_of(name: Name) -> bytes:
+    window = name.window or 0
+    match name.kind:
+        case "journal":
+            return group_key(name.number)
+        case "pointer":
+            return pointer_key(window)
+        case "block":
+            return block_key(window, name.number)
+        case "part":
+            return staged_key(window, name.number)
+        case _:
+            return image_key(window, name.number, name.part)
+
+
+_ONE = {meta_key(): Name("meta"), journal_key(): Name("pointer"), last_group_key(): Name("last")}
+_MANY = re.compile(rb"(journal/|pointer/|block/|staged/|image/)([0-9a-f]{8,16})(?:/([0-9a-f]{16}))?(?:/([0-9a-f]{8}))?")
 
 
 # ---------------------------------------------------------------- frames

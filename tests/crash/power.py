@@ -1,0 +1,489 @@
+"""Losses of power, as a disk would be found after them: what was acknowledged must be there, once.
+
+    record     a storage in a process of its own, over LMDB, while strace notes what it asks of its files
+               write 40960..45056 │ write 8192..12288 │ sync │ write 0..120, synced │ "a 17" │ write …
+                                                                                              ^ writer "a" was answered
+    lose       cut the record anywhere; keep what was synced before; of the rest keep, drop or tear each write
+    look       start a storage on what is left; do again what was not answered; compare every answer
+
+Of what was not synced a disk may keep any sectors of 512 bytes, of an overwritten one any version. A file whose name
+was not synced may be missing.
+
+Then the disk lies: it keeps everything but one page, which it had said to have synced. The right answers are not always
+to be had then. What matters is that no answer is a wrong one.
+
+Run ``python -m tests.crash.power --losses 200``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import collections
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sash.clock import SystemClock
+from sash.errors import DataLoss
+from sash.tiers.lmdb import LmdbTier
+from sash.windows.catalogue import Catalogue
+from sash.windows.storage import Storage
+from tests.crash.steps import Writer, create_windows
+
+__all__ = ["Report", "lose_power", "lose_writes", "missing"]
+
+SECTOR, PAGE = 512, 4096
+_LOSSES_PER_RECORD = 50
+_BEGINNING = 40
+"""A tenth of the losses come within so many events, in which everything is there for the first time."""
+_SAID = 3
+"""Status of a process that found that something was lost, and was told so."""
+
+WRITERS = "abc"
+OPTIONS = {"cache_bytes": 40_000, "checkpoint_bytes": 30_000, "store_entries": 500, "block": 64}
+TRACED = "trace=openat,lseek,pwrite64,pwritev,write,writev,fsync,fdatasync,ftruncate,rename,renameat,renameat2"
+IGNORED = ("lock.mdb",)
+"""LMDB's table of readers: made anew by whoever finds it unused."""
+
+
+def missing() -> str | None:
+    """Why no losses can be reconstructed here; None where they can."""
+    if shutil.which("strace") is None:
+        return "strace is not installed"
+    tried = subprocess.run(["strace", "-f", "-qq", "--seccomp-bpf", "true"], capture_output=True, text=True)
+    return None if tried.returncode == 0 else f"strace does not work here: {tried.stderr.strip()}"
+
+
+# ---------------------------------------------------------------- what is recorded
+
+
+def storage_at(path: Path) -> Storage:
+    """A storage with tiny limits, so that it seals, stores, checkpoints and cuts its journal all the time."""
+    return Storage(Catalogue(), SystemClock(), LmdbTier(path), **OPTIONS)  # type: ignore[arg-type]
+
+
+async def work(path: Path, acks: int, steps: int, lives: int) -> None:
+    """Write with several writers at a time, and say of each step that it was answered; stop and start in between."""
+    writers = [Writer(name) for name in WRITERS]
+    for life in range(lives):
+        storage = storage_at(path)
+        await storage.start()
+        await create_windows(storage)
+
+        async def write(writer: Writer, first: int, storage: Storage = storage) -> None:
+            for number in range(first, first + steps):
+                await writer.do(storage, writer.next())
+                os.write(acks, f"{writer.name} {number}\n".encode())
+
+        await asyncio.gather(*[write(writer, life * steps + 1) for writer in writers])
+        await storage.stop()
+
+
+@dataclass(slots=True)
+class Event:
+    """One call, as it ended.
+
+    Attributes:
+        kind: "write", "size", "sync", "name" (a file was created), "move" or "ack".
+        path: of what.
+        to: of a move, where to.
+        at, data: of a write; of "size" the new one.
+        synced: it is a write that has reached the disk when it ends.
+        began: of a sync: number of events before it began. It covers what ended before.
+    """
+
+    kind: str
+    path: str
+    at: int = 0
+    data: bytes = b""
+    synced: bool = False
+    began: int = 0
+    to: str = ""
+
+    @property
+    def pages(self) -> range:
+        """Of a write to the values, which pages it writes."""
+        if self.kind != "write" or self.path != "data.mdb":
+            return range(0)
+        return range(self.at // PAGE, -(-(self.at + len(self.data)) // PAGE))
+
+    def without(self, page: int) -> list[Event]:
+        """A write to the values that leaves one page as it was."""
+        first, last = page * PAGE - self.at, (page + 1) * PAGE - self.at
+        before, behind = self.data[: max(first, 0)], self.data[last:]
+        return [Event("write", self.path, self.at, before), Event("write", self.path, self.at + last, behind)]
+
+
+_LINE = re.compile(r"(\d+) +(?:<\.\.\. (\w+) resumed>)?(.*)", re.DOTALL)
+_CALL = re.compile(r"(\w+)\((.*)\) += (\d+)(?:<(.*)>)?$")
+_FILE = re.compile(r"(\d+)<([^>]*)>")
+_TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
+
+
+def record(path: Path, steps: int, lives: int) -> list[Event]:
+    """Let the work be done in a process of its own at `path`; what it asked of its files."""
+    with tempfile.TemporaryDirectory(prefix="sash-trace-") as place:
+        log = Path(place) / "trace"
+        trace = ["strace", "-f", "-qq", "-y", "--seccomp-bpf", "-xx", "-s", str(2**26), "-o", log, "-e", TRACED]
+        child = [sys.executable, "-m", "tests.crash.power", "--work", path, "--acks", Path(place) / "acks"]
+        subprocess.run([*trace, *child, "--steps", str(steps), "--lives", str(lives)], check=True)
+        with open(log, encoding="ascii") as lines:
+            events = list(_events(lines, str(path), str(Path(place) / "acks")))
+    disk = Disk(events)
+    for name, file in disk.files.items():
+        file.sync(len(events))
+        assert file.content == (path / name).read_bytes(), f"not all that was written to {name} is recorded"
+    assert disk.acks == dict.fromkeys(WRITERS, lives * steps), "not all answers are recorded"
+    return events
+
+
+def _events(lines: Iterator[str], root: str, acks: str) -> Iterator[Event]:
+    begun: dict[str, tuple[str, int]] = {}
+    opened = _Opened()
+    number = 0
+    for line in lines:
+        found = _LINE.match(line.rstrip("\n"))
+        assert found is not None, line[:200]
+        thread, resumed, text = found.groups()
+        if text.endswith("<unfinished ...>"):
+            begun[thread] = text.removesuffix("<unfinished ...>"), number
+            continue
+        began = number
+        if resumed:
+            head, began = begun.pop(thread)
+            text = head + text
+        call = _CALL.match(text.strip())
+        if call is None:  # it failed, or is the end of the process
+            continue
+        for event in opened.events(*call.groups()):
+            if event.path == acks and event.kind == "write":
+                event.kind, event.path = "ack", ""
+            elif not (event.path + "/").startswith(root + "/") or event.path.endswith(IGNORED):
+                continue
+            event.path, event.to = (os.path.relpath(each, root) if each else "" for each in (event.path, event.to))
+            event.began = began
+            yield event
+            number += 1
+
+
+class _Opened:
+    """What is known of open files: which of them sync with every write, and where they are written to next."""
+
+    def __init__(self) -> None:
+        self._synced: set[tuple[str, str]] = set()
+        self._at: dict[tuple[str, str], int] = {}
+
+    def events(self, name: str, arguments: str, result: str, opened: str | None) -> Iterator[Event]:
+        """What a call did."""
+        if name.startswith("rename"):
+            path, to = map(_text, _TEXT.findall(arguments))
+            yield Event("move", path, to=to)
+            return
+        if name == "openat":
+            path = _text(opened or "")
+            file = result, path
+            if "O_DIRECTORY" in arguments:
+                return
+            (self._synced.add if "O_DSYNC" in arguments else self._synced.discard)(file)
+            self._at[file] = 0
+            if "O_CREAT" in arguments:
+                yield Event("name", path)
+            return
+        found = _FILE.match(arguments)
+        if found is None:
+            return
+        path = _text(found[2])
+        file = found[1], path
+        if name in ("fsync", "fdatasync"):
+            yield Event("sync", path)
+        elif name == "ftruncate":
+            yield Event("size", path, int(arguments.rsplit(",", 1)[1]))
+        elif name == "lseek":
+            self._at[file] = int(result)
+        else:
+            data = b"".join(_text(each).encode("latin-1") for each in _TEXT.findall(arguments))
+            assert len(data) == int(result), f"{name} of {len(data)} bytes wrote {result}"
+            if name in ("write", "writev"):
+                at = self._at.get(file, 0)
+                self._at[file] = at + len(data)
+            else:
+                at = int(arguments.rsplit(",", 1)[1])
+            yield Event("write", path, at, data, file in self._synced)
+
+
+def _text(escaped: str) -> str:
+    return bytes.fromhex(escaped.replace("\\x", "")).decode("latin-1")
+
+
+# ---------------------------------------------------------------- what is left
+
+
+@dataclass(slots=True)
+class _File:
+    """A file, as it would be found.
+
+    Attributes:
+        content: what was synced.
+        loose: writes and sizes that were not.
+        named: whether its name was synced.
+    """
+
+    content: bytearray = field(default_factory=bytearray)
+    loose: list[tuple[int, Event]] = field(default_factory=list)
+    named: bool = False
+
+    def settle(self, event: Event) -> None:
+        if event.kind == "size":
+            del self.content[event.at :]
+            self.content.extend(bytes(event.at - len(self.content)))
+        else:
+            self.content.extend(bytes(max(0, event.at + len(event.data) - len(self.content))))
+            self.content[event.at : event.at + len(event.data)] = event.data
+
+    def sync(self, before: int) -> None:
+        """What ended before event `before` is on the disk."""
+        for _, event in [each for each in self.loose if each[0] < before]:
+            self.settle(event)
+        self.loose = [each for each in self.loose if each[0] >= before]
+
+    def tear(self, chance: random.Random) -> None:
+        """Lose power: of each loose write all, nothing or some sectors reach the disk."""
+        mood = chance.choice(("all", "none", "some", "some"))
+        for _, event in self.loose:
+            if event.kind == "size" or mood in ("all", "none"):
+                if mood == "all" or (mood == "some" and chance.random() < 0.5):
+                    self.settle(event)
+                continue
+            share = chance.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+            at = event.at
+            while at < event.at + len(event.data):
+                stop = min((at // SECTOR + 1) * SECTOR, event.at + len(event.data))
+                if chance.random() < share:
+                    self.settle(Event("write", "", at, event.data[at - event.at : stop - event.at]))
+                at = stop
+
+
+class Disk:
+    """The files of a directory, as events change them."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.files: dict[str, _File] = {}
+        self.acks: dict[str, int] = dict.fromkeys(WRITERS, 0)
+        for number, event in enumerate(events):
+            self._apply(number, event)
+
+    def _apply(self, number: int, event: Event) -> None:
+        """An event has ended."""
+        if event.kind == "ack":
+            name, step = event.data.decode().split()
+            self.acks[name] = int(step)
+        elif event.kind == "name":
+            self._file(event.path)
+        elif event.kind == "move":
+            self.files[event.to] = self.files.pop(event.path)
+            self.files[event.to].named = False
+        elif event.kind == "sync":
+            for name, file in self.files.items():
+                file.named |= os.path.dirname(name) == event.path.rstrip(".")
+            if event.path in self.files:
+                self.files[event.path].sync(event.began)
+        else:
+            file = self._file(event.path)
+            file.loose.append((number, event))
+            if event.synced:
+                file.loose.pop()
+                file.settle(event)
+
+    def _file(self, name: str) -> _File:
+        return self.files.setdefault(name, _File())
+
+    def tear(self, chance: random.Random) -> None:
+        """Lose power."""
+        for name in [name for name, file in self.files.items() if not file.named]:
+            if chance.random() < 0.5:
+                del self.files[name]
+        for file in self.files.values():
+            file.tear(chance)
+
+    def write(self, path: Path) -> None:
+        """Make a directory of it."""
+        path.mkdir()
+        for name, file in self.files.items():
+            (path / name).parent.mkdir(exist_ok=True)
+            (path / name).write_bytes(file.content)
+
+
+# ---------------------------------------------------------------- what is found
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run did.
+
+    Attributes:
+        losses: of power.
+        torn: those with writes that were not synced.
+        steps: that were answered before.
+    """
+
+    losses: int = 0
+    torn: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.losses} losses of power, {self.torn} of them with writes that were not synced, after {self.steps} "
+            f"steps that were answered; {self.seconds:.0f} s in all"
+        )
+
+
+async def look(path: Path, acks: Mapping[str, int]) -> None:
+    """Start on what is left; everything that was answered must be there, and all else can be done again."""
+    storage = storage_at(path)
+    await storage.start()
+    try:
+        await create_windows(storage)
+        for name, answered in acks.items():
+            writer = _after(name, answered)
+            # The next step was under way, and may be there or not: done again, it is there once.
+            step = writer.next()
+            await writer.do(storage, step)
+            writer.done(step)
+            writer.check(storage)
+    finally:
+        await storage.stop()
+
+
+async def look_closely(path: Path, acks: Mapping[str, int]) -> bool:
+    """Start on what a disk kept that lost a write; whether all is there. What is not there must be said to be lost."""
+    storage, whole = storage_at(path), True
+    try:
+        await storage.start()
+    except DataLoss:
+        return False
+    for name, answered in acks.items():
+        writer = _after(name, answered)
+        for check in writer.checks(storage):
+            try:
+                check()
+            except DataLoss:
+                whole = False
+        try:
+            await writer.do(storage, writer.next())
+        except DataLoss:
+            whole = False
+    return whole
+
+
+def _after(name: str, steps: int) -> Writer:
+    """A writer that has done so many steps."""
+    writer = Writer(name)
+    for _ in range(steps):
+        writer.done(writer.next())
+    return writer
+
+
+def lose_power(losses: int, seed: int = 0, steps: int = 40, lives: int = 2) -> Report:
+    """Reconstruct so many losses of power; raises AssertionError where an answer is wrong."""
+    report, chance, began = Report(), random.Random(seed), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="sash-power-") as place:
+        events: list[Event] = []
+        for loss in range(losses):
+            if loss % _LOSSES_PER_RECORD == 0:
+                events = record(Path(place) / f"recorded {loss}", steps, lives)
+            cut = chance.randrange(len(events) + 1 if chance.random() < 0.9 else _BEGINNING)
+            disk = Disk(events[:cut])
+            report.torn += any(file.loose for file in disk.files.values())
+            report.steps += sum(disk.acks.values())
+            disk.tear(chance)
+            path = Path(place) / f"left {loss}"
+            disk.write(path)
+            try:
+                asyncio.run(look(path, disk.acks))
+            except BaseException as error:
+                error.add_note(f"loss {loss} of seed {seed}, cut behind event {cut} of {len(events)}: {_kept(path)}")
+                raise
+            shutil.rmtree(path)
+            report.losses += 1
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def lose_writes(losses: int, seed: int = 0, steps: int = 40, lives: int = 2) -> collections.Counter[str]:
+    """Have a disk lose a write that it said to have synced, so many times; raises AssertionError for a wrong answer.
+
+    Returns:
+        how often everything was there, how often what was not was said to be lost, and how often the process died:
+        LMDB trusts its pages.
+    """
+    found: collections.Counter[str] = collections.Counter()
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="sash-lost-") as place:
+        events = record(Path(place) / "recorded", steps, lives)
+        # When all writers had just been answered: then nothing is under way.
+        cut = max(i for i, event in enumerate(events, 1) if event.kind == "ack")
+        last = {page: i for i, event in enumerate(events[:cut]) for page in event.pages}
+        for loss in range(losses):
+            page = chance.choice([page for page in last if page > 1])  # the first two are written anew by each commit
+            disk = Disk([*events[: last[page]], *events[last[page]].without(page), *events[last[page] + 1 : cut]])
+            path = Path(place) / f"left {loss}"
+            for file in disk.files.values():
+                file.sync(cut + 1)
+            disk.write(path)
+            looking = [sys.executable, "-m", "tests.crash.power", "--look", path, "--acks", json.dumps(disk.acks)]
+            done = subprocess.run(looking, capture_output=True, text=True)
+            assert done.returncode in (0, _SAID, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS), (
+                f"loss {loss} of seed {seed}, of page {page}: {done.stderr}; see {_kept(path)}"
+            )
+            found["whole" if not done.returncode else "said" if done.returncode == _SAID else "died"] += 1
+            shutil.rmtree(path)
+    return found
+
+
+def _kept(path: Path) -> Path:
+    """A copy of what was found, to look into it."""
+    return Path(shutil.copytree(path, Path(tempfile.mkdtemp(prefix="sash-power-failed-")) / "data"))
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.power", description="Lose power, often.")
+    parser.add_argument("--losses", type=int, default=200, help="of power (%(default)s)")
+    parser.add_argument("--lost", type=int, default=50, help="writes that the disk loses (%(default)s)")
+    parser.add_argument("--seed", type=int, default=time.time_ns() & 0xFFFF, help="where (random)")
+    parser.add_argument("--steps", type=int, default=40, help="of each writer, in each life (%(default)s)")
+    parser.add_argument("--lives", type=int, default=2, help="of the storage (%(default)s)")
+    for used_here in ("--work", "--look", "--acks"):
+        parser.add_argument(used_here, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        acks = os.open(options.acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        asyncio.run(work(Path(options.work), acks, options.steps, options.lives))
+    elif options.look:
+        whole = asyncio.run(look_closely(Path(options.look), json.loads(options.acks)))
+        os._exit(0 if whole else _SAID)  # what the disk does not take any more is not waited for
+    elif why := missing():
+        sys.exit(f"no loss of power can be reconstructed: {why}")
+    else:
+        print(f"seed {options.seed}: ", end="", flush=True)
+        print(lose_power(options.losses, options.seed, options.steps, options.lives), flush=True)
+        found = lose_writes(options.lost, options.seed, options.steps, options.lives)
+        print(
+            f"{options.lost} writes lost by the disk: " + ", ".join(f"{found[key]} {key}" for key in found), flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

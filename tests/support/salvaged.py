@@ -1,0 +1,76 @@
+"""A server on what was salvaged from a store.
+
+async with Salvaged(values) as salvaged:     salvaged.found, salvaged.storage
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from sash.clock import ManualClock
+from sash.windows.check import check
+from sash.windows.salvage import salvage
+from sash.windows.storage import Storage
+from sash.windows.window import ALL_KEYS
+from tests.support.stored import Server
+
+__all__ = ["Salvaged", "View", "listed"]
+
+
+class View:
+    """A view of values in this process."""
+
+    name = "memory"
+
+    def __init__(self, stored: Mapping[bytes, bytes]) -> None:
+        self.stored = stored
+        self.told: list[str] = []
+
+    def keys(self) -> Iterator[bytes]:
+        return iter(list(self.stored))
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self.stored.get(key) for key in keys]
+
+    def problems(self) -> list[str]:
+        return self.told
+
+    def close(self) -> None:
+        pass
+
+
+class Salvaged:
+    """What a check found in a store, and a server on what was salvaged from it."""
+
+    def __init__(self, stored: Mapping[bytes, bytes]) -> None:
+        self.stored = stored
+
+    async def __aenter__(self) -> Self:
+        before = dict(self.stored)
+        self.found = check(View(self.stored), ManualClock())
+        self.server = Server()
+        storage = await self.server.start()
+        self.entries = {}
+        for window in self.found.windows:
+            if window.kept is not None:
+                self.entries[window.name] = await salvage(window, storage)
+        assert self.stored == before, "it was only read"
+        await storage.stop()
+        self.storage = await self.server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert {info.problem for info in self.storage.all()} <= {None}
+        assert check(View(self.server.store.values), ManualClock()).whole
+        await self.storage.stop()
+
+
+def listed(storage: Storage, name: str) -> list[tuple[Any, ...]]:
+    """All entries of a window: key, time, value."""
+    found: list[tuple[Any, ...]] = []
+    for bulk in storage.entries(name, None, None, None, ALL_KEYS):
+        assert bulk.keys is not None
+        keys = [bulk.keys.dictionary[code] for code in bulk.keys.codes.tolist()]
+        found += zip(keys, bulk.times.tolist(), bulk.columns["value"].tolist(), strict=True)
+    return sorted(found)
