@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import log2
 
-from sash.aggregators import ALGORITHMS, Aggregator, InOrder, Reactive, Timed
-from sash.aggregators.counting import Counting
-from sash.monoids import Sum
+from sash_engine.aggregators import ALGORITHMS, Aggregator, InOrder, Reactive, Timed
+from sash_engine.aggregators.counting import Counting
+from sash_engine.monoids import Sum
 
 __all__ = ["BOUNDS", "Bound", "Costs", "batch_costs", "main", "measure"]
 

@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash.forest import Forest, Layout
-from sash.monoids import (
+from sash_engine.forest import Forest, Layout
+from sash_engine.monoids import (
     ArgMax,
     First,
     Last,

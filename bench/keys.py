@@ -34,10 +34,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sash.windows.batch import Batch, Coded
-from sash.windows.pages import PAGES
-from sash.windows.spec import WindowSpec
-from sash.windows.window import Window
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.pages import PAGES
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
 
 ENTRIES = 10  # per key, while filling
 

@@ -35,13 +35,13 @@ import numpy as np
 import uvloop
 
 from sash.clock import SystemClock
+from sash.durability.catalogue import Catalogue
+from sash.durability.records import BulkInsert
+from sash.durability.storage import Storage
 from sash.memory import give_back
 from sash.tiers import open_tier
-from sash.windows.batch import Batch
-from sash.windows.catalogue import Catalogue
-from sash.windows.records import BulkInsert
-from sash.windows.spec import WindowSpec
-from sash.windows.storage import Storage
+from sash_engine.windows.batch import Batch
+from sash_engine.windows.spec import WindowSpec
 from tests.support.redis_servers import BINARIES, redis_server
 
 MIB = 2**20

@@ -43,11 +43,11 @@ from bench.papers.common import (
     throughput,
     values,
 )
-from sash.aggregators import ALGORITHMS, AMTA, Capability, LogMTA, create
-from sash.aggregators.counting import Counting
-from sash.aggregators.level_queues import Chunk, Key
-from sash.forest import Forest, Layout
-from sash.monoids import Count, Max, Mean, MinCount, Monoid, Partial, StdDev, Sum
+from sash_engine.aggregators import ALGORITHMS, AMTA, Capability, LogMTA, create
+from sash_engine.aggregators.counting import Counting
+from sash_engine.aggregators.level_queues import Chunk, Key
+from sash_engine.forest import Forest, Layout
+from sash_engine.monoids import Count, Max, Mean, MinCount, Monoid, Partial, StdDev, Sum
 
 __all__ = ["Product", "SqliteStore", "run"]
 

@@ -29,9 +29,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench.papers.common import Panel, Study, of_size, powers, processor_seconds, quiet, quietly
-from sash.aggregators import Bulk, Capability, create
-from sash.forest import Forest, Layout
-from sash.monoids import Sum
+from sash_engine.aggregators import Bulk, Capability, create
+from sash_engine.forest import Forest, Layout
+from sash_engine.monoids import Sum
 from sash_spark.flights import load_flights
 
 __all__ = ["run"]

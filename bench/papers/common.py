@@ -36,11 +36,11 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from sash.aggregators import ALGORITHMS, InOrder, Timed
-from sash.aggregators.base import Aggregator
-from sash.aggregators.counting import Counting
-from sash.monoids import Monoid
-from sash.monoids.laws import close
+from sash_engine.aggregators import ALGORITHMS, InOrder, Timed
+from sash_engine.aggregators.base import Aggregator
+from sash_engine.aggregators.counting import Counting
+from sash_engine.monoids import Monoid
+from sash_engine.monoids.laws import close
 
 __all__ = [
     "QUANTILES",

@@ -24,10 +24,10 @@ from bench.papers.common import (
     throughput,
     values,
 )
-from sash.aggregators import ALGORITHMS
-from sash.aggregators.base import InOrder
-from sash.aggregators.counting import Counting
-from sash.monoids import Monoid, StdDev, Sum
+from sash_engine.aggregators import ALGORITHMS
+from sash_engine.aggregators.base import InOrder
+from sash_engine.aggregators.counting import Counting
+from sash_engine.monoids import Monoid, StdDev, Sum
 
 __all__ = ["run"]
 

@@ -33,9 +33,9 @@ from bench.papers.common import (
     throughput,
     values,
 )
-from sash.aggregators import FlatFIT, Range, Timed, create
-from sash.aggregators.counting import Counting
-from sash.monoids import Monoid, Sum
+from sash_engine.aggregators import FlatFIT, Range, Timed, create
+from sash_engine.aggregators.counting import Counting
+from sash_engine.monoids import Monoid, Sum
 
 __all__ = ["run"]
 

@@ -29,12 +29,12 @@ from bench.papers.common import (
     throughput,
     values,
 )
-from sash.aggregators import ALGORITHMS, Reactive
-from sash.aggregators.base import InOrder
-from sash.aggregators.counting import Counting
-from sash.monoids import BUILT_IN, Monoid, StdDev, Sum
-from sash.monoids.base import ANY, NUMPY_TYPES
-from sash.monoids.laws import LAWS, TOLERANCE, check, close
+from sash_engine.aggregators import ALGORITHMS, Reactive
+from sash_engine.aggregators.base import InOrder
+from sash_engine.aggregators.counting import Counting
+from sash_engine.monoids import BUILT_IN, Monoid, StdDev, Sum
+from sash_engine.monoids.base import ANY, NUMPY_TYPES
+from sash_engine.monoids.laws import LAWS, TOLERANCE, check, close
 
 __all__ = ["run"]
 

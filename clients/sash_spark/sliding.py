@@ -26,13 +26,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import TimerValues
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from sash.monoids.base import Array
+from sash_engine.monoids.base import Array
 from sash_spark.sliding_operator import Operator
 from sash_spark.sliding_plan import EVER, NEVER, Plan, columns_of, refused
 from sash_spark.sliding_state import KeyState, Store
 
 if TYPE_CHECKING:
-    from sash.forest import Forest
+    from sash_engine.forest import Forest
 
 __all__ = ["sliding_aggregate"]
 
@@ -110,7 +110,7 @@ def _table_function(plan: Plan) -> Callable[[pa.Table], pa.Table]:
     """What answers all windows of one key of a table."""
 
     def answer(table: pa.Table) -> pa.Table:
-        from sash.forest import Forest
+        from sash_engine.forest import Forest
 
         columns = _sorted(columns_of(plan, _entries(plan, table.select(table.column_names[1:]))))
         forest = Forest(plan.layout)

@@ -37,10 +37,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sash.errors import InvalidArgument
-from sash.forest import Layout
-from sash.monoids import Monoid
-from sash.monoids.base import NUMPY_TYPES, Array, FieldType
+from sash_engine.errors import InvalidArgument
+from sash_engine.forest import Layout
+from sash_engine.monoids import Monoid
+from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType
 
 __all__ = ["EVER", "NEVER", "Plan", "columns_of", "record_batch_of", "refused"]
 
@@ -258,7 +258,7 @@ def record_batch_of(plan: Plan, columns: Sequence[Array]) -> Any:
 
 
 def _micros(text: str, field: str) -> int:
-    from sash.windows.spec import parse_duration
+    from sash_engine.windows.spec import parse_duration
 
     plain = str(text).strip()
     if re.fullmatch(r"\d+", plain):
@@ -271,7 +271,7 @@ def _monoids(
 ) -> dict[str, tuple[Monoid, tuple[str, ...]]]:
     """The aggregates by the rules of a window's spec."""
     # Imported here, on the driver only: every Python worker would spend most of a second on it.
-    from sash.windows.spec import WindowSpec
+    from sash_engine.windows.spec import WindowSpec
 
     document = {"name": "sliding", "aggregates": {name: dict(one) for name, one in aggregates.items()}}
     return WindowSpec.parse(document | ({"fields": dict(fields)} if fields else {})).monoids()

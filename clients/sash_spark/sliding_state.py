@@ -10,7 +10,7 @@
 A micro-batch reads the head, the blocks at the ends of the windows that it answers and those that late-comers
 fall into; it writes the head and the blocks that changed. A key of fewer than a block's entries is all head: one
 read, one write. There is no forest above the blocks, as it would live for one micro-batch only: runs of partials are
-folded by the doubling of a series (`sash.forest.series`).
+folded by the doubling of a series (`sash_engine.forest.series`).
 
 Cost for m newcomers and k windows over n entries in blocks of B: O(m + B) in order, and per window O(log n) combines in
 vectorised passes, after O(n / B) for the directory.
@@ -26,10 +26,10 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from sash.forest.block import merge
-from sash.forest.series import fold_runs
-from sash.monoids import Partial, Partials
-from sash.monoids.base import Array
+from sash_engine.forest.block import merge
+from sash_engine.forest.series import fold_runs
+from sash_engine.monoids import Partial, Partials
+from sash_engine.monoids.base import Array
 from sash_spark.sliding_plan import NEVER, Plan, columns_of, record_batch_of
 
 __all__ = ["VERSION", "KeyState", "Store"]

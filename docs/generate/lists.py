@@ -15,20 +15,20 @@ import sash_client
 from docs.generate import grpc_calls, python_api, rest_calls
 from docs.generate.service import ask
 from docs.generate.text import code, docstring, table
-from sash import errors
-from sash.aggregators import ALGORITHMS
 from sash.calls import INTERVAL_MS_MAX, INTERVAL_MS_MIN
 from sash.main import app
-from sash.monoids import BUILT_IN
-from sash.monoids.pane import partials_table
 from sash.rest.problems import STATUSES, UnsupportedMediaType
 from sash.rpc.errors import CODES
 from sash.settings import Settings
-from sash.windows import ledger, predicate, spec
-from sash.windows.costs import MAX_ANSWERS, MAX_BUCKETS, MAX_LARGE_BUCKETS, MAX_VALUES
-from sash.windows.reader import MAX_LOOKBACKS
-from sash.windows.spec_text import MAX_DEPTH, MAX_SPEC_BYTES
-from sash.windows.window import MAX_KEY_NAMES, Window
+from sash_engine import errors
+from sash_engine.aggregators import ALGORITHMS
+from sash_engine.monoids import BUILT_IN
+from sash_engine.monoids.pane import partials_table
+from sash_engine.windows import ledger, predicate, spec
+from sash_engine.windows.costs import MAX_ANSWERS, MAX_BUCKETS, MAX_LARGE_BUCKETS, MAX_VALUES
+from sash_engine.windows.reader import MAX_LOOKBACKS
+from sash_engine.windows.spec_text import MAX_DEPTH, MAX_SPEC_BYTES
+from sash_engine.windows.window import MAX_KEY_NAMES, Window
 
 __all__ = ["LISTS"]
 

@@ -13,9 +13,9 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
-from sash.errors import InvalidArgument, Unavailable
 from sash.plane import Plane
-from sash.windows.batch import Origin
+from sash_engine.errors import InvalidArgument, Unavailable
+from sash_engine.windows.batch import Origin
 
 __all__ = [
     "INTERVAL_MS",

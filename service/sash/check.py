@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from sash.errors import FailedPrecondition, SashError
+from sash_engine.errors import FailedPrecondition, SashError
 
 if TYPE_CHECKING:
-    from sash.windows.check import Damage, Found, Readable
+    from sash.durability.check import Damage, Found, Readable
 
 __all__ = ["check"]
 
@@ -56,9 +56,9 @@ def _check(data: str, prefix: str | None, new: str | None, new_prefix: str | Non
     """Whether everything is whole; `new` is None or where to salvage to."""
     # Here, as all other commands are clients, which need nothing of it and should not wait for it.
     from sash.clock import SystemClock
+    from sash.durability.check import check
     from sash.settings import load_settings
     from sash.tiers.views import open_view
-    from sash.windows.check import check
 
     prefix = load_settings(redis_prefix=prefix).redis_prefix
     view = open_view(data, prefix)
@@ -109,11 +109,11 @@ def _state(window: Readable) -> str:
 async def _salvage(found: Found, new: str, prefix: str) -> None:
     """Write all windows that can be read to a new place."""
     from sash.clock import SystemClock
+    from sash.durability import formats as values
+    from sash.durability.catalogue import Catalogue
+    from sash.durability.salvage import salvage
+    from sash.durability.storage import Storage
     from sash.tiers import open_tier
-    from sash.windows import values
-    from sash.windows.catalogue import Catalogue
-    from sash.windows.salvage import salvage
-    from sash.windows.storage import Storage
 
     tier = open_tier(new, prefix)
     if tier is None:

@@ -8,7 +8,7 @@ import typer
 
 from sash import cli
 from sash.check import check
-from sash.errors import SashError
+from sash_engine.errors import SashError
 
 __all__ = ["app", "run", "serve"]
 

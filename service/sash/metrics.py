@@ -3,7 +3,7 @@
     sash_build_info{version}                               1
     sash_operation_seconds{operation, window_class}        histogram, seconds: the plane's part of every call, for
                                                            writes with the wait until they are durable
-    sash_operation_errors_total{operation, kind}           calls the plane refused, by class of `sash.errors`
+    sash_operation_errors_total{operation, kind}           calls the plane refused, by class of `sash_engine.errors`
     sash_requests_rejected_total{edge, code}               requests an edge answered with an error
     sash_windows                                           windows there are
     sash_window_entries{window}  sash_window_keys{window}  what is in each window now
@@ -65,7 +65,7 @@ class _Counts(Protocol):
 
 
 class WatchedWindow(Protocol):
-    """What the collector reads of a window; `sash.windows.answers.WindowInfo` is one."""
+    """What the collector reads of a window; `sash_engine.windows.answers.WindowInfo` is one."""
 
     @property
     def spec(self) -> _Spec: ...
@@ -78,7 +78,7 @@ class WatchedWindow(Protocol):
 
 
 class WatchedStorage(Protocol):
-    """What the collector reads of a storage; `sash.windows.storage.StorageStatus` is one."""
+    """What the collector reads of a storage; `sash.durability.storage.StorageStatus` is one."""
 
     @property
     def tier(self) -> str: ...

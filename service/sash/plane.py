@@ -1,6 +1,6 @@
 """The operations of Sash, once: both edges translate to these and add no meaning of their own.
 
-Every method validates, does its work or raises a `sash.errors.SashError` having changed nothing, and observes
+Every method validates, does its work or raises a `sash_engine.errors.SashError` having changed nothing, and observes
 its latency. Nothing here blocks: no I/O, no threads, so an event loop may call it directly.
 """
 
@@ -11,16 +11,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from sash.clock import Clock
-from sash.errors import SashError
+from sash.durability.catalogue import Catalogue
+from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
+from sash.durability.storage import Storage
 from sash.metrics import Metrics
-from sash.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
-from sash.windows.batch import Batch, Origin
-from sash.windows.catalogue import Catalogue
-from sash.windows.records import AddAggregates, BulkEvict, BulkInsert, Insert
-from sash.windows.spec import WindowSpec
-from sash.windows.storage import Storage
-from sash.windows.window import AllKeys
+from sash_engine.clock import Clock
+from sash_engine.errors import SashError
+from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
+from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import AllKeys
 
 __all__ = ["Plane"]
 

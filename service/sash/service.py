@@ -18,8 +18,10 @@ import uvloop
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
 from sash import ui
-from sash.clock import Clock, SystemClock
+from sash.clock import SystemClock
 from sash.connect.app import PREFIX, ConnectApp
+from sash.durability.catalogue import Catalogue
+from sash.durability.storage import Storage
 from sash.memory import give_back
 from sash.metrics import Metrics
 from sash.plane import Plane
@@ -31,8 +33,7 @@ from sash.rpc.server import RpcServer
 from sash.settings import Settings, misspelt
 from sash.tiers import open_tier
 from sash.version import version
-from sash.windows.catalogue import Catalogue
-from sash.windows.storage import Storage
+from sash_engine.clock import Clock
 
 __all__ = ["Service", "serve"]
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from sash.errors import InvalidArgument
-from sash.words import first_wrong
+from sash_engine.errors import InvalidArgument
+from sash_engine.words import first_wrong
 
 __all__ = ["MIB", "Settings", "load_settings", "misspelt"]
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.aggregators.base import Capability
-from sash.aggregators.btree import BTree
-from sash.aggregators.bulk_fiba import BulkFiBA
-from sash.aggregators.fiba import FiBA
-from sash.errors import FailedPrecondition, InvalidArgument
-from sash.monoids import Collect, Sum, Variance
+from sash_engine.aggregators.base import Capability
+from sash_engine.aggregators.btree import BTree
+from sash_engine.aggregators.bulk_fiba import BulkFiBA
+from sash_engine.aggregators.fiba import FiBA
+from sash_engine.errors import FailedPrecondition, InvalidArgument
+from sash_engine.monoids import Collect, Sum, Variance
 from tests.support.lockstep import SINGLE, WITNESSES, Counted, Lockstep, follow, histories
 
 TREES = [

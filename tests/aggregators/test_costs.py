@@ -7,9 +7,9 @@ import weakref
 import pytest
 
 from bench.combine_counts import BOUNDS, batch_costs, main, measure
-from sash.aggregators import ALGORITHMS, DABA, DABALite, SubtractOnEvict, TwoStacks, TwoStacksLite
-from sash.aggregators.counting import Counting
-from sash.monoids import Monoid, Sum
+from sash_engine.aggregators import ALGORITHMS, DABA, DABALite, SubtractOnEvict, TwoStacks, TwoStacksLite
+from sash_engine.aggregators.counting import Counting
+from sash_engine.monoids import Monoid, Sum
 
 
 @pytest.mark.parametrize("entries", [2, 7, 64, 300])

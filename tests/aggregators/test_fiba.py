@@ -7,8 +7,8 @@ from math import log2
 
 import pytest
 
-from sash.aggregators.fiba import FiBA
-from sash.monoids import Collect, Sum
+from sash_engine.aggregators.fiba import FiBA
+from sash_engine.monoids import Collect, Sum
 from tests.support.lockstep import Counted
 
 STEP = 2**20  # between the times of entries, so that there is room for others

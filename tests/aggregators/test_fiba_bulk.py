@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.aggregators.btree import Node
-from sash.aggregators.bulk_fiba import BulkFiBA
-from sash.monoids import Collect, Sum
+from sash_engine.aggregators.btree import Node
+from sash_engine.aggregators.bulk_fiba import BulkFiBA
+from sash_engine.monoids import Collect, Sum
 from tests.support.lockstep import BULK, SINGLE, WITNESSES, Counted, Lockstep, follow, histories
 
 ARITIES = pytest.mark.parametrize("min_arity", [2, 4, 8])

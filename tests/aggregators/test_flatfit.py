@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.aggregators import FlatFIT
-from sash.aggregators.counting import Counting
-from sash.errors import InvalidArgument
-from sash.monoids import Collect, Sum
+from sash_engine.aggregators import FlatFIT
+from sash_engine.aggregators.counting import Counting
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids import Collect, Sum
 from tests.support.histories import short_histories
 
 STEPS = st.one_of(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.aggregators import (
+from sash_engine.aggregators import (
     DABA,
     DABALite,
     FlatFIT,
@@ -16,9 +16,9 @@ from sash.aggregators import (
     TwoStacks,
     TwoStacksLite,
 )
-from sash.aggregators.reactive import HOLE
-from sash.errors import FailedPrecondition, Unsupported
-from sash.monoids import Collect, Max, Mean, Sum
+from sash_engine.aggregators.reactive import HOLE
+from sash_engine.errors import FailedPrecondition, Unsupported
+from sash_engine.monoids import Collect, Max, Mean, Sum
 from tests.support.histories import InOrderPair, follow, in_order_histories, short_histories
 from tests.support.lockstep import WITNESSES
 

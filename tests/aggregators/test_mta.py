@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.aggregators.amta import AMTA
-from sash.aggregators.base import Capability
-from sash.aggregators.kvs_mta import KvsAMTA, KvsLogMTA
-from sash.aggregators.level_queues import DictStore, MemoryQueue, StoredLevels
-from sash.aggregators.log_mta import LogMTA, decompose
-from sash.errors import FailedPrecondition, InvalidArgument, Unsupported
-from sash.monoids import Collect, Max, Sum, Variance
+from sash_engine.aggregators.amta import AMTA
+from sash_engine.aggregators.base import Capability
+from sash_engine.aggregators.kvs_mta import KvsAMTA, KvsLogMTA
+from sash_engine.aggregators.level_queues import DictStore, MemoryQueue, StoredLevels
+from sash_engine.aggregators.log_mta import LogMTA, decompose
+from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
+from sash_engine.monoids import Collect, Max, Sum, Variance
 from tests.support.lockstep import WITNESSES, Counted, Lockstep
 
 WINDOWS = [

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.aggregators import Reactive
-from sash.aggregators.counting import Counting
-from sash.errors import FailedPrecondition
-from sash.monoids import Collect, Sum
+from sash_engine.aggregators import Reactive
+from sash_engine.aggregators.counting import Counting
+from sash_engine.errors import FailedPrecondition
+from sash_engine.monoids import Collect, Sum
 
 
 class Pair:

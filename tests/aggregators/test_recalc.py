@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.aggregators import Recalc, RecalcInOrder
-from sash.errors import FailedPrecondition
-from sash.monoids import Collect
+from sash_engine.aggregators import Recalc, RecalcInOrder
+from sash_engine.errors import FailedPrecondition
+from sash_engine.monoids import Collect
 
 TIMES = st.integers(-5, 12)
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.aggregators import ALGORITHMS, Capability, InOrder, Timed, TimedInOrder, create
-from sash.errors import FailedPrecondition, InvalidArgument, Unsupported
-from sash.monoids import Max, Sum
+from sash_engine.aggregators import ALGORITHMS, Capability, InOrder, Timed, TimedInOrder, create
+from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
+from sash_engine.monoids import Max, Sum
 from tests.support.lockstep import WITNESSES, Lockstep
 
 IN_ORDER = sorted(name for name, algorithm in ALGORITHMS.items() if issubclass(algorithm, InOrder))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash import monoids
 from sash_client import BloomFilter, InvalidArgument, bloom
+from sash_engine import monoids
 
 VALUES = {
     "string": st.text(max_size=100),

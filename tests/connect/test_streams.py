@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from sash.connect.envelopes import END, opened, sealed
-from sash.errors import InvalidArgument, TooLarge
+from sash_engine.errors import InvalidArgument, TooLarge
 from sash_proto.v1 import windows_pb2 as pb
 from tests.connect.conftest import BODY_BYTES_MAX
 from tests.support.servers import running_service

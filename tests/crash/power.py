@@ -35,10 +35,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sash.clock import SystemClock
-from sash.errors import DataLoss
+from sash.durability.catalogue import Catalogue
+from sash.durability.storage import Storage
 from sash.tiers.lmdb import LmdbTier
-from sash.windows.catalogue import Catalogue
-from sash.windows.storage import Storage
+from sash_engine.errors import DataLoss
 from tests.crash.steps import Writer, create_windows
 
 __all__ = ["Report", "lose_power", "lose_writes", "missing"]

@@ -15,12 +15,12 @@ from functools import partial
 
 import numpy as np
 
-from sash.errors import NotFound
-from sash.windows.answers import Answer
-from sash.windows.batch import Batch, Coded, Origin
-from sash.windows.records import BulkEvict, BulkInsert, Insert
-from sash.windows.spec import WindowSpec
-from sash.windows.storage import Storage
+from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.storage import Storage
+from sash_engine.errors import NotFound
+from sash_engine.windows.answers import Answer
+from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.spec import WindowSpec
 from tests.crash.writers import MAX_AGE, MAX_COUNT, SPECS
 from tests.support.model import Slow
 

@@ -11,13 +11,13 @@ import sash_client
 from docs.generate import lists, python_api
 from docs.generate.hook import filled
 from docs.generate.service import ask
-from sash import errors
-from sash.aggregators import ALGORITHMS
 from sash.main import app
-from sash.monoids import BUILT_IN
 from sash.rest.problems import STATUSES
 from sash.settings import Settings
-from sash.windows.spec import WindowSpec
+from sash_engine import errors
+from sash_engine.aggregators import ALGORITHMS
+from sash_engine.monoids import BUILT_IN
+from sash_engine.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.pages import DOCS, README, ROOT, blocks_of, names_in, pages, table_of, tables_of, text_of
 

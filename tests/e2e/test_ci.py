@@ -39,8 +39,8 @@ def test_a_table_of_rooms(tmp_path):
 
     files = {
         "service/sash/plane.py": file(10, 10, 0, 0),
-        "service/sash/forest/block.py": file(1500, 1350, 60, 54),
-        "service/sash/forest/level.py": file(500, 450, 40, 36),
+        "service/sash_engine/forest/block.py": file(1500, 1350, 60, 54),
+        "service/sash_engine/forest/level.py": file(500, 450, 40, 36),
         "clients/sash_client/wire.py": file(200, 179, 10, 10),
         "clients/sash_spark/sink.py": file(200, 200, 1000, 899),
     }

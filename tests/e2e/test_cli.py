@@ -195,7 +195,7 @@ def test_who_only_asks_does_not_wait_for_the_service_to_be_imported(module):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     imported = set(done.stdout.split())
     assert "sash_client.client" in imported
-    for heavy in ("sash.service", "sash.plane", "sash.monoids", "fastapi", "datasketches", "lmdb", "pyarrow", "yaml"):
+    for heavy in ("sash.service", "sash.plane", "sash_engine", "fastapi", "datasketches", "lmdb", "pyarrow", "yaml"):
         assert heavy not in imported
 
 
@@ -348,7 +348,7 @@ def test_signals_end_it_gracefully(number):
 RECOVERING = """
 import sys, threading
 from sash.main import run
-from sash.windows import storage
+from sash.durability import storage
 
 def recover(*_):
     print("recovering", flush=True)

@@ -11,10 +11,10 @@ import lmdb
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from sash.clock import ManualClock
-from sash.windows import values
+from sash.durability import formats as values
 from sash_client import Client, Unavailable
 from sash_client.errors import DataLoss, ResourceExhausted
+from sash_engine.clock import ManualClock
 from tests.support.redis_servers import ALWAYS, BINARIES, redis_server, wait_until
 from tests.support.servers import WAIT_S, problem, running_service, serve_command, service_process
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.errors import DataLoss, Unavailable
-from sash.forest import Cache, Cold, Forest, ForestImage, Layout
-from sash.monoids import Collect, Count, Last, Max, Min, Sum
+from sash_engine.errors import DataLoss, Unavailable
+from sash_engine.forest import Cache, Cold, Forest, ForestImage, Layout
+from sash_engine.monoids import Collect, Count, Last, Max, Min, Sum
 from tests.support.cold_model import ColdLockstep, Tier, referred, storing
 from tests.support.forest_model import LAYOUTS, commuting_layout, histories, ordered_layout, same
 

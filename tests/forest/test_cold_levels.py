@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.errors import DataLoss, Unavailable
-from sash.forest import Cache, Cold, Forest, Layout, spilled
-from sash.forest.spilled import Spilled
-from sash.monoids import (
+from sash_engine.errors import DataLoss, Unavailable
+from sash_engine.forest import Cache, Cold, Forest, Layout, spilled
+from sash_engine.forest.spilled import Spilled
+from sash_engine.monoids import (
     Bloom,
     Collect,
     CollectDistinct,
@@ -21,8 +21,8 @@ from sash.monoids import (
     Quantile,
     Sum,
 )
-from sash.monoids.base import object_array
-from sash.monoids.pane import Pane
+from sash_engine.monoids.base import object_array
+from sash_engine.monoids.pane import Pane
 from tests.support.aggregates import LargeRootMeanSquare, RootMeanSquare
 from tests.support.cold_model import Tier, referred, storing
 from tests.support.forest_model import histories

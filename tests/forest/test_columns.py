@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.forest import Forest, Layout
-from sash.monoids import ArgMax, Collect, Last, Max, Mean, Min, StdDev, Sum
+from sash_engine.forest import Forest, Layout
+from sash_engine.monoids import ArgMax, Collect, Last, Max, Mean, Min, StdDev, Sum
 from tests.support.forest_model import same
 
 FLOATS = {

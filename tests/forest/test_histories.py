@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.aggregators.recalc import Recalc
-from sash.forest import Layout, inbox
-from sash.monoids import Collect, Max, Min, Range
+from sash_engine.aggregators.recalc import Recalc
+from sash_engine.forest import Layout, inbox
+from sash_engine.monoids import Collect, Max, Min, Range
 from tests.support.cold_model import ColdLockstep
 from tests.support.forest_model import LAYOUTS, Lockstep, histories
 

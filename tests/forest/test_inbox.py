@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.forest import Forest, Layout, inbox
-from sash.forest.block import Block
-from sash.forest.inbox import Inbox
-from sash.monoids import Sum
+from sash_engine.forest import Forest, Layout, inbox
+from sash_engine.forest.block import Block
+from sash_engine.forest.inbox import Inbox
+from sash_engine.monoids import Sum
 from tests.support.cold_model import ColdLockstep, storing
 from tests.support.forest_model import LAYOUTS, Lockstep, histories
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.forest import Forest, Layout
-from sash.monoids import ArgMax, Collect, Count, First, Last, Max, Mean, Min, StdDev, Sum
+from sash_engine.forest import Forest, Layout
+from sash_engine.monoids import ArgMax, Collect, Count, First, Last, Max, Mean, Min, StdDev, Sum
 from tests.support.forest_model import LAYOUTS, Lockstep, commuting_layout, histories, ordered_layout, same
 
 AGGREGATES = {

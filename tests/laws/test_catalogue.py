@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-import sash.monoids
-from sash.errors import InvalidArgument
-from sash.monoids import BUILT_IN, Count, Monoid, catalogue, laws
+import sash_engine.monoids
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids import BUILT_IN, Count, Monoid, catalogue, laws
 from tests.support.aggregates import PARAMETERS
 
 NAMES = [
@@ -59,7 +59,7 @@ def test_all_functions_by_name():
     assert sorted(catalogue()) == sorted(NAMES)
     for name, monoid in catalogue().items():
         assert monoid.function == name
-        assert monoid.__name__ in sash.monoids.__all__
+        assert monoid.__name__ in sash_engine.monoids.__all__
 
 
 @pytest.mark.parametrize("cls", BUILT_IN, ids=lambda cls: cls.function)
@@ -136,7 +136,7 @@ def test_bytes_that_are_no_partial(cls):
 PACKAGE = '''
 """An example of a package that adds an aggregate to Sash."""
 
-from sash.monoids import Monoid, Read
+from sash_engine.monoids import Monoid, Read
 
 
 class Product(Monoid):
@@ -205,9 +205,9 @@ def test_packages_that_do_not_fit_are_refused(install, entry_points, says):
 # -------------------------------------------------------------------- docstrings
 
 
-@pytest.mark.parametrize("module", [name for _, name, _ in pkgutil.iter_modules(sash.monoids.__path__)])
+@pytest.mark.parametrize("module", [name for _, name, _ in pkgutil.iter_modules(sash_engine.monoids.__path__)])
 def test_examples_in_docstrings(module):
-    failed, _ = doctest.testmod(importlib.import_module(f"sash.monoids.{module}"))
+    failed, _ = doctest.testmod(importlib.import_module(f"sash_engine.monoids.{module}"))
     assert failed == 0
 
 

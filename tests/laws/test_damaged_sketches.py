@@ -9,9 +9,9 @@ import datasketches as ds
 import numpy as np
 import pytest
 
-from sash.errors import InvalidArgument
-from sash.monoids import Bloom, DistinctCount, FrequentItems, Quantile
-from sash.monoids.sketch_forms import sound_frequent_items, sound_hll, sound_kll
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids import Bloom, DistinctCount, FrequentItems, Quantile
+from sash_engine.monoids.sketch_forms import sound_frequent_items, sound_hll, sound_kll
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sash.monoids import BUILT_IN, laws
-from sash.monoids.base import Monoid
+from sash_engine.monoids import BUILT_IN, laws
+from sash_engine.monoids.base import Monoid
 from tests.support.aggregates import column, every_case, label, samples
 
 FEW = settings(max_examples=max(settings().max_examples // 6, 10))

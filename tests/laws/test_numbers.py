@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.monoids import catalogue
+from sash_engine.monoids import catalogue
 from tests.support.aggregates import every_case, label
 
 NAN, INF = math.nan, math.inf

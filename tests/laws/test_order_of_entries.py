@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from sash.monoids import M4, ArgMax, ArgMin, Collect, CollectDistinct, First, Last
+from sash_engine.monoids import M4, ArgMax, ArgMin, Collect, CollectDistinct, First, Last
 from tests.support.aggregates import column
 
 TIMES = np.array([10, 10, 10, 20, 20])

@@ -6,10 +6,10 @@ import datasketches as ds
 import numpy as np
 import pytest
 
-from sash.errors import InvalidArgument
-from sash.monoids import Bloom, BloomFilter, CollectDistinct, DistinctCount, FrequentItems, MinCount, Quantile
-from sash.monoids.bloom import xxh64
-from sash.monoids.sketches import STRIDE, Suffixes
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids import Bloom, BloomFilter, CollectDistinct, DistinctCount, FrequentItems, MinCount, Quantile
+from sash_engine.monoids.bloom import xxh64
+from sash_engine.monoids.sketches import STRIDE, Suffixes
 from tests.support.aggregates import column
 
 RANDOM = np.random.default_rng(11)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from sash.monoids import Collect, Count, Max, Mean, Sum, Variance, laws
-from sash.monoids.laws import LAWS, LawBroken
+from sash_engine.monoids import Collect, Count, Max, Mean, Sum, Variance, laws
+from sash_engine.monoids.laws import LAWS, LawBroken
 from tests.support.aggregates import column
 
 INTS = [np.array([3, 1, 4, 1, 5, 9, 2])]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.errors import InvalidArgument
 from sash.rest import bodies
 from sash.rest.bodies import parse_json
+from sash_engine.errors import InvalidArgument
 from tests.rest.test_problems import COUNT, JSON, refuse
 
 BODIES = [

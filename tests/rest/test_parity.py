@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.monoids import catalogue
+from sash_engine.monoids import catalogue
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rest.test_arrow import ARROW
 from tests.support.servers import running_service

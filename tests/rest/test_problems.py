@@ -6,9 +6,9 @@ import httpx
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from sash import errors
 from sash.rest.problems import of_error
 from sash.rpc.errors import status_of
+from sash_engine import errors
 from tests.support.servers import problem
 
 JSON = {"content-type": "application/json"}

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from sash.clock import SystemClock
+from sash.durability.catalogue import Catalogue
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest.app import create_app
 from sash.settings import Settings
-from sash.windows.catalogue import Catalogue
 from tests.support.servers import problem
 
 ROUTES = {

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sash.errors import DataLoss, NotFound, Unavailable
-from sash.monoids import Mean
-from sash.windows.answers import Answer, WriteResult
-from sash.windows.batch import Batch, Coded
+from sash_engine.errors import DataLoss, NotFound, Unavailable
+from sash_engine.monoids import Mean
+from sash_engine.windows.answers import Answer, WriteResult
+from sash_engine.windows.batch import Batch, Coded
 from tests.rest.conftest import made
 from tests.rest.test_arrow import ARROW, batch, stream
 from tests.rest.test_problems import refuse

@@ -6,8 +6,8 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from sash import errors
 from sash_client import Client
+from sash_engine import errors
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.test_operations import bulk, float64, int64, strings
 from tests.support.servers import running_service
@@ -285,7 +285,7 @@ def test_a_failure_of_the_service_is_logged_and_not_shown(stub, service, unchang
 
 
 def test_an_error_that_may_pass_says_when_to_come_back(stub, service, unchanged, monkeypatch):
-    from sash.errors import Unavailable
+    from sash_engine.errors import Unavailable
 
     def fail(name):
         raise Unavailable("the tier is away", retry_after_s=1.5)
@@ -317,9 +317,9 @@ def test_calls_beyond_the_limit_are_asked_to_come_again():
 
 
 def test_every_error_has_a_code():
-    from sash import errors
     from sash.rest.problems import STATUSES
     from sash.rpc.errors import CODES
+    from sash_engine import errors
 
     kinds = {getattr(errors, name) for name in errors.__all__} - {errors.SashError}
     assert kinds == set(CODES)

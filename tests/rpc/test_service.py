@@ -10,7 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from sash.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.test_operations import bulk
 from tests.support.servers import WAIT_S, running_service

@@ -11,18 +11,18 @@ from grpc_status import rpc_status
 from prometheus_client import CollectorRegistry
 
 from sash.clock import SystemClock
-from sash.errors import Unavailable
+from sash.durability import journal
+from sash.durability.catalogue import Catalogue
+from sash.durability.storage import Storage
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rpc.operations import CHUNK_BYTES_MAX
 from sash.rpc.pipeline import in_order
 from sash.tiers.memory import MemoryStore, MemoryTier
-from sash.windows import journal
-from sash.windows.answers import WriteResult
-from sash.windows.batch import Batch, Coded, Origin
-from sash.windows.catalogue import Catalogue
-from sash.windows.spec import WindowSpec
-from sash.windows.storage import Storage
+from sash_engine.errors import Unavailable
+from sash_engine.windows.answers import WriteResult
+from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.test_errors import refuse
 from tests.rpc.test_operations import aggregates, bulk, float64, int64, strings

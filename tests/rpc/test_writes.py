@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sash.windows.answers import Answer, WriteResult
+from sash_engine.windows.answers import Answer, WriteResult
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.conftest import made
 from tests.rpc.test_errors import refuse

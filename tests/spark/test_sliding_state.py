@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
 import sash_spark
-from sash.forest import Forest
-from sash.forest.layout import Layout
 from sash_client import DataLoss, FailedPrecondition, InvalidArgument
+from sash_engine.forest import Forest
+from sash_engine.forest.layout import Layout
 from sash_spark.sliding_plan import EVER, NEVER, Plan
 from sash_spark.sliding_state import KeyState
 

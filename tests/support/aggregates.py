@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from sash.monoids import BUILT_IN, Monoid, Read
-from sash.monoids.base import NUMERIC, NUMPY_TYPES, Values
+from sash_engine.monoids import BUILT_IN, Monoid, Read
+from sash_engine.monoids.base import NUMERIC, NUMPY_TYPES, Values
 
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "histogram": [{"bounds": [-1, 0, 2.5, 40]}, {"bounds": [0]}],

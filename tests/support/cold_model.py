@@ -18,9 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from sash.errors import DataLoss, Unavailable
-from sash.forest import Cache, Cold, Forest, Layout
-from sash.forest.stored import Owing
+from sash_engine.errors import DataLoss, Unavailable
+from sash_engine.forest import Cache, Cold, Forest, Layout
+from sash_engine.forest.stored import Owing
 from tests.support.forest_model import Lockstep, Step
 
 

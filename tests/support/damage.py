@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sash.errors import DataLoss
-from sash.windows.batch import Origin
-from sash.windows.records import BulkEvict, BulkInsert, Insert
-from sash.windows.window import Window
+from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash_engine.errors import DataLoss
+from sash_engine.windows.batch import Origin
+from sash_engine.windows.window import Window
 from tests.support.stored import AGGREGATES, Server, batch, spec
 
 __all__ = ["SMALL", "flipped", "look", "stored_of_all_kinds"]

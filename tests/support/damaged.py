@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import datasketches as ds
 import numpy as np
 
-from sash.errors import InvalidArgument
-from sash.monoids import Bloom, DistinctCount, FrequentItems, Monoid, Quantile
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids import Bloom, DistinctCount, FrequentItems, Monoid, Quantile
 
 ODD = [0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 63, 64, 127, 128, 255]
 WORDS = [b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\0\0\x10\0"]

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from sash.forest import Forest, Layout
-from sash.monoids import Collect, Count, First, Monoid, Read, Sum
-from sash.monoids.base import ANY
+from sash_engine.forest import Forest, Layout
+from sash_engine.monoids import Collect, Count, First, Monoid, Read, Sum
+from sash_engine.monoids.base import ANY
 
 Step = tuple[Any, ...]
 

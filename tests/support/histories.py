@@ -8,10 +8,10 @@ from itertools import product
 import pytest
 from hypothesis import strategies as st
 
-from sash.aggregators.base import InOrder
-from sash.aggregators.recalc import RecalcInOrder
-from sash.errors import FailedPrecondition
-from sash.monoids import Collect, Monoid
+from sash_engine.aggregators.base import InOrder
+from sash_engine.aggregators.recalc import RecalcInOrder
+from sash_engine.errors import FailedPrecondition
+from sash_engine.monoids import Collect, Monoid
 
 INSERT, EVICT, QUERY = "i", "e", "q"
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from sash.aggregators.base import Timed
-from sash.aggregators.counting import Counting
-from sash.aggregators.recalc import Recalc
-from sash.errors import SashError
-from sash.monoids import Collect, Max, Monoid, Sum
+from sash_engine.aggregators.base import Timed
+from sash_engine.aggregators.counting import Counting
+from sash_engine.aggregators.recalc import Recalc
+from sash_engine.errors import SashError
+from sash_engine.monoids import Collect, Max, Monoid, Sum
 
 WITNESSES = {
     "collect": lambda: Collect("int64"),  # free and not commutative: it shows what was combined, in which order

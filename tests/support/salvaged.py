@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from sash.clock import ManualClock
-from sash.windows.check import check
-from sash.windows.salvage import salvage
-from sash.windows.storage import Storage
-from sash.windows.window import ALL_KEYS
+from sash.durability.check import check
+from sash.durability.salvage import salvage
+from sash.durability.storage import Storage
+from sash_engine.clock import ManualClock
+from sash_engine.windows.window import ALL_KEYS
 from tests.support.stored import Server
 
 __all__ = ["Salvaged", "View", "listed"]

@@ -25,10 +25,10 @@ import grpc
 import httpx
 import uvloop
 
-from sash.clock import Clock
 from sash.plane import Plane
 from sash.service import Service
 from sash.settings import Settings
+from sash_engine.clock import Clock
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 
 __all__ = ["Running", "running_service", "serve_command", "service_process"]

@@ -1,8 +1,8 @@
 """A tier for the blocks of one window, in a dictionary: stores, loads and forgets them as a storage does."""
 
-from sash.forest import Cache, Cold
-from sash.windows import image
-from sash.windows.values import seal, sealed_from, sealed_to, unseal
+from sash.durability import image
+from sash.durability.formats import seal, sealed_from, sealed_to, unseal
+from sash_engine.forest import Cache, Cold
 
 
 class Shelf:

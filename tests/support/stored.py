@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from sash.clock import ManualClock
+from sash.durability import formats as values
+from sash.durability.catalogue import Catalogue
+from sash.durability.storage import Storage
+from sash.durability.tier import ColdTier
 from sash.tiers.memory import MemoryStore, MemoryTier
-from sash.windows import values
-from sash.windows.batch import Batch, Coded
-from sash.windows.catalogue import Catalogue
-from sash.windows.spec import WindowSpec
-from sash.windows.storage import Storage
-from sash.windows.tier import ColdTier
-from sash.windows.window import Window
+from sash_engine.clock import ManualClock
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
 from tests.support.tiers import Faulty
 from tests.support.twins import alike
 

@@ -12,11 +12,11 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sash.errors import SashError, Unavailable
+from sash.durability.tier import ColdTier
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.memory import MemoryStore, MemoryTier
 from sash.tiers.redis import RedisTier
-from sash.windows.tier import ColdTier
+from sash_engine.errors import SashError, Unavailable
 from tests.support.redis_servers import BINARIES, shared_redis
 
 __all__ = ["KINDS", "Faulty", "LmdbStored", "MemoryStored", "RedisStored", "Stored"]

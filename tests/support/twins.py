@@ -4,11 +4,11 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from sash.clock import ManualClock
-from sash.errors import SashError
-from sash.windows.batch import Batch, Coded
-from sash.windows.spec import WindowSpec
-from sash.windows.window import Window
+from sash_engine.clock import ManualClock
+from sash_engine.errors import SashError
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
 from tests.support.shelf import Shelf
 
 SECOND = 10**9

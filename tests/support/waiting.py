@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from sash.errors import SashError, Unavailable
+from sash_engine.errors import SashError, Unavailable
 
 __all__ = ["surely", "turns", "until", "wait_until"]
 

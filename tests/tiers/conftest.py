@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sash.windows.tier import ColdTier
+from sash.durability.tier import ColdTier
 from tests.support.tiers import KINDS
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.errors import FailedPrecondition, SashError, Unavailable
+from sash_engine.errors import FailedPrecondition, SashError, Unavailable
 from tests.support.tiers import KINDS, Faulty
 
 MIB = 2**20

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import lmdb
 import pytest
 
-from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, Unavailable
 from sash.tiers.lmdb import LmdbTier
+from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, Unavailable
 from tests.support.disks import fill as fill_disk
 from tests.support.disks import small_disk
 
@@ -542,7 +542,7 @@ def test_it_recovers_from_what_lmdb_gives_up_at(open_tier, tmp_path, call):
 READ_ALL = """
 import sys
 from pathlib import Path
-from sash.errors import SashError
+from sash_engine.errors import SashError
 from sash.tiers.lmdb import LmdbTier
 tier = LmdbTier(Path(sys.argv[1]))
 try:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sash.errors import InvalidArgument
 from sash.tiers import open_tier
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.redis import RedisTier
+from sash_engine.errors import InvalidArgument
 
 
 def test_a_directory(tmp_path):

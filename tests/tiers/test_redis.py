@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import pytest
 from redis.crc import key_slot
 
-from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, Unavailable
 from sash.tiers.owner import Owner
 from sash.tiers.redis import RedisTier
+from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, Unavailable
 from tests.support.redis_servers import (
     BINARIES,
     EVERYSEC,

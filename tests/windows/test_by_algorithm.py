@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.aggregators import ALGORITHMS, Capability, LogMTA
-from sash.errors import FailedPrecondition, InvalidArgument, Unsupported
-from sash.forest import Forest, Layout
-from sash.monoids import ArgMax, Collect, Count, Max, Monoid, Sum
-from sash.windows.batch import Batch, Coded
-from sash.windows.by_algorithm import ByAlgorithm, check_algorithm, check_ranges
-from sash.windows.keys import Keys
-from sash.windows.spec import WindowSpec
-from sash.windows.window import Window
+from sash_engine.aggregators import ALGORITHMS, Capability, LogMTA
+from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
+from sash_engine.forest import Forest, Layout
+from sash_engine.monoids import ArgMax, Collect, Count, Max, Monoid, Sum
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.by_algorithm import ByAlgorithm, check_algorithm, check_ranges
+from sash_engine.windows.keys import Keys
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
 from tests.support.forest_model import histories
 from tests.support.model import Slow
 

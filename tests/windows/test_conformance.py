@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from sash.monoids import BUILT_IN
-from sash.monoids.laws import close
-from sash.windows.batch import Batch, Coded
-from sash.windows.spec import WindowSpec
-from sash.windows.window import Window
+from sash_engine.monoids import BUILT_IN
+from sash_engine.monoids.laws import close
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
 from tests.support.aggregates import PARAMETERS
 
 HISTORIES = max(1, settings.default.max_examples // 100)

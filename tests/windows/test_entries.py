@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.errors import DataLoss, InvalidArgument, Unsupported
-from sash.windows.batch import Batch, Coded
-from sash.windows.spec import WindowSpec
-from sash.windows.window import ALL_KEYS, Window
+from sash_engine.errors import DataLoss, InvalidArgument, Unsupported
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.shelf import Shelf
 from tests.support.twins import FIELDS, KEYS, Twins, a_share_of_examples, bulk, row, spec, steps
 

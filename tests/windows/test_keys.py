@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.errors import FailedPrecondition, ResourceExhausted
-from sash.forest import Layout
-from sash.monoids import catalogue
-from sash.windows.batch import Batch, Coded
-from sash.windows.keys import NEVER, Keys
-from sash.windows.pages import Pages, ragged
-from sash.windows.spec import WindowSpec
-from sash.windows.window import Window
+from sash_engine.errors import FailedPrecondition, ResourceExhausted
+from sash_engine.forest import Layout
+from sash_engine.monoids import catalogue
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.pages import Pages, ragged
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
 from tests.support.model import slow_window
 
 KEYS = list("abcdefgh")
@@ -458,8 +458,8 @@ def test_pages_list_a_key_that_stays_once(changes, limit, looked_at):
         keys.insert(number, 1, (1,))
     changes, found, position, others = iter(changes), [], 0, 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sash.windows.keys.PAGE_NAMES", looked_at)
-        patch.setattr("sash.windows.keys._NAMES_AT_ONCE", 2)
+        patch.setattr("sash_engine.windows.keys.PAGE_NAMES", looked_at)
+        patch.setattr("sash_engine.windows.keys._NAMES_AT_ONCE", 2)
         while position is not None:
             come, go = next(changes, (0, 0))
             keys.create([f"other {others + i}" for i in range(come)])

@@ -2,12 +2,13 @@
 
 import pytest
 
-from sash.errors import FailedPrecondition, InvalidArgument, ProducerFenced, ResourceExhausted, SequenceReused
+from sash.durability.formats import VALUE_BYTES_MAX
 from sash.rpc.pipeline import IN_FLIGHT_MAX
-from sash.windows import ledger as module
-from sash.windows.batch import Origin
-from sash.windows.digests import DIGEST_BYTES
-from sash.windows.ledger import (
+from sash_engine.errors import FailedPrecondition, InvalidArgument, ProducerFenced, ResourceExhausted, SequenceReused
+from sash_engine.windows import ledger as module
+from sash_engine.windows.batch import Origin
+from sash_engine.windows.ledger import (
+    DIGEST_BYTES,
     DIGESTS_ALL,
     DIGESTS_MAX,
     DIGESTS_MIN,
@@ -15,7 +16,6 @@ from sash.windows.ledger import (
     MAX_WRITERS,
     Ledger,
 )
-from sash.windows.values import VALUE_BYTES_MAX
 
 
 def sent(sequence, what="data", epoch=0, producer="p"):

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sash.clock import ManualClock
-from sash.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
-from sash.windows.batch import Batch, Coded
-from sash.windows.catalogue import Catalogue
-from sash.windows.export import Importer, export
-from sash.windows.records import BulkEvict, BulkInsert, Insert
-from sash.windows.spec import WindowSpec
-from sash.windows.storage import Storage
-from sash.windows.window import ALL_KEYS, Window
+from sash.durability.catalogue import Catalogue
+from sash.durability.export import Importer, export
+from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.storage import Storage
+from sash_engine.clock import ManualClock
+from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.model import NEVER, slow_window
 from tests.support.shelf import Shelf
 from tests.support.stored import Server

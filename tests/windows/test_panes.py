@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sash.clock import ManualClock
-from sash.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unsupported
-from sash.forest import Layout
-from sash.monoids import BUILT_IN, Sum, laws
-from sash.monoids.base import Monoid, Read, object_array
-from sash.monoids.pane import Pane, exported, imported, partials_table
-from sash.windows.batch import Batch, Coded
-from sash.windows.panes import PaneForest, PaneLayout, Panes
-from sash.windows.spec import WindowSpec
-from sash.windows.window import ALL_KEYS, Window
+from sash_engine.clock import ManualClock
+from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unsupported
+from sash_engine.forest import Layout
+from sash_engine.monoids import BUILT_IN, Sum, laws
+from sash_engine.monoids.base import Monoid, Read, object_array
+from sash_engine.monoids.pane import Pane, exported, imported, partials_table
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.panes import PaneForest, PaneLayout, Panes
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.aggregates import every_case, label, samples
 
 SECOND = 10**9

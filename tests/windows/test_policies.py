@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.clock import ManualClock
-from sash.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Unsupported
-from sash.windows.batch import Batch, Coded
-from sash.windows.spec import WindowSpec
-from sash.windows.window import ALL_KEYS, Window
+from sash_engine.clock import ManualClock
+from sash_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Unsupported
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import ALL_KEYS, Window
 
 BASE = {
     "name": "w",

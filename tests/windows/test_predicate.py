@@ -2,11 +2,11 @@
 
 import pytest
 
-from sash.errors import InvalidArgument
-from sash.monoids import Collect, Count, Max, Mean, Sum
-from sash.windows.predicate import Predicate
-from sash.windows.spec import WindowSpec
-from sash.windows.window import Window
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids import Collect, Count, Max, Mean, Sum
+from sash_engine.windows.predicate import Predicate
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
 
 AGGREGATES = {"sum": Sum(), "n": Count(), "max": Max(), "mean": Mean(), "all": Collect()}
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
-from sash.monoids import catalogue
-from sash.windows.catalogue import Catalogue
-from sash.windows.spec import WindowSpec, parse_duration
+from sash.durability.catalogue import Catalogue
+from sash_engine.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
+from sash_engine.monoids import catalogue
+from sash_engine.windows.spec import WindowSpec, parse_duration
 
 FULL = """
 name: departure_delay

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from sash.clock import ForwardClock, ManualClock
-from sash.errors import DataLoss, Unavailable
-from sash.windows.batch import Batch, Coded
-from sash.windows.records import BulkEvict, BulkInsert, Insert
-from sash.windows.window import ALL_KEYS
+from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash_engine.clock import ForwardClock, ManualClock
+from sash_engine.errors import DataLoss, Unavailable
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.window import ALL_KEYS
 from tests.support.stored import Server, spec
 from tests.support.twins import alike
 from tests.support.waiting import until

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
-from sash.windows.batch import Batch, Coded
-from sash.windows.spec import WindowSpec
-from sash.windows.window import Window
+from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
 from tests.support.model import slow_window
 
 KEYS = ["a", "b", "c"]

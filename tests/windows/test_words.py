@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from sash.errors import InvalidArgument
 from sash.settings import load_settings
-from sash.windows.spec import WindowSpec
+from sash_engine.errors import InvalidArgument
+from sash_engine.windows.spec import WindowSpec
 
 COUNT = {"n": {"function": "count"}}
 

@@ -31,11 +31,11 @@ from sash.calls import unbroken
 from sash.connect.codec import CODECS, Codec
 from sash.connect.envelopes import END, opened, sealed
 from sash.connect.errors import CODES, DeadlineExceeded, document_of
-from sash.errors import InvalidArgument, TooLarge, Unsupported
 from sash.metrics import Metrics
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
+from sash_engine.errors import InvalidArgument, TooLarge, Unsupported
 
 __all__ = ["PREFIX", "ConnectApp"]
 

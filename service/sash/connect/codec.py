@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from google.protobuf.message import DecodeError, Message
 
-from sash.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument
 
 __all__ = ["CODECS", "Codec"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from struct import Struct
 
-from sash.errors import InvalidArgument, TooLarge
+from sash_engine.errors import InvalidArgument, TooLarge
 
 __all__ = ["END", "opened", "sealed"]
 

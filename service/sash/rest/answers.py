@@ -16,12 +16,12 @@ import numpy as np
 import orjson
 from starlette.responses import Response
 
-from sash.monoids.base import Array, Partials
-from sash.monoids.pane import part_names
 from sash.rest.columns import BLOB
-from sash.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
-from sash.windows.batch import Batch, Coded
-from sash.windows.spec import WindowSpec
+from sash_engine.monoids.base import Array, Partials
+from sash_engine.monoids.pane import part_names
+from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.spec import WindowSpec
 
 __all__ = [
     "answer_document",

@@ -30,7 +30,6 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sash.calls import INTERVAL_MS, check_interval, key_names, origin_of, unbroken
-from sash.errors import InvalidArgument, NotFound
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest import arrow, columns, openapi, watch
@@ -49,10 +48,11 @@ from sash.rest.bodies import ARROW, JSON, OCTETS, YAML, media_type, parse_json, 
 from sash.rest.problems import of_error, of_status
 from sash.settings import Settings
 from sash.version import version
-from sash.windows.batch import Batch, Origin
-from sash.windows.spec import WindowSpec, parse_duration
-from sash.windows.spec_text import MAX_SPEC_BYTES
-from sash.windows.window import ALL_KEYS, AllKeys
+from sash_engine.errors import InvalidArgument, NotFound
+from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.spec import WindowSpec, parse_duration
+from sash_engine.windows.spec_text import MAX_SPEC_BYTES
+from sash_engine.windows.window import ALL_KEYS, AllKeys
 
 __all__ = ["create_app"]
 

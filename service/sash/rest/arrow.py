@@ -15,13 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sash.errors import InvalidArgument, TooLarge, Unsupported
-from sash.monoids.base import NUMPY_TYPES, Array, FieldType, Partials, object_array
-from sash.monoids.pane import exported, part_names
 from sash.rest.columns import BLOB
-from sash.windows.answers import Series
-from sash.windows.batch import Batch, Coded
-from sash.windows.spec import WindowSpec
+from sash_engine.errors import InvalidArgument, TooLarge, Unsupported
+from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType, Partials, object_array
+from sash_engine.monoids.pane import exported, part_names
+from sash_engine.windows.answers import Series
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["batch_of", "stream_of", "stream_of_bulks"]
 

@@ -10,8 +10,8 @@ import numpy as np
 import orjson
 from starlette.requests import Request
 
-from sash.errors import InvalidArgument, TooLarge
 from sash.rest.problems import UnsupportedMediaType
+from sash_engine.errors import InvalidArgument, TooLarge
 
 __all__ = ["ARROW", "JSON", "OCTETS", "YAML", "media_type", "parse_json", "prefers", "read_body"]
 

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sash.calls import origin_of
-from sash.errors import InvalidArgument, TooLarge
-from sash.monoids.base import FieldType, Monoid, Partials, object_array
-from sash.monoids.pane import part_names
-from sash.windows.batch import Batch, Coded, Origin
-from sash.windows.spec import WindowSpec
+from sash_engine.errors import InvalidArgument, TooLarge
+from sash_engine.monoids.base import FieldType, Monoid, Partials, object_array
+from sash_engine.monoids.pane import part_names
+from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.spec import WindowSpec
 
 __all__ = [
     "BLOB",

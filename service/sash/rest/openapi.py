@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN
 from sash.rest.bodies import ARROW, JSON, OCTETS, YAML
 from sash.rest.problems import MEDIA_TYPE
-from sash.windows.spec import WindowSpec
+from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["describe", "document"]
 

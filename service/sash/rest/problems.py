@@ -16,7 +16,7 @@ from math import ceil
 import orjson
 from starlette.responses import Response
 
-from sash import errors
+from sash_engine import errors
 
 __all__ = ["MEDIA_TYPE", "STATUSES", "Problem", "UnsupportedMediaType", "kind_of", "of_error", "of_status"]
 

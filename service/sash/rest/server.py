@@ -11,8 +11,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sash.errors import InvalidArgument
 from sash.settings import Settings
+from sash_engine.errors import InvalidArgument
 
 __all__ = ["RestServer"]
 

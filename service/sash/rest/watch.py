@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Callable
 import orjson
 
 from sash.calls import changes
-from sash.errors import SashError
 from sash.rest.problems import kind_of
+from sash_engine.errors import SashError
 
 __all__ = ["MEDIA_TYPE", "events"]
 

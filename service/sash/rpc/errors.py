@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from sash import errors
+from sash_engine import errors
 
 __all__ = ["CODES", "DOMAIN", "described", "status_of"]
 

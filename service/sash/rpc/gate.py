@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sash.calls import going
-from sash.errors import Unavailable
+from sash_engine.errors import Unavailable
 
 __all__ = ["Gate"]
 

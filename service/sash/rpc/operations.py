@@ -12,12 +12,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from sash.calls import INTERVAL_MS, changes, check_interval, going, key_names
-from sash.errors import InvalidArgument
 from sash.plane import Plane
 from sash.rpc import translate
 from sash.rpc.pipeline import in_order
-from sash.windows.spec import WindowSpec
-from sash.windows.spec_text import check_spec_bytes
+from sash_engine.errors import InvalidArgument
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec_text import check_spec_bytes
 from sash_proto.v1 import windows_pb2 as pb
 
 __all__ = ["Operations"]

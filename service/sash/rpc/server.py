@@ -25,7 +25,6 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from sash.calls import unbroken
-from sash.errors import InvalidArgument
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rpc.errors import status_of
@@ -33,6 +32,7 @@ from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
 from sash.settings import Settings
+from sash_engine.errors import InvalidArgument
 
 __all__ = ["RpcServer"]
 

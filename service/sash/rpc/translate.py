@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sash import calls
-from sash.errors import InvalidArgument, TooLarge
-from sash.monoids.base import Array, Partials
-from sash.windows.answers import Answer, Series, WindowInfo, WriteResult
-from sash.windows.batch import Batch, Coded, Origin
-from sash.windows.spec import WindowSpec
-from sash.windows.window import ALL_KEYS, AllKeys
+from sash_engine.errors import InvalidArgument, TooLarge
+from sash_engine.monoids.base import Array, Partials
+from sash_engine.windows.answers import Answer, Series, WindowInfo, WriteResult
+from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import ALL_KEYS, AllKeys
 from sash_proto.v1 import windows_pb2 as pb
 
 __all__ = [

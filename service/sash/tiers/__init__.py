@@ -1,4 +1,4 @@
-"""Implementations of `sash.windows.tier.ColdTier`, and the choice between them.
+"""Implementations of `sash.durability.tier.ColdTier`, and the choice between them.
 
     memory.py   a dictionary: for tests, and as the plainest statement of what a tier does
     lmdb.py     a directory on this machine
@@ -14,8 +14,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sash.errors import InvalidArgument
 from sash.tiers.lmdb import LmdbTier
+from sash_engine.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from sash.tiers.redis import RedisTier

@@ -51,9 +51,9 @@ from typing import Any
 
 import lmdb
 
-from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, SashError, Unavailable
 from sash.tiers.owner import Owner
 from sash.tiers.room import ceiling
+from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, SashError, Unavailable
 
 __all__ = ["STAMP_KEY", "VALUES", "LmdbTier", "lost_write", "owner_of"]
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
-from sash.errors import FailedPrecondition, OutOfRoom, Unavailable
 from sash.tiers.room import ceiling
+from sash_engine.errors import FailedPrecondition, OutOfRoom, Unavailable
 
 __all__ = ["MemoryStore", "MemoryTier"]
 

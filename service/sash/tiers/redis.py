@@ -55,7 +55,9 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from sash.errors import (
+from sash.tiers.owner import Owner
+from sash.tiers.redis_link import Argument, Link
+from sash_engine.errors import (
     DataLoss,
     FailedPrecondition,
     InvalidArgument,
@@ -63,8 +65,6 @@ from sash.errors import (
     SashError,
     Unavailable,
 )
-from sash.tiers.owner import Owner
-from sash.tiers.redis_link import Argument, Link
 
 __all__ = ["RedisTier", "RedisView"]
 

@@ -18,7 +18,7 @@ from redis.connection import Connection, parse_url
 from redis.crc import key_slot
 from redis.exceptions import ClusterDownError, ConnectionError, RedisError, ResponseError
 
-from sash.errors import Unavailable
+from sash_engine.errors import Unavailable
 
 __all__ = ["Link"]
 

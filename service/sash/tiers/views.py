@@ -1,4 +1,4 @@
-"""What a tier has, to be read while no server has it: see `sash.windows.tier.TierView`. Nothing is changed.
+"""What a tier has, to be read while no server has it: see `sash.durability.tier.TierView`. Nothing is changed.
 
 directory    the server's lock is shared as long as the view is open, so no server starts; LMDB is opened read-only
 Redis        refused while a server's lease runs; whether one has committed meanwhile, the fence says
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from sash.errors import FailedPrecondition, InvalidArgument
 from sash.tiers.lmdb import STAMP_KEY, VALUES, lost_write, owner_of
+from sash_engine.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
     from sash.tiers.redis import RedisView

@@ -1,0 +1,1 @@
+"""Durable windows: journal, checkpoints, recovery, exports, and the protocol of tiers."""

@@ -1,0 +1,84 @@
+"""The named windows of one service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sash_engine.clock import Clock
+from sash_engine.errors import AlreadyExists, NotFound, ResourceExhausted
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
+
+__all__ = ["Catalogue"]
+
+
+class Catalogue:
+    """Windows by name.
+
+    Args:
+        max_windows: how many there may be.
+        max_keys: how many keys each may have.
+        clock: tells wall time.
+    """
+
+    def __init__(self, max_windows: int = 1000, max_keys: int = 10_000_000, clock: Clock | None = None) -> None:
+        self._clock = clock
+        self._windows: dict[str, Window] = {}
+        self._max_windows = max_windows
+        self.max_keys = max_keys
+
+    def create(self, spec: WindowSpec, make: Callable[[WindowSpec, int], Window] | None = None) -> tuple[Window, bool]:
+        """Create a window, or find the one that has this very spec; the bool says whether it is new.
+
+        Args:
+            make: makes a window from its spec and the number of keys that it may have.
+
+        Raises:
+            AlreadyExists: a window of that name has another spec.
+            ResourceExhausted: there are `max_windows` already.
+        """
+        found = self._windows.get(spec.name)
+        if found is not None:
+            if found.spec != spec:
+                raise AlreadyExists(f"window {spec.name!r} exists with another spec", field="name")
+            return found, False
+        self.check_room()
+        window = Window(spec, self.max_keys, clock=self._clock) if make is None else make(spec, self.max_keys)
+        self._windows[spec.name] = window
+        return window, True
+
+    def check_room(self) -> None:
+        """Raise ResourceExhausted where there are as many windows as there may be."""
+        if len(self._windows) >= self._max_windows:
+            raise ResourceExhausted(
+                f"there are {len(self._windows)} windows already", field="name", limit=f"{self._max_windows} windows"
+            )
+
+    def put(self, window: Window) -> None:
+        """Take in a window that was made elsewhere, in the place of one of its name if there is one."""
+        self._windows[window.spec.name] = window
+
+    def find(self, name: str) -> Window:
+        """The window of that name; raises NotFound."""
+        window = self._windows.get(name)
+        if window is None:
+            raise NotFound(f"there is no window {name[:140]!r}", field="window")
+        return window
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._windows
+
+    def class_of(self, name: str) -> str:
+        """What kind of window it is, for metrics: "plain", "keyed", or "none" where there is none."""
+        window = self._windows.get(name)
+        return "none" if window is None else "keyed" if window.spec.keyed else "plain"
+
+    def all(self) -> list[Window]:
+        """All windows, by name."""
+        return [self._windows[name] for name in sorted(self._windows)]
+
+    def delete(self, name: str) -> Window:
+        """Remove a window and return it; raises NotFound."""
+        window = self.find(name)
+        del self._windows[name]
+        return window

@@ -1,0 +1,116 @@
+"""Digests of writes: they tell whether a producer sends the same write again, or another one under the same number.
+
+    entry    time, key, values by name                            ─┐
+    bulk     times, columns by name, keys, partials, entries      ─┼─▶ XXH3 ─▶ the first 4 bytes
+    evict    time, key                                            ─┘
+
+A digest is of what the write means, not of how it came: both edges make the same one of the same entries. So fields go
+by name, a string column is coded by first appearance, every NaN is the same, and an integer equals the float64 that it
+stands for. Partials count as they were sent: as numbers or as blobs.
+
+Four bytes, as a ledger keeps many of them: of 2^32 writes with a used number and other data, one is taken for a retry.
+
+Cost, of a bulk of 16,384 rows with a float64 and a key: 70 µs with up to 1,000 keys, 0.6 ms with 16,384.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from sash.durability.formats import pack
+from sash_engine.monoids.base import Array
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.ledger import DIGEST_BYTES
+
+__all__ = ["of_bulk", "of_entry", "of_evict"]
+
+_EXACT = 2**53
+"""Integers up to it are float64s, too."""
+
+
+def of_entry(time: int, values: Mapping[str, Any], key: str | None) -> bytes:
+    """The digest of one entry."""
+    return _digest([pack(["entry", time, key, [[name, _scalar(values[name])] for name in sorted(values)]])])
+
+
+def of_evict(time: int, key: str | None) -> bytes:
+    """The digest of an eviction."""
+    return _digest([pack(["evict", time, key])])
+
+
+def of_bulk(batch: Batch) -> bytes:
+    """The digest of a bulk, which need not be a valid one."""
+    return _digest(_bulk(batch))
+
+
+def _digest(parts: Iterable[Any]) -> bytes:
+    digest = xxhash.xxh3_64()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()[:DIGEST_BYTES]
+
+
+def _scalar(value: Any) -> Any:
+    if type(value) is int and abs(value) <= _EXACT:
+        return float(value)
+    if isinstance(value, float):
+        return math.nan if math.isnan(value) else value
+    return value if isinstance(value, int | str) else None  # no field takes it, so that nothing is applied
+
+
+def _bulk(batch: Batch) -> Iterator[bytes | Array]:
+    yield b"bulk"
+    yield from _column("time", "", batch.times)
+    for name in sorted(batch.columns):
+        yield from _column("field", name, batch.columns[name])
+    if batch.keys is not None:
+        yield from _column("key", "", batch.keys)
+    for name in sorted(batch.partials or {}):
+        for part in (batch.partials or {})[name]:
+            yield from _column("partial", name, part)
+    if batch.entries is not None:
+        yield from _column("entries", "", batch.entries)
+
+
+def _column(role: str, name: str, column: Array | Coded) -> Iterator[bytes | Array]:
+    """What the column is and how long, then its values."""
+    if isinstance(column, Coded):
+        texts, codes = _by_appearance(column)
+        yield pack([role, name, "string", len(codes), len(texts), _joined(texts)])
+        yield codes
+    elif column.dtype.hasobject:
+        yield pack([role, name, "blob", column.tolist()])
+    else:
+        little = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
+        if little.dtype.kind == "f" and np.isnan(little).any():
+            little = np.where(np.isnan(little), np.nan, little)
+        yield pack([role, name, little.dtype.str, len(little)])
+        yield little
+
+
+def _by_appearance(column: Coded) -> tuple[list[str], Array]:
+    """The strings in the order of their first appearance, those that do not appear left out, and their codes."""
+    texts, codes = column.dictionary, np.ascontiguousarray(column.codes, "<u4")
+    n = len(codes)
+    if n and (len(texts) == 1 or int(codes.max()) >= len(texts)):
+        return texts, codes  # of one string; or one that the check of the batch refuses
+    rows = np.arange(n)
+    first = np.full(len(texts), n)
+    np.minimum.at(first, codes, rows)
+    order = codes[first[codes] == rows]
+    if len(order) == len(texts) and (order[1:] > order[:-1]).all():
+        return texts, codes
+    renumbered = np.zeros(len(texts), "<u4")
+    renumbered[order] = np.arange(len(order))
+    return list(map(texts.__getitem__, order.tolist())), renumbered[codes]
+
+
+def _joined(texts: list[str]) -> str | list[str]:
+    """Strings as what `pack` takes: as one, where no string has the separator, which is six times as fast."""
+    joined = "\0".join(texts)
+    return joined if joined.count("\0") == len(texts) - 1 else texts

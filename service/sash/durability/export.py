@@ -1,0 +1,297 @@
+"""A window as a file: everything of it, in a form that does not depend on how it is kept.
+
+    frame     length | value of kind "export"                  length: 4 bytes, little-endian
+    header    spec, counts, newest (the high-water mark), ledger
+    keys      names, in the order in which they were created
+    entries   a bulk, as it could be written again             (times, fields, keys; with panes partials)
+    states    of the keys, in the same order: now, late_through, touched
+    end       how much there was
+
+Every frame carries its number, so that none is missing, there twice or elsewhere. A file that is damaged or cut short
+is refused as a whole, and the error names the frame. Anybody can write a file whose checksums hold, so every value is
+checked before it is used (forms.py), and in the end whether the values fit together. An import neither slides nor drops
+what is late: the window answers, counts and goes on as the exported one.
+
+Export: one copy of what is in memory of small keys; the rest bulk by bulk.  Import: O(entries), bulk by bulk.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from sash.durability.formats import batch_to, columns_to, seal, size_of, unseal
+from sash.durability.forms import Header, Totals, batch_of, checked, names_of, states_of
+from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
+from sash_engine.monoids.base import Array
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.entries import Entries
+from sash_engine.windows.keys import NEVER
+from sash_engine.windows.spec import WindowSpec, check_name
+from sash_engine.windows.window import Window
+
+__all__ = ["FRAME_BYTES_MAX", "Importer", "export"]
+
+FRAME_BYTES_MAX = 256 << 20
+"""No frame is longer; one that says so is damaged."""
+
+_FRAME_BYTES = 8 << 20
+_KEYS = 16_384
+_ROWS = 65_536
+_LENGTH = struct.Struct("<I")
+_TEXT_MAX = 500
+"""Characters of what an error says: it may quote any text of the file."""
+
+
+def export(window: Window) -> Iterator[bytes]:
+    """The frames of a window as it is now, whatever happens to it while they are read; without its staged parts.
+
+    Raises:
+        Unsupported: the window runs on an algorithm that keeps no entries.
+    """
+    keys = window.keys
+    numbers = keys.numbers()
+    entries = Entries(window.spec, window.layout, keys, numbers, None, None, window.cold, _ROWS)
+    header = {
+        "spec": window.spec.document(),
+        "counts": window.counts.document(),
+        "newest": window.mark,
+        "extra": {"ledger": window.ledger.document(parts=False)},
+    }
+    states = [keys.now[numbers], keys.late_through[numbers], keys.touched[numbers]]
+    return _framed(_records(header, keys.names(), entries, states))
+
+
+def _records(header: dict[str, Any], names: list[str], entries: Entries, states: list[Array]) -> Iterator[list[Any]]:
+    rows = entries.rows
+    yield ["header", header]
+    for a in range(0, len(names), _KEYS):
+        yield ["keys", names[a : a + _KEYS]]
+    for bulk in entries:
+        for batch in _small_enough(bulk):
+            yield ["entries", batch_to(batch)]
+    for a in range(0, len(names), _KEYS):
+        yield ["states", columns_to([state[a : a + _KEYS] for state in states])]
+    yield ["end", {"keys": len(names), "rows": rows}]
+
+
+def _framed(records: Iterator[list[Any]]) -> Iterator[bytes]:
+    for number, record in enumerate(records):
+        value = seal("export", [number, *record])
+        yield _LENGTH.pack(len(value)) + value
+
+
+def _small_enough(batch: Batch) -> Iterator[Batch]:
+    n = len(batch.times)
+    if n > 1 and size_of(batch) > _FRAME_BYTES:
+        yield from _small_enough(_some(batch, slice(n // 2)))
+        yield from _small_enough(_some(batch, slice(n // 2, n)))
+    else:
+        yield batch
+
+
+def _some(batch: Batch, rows: slice) -> Batch:
+    """Some rows of a bulk."""
+    columns = {
+        name: _narrowed(column, rows) if isinstance(column, Coded) else column[rows]
+        for name, column in batch.columns.items()
+    }
+    keys = None if batch.keys is None else _narrowed(batch.keys, rows)
+    if batch.partials is None or batch.entries is None:
+        return Batch(batch.times[rows], columns, keys)
+    partials = {name: tuple(part[rows] for part in parts) for name, parts in batch.partials.items()}
+    return Batch(batch.times[rows], columns, keys, partials, batch.entries[rows])
+
+
+def _narrowed(column: Coded, rows: slice) -> Coded:
+    used, codes = np.unique(column.codes[rows], return_inverse=True)
+    return Coded([column.dictionary[code] for code in used.tolist()], codes)
+
+
+class Importer:
+    """Makes a window of what `export` wrote, fed in pieces of any size.
+
+    Args:
+        make: makes the empty window of a spec.
+        name: what the window is to be called; None: as it was. Checked before anything is read.
+
+    Attributes:
+        window: the window so far, once the header was read; of use when `finish` gave it back.
+
+    Errors of `feed` and `finish`, after which the importer and its window are of no use any more:
+
+    Raises:
+        InvalidArgument: this is no exported window, or a damaged one, or not all of it; or a value in it, which `field`
+            names, is wrong.
+        FailedPrecondition: a newer version wrote it.
+        ResourceExhausted: it has more keys than a window may have.
+    """
+
+    def __init__(self, make: Callable[[WindowSpec], Window], name: str | None = None) -> None:
+        if name is not None:
+            check_name(name, "name")
+        self._make = make
+        self._name = name
+        self._left = bytearray()
+        self._frames = 0
+        self._rows = 0
+        self._expected = 0  # entries of the window that were not read yet
+        self._states: list[list[Array]] = []
+        self._ended = False
+        self.window: Window | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Read on."""
+        left = self._left
+        left += data
+        at = 0
+        while len(left) - at >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(left, at)
+            start = at + _LENGTH.size
+            if not self._frames:
+                self._check_start(bytes(left[start : start + 4]))
+            if length > FRAME_BYTES_MAX:
+                raise _wrong(f"{self._called} is damaged: it says that it has {length} bytes")
+            if len(left) < start + length:
+                break
+            self._take(bytes(left[start : start + length]))
+            at = start + length
+        del left[:at]
+
+    def finish(self) -> Window:
+        """The window, whole."""
+        if self._left or not self._ended or self.window is None:
+            began = self._frames or self._left
+            raise _wrong(f"the export is cut short in {self._called}" if began else "the export is empty")
+        return self.window
+
+    @property
+    def _called(self) -> str:
+        return f"frame {self._frames} of the export"
+
+    def _check_start(self, magic: bytes) -> None:
+        if magic != b"SASH"[: len(magic)]:
+            raise _wrong("this is not an exported window")
+
+    def _take(self, value: bytes) -> None:
+        called = self._called
+        try:
+            payload = unseal("export", value, called)
+        except DataLoss as error:
+            raise _wrong(error.message) from None  # of what was sent, and nothing that was stored
+        try:
+            taker, content = self._placed(payload)
+            taker(self, content)
+        except InvalidArgument as error:
+            message, field = f"{called}: {error.message}", error.field or "body"
+            raise type(error)(message[:_TEXT_MAX], field=field[:_TEXT_MAX], limit=error.limit) from None
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise _wrong(f"{called} is not what an export has there: {error!r}"[:_TEXT_MAX]) from error
+        self._frames += 1
+
+    def _placed(self, payload: Any) -> tuple[Callable[..., None], Any]:
+        """What takes the content of a frame, and the content."""
+        match payload:
+            case [int(number), str(kind), content] if kind in self._takers:
+                if number != self._frames or self._ended or (self.window is None) != (kind == "header"):
+                    raise _wrong(f"it was written as frame {number}, {kind}")
+                return self._takers[kind], content
+        raise _wrong("it is of no kind that an export has")
+
+    def _take_header(self, payload: Any) -> None:
+        header = checked(Header, payload, "header")
+        spec = WindowSpec.parse(header.spec if self._name is None else {**header.spec, "name": self._name})
+        if spec.algorithm is not None:
+            raise InvalidArgument(f"a window on {spec.algorithm} keeps no entries", field="algorithm")
+        ledger = header.extra.ledger.ledger()
+        if ledger.parts:
+            raise InvalidArgument("staged parts are not exported", field="header.extra.ledger.parts")
+        ledger.next_part = 1  # what was staged was elsewhere: here no number was given to a part
+        counts = header.counts.counts()
+        self._expected = counts.inserted - counts.evicted
+        self.window = self._make(spec)
+        self.window.resume(counts, header.newest)
+        self.window.ledger = ledger
+
+    def _take_keys(self, payload: Any) -> None:
+        window = self._window
+        names = names_of(payload, "keys", keyed=window.spec.keyed)
+        if (window.keys.find_each(names) >= 0).any():
+            raise InvalidArgument("a key is there twice", field="keys")
+        window.check_room(len(names))
+        window.keys.create(names)
+
+    def _take_entries(self, payload: Any) -> None:
+        window = self._window
+        batch = batch_of(payload, window.spec, "entries")
+        entries = len(batch.times) if batch.entries is None else float(batch.entries.sum(dtype=np.float64))
+        if entries > self._expected:
+            raise InvalidArgument(
+                "there are more entries than the counts say", field="header.counts", limit=str(self._expected)
+            )
+        try:
+            window.load(batch)
+        except FailedPrecondition as error:  # by the window's order policy: no window has such entries
+            raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
+        self._rows += len(batch.times)
+        self._expected -= len(batch.times) if batch.entries is None else int(batch.entries.sum())
+
+    def _take_states(self, payload: Any) -> None:
+        self._states.append(states_of(payload, "states"))
+
+    def _take_end(self, payload: Any) -> None:
+        window = self._window
+        totals, keys = checked(Totals, payload, "end"), len(window.keys)
+        if (totals.keys, totals.rows) != (keys, self._rows):
+            raise InvalidArgument(
+                f"{totals.keys} keys and {totals.rows} rows were written, {keys} and {self._rows} read", field="end"
+            )
+        if self._expected:
+            raise InvalidArgument(f"{self._expected} entries less are there than counted", field="header.counts")
+        if keys != sum(len(now) for now, *_ in self._states):
+            raise InvalidArgument("there are not as many times of keys as keys", field="states")
+        if keys:
+            self._resume_keys(window)
+        self._ended = True
+
+    def _resume_keys(self, window: Window) -> None:
+        """Give the keys their times, which every window keeps as they are checked here."""
+        keys, slide = window.keys, window.spec.slide
+        numbers = keys.numbers()
+        now, late_through, touched = (np.concatenate(parts) for parts in zip(*self._states, strict=True))
+        if (now < keys.now[numbers]).any() or int(now.max()) > window.mark:
+            raise InvalidArgument("an entry is newer than now, of its key or of the window", field="states.now")
+        if (keys.bulk_evict_each(numbers, late_through) > 0).any():
+            raise InvalidArgument("an entry is older than what is late", field="states.late_through")
+        if slide.clock == "event":
+            wrong = (late_through >= now) & (late_through != NEVER)
+            if (age := window.spec.max_age_ticks) is not None:
+                wrong |= (now > NEVER + age) & (now - age > late_through)
+            if wrong.any():
+                raise InvalidArgument("what is late does not go with a key's now", field="states.late_through")
+        if slide.max_count is not None and int(keys.entries_each(numbers).max()) > slide.max_count:
+            raise InvalidArgument(
+                "a key has more entries", field="header.spec.slide.max_count", limit=str(slide.max_count)
+            )
+        keys.now[numbers], keys.late_through[numbers], keys.touched[numbers] = now, late_through, touched
+
+    @property
+    def _window(self) -> Window:
+        assert self.window is not None, "the header is the first frame"
+        return self.window
+
+    _takers: Mapping[str, Callable[..., None]] = {
+        "header": _take_header,
+        "keys": _take_keys,
+        "entries": _take_entries,
+        "states": _take_states,
+        "end": _take_end,
+    }
+
+
+def _wrong(message: str) -> InvalidArgument:
+    """Whoever sent it is told that it is no export, or a damaged one."""
+    return InvalidArgument(message, field="body")

@@ -1,0 +1,308 @@
+"""What a file or an image says of a window, checked value by value before anything is made of it.
+
+    header    spec, counts, newest, ledger      documents: pydantic models, one for each
+    keys      names                             texts: valid Unicode, of a length that a key may have
+    entries   times, fields, keys               columns: of the dtype that the window's spec says, whole, bools 0 or 1
+    states    three times of each key           columns of int64
+
+A checksum tells damage, and nothing of whoever wrote the file: anybody can compute it. So all of a file is read as any
+request is. Images are Sash's own; of those the head is checked, as all windows are listed by it.
+
+A member that this version does not know is left out, as later versions add some. A later version that adds one to the
+ledger adds it to `LedgerForm` as well, or it gets lost here.
+
+Cost: linear; a few ns a value of a column, about a µs a value of a document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Self, TypeVar
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sash.durability.formats import coded_from, columns_from
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids.base import Array, FieldType, Partials
+from sash_engine.windows.answers import Counts
+from sash_engine.windows.batch import MAX_COUNTED, Batch, Coded, check_key
+from sash_engine.windows.keys import NEVER, UNKEYED
+from sash_engine.windows.ledger import (
+    DIGEST_BYTES,
+    DIGESTS_MAX,
+    MAX_NAME_BYTES,
+    MAX_PARTS,
+    MAX_SEQUENCE,
+    MAX_WRITERS,
+    Ledger,
+)
+from sash_engine.windows.spec import TICK_MAX, WindowSpec
+from sash_engine.words import first_wrong
+
+__all__ = [
+    "CountsForm",
+    "Head",
+    "Header",
+    "LedgerForm",
+    "Totals",
+    "batch_of",
+    "check_names",
+    "checked",
+    "names_of",
+    "states_of",
+]
+
+F = TypeVar("F", bound="_Form")
+
+_INT64_MAX = 2**63 - 1
+_DTYPES: Mapping[FieldType, str] = {"float64": "<f8", "int64": "<i8", "bool": "|b1"}
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+def _short(name: str) -> str:
+    if not 1 <= len(name.encode()) <= MAX_NAME_BYTES:
+        raise ValueError(f"must have 1 to {MAX_NAME_BYTES} bytes")
+    return name
+
+
+def _digests(most: int) -> Callable[[bytes], bytes]:
+    def check(digests: bytes) -> bytes:
+        if len(digests) % DIGEST_BYTES or len(digests) > most * DIGEST_BYTES:
+            raise ValueError(f"must be digests of {DIGEST_BYTES} bytes, {most} at most")
+        return digests
+
+    return check
+
+
+_Name = Annotated[str, AfterValidator(_short)]
+_Count = Annotated[int, Field(ge=0, le=MAX_COUNTED)]
+_WallTime = Annotated[int, Field(ge=0, le=_INT64_MAX)]
+_Batch = Annotated[int, Field(ge=0, le=MAX_SEQUENCE)]
+_Sequence = Annotated[int, Field(ge=1, le=MAX_SEQUENCE)]
+_First = Annotated[bytes, AfterValidator(_digests(1))]
+_Recent = Annotated[bytes, AfterValidator(_digests(DIGESTS_MAX))]
+_Newest = Annotated[int, Field(ge=NEVER, le=TICK_MAX - 1)]
+_Listed = Field(strict=False)
+"""MessagePack has lists where there were tuples."""
+
+
+class CountsForm(_Form):
+    """`Counts`."""
+
+    inserted: _Count
+    late: _Count
+    evicted: _Count
+    duplicates: _Count
+    ahead: _Count = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.inserted + self.late > MAX_COUNTED:
+            raise ValueError(f"have more than {MAX_COUNTED} entries")
+        if self.evicted > self.inserted:
+            raise ValueError("say that more entries were evicted than inserted")
+        return self
+
+    def counts(self) -> Counts:
+        """What it says."""
+        return Counts(**self.model_dump())
+
+
+class LedgerForm(_Form):
+    """`Ledger.document`, of any window. What it says of a writer is in the order in which `Ledger.of` reads it."""
+
+    producers: dict[_Name, Annotated[tuple[_Sequence, _WallTime], _Listed]] = Field(max_length=MAX_WRITERS)
+    queries: dict[_Name, Annotated[tuple[_Batch, _WallTime], _Listed]] = Field(max_length=MAX_WRITERS)
+    fences: dict[_Name, Annotated[tuple[_Batch, _First, _Recent], _Listed]] = {}
+    next_part: Annotated[int, Field(ge=1, le=_INT64_MAX)]
+    parts: dict[_Name, Annotated[tuple[_Sequence, _Name, _Batch, _Count, _WallTime], _Listed]] = Field(
+        max_length=MAX_PARTS
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        numbers = [number for number, *_ in self.parts.values()]
+        if len(set(numbers)) < len(numbers) or max(numbers, default=0) >= self.next_part:
+            raise ValueError("has a part whose number was not given out, or was to two")
+        if not self.fences.keys() <= self.producers.keys():
+            raise ValueError("has a fence of a producer that it does not know")
+        return self
+
+    def ledger(self) -> Ledger:
+        """What it says."""
+        return Ledger.of(self.model_dump())
+
+
+class _Extra(_Form):
+    ledger: LedgerForm
+
+
+class Head(_Form):
+    """What the head of an image says of a window beside its spec and sizes."""
+
+    counts: CountsForm
+    newest: _Newest
+    large: list[Annotated[int, Field(ge=0)]] | None = None
+
+
+class Header(_Form):
+    """What an export says of a window as a whole; its spec is `WindowSpec`'s to check."""
+
+    spec: dict[str, Any]
+    counts: CountsForm
+    newest: _Newest
+    extra: _Extra
+
+
+class Totals(_Form):
+    """How much an export says it has."""
+
+    keys: Annotated[int, Field(ge=0)]
+    rows: Annotated[int, Field(ge=0)]
+
+
+def checked(form: type[F], document: object, path: str) -> F:
+    """A document as what it should be.
+
+    Args:
+        path: what to call the document in an error.
+
+    Raises:
+        InvalidArgument: it is none; names the first member that is wrong.
+    """
+    try:
+        return form.model_validate(document)
+    except ValidationError as error:
+        where, wrong = first_wrong(error)
+        raise _refused(f"{path}.{where}" if where else path, wrong) from None
+    except UnicodeError:  # pydantic reports it of a value, and fails over a name
+        raise _refused(path, "must be valid Unicode") from None
+
+
+# -------------------------------------------------------------------- columns
+
+
+def check_names(names: Any, path: str) -> None:
+    """Check that these are texts of valid Unicode; raises InvalidArgument."""
+    if not isinstance(names, list):
+        raise _refused(path, "must be a list of texts")
+    try:
+        "".join(names).encode()
+    except TypeError:
+        raise _refused(path, "has something among its texts that is none") from None
+    except UnicodeEncodeError:
+        raise _refused(path, "must be valid Unicode") from None
+
+
+def names_of(payload: Any, path: str, keyed: bool) -> list[str]:
+    """Names of keys, of a window with keys or without; raises InvalidArgument where one is none, or is there twice."""
+    check_names(payload, path)
+    if not keyed and payload != [UNKEYED]:
+        raise _refused(path, "must be the one key that a window without keys has")
+    for name in payload if keyed else ():
+        check_key(name)
+    if len(set(payload)) < len(payload):
+        raise _refused(path, "has a key twice")
+    return payload  # type: ignore[no-any-return]
+
+
+def states_of(payload: Any, path: str) -> list[Array]:
+    """The times of keys, int64 (k,) each: now, late_through, touched; raises InvalidArgument."""
+    columns = payload if isinstance(payload, list) else []
+    if len(columns) != 3:
+        raise _refused(path, "must have three columns")
+    names = ("now", "late_through", "touched")
+    states = [_numbers(column, "<i8", f"{path}.{name}") for name, column in zip(names, columns, strict=True)]
+    for name, state in zip(names, states, strict=True):
+        if len(state) != len(states[0]):
+            raise _refused(f"{path}.{name}", "must have a value for each key")
+        if state.max(initial=NEVER) >= TICK_MAX or (name == "touched" and state.min(initial=0) < 0):
+            raise _refused(f"{path}.{name}", "has a time out of range")
+    return states
+
+
+def batch_of(payload: Any, spec: WindowSpec, path: str) -> Batch:
+    """A bulk of entries, or of panes, as `batch_to` writes it; `Batch.checked` is still to look at it.
+
+    Raises:
+        InvalidArgument: names the column that is wrong.
+    """
+    panes = spec.granularity is not None
+    if not isinstance(payload, list) or len(payload) != (5 if panes else 3):
+        raise _refused(path, "must be times, columns and keys" + (", partials and entries" if panes else ""))
+    times = _numbers(payload[0], "<i8", f"{path}.times")
+    columns = {
+        name: _field(column, spec.fields.get(name), f"{path}.columns.{name}")
+        for name, column in _mapping(payload[1], f"{path}.columns").items()
+    }
+    keys = None if payload[2] is None else _texts(payload[2], f"{path}.keys")
+    if not panes:
+        return Batch(times, columns, keys)
+    partials = {
+        name: _partials(parts, f"{path}.partials.{name}")
+        for name, parts in _mapping(payload[3], f"{path}.partials").items()
+    }
+    return Batch(times, columns, keys, partials, _numbers(payload[4], "<i8", f"{path}.entries"))
+
+
+def _mapping(payload: Any, path: str) -> Mapping[str, Any]:
+    if not isinstance(payload, dict):
+        raise _refused(path, "must be a mapping")
+    return payload
+
+
+def _field(payload: Any, kind: FieldType | None, path: str) -> Array | Coded:
+    if kind is None:
+        raise _refused(path, "is no field of the window")
+    return _texts(payload, path) if kind == "string" else _numbers(payload, _DTYPES[kind], path)
+
+
+def _numbers(payload: Any, dtype: str, path: str) -> Array:
+    match payload:
+        case [str(found), bytes(data)] if found == dtype and len(data) % np.dtype(dtype).itemsize == 0:
+            (column,) = columns_from([payload])
+        case _:
+            raise _refused(path, f"must be a whole column of {dtype}")
+    if column.dtype == np.bool_ and column.view(np.uint8).max(initial=0) > 1:
+        raise _refused(path, "has a bool that is neither 0 nor 1")
+    return column
+
+
+def _texts(payload: Any, path: str) -> Coded:
+    match payload:
+        case [list(texts), bytes(codes)]:
+            check_names(texts, path)
+        case _:
+            raise _refused(path, "must be texts, and a code for each value")
+    try:
+        return coded_from(texts, codes)
+    except ValueError:
+        raise _refused(path, f"has {len(codes)} bytes of codes, which is no whole number of them") from None
+
+
+def _partials(payload: Any, path: str) -> Partials:
+    """Parts of partials: columns of numbers, or one of blobs. Which it should be `Batch.checked` knows."""
+    if not isinstance(payload, list):
+        raise _refused(path, "must be a list of columns")
+    return tuple([_part(column, path) for column in payload])
+
+
+def _part(payload: Any, path: str) -> Array:
+    match payload:
+        case [("<i8" | "<f8" | "|b1") as dtype, bytes()]:
+            return _numbers(payload, dtype, path)
+        case [list(blobs), *codes] if len(codes) <= 1 and set(map(type, blobs)) <= {bytes}:
+            try:
+                (column,) = columns_from([payload])
+            except (IndexError, TypeError, ValueError):
+                raise _refused(path, "has codes that are none") from None
+            return column
+    raise _refused(path, "must be columns of numbers, or one of blobs")
+
+
+def _refused(path: str, wrong: str) -> InvalidArgument:
+    return InvalidArgument(f"{path} {wrong}", field=path)

@@ -1,0 +1,360 @@
+"""Writes as values: what the plane applies, what the journal keeps, what a recovery applies again.
+
+    [kind, now in ns, None, None, …what the kind needs]
+    ["numbered", now in ns, producer, sequence, epoch, digest, kind, …what the kind needs]
+    [kind, now in ns, producer, sequence, …what the kind needs]                 as earlier versions wrote a numbered one
+
+Applying a write to a window in the same state, at the same `now_ns`, leads to the same state: that is all that a
+recovery relies on. What a write answers (its counts) follows from it, too, and is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from sash.durability import digests
+from sash.durability import formats as values
+from sash_engine.errors import DataLoss, FailedPrecondition
+from sash_engine.windows.answers import Answer, WriteResult
+from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.ledger import Part
+from sash_engine.windows.window import Window
+
+__all__ = [
+    "AddAggregates",
+    "BulkEvict",
+    "BulkInsert",
+    "Commit",
+    "Expire",
+    "Insert",
+    "Operation",
+    "Stage",
+    "Tidy",
+    "Write",
+    "joined",
+    "read",
+    "signed",
+]
+
+_NUMBERED = "numbered"
+
+
+_EXPIRES_NS_UNSAID = 3_600 * 10**9
+"""How long a part is kept whose record does not say it. A replay depends on it, so it never changes."""
+
+
+class Operation(Protocol):
+    """One kind of write."""
+
+    kind: ClassVar[str]
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        """Change the window, or raise a `SashError` and change nothing."""
+
+    def fields(self) -> list[Any]:
+        """What the journal keeps of it, as MessagePack knows it."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes `fields` takes."""
+
+
+@dataclass(slots=True)
+class Write:
+    """An operation, when it was applied, and whose it is."""
+
+    operation: Operation
+    now_ns: int
+    origin: Origin | None = None
+
+    def check(self, window: Window) -> None:
+        """Check that its writer can be remembered; of a new write only, not of one that is applied again.
+
+        Raises:
+            ResourceExhausted: the window remembers too many.
+        """
+        if self.origin is not None:
+            window.ledger.check_room(self.origin, self.now_ns)
+        if isinstance(self.operation, Commit):
+            window.ledger.check_commit(self.operation.query, self.now_ns)
+
+    def apply(self, window: Window) -> WriteResult:
+        """Apply it to a window, which remembers its producer; raises what the operation does."""
+        result = self.operation.apply(window, self.now_ns)
+        if self.origin is not None:
+            window.ledger.note(self.origin, self.now_ns)
+        return result
+
+    def record(self) -> list[Any]:
+        """What the journal keeps."""
+        operation, origin = self.operation, self.origin
+        if origin is None:
+            return [operation.kind, self.now_ns, None, None, *operation.fields()]
+        numbers = [origin.producer, origin.sequence, origin.epoch, origin.digest]
+        return [_NUMBERED, self.now_ns, *numbers, operation.kind, *operation.fields()]
+
+
+@dataclass(slots=True)
+class Insert:
+    """One entry; `answer` and `lookbacks` are for the writer alone, who is answered once it is logged: see `ask`."""
+
+    kind: ClassVar[str] = "insert"
+    time: int
+    values: Mapping[str, Any]
+    key: str | None = None
+    answer: bool = False
+    lookbacks: Sequence[str | int] = ()
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        window.check_answer(self.answer, self.lookbacks)
+        return window.insert(self.time, self.values, self.key)
+
+    def ask(self, window: Window) -> list[Answer]:
+        """What the writer asked for, of the window as it is now; raises what a question does."""
+        return window.query(self.key, self.lookbacks, None)
+
+    def fields(self) -> list[Any]:
+        return [self.time, dict(self.values), self.key]
+
+    @property
+    def size(self) -> int:
+        return 100 + values.texts_bytes([each for each in (self.key, *self.values.values()) if isinstance(each, str)])
+
+
+@dataclass(slots=True)
+class BulkInsert:
+    """Many entries."""
+
+    kind: ClassVar[str] = "bulk_insert"
+    batch: Batch
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return window.bulk_insert(self.batch)
+
+    def fields(self) -> list[Any]:
+        return [values.batch_to(self.batch)]
+
+    @property
+    def size(self) -> int:
+        return 100 + values.size_of(self.batch)
+
+
+@dataclass(slots=True)
+class BulkEvict:
+    """All entries up to a time leave."""
+
+    kind: ClassVar[str] = "bulk_evict"
+    time: int
+    key: str | None = None
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return WriteResult(evicted=window.bulk_evict(self.time, self.key))
+
+    def fields(self) -> list[Any]:
+        return [self.time, self.key]
+
+    @property
+    def size(self) -> int:
+        return 100
+
+
+@dataclass(slots=True)
+class AddAggregates:
+    """Further aggregates."""
+
+    kind: ClassVar[str] = "add_aggregates"
+    aggregates: Mapping[str, Any]
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        window.add_aggregates(self.aggregates)
+        return WriteResult()
+
+    def fields(self) -> list[Any]:
+        return [dict(self.aggregates)]
+
+    @property
+    def size(self) -> int:
+        return 1000
+
+
+@dataclass(slots=True)
+class Tidy:
+    """What time alone brings."""
+
+    kind: ClassVar[str] = "tidy"
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        before = window.counts.evicted
+        window.tidy()
+        return WriteResult(evicted=window.counts.evicted - before)
+
+    def fields(self) -> list[Any]:
+        return []
+
+    @property
+    def size(self) -> int:
+        return 100
+
+
+@dataclass(slots=True)
+class Stage:
+    """A part of a batch is kept; its entries are a value of their own in the tier, or `held` where there is none.
+
+    `expires_ns` says until when; records of earlier versions do not.
+    """
+
+    kind: ClassVar[str] = "stage"
+    token: str
+    query: str
+    batch: int
+    entries: int
+    expires_ns: int | None = None
+    held: Batch | None = None
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        expires_ns = now_ns + _EXPIRES_NS_UNSAID if self.expires_ns is None else self.expires_ns
+        window.ledger.stage(self.token, self.query, self.batch, self.entries, expires_ns, self.held)
+        return WriteResult()
+
+    def fields(self) -> list[Any]:
+        return [self.token, self.query, self.batch, self.entries, self.expires_ns]
+
+    @property
+    def size(self) -> int:
+        return 200
+
+
+@dataclass(slots=True)
+class Commit:
+    """Staged parts are applied, as one write.
+
+    `bring` gets the entries of parts; `dropped` are, once it is applied, the parts that nobody needs any more.
+    """
+
+    kind: ClassVar[str] = "commit"
+    query: str
+    batch: int
+    tokens: Sequence[str]
+    bring: Callable[[Sequence[Part]], Sequence[Batch]] | None = None
+    dropped: list[Part] = field(default_factory=list)
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        ledger = window.ledger
+        parts = ledger.named(self.query, self.batch, self.tokens)
+        assert self.bring is not None, "whoever applies a commit says where its parts are"
+        batches = self.bring(parts)
+        result = window.bulk_insert(joined(batches)) if batches else WriteResult()
+        self.dropped = ledger.commit(self.query, self.batch, now_ns)
+        return result
+
+    def fields(self) -> list[Any]:
+        return [self.query, self.batch, list(self.tokens)]
+
+    @property
+    def size(self) -> int:
+        return 100 + 24 * len(self.tokens)
+
+
+@dataclass(slots=True)
+class Expire:
+    """Parts that nobody committed in time are dropped.
+
+    `tokens` says which; records of earlier versions do not, and mean all parts whose time is over.
+    """
+
+    kind: ClassVar[str] = "expire"
+    tokens: Sequence[str] | None = None
+    dropped: list[Part] = field(default_factory=list)
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        ledger = window.ledger
+        self.dropped = ledger.drop(ledger.expired(now_ns) if self.tokens is None else self.tokens)
+        return WriteResult()
+
+    def fields(self) -> list[Any]:
+        return [self.tokens]
+
+    @property
+    def size(self) -> int:
+        return 100 + 24 * len(self.tokens or ())
+
+
+_KINDS: dict[str, Callable[..., Operation]] = {
+    cls.kind: cls for cls in (Insert, BulkEvict, AddAggregates, Tidy, Stage, Commit, Expire)
+}
+_KINDS[BulkInsert.kind] = lambda payload: BulkInsert(values.batch_from(payload))
+
+
+def signed(origin: Origin, operation: Operation) -> Origin:
+    """The origin with the digest of what it sends."""
+    match operation:
+        case Insert():
+            digest = digests.of_entry(operation.time, operation.values, operation.key)
+        case BulkInsert():
+            digest = digests.of_bulk(operation.batch)
+        case BulkEvict():
+            digest = digests.of_evict(operation.time, operation.key)
+        case _:
+            raise AssertionError(f"no producer numbers a write of kind {operation.kind}")
+    return replace(origin, digest=digest)
+
+
+def read(record: Sequence[Any], name: str) -> Write:
+    """The write that a record keeps.
+
+    Args:
+        record: what `Write.record` gave.
+        name: what to call it in an error.
+
+    Raises:
+        DataLoss: it is none.
+    """
+    try:
+        kind, now_ns, producer, sequence, *fields = record
+        origin = None if producer is None else Origin(producer, sequence)
+        if kind == _NUMBERED:
+            epoch, digest, kind, *fields = fields
+            origin = Origin(producer, sequence, epoch, digest)
+        return Write(_KINDS[kind](*fields), now_ns, origin)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataLoss(f"{name} holds no write that this version knows: {error}") from None
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Several bulks of one window, one after the other as one.
+
+    Raises:
+        FailedPrecondition: some carry values and some partials.
+    """
+    batches = [batch for batch in batches if len(batch.times)] or list(batches[:1])
+    if len(batches) == 1:
+        return batches[0]
+    if len({batch.partials is None for batch in batches}) > 1:
+        raise FailedPrecondition("some parts carry values, some partials: one batch carries either", field="stages")
+    first = batches[0]
+    times = np.concatenate([batch.times for batch in batches])
+    columns = {name: _joined([batch.columns[name] for batch in batches]) for name in first.columns}
+    keys = None if first.keys is None else _joined([batch.keys for batch in batches])
+    if first.partials is None:
+        return Batch(times, columns, keys)
+    every = [batch.partials or {} for batch in batches]
+    partials = {
+        name: tuple(np.concatenate(parts) for parts in zip(*(partials[name] for partials in every), strict=True))
+        for name in first.partials
+    }
+    return Batch(times, columns, keys, partials, _joined([batch.entries for batch in batches]))
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    if not isinstance(columns[0], Coded):
+        return np.concatenate(columns)
+    index: dict[str, int] = {}
+    codes = []
+    for column in columns:
+        new = np.array([index.setdefault(text, len(index)) for text in column.dictionary] or [0], np.int64)
+        codes.append(new[column.codes])
+    return Coded(list(index), np.concatenate(codes))

@@ -1,0 +1,226 @@
+"""Recovery: windows as the tier has them, at the start of a service, or of one whose state is in doubt.
+
+    meta ─▶ for each window pointer ─▶ image (no block is read) ─▶ all groups behind it, applied again
+
+A window that cannot be recovered is *lost*: something of it is damaged, or a group of the journal that it may need, or
+an aggregate of it is not installed. It is listed and says why. It answers nothing and is left as it is. All others are
+served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from sash.durability import records
+from sash.durability.backing import Backing
+from sash.durability.journal import Resumed
+from sash.durability.kept import Kept, Left
+from sash.durability.replay import Replay
+from sash.durability.roots import End
+from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
+from sash_engine.monoids import catalogue
+from sash_engine.windows.spec import Durability, WindowSpec
+
+__all__ = ["Make", "Recovered", "apply_again", "recover", "recover_again"]
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Make = Callable[[int, WindowSpec, Durability], Kept]
+"""Makes a window that is kept, empty, of its number, spec and durability."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a tier had.
+
+    Args:
+        windows: all of them, those that are lost too.
+        next_window: the first number that was never a window's.
+        bound: windows from this number on have no values of format 1.
+        discarded: by number, windows of which something is left that is to be deleted.
+        journal: where it goes on, as `Journal.start` takes it.
+    """
+
+    windows: list[Kept] = field(default_factory=list)
+    next_window: int = 1
+    bound: int = 1
+    discarded: dict[int, Left] = field(default_factory=dict)
+    journal: Resumed = field(default_factory=Resumed)
+
+
+def recover(backing: Backing, make: Make) -> Recovered:
+    """Read all windows from the tier.
+
+    Raises:
+        DataLoss: something is damaged that all windows need.
+        FailedPrecondition: a newer version wrote it.
+        Unavailable: the tier cannot be reached.
+    """
+    try:
+        roots = backing.roots()
+        if roots is None:
+            return Recovered()
+        listed, start, end = roots
+        older = {number for number, _, _ in listed.windows if number < listed.bound}
+        windows = [_recover_window(backing, make, *each, each[0] in older) for each in listed.windows]
+        replay = Replay(
+            windows,
+            lambda kept, record, fields: _recover_record(backing, kept, record, fields),
+            lambda kept, error: _lose(backing, kept, error),
+        )
+        replay.begin(start.cut)
+        last_group = end.group
+        for group in backing.groups(start, end):
+            if group.error is not None:
+                backing.lost(f"group {group.number} of the journal", group.error)
+            replay.take(group)
+            last_group = max(last_group, group.number)
+        replay.finish(end.record)
+    except DataLoss as error:
+        raise _nothing_served(error) from None
+    last = max(replay.last, start.record)
+    _log.info("recovered %d windows, %d groups of journal", len(windows), len(replay.written))
+    if start.bound is None:
+        start = replace(start, bound=last_group + 1)
+    end = End(last_group, replay.last, end.listing)
+    journal = Resumed(last_group + 1, last, replay.written.items(), start, end, replay.at)
+    discarded = {number: Left.of(left) for number, left in listed.discarded}
+    return Recovered(windows, listed.next_window, listed.bound, discarded, journal)
+
+
+async def recover_again(backing: Backing, kept: Kept, make: Make) -> Kept:
+    """A window in doubt as the tier has it; the loop runs meanwhile, and the journal may not be trimmed.
+
+    Which groups there are the running journal says: deletes of some may be on their way to the tier, whose own pointer
+    is of before or after them, as luck will have it.
+
+    Raises:
+        SashError: it cannot be recovered now.
+    """
+    fresh = make(kept.number, kept.window.spec, kept.durability)
+    fresh.losses = kept.losses + isinstance(kept.doubt, DataLoss)
+    fresh.admission = kept.admission
+    numbers = backing.journal.groups_of(kept.number)  # none of the window's comes after them
+    try:
+        await _in_thread(lambda: fresh.recover(kept.older))
+        groups = backing.groups_again(numbers)
+        while (records := await _in_thread(lambda: next(groups, None))) is not None and not kept.deleted:
+            for record, window, fields in records:
+                if window == kept.number:
+                    apply_again(backing, fresh, record, fields)
+                    await asyncio.sleep(0)
+    except BaseException:
+        fresh.paid()
+        fresh.cold.forget()
+        raise
+    return fresh
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    """What a call returns that reads the tier; who is cancelled waits for it, as the tier may be closed after that."""
+    future = asyncio.get_running_loop().run_in_executor(None, call)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
+
+
+def _recover_window(
+    backing: Backing, make: Make, number: int, durability: Durability, document: Mapping[str, Any], older: bool
+) -> Kept:
+    problem: SashError | None = None
+    try:
+        spec = WindowSpec.parse(document)
+    except InvalidArgument as error:
+        spec, problem = _as_far_as_known(document), error
+    kept = make(number, spec, durability)
+    try:
+        kept.recover(older)
+    except (DataLoss, InvalidArgument) as error:
+        problem = problem or error
+    except SashError:
+        raise
+    except Exception as error:  # what is stored holds, and is not what it should be
+        _log.exception("window %r", kept.name)
+        problem = problem or DataLoss(f"the image of window {kept.name!r} cannot be read: {error!r}")
+    if problem is not None:
+        kept.keep_document(document)
+        _lose(backing, kept, problem)
+    return kept
+
+
+def _as_far_as_known(document: Mapping[str, Any]) -> WindowSpec:
+    """A spec without what this service does not know: of a window that is shown, and does nothing."""
+    known = {name: each for name, each in document["aggregates"].items() if each["function"] in catalogue()}
+    try:
+        return WindowSpec.parse({**document, "aggregates": known})
+    except InvalidArgument:
+        return WindowSpec.parse({"name": document["name"], "aggregates": {"entries": {"function": "count"}}})
+
+
+def _recover_record(backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
+    """Apply a record to a window; where that fails it is lost."""
+    try:
+        apply_again(backing, kept, record, fields)
+    except Unavailable:
+        raise
+    except (DataLoss, InvalidArgument) as error:
+        _lose(backing, kept, error)
+    except Exception as error:
+        _log.exception("record %d of the journal", record)
+        _lose(backing, kept, DataLoss(f"record {record} of the journal cannot be applied: {error!r}"))
+
+
+def _lose(backing: Backing, kept: Kept, error: SashError) -> None:
+    """Serve all other windows, and of this one nothing; it is left as it is."""
+    what = f"window {kept.name!r}"
+    if isinstance(error, DataLoss):
+        backing.lost(f"{what}, which is not served", error)
+        kept.doubt = DataLoss(
+            f"{what} is not served: {error.message}. Nothing of it was changed: put what is damaged back from a backup "
+            "and start again, write what is whole to a new place with `sash check --salvage`, or delete the window"
+        )
+    else:
+        kept.doubt = FailedPrecondition(
+            f"{what} is not served: {error.message}. Nothing of it was changed: install what is missing and start "
+            "again, or delete the window",
+            field=error.field,
+        )
+        _log.error("%s", kept.doubt.message)
+    kept.lost = True
+    kept.paid()
+    kept.cold.forget()
+
+
+def apply_again(backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
+    """Apply a record of the journal to a window, unless its image covers it."""
+    if record <= kept.through:
+        return
+    write = records.read(fields, f"record {record} of the journal")
+    operation = write.operation
+    if isinstance(operation, records.Commit):
+        operation.bring = kept.read_parts
+    kept.clock.stopped = write.now_ns
+    try:
+        write.apply(kept.window)
+    finally:
+        kept.clock.stopped = None
+    kept.logged_bytes += operation.size
+    kept.owes(operation.size)
+    if isinstance(operation, records.Commit | records.Expire):
+        kept.drop_parts(operation.dropped)
+    backing.cache.trim()
+
+
+def _nothing_served(error: DataLoss) -> DataLoss:
+    return DataLoss(
+        f"{error.message}. All windows need it, so none is served, and nothing was changed: put that value back from a "
+        "backup, or write what is whole to a new place with `sash check --salvage`"
+    )

@@ -1,0 +1,142 @@
+"""Applying the journal to windows, and finding out which of them lack some of it.
+
+    groups      3            4             5            6
+    records     11 12 13     damaged       17 18        19 20
+    window a    11    13     ?             17           .         group 5: its last record before 17 is 13    whole
+    window b       12        ?             .            19        group 6: its last record before 19 is 15    lacks 15
+    window c    .            ?             .            .         image through 12: nobody knows              may lack
+    window d    .            ?             .            .         image through 16: it covers the group       whole
+
+A group may be damaged or missing. Its records are numbered behind those of the group before it and before those of the
+group behind it, which says so itself. A window whose image covers all those numbers does not need the group. Of another
+window nobody knows whether it has records there, until its next record says which one is the last before it. A window
+that lacks records, or may lack some, is lost: nothing behind the gap is applied to it.
+
+A window also lacks records where its image is older than the journal's beginning: then its pointer is out of date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sash.durability.kept import Kept
+from sash.durability.roots import Group
+from sash_engine.errors import DataLoss
+
+__all__ = ["Replay"]
+
+Apply = Callable[[Kept, int, Sequence[Any]], None]
+"""Applies a record of that number to a window; where that fails the window is lost."""
+
+Lose = Callable[[Kept, DataLoss], None]
+"""Lets a window be lost."""
+
+
+class Replay:
+    """Applies groups to windows, in order.
+
+    Args:
+        windows: as their images are; those that are lost are left alone.
+        apply, lose: what to do with a window.
+
+    Attributes:
+        at: by window, up to which record it is whole.
+        last: number of the last record that is known of.
+        written: the groups so far, by number: by window its last record there. A damaged group has the windows that are
+            lost, and may need it once it is put right.
+    """
+
+    def __init__(self, windows: Sequence[Kept], apply: Apply, lose: Lose) -> None:
+        self._windows = {kept.number: kept for kept in windows}
+        self._apply, self._lose = apply, lose
+        self._pending: list[Group] = []  # damaged groups, while it is not known where they end
+        self._doubts: dict[
+            int, dict[int, int]
+        ] = {}  # by window, damaged groups that may have records of it: their ends
+        self._errors: dict[int, DataLoss] = {}  # by damaged group
+        self.at = {kept.number: kept.through for kept in windows}
+        self.last = max(self.at.values(), default=0)
+        self.written: dict[int, dict[int, int]] = {}
+
+    def begin(self, cut: Mapping[int, int]) -> None:
+        """See that the images cover what was deleted: `cut` has by window the last of its records that was."""
+        for kept in self._served():
+            if cut.get(kept.number, 0) > self.at[kept.number]:
+                self._lose(kept, DataLoss(f"the pointer to the image of window {kept.name!r} is out of date"))
+
+    def take(self, group: Group) -> None:
+        """Apply the next group."""
+        if group.error is not None:
+            self._errors[group.number] = group.error
+            self._pending.append(group)
+            self.written[group.number] = {}
+            if group.end is not None:
+                self._settle(group.end)
+            return
+        last = group.last
+        self._settle(group.records[0][0] - 1 if group.after is None else group.after)
+        self.written[group.number] = last
+        for kept in self._served():
+            if last.get(kept.number, 0) > self.at[kept.number]:
+                self._check(kept, group)
+        for record, window, fields in group.records:
+            found = self._windows.get(window)
+            if found is not None and found.doubt is None and record > self.at[window]:
+                self._apply(found, record, fields)
+                if found.doubt is None:
+                    self.at[window] = record
+        self.last = max(self.last, group.records[-1][0])
+
+    def finish(self, record: int | None) -> None:
+        """The journal ends.
+
+        Args:
+            record: its last one; None where that is not known.
+        """
+        if record is None and self._pending:
+            # No image covers what nobody knows. What is written from now on comes behind it.
+            record = self.last + 1
+        self._settle(record or 0)
+        for window in list(self._doubts):
+            self._lacks(self._windows[window])
+
+    def _served(self) -> list[Kept]:
+        return [kept for kept in self._windows.values() if kept.doubt is None]
+
+    def _settle(self, end: int) -> None:
+        """The damaged groups so far have no record behind `end`."""
+        self.last = max(self.last, end)
+        for group in self._pending:
+            for window, at in self.at.items():
+                if at < end:
+                    self._doubts.setdefault(window, {})[group.number] = end
+        self._pending.clear()
+        for window in [window for window in self._doubts if self._windows[window].doubt is not None]:
+            self._keep(window)
+
+    def _check(self, kept: Kept, group: Group) -> None:
+        """Before a group is applied to a window: see that the window lacks nothing before it."""
+        if group.before is None:  # format 1
+            if kept.number in self._doubts:
+                self._lacks(kept)
+        elif group.before[kept.number] > self.at[kept.number]:
+            self._lacks(kept)
+        else:
+            self._doubts.pop(kept.number, None)
+
+    def _lacks(self, kept: Kept) -> None:
+        """Lose a window that lacks records, or may lack some."""
+        doubts = self._keep(kept.number)
+        if doubts:
+            error = DataLoss(f"{self._errors[min(doubts)].message}, and may have had writes to this window")
+        else:
+            error = DataLoss(f"writes to it behind record {self.at[kept.number]} are missing from the journal")
+        self._lose(kept, error)
+
+    def _keep(self, window: int) -> Mapping[int, int]:
+        """Keep the damaged groups that may have records of a window that is lost; their ends, by number."""
+        doubts = self._doubts.pop(window, {})
+        for number, end in doubts.items():
+            self.written[number][window] = end
+        return doubts

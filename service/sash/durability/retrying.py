@@ -1,0 +1,88 @@
+"""A tier that is tried again while it is unavailable: for the start of a service.
+
+A service that runs goes on when its tier fails for a moment: questions that need it are refused, commits are tried
+again. A start has nobody to refuse, and would end at the first read that fails. So it waits, as long as that may pass:
+
+    read ── unavailable ── 0.1 s ── read ── unavailable ── 0.2 s ── … 2 s ── read ── found        30 s at most
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from sash.durability.tier import ColdTier
+from sash_engine.clock import Clock
+from sash_engine.errors import Unavailable
+
+__all__ = ["RetryingTier"]
+
+_log = logging.getLogger(__name__)
+
+_PATIENCE_S = 30.0
+_PAUSE_FIRST_S, _PAUSE_MOST_S = 0.1, 2.0
+
+T = TypeVar("T")
+
+
+class RetryingTier:
+    """A `ColdTier` that does what another one does; `acquire` and `get_many` wait while that one is unavailable.
+
+    Args:
+        tier: the other one.
+        clock: measures for how long a call is tried.
+        sleep: waits for so many seconds; it blocks.
+    """
+
+    def __init__(self, tier: ColdTier, clock: Clock, sleep: Callable[[float], None]) -> None:
+        self._tier, self._clock, self._sleep = tier, clock, sleep
+        self.name = tier.name
+        self._end_s: float | None = None  # when it is given up, while it fails
+
+    @property
+    def healthy(self) -> bool:
+        return self._tier.healthy
+
+    @property
+    def used_bytes(self) -> int | None:
+        return self._tier.used_bytes
+
+    @property
+    def limit_bytes(self) -> int | None:
+        return self._tier.limit_bytes
+
+    def acquire(self) -> None:
+        """See `ColdTier`; raises Unavailable where that lasts."""
+        self._tried(self._tier.acquire)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See `ColdTier`; raises Unavailable where that lasts."""
+        return self._tried(lambda: self._tier.get_many(keys))
+
+    def check_room(self, size: int, reserve: float = 0.0) -> None:
+        self._tier.check_room(size, reserve)
+
+    def commit(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:
+        self._tier.commit(puts, deletes)
+
+    def close(self) -> None:
+        self._tier.close()
+
+    def _tried(self, call: Callable[[], T]) -> T:
+        pause_s = _PAUSE_FIRST_S
+        while True:
+            try:
+                result = call()
+            except Unavailable as error:
+                now_s = self._clock.monotonic_s()
+                if self._end_s is None:
+                    self._end_s = now_s + _PATIENCE_S
+                    _log.warning("%s It is tried again for %.0f s.", error.message, _PATIENCE_S)
+                if now_s >= self._end_s:
+                    raise
+            else:
+                self._end_s = None
+                return result
+            self._sleep(min(pause_s, self._end_s - now_s))
+            pause_s = min(2 * pause_s, _PAUSE_MOST_S)

@@ -1,0 +1,1 @@
+"""Sash's engine: sliding-window aggregates in process, without a server."""

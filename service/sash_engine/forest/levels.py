@@ -1,0 +1,467 @@
+"""The forest's levels: partials of pairs, each written once (AMTA's queues of nodes).
+
+    level 2          [  0..3  ]                       node (i, j) folds the blocks
+    level 1      [0..1]    [2..3]    [4..5]           j * 2^i <= position < (j + 1) * 2^i
+    level 0      0    1    2    3    4    5    6      the directory: position of a sealed block
+                 ^ head                        ^ tail
+
+A node exists once its last block is sealed, and dies when `head` passes its first one. Where its partials are large,
+they may be in a tier (spilled.py); what reads several nodes loads what it lacks of them at once.
+
+Append: amortised O(1) combines, paid when nodes are next read.  Fold of a range: O(log n).
+Refresh of a block's ancestors: O(log n).  Space: 2 n partials for n blocks, without those in a tier.
+Source: Villalba, Berral, Carrera, "Constant-Time Sliding Window Framework with Reduced Memory Footprint and
+Efficient Bulk Evictions", TPDS 2019.  Differs: (a) level 0 holds a block of entries, not one; (b) nodes are
+addressed by position instead of dequeued, so that any range can be folded; (c) whole chunks are combined in one
+vectorised call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from sash_engine.forest.cold import Unsaved
+from sash_engine.forest.directory import Directory
+from sash_engine.forest.level import Level
+from sash_engine.forest.segments import starts_of_runs
+from sash_engine.forest.spilled import Spilled
+from sash_engine.monoids import Monoid, Partial, Partials
+from sash_engine.monoids.base import Array
+
+__all__ = ["Levels"]
+
+_ONE_BY_ONE = 3
+"""Up to so many new or changed blocks are carried up one by one: a vectorised pass over all levels costs as much."""
+
+_UNPAIRED = 128
+"""Up to so many new blocks are folded as they are: one reduction, where pairing them is one call for every level."""
+
+
+class Levels:
+    """The levels over the sealed blocks of a directory, for all aggregates of a window at once.
+
+    Args:
+        directory: level 0; who appends to it or drops from it need not say so here.
+        monoids: one per slot.
+    """
+
+    __slots__ = ("__weakref__", "_directory", "_done", "_fixed", "_levels", "_monoids")
+
+    def __init__(self, directory: Directory, monoids: Sequence[Monoid]) -> None:
+        self._directory = directory
+        self._use(monoids)
+        self._levels: list[Level] = [directory]
+        self._done = 0  # pairs are complete for the blocks before; the rest is caught up when somebody reads nodes
+
+    def _use(self, monoids: Sequence[Monoid]) -> None:
+        self._monoids = monoids
+        self._fixed = all(monoid.fixed for monoid in monoids)
+
+    def truncate(self, position: int) -> None:
+        """The directory has forgotten the blocks from `position` on."""
+        if position >= self._done:
+            return
+        self._done = position
+        for i in range(1, len(self._levels)):
+            self._levels[i].truncate(self._done >> i)
+
+    def relevel(self, monoids: Sequence[Monoid]) -> None:
+        """The directory's partials are of other aggregates now."""
+        self._use(monoids)
+        for level in self._levels[1:]:
+            level.restart(0)
+        del self._levels[1:]
+        self._done = self._directory.head
+
+    # ---------------------------------------------------------------- reading
+
+    def cover(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The fewest nodes (level, index) that together are the blocks start..stop, oldest first."""
+        if stop > self._done:
+            self._catch_up()
+        return _cover(start, stop)
+
+    def node(self, i: int, index: int) -> list[Partial]:
+        """The partials of node (i, index), one per slot."""
+        if self._directory.spills:
+            self.fetch((), [(i, index)])
+        return self._levels[i].node(index)
+
+    def entries(self, i: int, index: int) -> int:
+        """Entries under node (i, index)."""
+        return self._levels[i].count(index)
+
+    def leaves(self, start: int, stop: int) -> list[list[Partial]]:
+        """The partials of each block of start..stop, one per slot."""
+        if stop - start == 1:
+            return [self._directory.node(start)]
+        _, columns = self._directory.slices(start, stop)
+        slots = [monoid.unpack(partials) for monoid, partials in zip(self._monoids, columns, strict=True)]
+        return [list(partials) for partials in zip(*slots, strict=True)] if slots else [[]] * (stop - start)
+
+    def count(self, start: int, stop: int) -> int:
+        """Entries in the blocks start..stop."""
+        paired = self._paired(start, stop)
+        total = 0
+        for i, index in _cover(start, paired):
+            total += self._levels[i].count(index)
+        if paired < stop:
+            total += self._directory.total(paired, stop)
+        return total
+
+    def fold(
+        self, start: int, stop: int, older: Sequence[Partial] | None = None, newer: Sequence[Partial] | None = None
+    ) -> tuple[int, list[Partial]]:
+        """Count and fold the blocks start..stop, start < stop; one partial per slot.
+
+        Args:
+            older: a fold of what comes before them, to begin with.
+            newer: a fold of what comes behind them, to end with.
+        """
+        paired = self._paired(start, stop)
+        if self._directory.spills:
+            self.fetch((), self.parts(start, stop))
+        entries, nodes = self._gather(start, paired)
+        unpaired = None
+        if paired < stop:
+            entries += self._directory.total(paired, stop)
+            unpaired = self._directory.fold(paired, stop)
+        if older is None:  # not with the identity: 0.0 + -0.0 is 0.0
+            if nodes:
+                takers, row = nodes[0]
+                older, nodes = [take(row) for take in takers], nodes[1:]
+            else:
+                older, unpaired = unpaired, None
+        assert older is not None, "start < stop"
+        out = []
+        for slot, monoid in enumerate(self._monoids):
+            combine = monoid.combine
+            total = older[slot]
+            for takers, row in nodes:
+                total = combine(total, takers[slot](row))
+            if unpaired is not None:
+                total = combine(total, unpaired[slot])
+            out.append(total if newer is None else combine(total, newer[slot]))
+        return entries, out
+
+    def _gather(self, start: int, stop: int) -> tuple[int, list[tuple[list[Callable[[int], Partial]], int]]]:
+        """Count the nodes of `_cover` and list where each is: a level's takers and a row.
+
+        The same walk once more, as a range query mostly consists of it: over a list of nodes it costs a quarter more.
+        """
+        entries, older, newer = 0, [], []
+        for level in self._levels:
+            if start >= stop:
+                break
+            if start & 1:
+                row = start - level.base
+                older.append((level.takers, row))
+                entries += level.counts.item(row)
+                start += 1
+            if stop & 1:
+                stop -= 1
+                row = stop - level.base
+                newer.append((level.takers, row))
+                entries += level.counts.item(row)
+            start >>= 1
+            stop >>= 1
+        newer.reverse()
+        older += newer
+        return entries, older
+
+    def parts(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The nodes that `fold` reads for the blocks start..stop."""
+        if start >= stop:
+            return []
+        paired = self._paired(start, stop)
+        return _cover(start, paired) + [(0, position) for position in range(paired, stop)]
+
+    def fetch(self, positions: Iterable[int], nodes: Iterable[tuple[int, int]]) -> None:
+        """The blocks at `positions` and the partials of `nodes` will be read: load what is lacking, in one go."""
+        self._directory.fetch(positions, [n for i, index in nodes for n in self._levels[i].numbers(index)])
+
+    def _paired(self, start: int, stop: int) -> int:
+        """Up to where the blocks start..stop are in pairs, or will be now; few new ones are left as they are."""
+        if stop - max(start, self._done) > _UNPAIRED:
+            self._catch_up()
+        return min(max(start, self._done), stop)
+
+    def seek(self, start: int, fits: Callable[[int, int], bool]) -> int:
+        """Walk right from block `start` over all that fits; return the position of the first block that does not.
+
+        Args:
+            fits: asked O(log n) times about node (level, index), in order; where it says True the walk goes on
+                behind the node, and the next question is about that. It must be monotone: what fits as a whole
+                fits in part.
+        """
+        position, i, climbing = start, 0, True
+        while True:
+            while climbing and position & ((2 << i) - 1) == 0 and self._exists(i + 1, position >> (i + 1)):
+                i += 1
+            if self._exists(i, position >> i) and fits(i, position >> i):
+                position += 1 << i
+            elif i:
+                i, climbing = i - 1, False  # the answer lies inside this node, or it is not complete
+            else:
+                return position
+
+    def seek_count(self, start: int, entries: int) -> tuple[int, int]:
+        """Find the entry that has `entries` others before it from block `start` on: block and row."""
+
+        def fits(i: int, index: int) -> bool:
+            nonlocal entries
+            count = self._levels[i].count(index)
+            if count > entries:
+                return False
+            entries -= count
+            return True
+
+        return self.seek(start, fits), entries
+
+    def _exists(self, i: int, index: int) -> bool:
+        stop, directory = (index + 1) << i, self._directory
+        if stop > directory.tail or index << i < directory.head:
+            return False
+        if stop > self._done:
+            self._catch_up()
+        return True
+
+    # ---------------------------------------------------------------- pairs
+
+    def refresh(self, positions: Array) -> None:
+        """Let the ancestors of the blocks at `positions`, int64 (k,) and strictly increasing, follow them."""
+        few = 1 if self._directory.spills else _ONE_BY_ONE  # one by one a common ancestor is combined several times
+        if len(positions) <= few:
+            for position in positions.tolist():
+                self._refresh_above(position)
+            return
+        positions = positions[positions < self._done]  # what is not combined yet will be with the new partials
+        for i in range(1, len(self._levels)):
+            if not len(positions):
+                return
+            if self._fixed and positions[-1] - positions[0] < 2 * len(positions):
+                self._refresh_between(i, positions.item(0), positions.item(-1))
+                return
+            parents = positions >> 1
+            parents = parents[starts_of_runs(parents)]
+            positions = parents[(parents << i >= self._directory.head) & ((parents + 1) << i <= self._done)]
+            children, level = self._levels[i - 1], self._levels[i]
+            left = 2 * positions - children.base
+            self._combine_pairs(children, level, left, left + 1, positions - level.base)
+
+    def _refresh_between(self, lowest: int, first: int, last: int) -> None:
+        """Write all nodes from level `lowest` up that have one of the nodes first..last of the level below under them.
+
+        For numbers that is cheaper than to pick those that have changed, where they are every second one or more.
+        """
+        for i in range(lowest, len(self._levels)):
+            first, last = max(first >> 1, -(-self._directory.head >> i)), min(last >> 1, (self._done >> i) - 1)
+            if last - first < _ONE_BY_ONE:
+                for index in range(first, last + 1):
+                    self._combine_pair(i, index)
+            else:
+                self._combine_neighbours(i, first, last + 1)
+
+    def beside(self, positions: Array) -> list[tuple[int, int]]:
+        """The nodes that `refresh` reads, but for those that it has written."""
+        head, found = self._directory.head, []
+        mine = {position for position in positions.tolist() if position < self._done}
+        for i in range(1, len(self._levels)):
+            parents = {p for p in {child >> 1 for child in mine} if p << i >= head and (p + 1) << i <= self._done}
+            found += [(i - 1, child) for p in sorted(parents) for child in (2 * p, 2 * p + 1) if child not in mine]
+            mine = parents
+        return found
+
+    def _refresh_above(self, position: int) -> None:
+        for i in range(1, len(self._levels)):
+            position >>= 1
+            if (position + 1) << i > self._done:
+                return
+            if position << i >= self._directory.head:  # others straddle the head: nobody asks for them again
+                self._combine_pair(i, position)
+
+    def _catch_up(self) -> None:
+        """Write the nodes that new blocks complete."""
+        tail = self._directory.tail
+        if self._directory.spills:
+            self.fetch((), self._unpaired())
+            self._directory.loosen()
+        first, self._done = self._done, tail
+        if tail - first > _ONE_BY_ONE:
+            self._complete(first)
+            return
+        for position in range(first, tail):
+            i = 0
+            while position & 1:  # node `position` of level i completes the pair of its parent
+                position >>= 1
+                i += 1
+                if self._make(i, position, position + 1) == position:
+                    self._combine_pair(i, position)
+
+    def _unpaired(self) -> list[tuple[int, int]]:
+        """What is there of the nodes that new ones will be made of."""
+        first, tail, head = self._done, self._directory.tail, self._directory.head
+        found, i = [(0, position) for position in range(max(first, head), tail)], 0
+        while tail >> i + 1 > first >> i + 1:
+            if first >> i & 1 and (first >> i) - 1 << i >= head:  # the older one of a pair, of which this is the newer
+                found.append((i, (first >> i) - 1))
+            i += 1
+        return found
+
+    def _complete(self, first: int) -> None:
+        """Write the nodes of level 1 and up that the blocks from `first` on complete."""
+        tail, i = self._directory.tail, 1
+        while tail >> i > first >> i:
+            stop = tail >> i
+            start = self._make(i, first >> i, stop)
+            if start < stop:
+                self._combine_neighbours(i, start, stop)
+            i += 1
+
+    def _make(self, i: int, start: int, stop: int) -> int:
+        """Make rows for nodes start..stop at the end of level i, without those that straddle the head.
+
+        Returns:
+            the first node that has a row, `stop` where none has.
+        """
+        if i == len(self._levels):
+            self._levels.append(Level(self._monoids, start))
+        level, live = self._levels[i], -(-self._directory.head >> i)
+        start = min(max(start, live), stop)
+        if level.tail != start:  # all it has is dead, and a gap follows
+            level.restart(start)
+        level.reserve(stop - start, live)
+        return start
+
+    def _combine_pair(self, i: int, index: int) -> None:
+        """Write node (i, index) from its two children."""
+        children, level = self._levels[i - 1], self._levels[i]
+        left, row = 2 * index - children.base, index - level.base
+        level.counts[row] = children.counts.item(left) + children.counts.item(left + 1)
+        for slot, monoid in enumerate(self._monoids):
+            take = children.takers[slot]
+            pair = monoid.combine(take(left), take(left + 1))
+            level.putters[slot](row, pair)
+
+    def _combine_neighbours(
+        self, i: int, start: int, stop: int, known: Mapping[int, Partials] = MappingProxyType({})
+    ) -> None:
+        """Write the nodes start..stop of level i from their children."""
+        children, level = self._levels[i - 1], self._levels[i]
+        left, right = 2 * start - children.base, 2 * stop - children.base
+        rows = slice(start - level.base, stop - level.base)
+        self._combine_pairs(children, level, slice(left, right, 2), slice(left + 1, right, 2), rows, known)
+
+    def _combine_pairs(
+        self,
+        children: Level,
+        level: Level,
+        left: Array | slice,
+        right: Array | slice,
+        rows: Array | slice,
+        known: Mapping[int, Partials] = MappingProxyType({}),
+    ) -> None:
+        """Write many nodes from the rows of their children, but for slots of which the partials are known."""
+        level.put_many(
+            rows,
+            children.counts[left] + children.counts[right],
+            [
+                known[slot]
+                if slot in known
+                else monoid.combine_columns(
+                    tuple([part[left] for part in parts]), tuple([part[right] for part in parts])
+                )
+                for slot, (monoid, parts) in enumerate(zip(self._monoids, children.columns, strict=True))
+            ],
+        )
+
+    # ---------------------------------------------------------------- storing
+
+    def unsaved(self, given: Callable[[], None]) -> list[Unsaved]:
+        """The partials above level 0 that are to be stored, of all nodes; `given` is called when one gets its id."""
+        if self._done < self._directory.tail:
+            self._catch_up()
+        return [
+            one
+            for i, level in enumerate(self._levels[1:], 1)
+            for one in level.partials_unsaved(max(-(-self._directory.head >> i), level.base), level.tail, given)
+        ]
+
+    def sweep(self) -> None:
+        """Release what is stored of nodes that are dead."""
+        for i, level in enumerate(self._levels[1:], 1):
+            live = min(-(-self._directory.head >> i), level.tail)
+            level.release(slice(0, max(live - level.base, 0)))
+
+    def dump(self) -> tuple[int, dict[int, Array]]:
+        """Up to where there are nodes, and the ids of all large partials by slot: see `ForestImage`."""
+        large = [slot for slot, monoid in enumerate(self._monoids) if isinstance(monoid, Spilled)]
+        ids = [[part] for part in self._directory.ids(self._directory.head, self._directory.tail)]
+        for i in range(1, len(self._levels)):
+            start, stop = self._live(i)
+            for into, part in zip(ids, self._levels[i].ids(start, stop) if start < stop else (), strict=False):
+                into.append(part)
+        nodes = [np.concatenate(parts) for parts in ids]
+        assert all((part >= 0).all() for part in nodes), "partials are stored"
+        return self._done, dict(zip(large, nodes, strict=True))
+
+    def restore(self, done: int, nodes: Mapping[int, Array]) -> None:
+        """Take the nodes of an image; partials that it has no ids of are computed anew."""
+        assert len(self._levels) == 1, "there are none so far"
+        if not nodes:
+            return
+        self._done, i, at = done, 1, self._directory.tail - self._directory.head
+        while True:
+            start, stop = self._live(i)
+            if start == stop:
+                assert all(len(ids) == at for ids in nodes.values()), f"there are {at} nodes"
+                return
+            level, end = Level(self._monoids, start), at + stop - start
+            level.reserve(stop - start, start)
+            self._levels.append(level)
+            stored = {slot: (np.full(stop - start, None), ids[at:end]) for slot, ids in nodes.items()}
+            self._combine_neighbours(i, start, stop, stored)
+            i, at = i + 1, end
+
+    def _live(self, i: int) -> tuple[int, int]:
+        """The nodes of level i that are there and live: from where, and up to where."""
+        start = -(-self._directory.head >> i)
+        return start, max(start, self._done >> i)
+
+    def check_invariants(self, same: Callable[[Monoid, Partial, Partial], bool]) -> None:
+        """Raise AssertionError naming the first invariant that does not hold; `same` compares two partials."""
+        self._catch_up()
+        head, tail = self._directory.head, self._directory.tail
+        for i in range(1, len(self._levels)):
+            children, level = self._levels[i - 1], self._levels[i]
+            first = -(-head >> i)
+            if first >= tail >> i:
+                continue
+            assert level.tail == tail >> i, f"level {i} ends at node {level.tail}, not {tail >> i}"
+            assert level.base <= first, f"level {i} starts at {level.base}, needs {first}"
+            for index in range(first, level.tail):
+                total = children.count(2 * index) + children.count(2 * index + 1)
+                assert level.count(index) == total, f"count of node {i, index} is not its children's"
+                older, newer = children.node(2 * index), children.node(2 * index + 1)
+                for slot, (monoid, found) in enumerate(zip(self._monoids, level.node(index), strict=True)):
+                    pair = monoid.combine(older[slot], newer[slot])
+                    assert same(monoid, found, pair), f"{monoid!r} of node {i, index} is {found}, not {pair}"
+
+
+def _cover(start: int, stop: int) -> list[tuple[int, int]]:
+    left, right, i = [], [], 0
+    while start < stop:
+        if start & 1:
+            left.append((i, start))
+            start += 1
+        if stop & 1:
+            stop -= 1
+            right.append((i, stop))
+        start >>= 1
+        stop >>= 1
+        i += 1
+    right.reverse()
+    return left + right

@@ -1,0 +1,26 @@
+"""Runs of equal values in a sorted array: the segments that `Monoid.reduce_segments` folds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sash_engine.monoids.base import Array
+
+__all__ = ["lengths_of_segments", "starts_of_runs"]
+
+
+def starts_of_runs(ordered: Array) -> Array:
+    """Where each run of equal values starts: int64 (k,), the first 0; `ordered` has n >= 1 values."""
+    starts = np.flatnonzero(ordered[1:] != ordered[:-1])
+    out = np.empty(len(starts) + 1, np.int64)
+    out[0] = 0
+    np.add(starts, 1, out=out[1:])
+    return out
+
+
+def lengths_of_segments(starts: Array, n: int) -> Array:
+    """How long each segment is: int64 (k,); the last one runs to n."""
+    lengths = np.empty(len(starts), np.int64)
+    np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
+    lengths[-1] = n - starts[-1]
+    return lengths

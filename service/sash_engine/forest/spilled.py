@@ -1,0 +1,188 @@
+"""Partials that are kept in a tier: those of sketches and collections, each as large as some hundred entries.
+
+    cells    | -  | -  | P  | -  | P  |        P: in memory, not stored as it is     -: stored
+    ids      | 17 | 18 | -1 | 40 | -1 |        one per partial, of the same numbers as those of blocks
+
+Which aggregates have large partials they say themselves (`Monoid.large`).
+
+A partial of numbers is 8 to 66 bytes for 1,024 entries, and stays in memory. A sketch is 2 to 8 KiB, and there are two
+per block and slot, so that they would be as much as the entries. So every such partial is a stored value of its own, as
+its block is: what is as large as a chunk of numbers needs no chunks. It is read, cached, released as blocks are (see
+cold.py), as the bytes that `Monoid.encode` gives; the cache has those bytes, and they are decoded with each read.
+
+`Spilled` is the aggregate as the levels of a cold forest see it. Only the columns of partials differ from those of the
+aggregate: they have a second part, the ids. Whoever takes a partial out of a column gets it, loaded if need be; whoever
+will take several says so before, and they come in one round trip.
+
+On one core (2^12 registers, k = 200): encode and decode 0.4 to 0.8 µs for distinct counts and quantiles, where to
+combine two takes 8 to 18 µs and to make one of a block 27 to 160 µs; 42 and 33 µs for frequent items, 88 µs to make.
+Space: 24 bytes per stored partial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sash_engine.errors import DataLoss, InvalidArgument
+from sash_engine.forest.block import Block
+from sash_engine.forest.cold import Cold, Unsaved
+from sash_engine.forest.image import ForestImage
+from sash_engine.monoids import Monoid, Partial, Partials
+from sash_engine.monoids.base import Array, object_array
+
+__all__ = ["Spilled", "is_large", "spilling", "with_small"]
+
+_NONE = -1
+_PARTIALS_PER_TRIP = 4_096
+
+
+def spilling(monoids: Sequence[Monoid], cold: Cold | None) -> Sequence[Monoid]:
+    """The aggregates as the levels of a forest see them: large partials are kept in a tier, where there is one."""
+    return monoids if cold is None else [Spilled(each, cold) if is_large(each) else each for each in monoids]
+
+
+def is_large(monoid: Monoid) -> bool:
+    """Whether its partials are stored one by one: see `Monoid.large`."""
+    return monoid.large and monoid.dtypes == (np.dtype(object),)
+
+
+def with_small(image: ForestImage, monoids: Sequence[Monoid], cold: Cold) -> ForestImage:
+    """An image with the partials of aggregates that are not large, although they were when it was made.
+
+    They are read from the tier, and their ids are released: those partials stay in memory from now on.
+
+    Raises:
+        Unavailable, DataLoss: a partial cannot be read.
+    """
+    small = [slot for slot in image.nodes if not is_large(monoids[slot])]
+    if not small:
+        return image
+    partials, nodes = list(image.partials), dict(image.nodes)
+    for slot in small:
+        numbers, monoid = nodes.pop(slot).tolist(), monoids[slot]
+        found = []
+        for start in range(0, len(image.ids), _PARTIALS_PER_TRIP):  # above those of the blocks all are made anew
+            some = numbers[start : min(start + _PARTIALS_PER_TRIP, len(image.ids))]
+            found += [
+                _restored(monoid, columns, number) for number, columns in zip(some, cold.columns(some), strict=True)
+            ]
+        partials[slot] = monoid.pack(found)
+        for number in numbers:
+            cold.release(number)
+    return replace(image, partials=partials, nodes=nodes)
+
+
+def _restored(monoid: Monoid, columns: Sequence[Array], number: int) -> Partial:
+    """The partial that is stored as `number`."""
+    try:
+        (data,) = columns[0].tolist()
+        return monoid.restore(data)
+    except (InvalidArgument, TypeError, ValueError) as error:
+        raise DataLoss(f"stored partial {number} cannot be read: {error}") from None
+
+
+class Spilled(Monoid):
+    """An aggregate whose columns of partials are two parts: objects, and the ids of those that are stored instead.
+
+    Args:
+        inner: the aggregate.
+        cold: where stored partials are.
+
+    A row is written once, by `put`, or released before it is written to again.
+    """
+
+    function = "spilled"
+    reads = ()
+    dtypes = (np.dtype(object), np.dtype(np.int64))
+
+    def __init__(self, inner: Monoid, cold: Cold) -> None:
+        super().__init__()
+        self._inner = inner
+        self._cold = cold
+        self.identity = inner.identity
+
+    def lift(self, value: Any) -> Partial:
+        return self._inner.lift(value)
+
+    def combine(self, older: Partial, newer: Partial) -> Partial:
+        return self._inner.combine(older, newer)
+
+    def lower(self, partial: Partial) -> Any:
+        return self._inner.lower(partial)
+
+    # ---------------------------------------------------------------- columns: objects alone, or with their ids
+
+    def pack(self, partials: Sequence[Partial]) -> Partials:
+        return object_array(partials), np.full(len(partials), _NONE)
+
+    def unpack(self, partials: Partials) -> list[Partial]:
+        """The partials; those that are not in memory come in one round trip."""
+        found = partials[0].tolist()
+        if len(partials) > 1:
+            stored = np.flatnonzero(partials[1] >= 0).tolist()
+            numbers = partials[1][stored].tolist()
+            self._cold.fetch(numbers)
+            for row, number in zip(stored, numbers, strict=True):
+                found[row] = self._read(number)
+        return found  # type: ignore[no-any-return]
+
+    def take(self, partials: Partials, index: int) -> Partial:
+        number = partials[1].item(index)
+        return partials[0][index] if number < 0 else self._read(number)
+
+    def put(self, partials: Partials, index: int, partial: Partial) -> None:
+        """Write `partial`; what was stored in its place is released."""
+        number = partials[1].item(index)
+        if number >= 0:
+            self._cold.release(number)
+            partials[1][index] = _NONE
+        partials[0][index] = partial
+
+    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
+        combined = self._inner.combine_columns((object_array(self.unpack(older)),), (object_array(self.unpack(newer)),))
+        return combined[0], np.full(len(combined[0]), _NONE)
+
+    def fold(self, partials: Partials) -> Partial:
+        return self._inner.fold((object_array(self.unpack(partials)),))
+
+    def _read(self, number: int) -> Partial:
+        return _restored(self._inner, self._cold.block(number).columns, number)
+
+    # ---------------------------------------------------------------- storing
+
+    def unsaved(self, partials: Partials, start: int, stop: int, given: Callable[[], None]) -> list[Unsaved]:
+        """Those of rows start..stop that have no id, encoded; `given` is called when one gets it."""
+        out = []
+        for row in (np.flatnonzero(partials[1][start:stop] < 0) + start).tolist():
+            block = Block([object_array([self._inner.encode(partials[0][row])])], 1)
+            out.append(Unsaved(block, partial(self._number, partials, row, block, given), partial=True))
+        return out
+
+    def _number(self, partials: Partials, row: int, block: Block, given: Callable[[], None], number: int) -> None:
+        assert number >= 0, f"{number} is no id"
+        assert partials[1].item(row) == _NONE, "nothing was written since the partial was asked for"
+        partials[0][row] = None
+        partials[1][row] = number
+        self._cold.launch(number, block)
+        given()
+
+    def release(self, partials: Partials, rows: Array | slice) -> None:
+        """The partials in some rows will not be read again."""
+        numbers = partials[1][rows]
+        for number in numbers[numbers >= 0].tolist():
+            self._cold.release(number)
+        self.clear(partials, rows)
+
+    @staticmethod
+    def clear(partials: Partials, rows: Array | slice) -> None:
+        """Nothing is in some rows: they were never written to, or what was stored is somebody else's now."""
+        partials[0][rows] = None
+        partials[1][rows] = _NONE
+
+    def __repr__(self) -> str:
+        return repr(self._inner)

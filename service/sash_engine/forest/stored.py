@@ -1,0 +1,373 @@
+"""The directory of a forest whose sealed blocks are kept in a tier.
+
+    position        head                   tail
+    ids        1  2  3   7   -   4   -   -           released when swept: those of dropped blocks
+    blocks     .  .  .   .   B   .   O   B           B: dirty, in memory   .: stored   O: stored, and rows to sort in
+                                     └─ base 5       first, last, counts, partials: as in directory.py
+
+A stored block costs its row in the columns: 32 bytes, and 8 to 66 for each of its partials, 16 where they are large and
+stored as well (spilled.py). Where its own columns are, if anywhere in memory, is Cold's matter. One that only gets
+deferred rows is not read for it: it *owes* a look at what is stored until somebody reads it.
+
+Every method that reads several blocks can be told so before, by `fetch`, and then loads at once; an operation that
+fetches all it needs before it changes anything leaves the forest as it was where loading fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from sash_engine.errors import DataLoss
+from sash_engine.forest.block import Block
+from sash_engine.forest.cold import Cold, Unsaved
+from sash_engine.forest.directory import Directory, Kept
+from sash_engine.forest.image import ForestImage
+from sash_engine.forest.level import moved
+from sash_engine.monoids import Monoid, Partial, Partials
+from sash_engine.monoids.base import Array
+
+__all__ = ["Stored"]
+
+_NONE = -1
+"""In place of an id: the block is dirty."""
+
+
+class Owing(Block):
+    """A block of which only the pending rows are here; the others are stored.
+
+    Args:
+        base: the id of the others.
+    """
+
+    __slots__ = ("base",)
+
+    def __init__(self, base: int) -> None:
+        super().__init__([], 0)
+        self.base = base
+
+    def settle(self) -> None:
+        """Make one note of all: the rows that they would be sorted into are not here."""
+        newcomers = self.take_pending()
+        self.defer(newcomers, 0, len(newcomers[0]))
+
+    def pending_rows(self) -> int:
+        """How many rows are here."""
+        return sum(stop - start for _, start, stop in self.pending or ())
+
+
+class Stored(Directory):
+    """The sealed blocks head..tail, some in memory and some not.
+
+    Args:
+        monoids: one per slot.
+        cold: where the others are.
+    """
+
+    __slots__ = ("_cold", "_ids", "above", "dirty", "loose")
+
+    loads: ClassVar[bool] = True
+
+    def __init__(self, monoids: Sequence[Monoid], cold: Cold) -> None:
+        super().__init__(monoids)
+        self._cold = cold
+        self._ids: Array = np.empty(0, np.int64)
+        self.dirty = 0
+        """Entries in blocks that are not stored as they are."""
+        self.loose = 0
+        """How many partials are not stored, maybe of blocks that are; or 1, for some that nobody has counted yet."""
+        self.above: Callable[[], Callable[[Callable[[], None]], list[Unsaved]] | None] = lambda: None
+        """Gives `Levels.unsaved` of the levels above; a weak reference, as those know this."""
+
+    def restore(self, image: ForestImage) -> None:
+        """Take the blocks that an image names; there are none so far."""
+        assert self.tail == 0, "an unused directory"
+        self.restart(image.head)
+        self.head = self._swept = image.head
+        partials = list(image.partials)
+        b, unsaved = len(image.ids), False
+        for slot, _ in self._spilled if b else ():
+            if slot in image.nodes:
+                partials[slot] = np.full(b, None), image.nodes[slot][:b]
+            else:  # its partials were not large when the image was made
+                partials[slot] = partials[slot][0], np.full(b, _NONE)
+                unsaved = True
+        self.extend(Kept([None] * b, image.first, image.last, image.counts, partials, image.ids))
+        if unsaved:
+            self.loosen()
+
+    # ---------------------------------------------------------------- growing and shrinking
+
+    def append(self, columns: list[Array], partials: Sequence[Partial]) -> None:
+        """Add one block of all rows of `columns`; `partials` has its fold per slot."""
+        super().append(columns, partials)
+        self._ids[self.tail - 1 - self.base] = _NONE
+        self._cold.soil(self, len(columns[0]))
+
+    def extend(self, kept: Kept) -> None:
+        """Add blocks that were kept."""
+        assert kept.ids is not None, "those of a directory like this one"
+        super().extend(kept)
+        start = self.tail - len(kept.blocks)
+        self._ids[start - self.base : self.tail - self.base] = kept.ids
+        self._soil_range(start, self.tail, 1)
+
+    def extend_whole(self, columns: Sequence[Array], k: int, block: int, partials: Sequence[Partials]) -> None:
+        """Add the first k * block rows of sorted columns as k blocks, without copying them."""
+        super().extend_whole(columns, k, block, partials)
+        row = self.tail - self.base
+        self._ids[row - k : row] = _NONE
+        self._cold.soil(self, k * block)
+
+    def exchange(
+        self, position: int, drop: int, pieces: Sequence[list[Array]], folds: Sequence[Sequence[Partial]]
+    ) -> None:
+        """Put other blocks in the place of `drop` of them: see `Directory.exchange`."""
+        gone = self.count(position) if drop else 0
+        super().exchange(position, drop, pieces, folds)
+        row = position - self.base
+        self._ids[row : row + len(pieces)] = _NONE
+        self._cold.soil(self, sum(len(columns[0]) for columns in pieces) - gone)
+
+    def _shift(self, start: int, stop: int, by: int) -> None:
+        super()._shift(start, stop, by)
+        self._ids[start + by : stop + by] = self._ids[start:stop]
+
+    def _move(self, dead: int, rows: int, capacity: int) -> None:
+        super()._move(dead, rows, capacity)
+        self._ids = moved(self._ids, dead, rows, capacity)
+
+    def advance(self, head: int) -> None:
+        """Drop the blocks before `head`; their ids are released when they are swept."""
+        self._soil_range(self.head, head, -1)
+        super().advance(head)
+        if self.loose and head == self.tail:
+            self.loose = 0
+            self._cold.soil(self, 0)
+
+    def truncate(self, position: int) -> None:
+        """Forget the blocks from `position` on: those that are stored must have been kept, to be added again."""
+        self._soil_range(position, self.tail, -1)
+        super().truncate(position)
+
+    def sweep(self, most: int) -> bool:
+        """Free up to `most` dropped blocks and release their ids; return whether there are more."""
+        start, stop = self._swept - self.base, min(self._swept + most, self.head) - self.base
+        if start < stop:
+            for number, block in zip(self._ids[start:stop].tolist(), self._blocks[start:stop], strict=True):
+                if number != _NONE:
+                    self._cold.release(number)
+                elif type(block) is Owing:
+                    self._cold.release(block.base)
+            self.release(slice(start, stop))
+        return super().sweep(most)
+
+    def relevel(self, monoids: Sequence[Monoid], columns: list[Partials]) -> None:
+        """Keep the blocks and replace the partials; stored ones that are not among `columns` are released."""
+        self.sweep(self.tail)
+        before = self._stored_partials()
+        super().relevel(monoids, columns)
+        after = set(self._stored_partials())
+        for number in before:
+            if number not in after:
+                self._cold.release(number)
+        self.loosen()
+
+    def loosen(self) -> None:
+        """Partials were made, of blocks that may be stored already."""
+        if self.spills and not self.loose:
+            self.loose = 1
+            self._cold.soil(self, 0)
+
+    def _soil_range(self, start: int, stop: int, sign: int) -> None:
+        """The dirty ones of the blocks start..stop have come (1) or gone (-1)."""
+        if start == stop or (sign < 0 and not self.dirty):
+            return
+        if stop - start == 1:  # the usual case, and some microseconds cheaper
+            if self._ids.item(start - self.base) == _NONE:
+                self._cold.soil(self, sign * self.count(start))
+            return
+        rows = slice(start - self.base, stop - self.base)
+        entries = int(np.add.reduce(self.counts[rows][self._ids[rows] == _NONE]))
+        if entries:
+            self._cold.soil(self, sign * entries)
+
+    # ---------------------------------------------------------------- reading and changing blocks
+
+    def fetch(self, positions: Iterable[int], partials: Sequence[int] = ()) -> None:
+        """Load what is lacking of the blocks at `positions` and of stored partials, in one go; `tail` is none."""
+        numbers = list(partials)
+        for position in positions:
+            if position < self.tail:
+                row = position - self.base
+                block = self._blocks[row]
+                if block is None:
+                    numbers.append(self._ids.item(row))
+                elif type(block) is Owing:
+                    numbers.append(block.base)
+        if numbers:
+            self._cold.fetch(numbers)
+
+    def unsettled(self, position: int) -> Block:
+        """The block at `position` as it is, loaded if need be."""
+        if self._inbox is not None:
+            self._take(position)
+        row = position - self.base
+        block = self._blocks[row]
+        if block is None:
+            return self._load(self._ids.item(row), self.count(position))
+        if type(block) is Owing:
+            return self._settle_owing(row, block)
+        return super().unsettled(position)
+
+    def edit(self, position: int) -> Block:
+        """The block at `position`, to be changed: dirty, and no array of it has room that another could see filled."""
+        row = position - self.base
+        if self._blocks[row] is not None:
+            return self.block(position)
+        number = self._ids.item(row)
+        block = self._blocks[row] = self._copy(number, self.count(position))
+        self._ids[row] = _NONE
+        self._cold.release(number)
+        self._cold.soil(self, block.rows)
+        return block
+
+    def defer(self, columns: Sequence[Array], positions: Array, bounds: Array) -> None:
+        """Keep rows for the blocks at `positions` until those are read; nothing is loaded for that."""
+        rows = positions - self.base
+        for row in rows[self._ids[rows] != _NONE].tolist():
+            self._blocks[row] = Owing(self._ids.item(row))
+            self._ids[row] = _NONE
+            self._cold.soil(self, self.counts.item(row))
+        super().defer(columns, positions, bounds)
+
+    def change(self, position: int, count: int, partials: Sequence[Partial]) -> None:
+        """The block at `position`, a dirty one, has other rows."""
+        self._cold.soil(self, count - self.count(position))
+        super().change(position, count, partials)
+
+    def change_many(self, positions: Array, counts: Array, columns: Sequence[Partials]) -> None:
+        """The blocks at `positions`, int64 (k,), which are dirty, have other rows."""
+        self._cold.soil(self, int(counts.sum() - self.counts[positions - self.base].sum()))
+        super().change_many(positions, counts, columns)
+
+    def kept(self, start: int, stop: int) -> Kept:
+        """The blocks start..stop, to be added again elsewhere; nothing is loaded for that."""
+        return super().kept(start, stop)._replace(ids=self._ids[start - self.base : stop - self.base].copy())
+
+    def held(self, start: int, stop: int) -> Sequence[Block | int]:
+        """The blocks start..stop, their pending rows sorted in, or the ids of those whose rows are in a tier."""
+        self.fetch(p for p in range(start, stop) if type(self._blocks[p - self.base]) is Owing)
+        numbers = self._ids[start - self.base : stop - self.base].tolist()
+        return [
+            self.block(position) if number == _NONE else self._cold.flying(number) or number
+            for position, number in enumerate(numbers, start)
+        ]
+
+    def _load(self, number: int, rows: int) -> Block:
+        block = self._cold.block(number)
+        if block.rows != rows:
+            raise DataLoss(f"stored block {number} has {block.rows} rows, not {rows}")
+        return block
+
+    def _copy(self, number: int, rows: int) -> Block:
+        """A stored block, to be changed: its arrays have no room, so that a splice copies them."""
+        block = self._load(number, rows)
+        return Block([column[:rows] for column in block.columns], rows)
+
+    def _settle_owing(self, row: int, owing: Owing) -> Block:
+        block = self._copy(owing.base, self.counts.item(row) - owing.pending_rows())
+        block.pending = owing.pending
+        block.settle()
+        self._blocks[row] = block
+        self._cold.release(owing.base)
+        return block
+
+    # ---------------------------------------------------------------- storing
+
+    def unsaved(self, most: int | None = None) -> list[Unsaved]:
+        """See `Forest.unsaved`."""
+        if not (self.dirty or self.loose):
+            return []
+        partials = self._partials_unsaved() if self.spills else []
+        ids = self._ids[self.head - self.base : self.tail - self.base]
+        positions = (np.flatnonzero(ids == _NONE)[:most] + self.head).tolist()
+        self.fetch(positions)
+        blocks = [self.block(position) for position in positions]
+        saved = [Unsaved(block, partial(self._number, p, block)) for p, block in zip(positions, blocks, strict=True)]
+        saved += partials if most is None else partials[: max(0, most - len(saved))]
+        self.loose = len(partials)
+        self._cold.soil(self, 0)
+        return saved
+
+    def _partials_unsaved(self) -> list[Unsaved]:
+        above = self.above()
+        nodes = above(self._stored_one) if above else []
+        return self.partials_unsaved(self.head, self.tail, self._stored_one) + nodes
+
+    def _stored_one(self) -> None:
+        """One of the partials that were counted has got its id."""
+        self.loose -= 1
+        if not self.loose:
+            self._cold.soil(self, 0)
+
+    def _stored_partials(self) -> list[int]:
+        return [number for ids in self.ids(self.head, self.tail) for number in ids.tolist() if number >= 0]
+
+    def _number(self, position: int, block: Block, number: int) -> None:
+        """The dirty block at `position` is stored under an id."""
+        row = position - self.base
+        assert number >= 0, f"{number} is no id"
+        assert self.head <= position < self.tail, "the block is still there"
+        assert self._blocks[row] is block, "the block is still there"
+        if self._inbox is not None:
+            self._take(position)
+        assert block.pending is None, "nothing was written since the block was asked for"
+        self._blocks[row] = None
+        self._ids[row] = number
+        self._cold.launch(number, block)
+        self._cold.soil(self, -block.rows)
+        if not self.dirty:
+            self._inbox = None  # whoever has rows there is dirty; what they have taken would stay in memory with it
+
+    def dumped(self, columns: Sequence[Partials]) -> list[Partials]:
+        """Copies of partials, as an image has them: none of those that are large."""
+        large = {slot for slot, _ in self._spilled}
+        return [() if slot in large else tuple([part.copy() for part in parts]) for slot, parts in enumerate(columns)]
+
+    def block_ids(self) -> Array:
+        """The ids of all blocks (a copy), int64; all of them are stored."""
+        assert not self.dirty, f"{self.dirty} entries are in blocks that are not stored"
+        return self._ids[self.head - self.base : self.tail - self.base].copy()
+
+    def check_invariants(self, skip: int) -> None:
+        """Raise AssertionError naming the first invariant that does not hold; `skip` rows at the head are evicted."""
+        assert len(self._ids) == len(self.counts), "one id per row"
+        if self._inbox is not None:
+            self._hand_out()
+        start, stop = self.head - self.base, self.tail - self.base
+        numbers, dirty = [], 0
+        live = zip(self._ids[start:stop].tolist(), self._blocks[start:stop], strict=True)
+        for row, (number, block) in enumerate(live, start):
+            assert (number == _NONE) == (block is not None), f"row {row}: id {number} goes with {block}"
+            if block is not None:
+                dirty += self.counts.item(row)
+            if number != _NONE:
+                numbers.append(number)
+            elif type(block) is Owing:
+                assert block.pending_rows(), f"row {row} owes nothing"
+                numbers.append(block.base)
+        assert len(set(numbers)) == len(numbers), f"ids are unique: {numbers}"
+        assert not set(numbers) & set(self._cold.released), "an id that is in use is not released"
+        assert dirty == self.dirty, f"{dirty} entries in dirty blocks, not {self.dirty}"
+        assert (self in self._cold.dirty) == (dirty > 0 or self.loose > 0), "who has dirty blocks is listed"
+        in_memory = any((ids < 0).any() for ids in self.ids(self.head, self.tail))
+        assert not in_memory or self.dirty or self.loose, "who has partials to store is listed"
+        partials = self._stored_partials()
+        assert len(set(partials)) == len(partials), f"ids of partials are unique: {partials}"
+        assert not set(partials) & (set(numbers) | set(self._cold.released)), "an id is of one thing that is in use"
+        self._cold.check_invariants()
+        super().check_invariants(skip)

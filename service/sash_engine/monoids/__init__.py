@@ -1,0 +1,138 @@
+"""The aggregates, found by name, and their laws."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from sash_engine.monoids.base import FieldType, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.bloom import Bloom, BloomFilter
+from sash_engine.monoids.counting import Count, Sum
+from sash_engine.monoids.extremes import ArgMax, ArgMin, Max, MaxCount, Min, MinCount, Range
+from sash_engine.monoids.means import GeometricMean, Mean
+from sash_engine.monoids.moments import (
+    Kurtosis,
+    RelativeVariation,
+    Skewness,
+    StdDev,
+    StdDevPopulation,
+    Variance,
+    VariancePopulation,
+)
+from sash_engine.monoids.order import Collect, CollectDistinct, First, Last
+from sash_engine.monoids.shapes import M4, LongestIncreasingRun
+from sash_engine.monoids.sketches import DistinctCount, FrequentItems, Quantile
+from sash_engine.monoids.trends import Histogram, LinearSlope
+
+__all__ = [
+    "ArgMax",
+    "ArgMin",
+    "Bloom",
+    "BloomFilter",
+    "Collect",
+    "CollectDistinct",
+    "Count",
+    "DistinctCount",
+    "FieldType",
+    "First",
+    "FrequentItems",
+    "GeometricMean",
+    "Histogram",
+    "Kurtosis",
+    "Last",
+    "LinearSlope",
+    "LongestIncreasingRun",
+    "M4",
+    "Max",
+    "MaxCount",
+    "Mean",
+    "Min",
+    "MinCount",
+    "Monoid",
+    "Partial",
+    "Partials",
+    "Quantile",
+    "Range",
+    "Read",
+    "RelativeVariation",
+    "Skewness",
+    "StdDev",
+    "StdDevPopulation",
+    "Sum",
+    "Values",
+    "Variance",
+    "VariancePopulation",
+    "catalogue",
+]
+
+ENTRY_POINT = "sash.aggregates"
+"""The entry point group under which packages add aggregates of their own: name -> a `Monoid` class."""
+
+BUILT_IN: tuple[type[Monoid], ...] = (
+    Count,
+    Sum,
+    Mean,
+    GeometricMean,
+    Min,
+    Max,
+    MinCount,
+    MaxCount,
+    ArgMin,
+    ArgMax,
+    Range,
+    Variance,
+    VariancePopulation,
+    StdDev,
+    StdDevPopulation,
+    RelativeVariation,
+    Skewness,
+    Kurtosis,
+    First,
+    Last,
+    Collect,
+    CollectDistinct,
+    M4,
+    LongestIncreasingRun,
+    LinearSlope,
+    Histogram,
+    Bloom,
+    DistinctCount,
+    Quantile,
+    FrequentItems,
+)
+
+
+@cache
+def catalogue() -> dict[str, type[Monoid]]:
+    """All aggregates by function name: the built-in ones, and those of installed packages.
+
+    A package adds its own by an entry point whose name is the class's `function`, in its pyproject.toml::
+
+        [project.entry-points."sash.aggregates"]
+        product = "sash_product:Product"
+
+    and tests them with `sash_engine.monoids.laws`. Installed packages are looked up once in a process's life.
+
+    Raises:
+        ValueError: an installed package claims a name that is taken, or gives something that cannot be loaded, is
+            no `Monoid` or is called otherwise.
+    """
+    found = {monoid.function: monoid for monoid in BUILT_IN}
+    for entry in entry_points(group=ENTRY_POINT):
+        monoid = _load(entry)
+        if entry.name in found:
+            raise ValueError(f"entry point {entry.value!r}: an aggregate {entry.name!r} is there already")
+        found[entry.name] = monoid
+    return found
+
+
+def _load(entry: EntryPoint) -> type[Monoid]:
+    try:
+        monoid = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"entry point {entry.value!r} of {ENTRY_POINT} cannot be loaded: {error}") from error
+    if not (isinstance(monoid, type) and issubclass(monoid, Monoid)):
+        raise ValueError(f"entry point {entry.value!r} of {ENTRY_POINT} is no Monoid")
+    if monoid.function != entry.name:
+        raise ValueError(f"entry point {entry.value!r} is named {entry.name!r}, not {monoid.function!r}")
+    return monoid

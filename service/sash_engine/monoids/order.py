@@ -1,0 +1,226 @@
+"""What comes first, what comes last, and all of it: aggregates for which the order of entries is everything."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sash_engine.monoids.base import (
+    ANY,
+    NUMPY_TYPES,
+    PYTHON_TYPES,
+    Array,
+    FieldType,
+    Monoid,
+    Partial,
+    Partials,
+    Read,
+    Values,
+    object_array,
+    typed,
+)
+
+__all__ = ["Collect", "CollectDistinct", "First", "Last"]
+
+
+class _End(Monoid):
+    """Partial: the value itself, of the field's type."""
+
+    reads = (Read("field", ANY),)
+
+    def __init__(self, *types: FieldType) -> None:
+        super().__init__(*types)
+        self.answer = PYTHON_TYPES[self.types[0]]
+        self.dtypes = (NUMPY_TYPES[self.types[0]],)
+
+    def lift(self, value: Any) -> Partial:
+        return value
+
+    def lower(self, partial: Partial) -> float | int | str | bool | None:
+        return partial  # type: ignore[no-any-return]
+
+    def lift_columns(self, values: Values) -> Partials:
+        return (values[0],)
+
+    def fold(self, partials: Partials) -> Partial:
+        return self.reduce(partials)
+
+    def lower_columns(self, partials: Partials) -> Array:
+        return partials[0]
+
+    def _typed(self, partial: Any) -> Partial:
+        return typed(partial, self.types[0])
+
+
+class First(_End):
+    """The first value of a field in time, of equal times the first that arrived. None over no entries.
+
+    Flags: exact.
+
+    >>> from sash_engine.monoids import First
+    >>> first = First("string")
+    >>> first.lower(first.combine(first.lift("open"), first.lift("shut")))
+    'open'
+    """
+
+    function = "first"
+    parts = ("first",)
+
+    def combine(self, older: Partial, newer: Partial) -> Partial:
+        return newer if older is None else older
+
+    def reduce(self, values: Values) -> Partial:
+        return values[0].item(0) if len(values[0]) else None
+
+    def reduce_segments(self, values: Values, starts: Array) -> Partials:
+        return (values[0][starts],)
+
+    def scan_suffix(self, values: Values) -> list[Partial]:
+        return values[0].tolist()  # type: ignore[no-any-return]
+
+    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
+        return (older[0].copy(),)
+
+
+class Last(_End):
+    """The last value of a field in time, of equal times the last that arrived. None over no entries.
+
+    Flags: exact.
+
+    >>> from sash_engine.monoids import Last
+    >>> last = Last("int64")
+    >>> last.lower(last.combine(last.lift(1), last.lift(2)))
+    2
+    """
+
+    function = "last"
+    parts = ("last",)
+
+    def combine(self, older: Partial, newer: Partial) -> Partial:
+        return older if newer is None else newer
+
+    def reduce(self, values: Values) -> Partial:
+        return values[0].item(-1) if len(values[0]) else None
+
+    def reduce_segments(self, values: Values, starts: Array) -> Partials:
+        (column,) = values
+        return (column[np.append(starts[1:], len(column)) - 1],)
+
+    def scan_suffix(self, values: Values) -> list[Partial]:
+        return [values[0].item(-1)] * len(values[0])
+
+    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
+        return (newer[0].copy(),)
+
+
+class Collect(Monoid):
+    """All values of a field in order of time, as a list; [] over no entries.
+
+    Partial: a tuple of the values. Combining takes time and space in proportion to their number.
+
+    Flags: exact. It is the free monoid: whatever can go wrong with order shows in it.
+
+    >>> from sash_engine.monoids import Collect
+    >>> collect = Collect("string")
+    >>> collect.lower(collect.combine(collect.lift("b"), collect.lift("a")))
+    ['b', 'a']
+    """
+
+    function = "collect"
+    parts = ("values",)
+    blob = "JSON: a list of the values"
+    reads = (Read("field", ANY),)
+    large = True
+    answer = list
+    identity = ()
+
+    def lift(self, value: Any) -> Partial:
+        return (value,)
+
+    def combine(self, older: Partial, newer: Partial) -> Partial:
+        return older + newer
+
+    def lower(self, partial: Partial) -> list[Any]:
+        return list(partial)
+
+    def reduce(self, values: Values) -> Partial:
+        return tuple(values[0].tolist())
+
+    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
+        return (older[0] + newer[0],)
+
+    def fold(self, partials: Partials) -> Partial:
+        return tuple(value for partial in partials[0].tolist() for value in partial)
+
+    def _typed(self, partial: Any) -> Partial:
+        return _typed_values(partial, self.types[0])
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        return _sizes(partials) != entries  # type: ignore[no-any-return]
+
+
+class CollectDistinct(Monoid):
+    """The distinct values of a field in order of first appearance, as a list; [] over no entries.
+
+    All NaN are one value, -0.0 and 0.0 too. Partial: a tuple of the values.
+
+    Flags: exact.
+
+    >>> import numpy as np
+    >>> from sash_engine.monoids import CollectDistinct
+    >>> distinct = CollectDistinct("int64")
+    >>> distinct.lower(distinct.reduce([np.array([3, 1, 3, 2, 1])]))
+    [3, 1, 2]
+    """
+
+    function = "collect_distinct"
+    parts = ("values",)
+    blob = "JSON: a list of the values"
+    reads = (Read("field", ANY),)
+    large = True
+    answer = list
+    identity = ()
+
+    def lift(self, value: Any) -> Partial:
+        return (_one_nan(value),)
+
+    def combine(self, older: Partial, newer: Partial) -> Partial:
+        return tuple(dict.fromkeys(older + newer))
+
+    def lower(self, partial: Partial) -> list[Any]:
+        return list(partial)
+
+    def reduce(self, values: Values) -> Partial:
+        items = values[0].tolist()
+        has_nan = self.types[0] == "float64" and np.isnan(values[0]).any()
+        return tuple(dict.fromkeys(map(_one_nan, items) if has_nan else items))
+
+    def lift_columns(self, values: Values) -> Partials:
+        return (object_array([(_one_nan(value),) for value in values[0].tolist()]),)
+
+    def fold(self, partials: Partials) -> Partial:
+        return tuple(dict.fromkeys(value for partial in partials[0].tolist() for value in partial))
+
+    def _typed(self, partial: Any) -> Partial:
+        return tuple(dict.fromkeys(map(_one_nan, _typed_values(partial, self.types[0]))))
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        sizes = _sizes(partials)
+        return (sizes < 1) | (sizes > entries)
+
+
+def _one_nan(value: Any) -> Any:
+    """NaN is equal to nothing, but a dictionary finds the very object again."""
+    return math.nan if value != value else value
+
+
+def _typed_values(partial: Any, kind: FieldType) -> tuple[Any, ...]:
+    if type(partial) is not tuple:
+        raise ValueError("it is no list")
+    return tuple(typed(value, kind) for value in partial)
+
+
+def _sizes(partials: Partials) -> Array:
+    return np.fromiter(map(len, partials[0]), np.int64, len(partials[0]))

@@ -1,0 +1,250 @@
+"""Panes: aggregates over columns of partials instead of columns of values; and partials that enter and leave.
+
+    values     3.0   5.0 | 1.0   1.0   4.0        two granules of time
+    partials   (2, 4.0, 2.0) | (3, 2.0, 6.0)      of variance: entries, mean, m2
+    columns    entries  2    3                    `Pane(Variance())` reads these three,
+               mean     4.0  2.0                  as `Variance` reads the values
+               m2       2.0  6.0
+
+Outside, a partial is the columns that its aggregate names in `parts` where all of them have a fixed width, and else one
+column of blobs, which are what `Monoid.encode` writes: the binary form of DataSketches for sketches. `partials_table`
+lists them all.
+
+A fold of n panes costs n - 1 combines; where `combine_columns` is vectorised they are done pairwise, in log2 n passes.
+Requires: associativity, and nothing else: panes are folded in order.
+Source: Li, Maier, Tufte, Papadimos, Tucker, "No pane, no gain", SIGMOD Record 34(1), 2005.  Differs: panes have a
+width of the user's choice, which need not divide any window's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids.base import Array, Monoid, Partial, Partials, Values, object_array
+from sash_engine.monoids.numerics import lengths
+from sash_engine.monoids.sketches import DistinctCount, FrequentItems, Quantile, Suffixes
+
+__all__ = ["Pane", "exported", "imported", "part_names", "partials_table"]
+
+_PARAMETERS: dict[str, dict[str, Any]] = {"histogram": {"bounds": (0,)}}
+"""Some of which every aggregate can be made that needs any."""
+
+
+class Pane(Monoid):
+    """An aggregate over panes: its values are partials of another, as columns by its `dtypes`.
+
+    Args:
+        inner: the aggregate of which the columns are partials.
+
+    >>> import numpy as np
+    >>> from sash_engine.monoids import Variance
+    >>> panes = Pane(Variance())
+    >>> panes.lower(panes.reduce([np.array([2, 3]), np.array([4.0, 2.0]), np.array([2.0, 6.0])]))
+    3.2
+    """
+
+    function = "pane"
+    reads = ()
+
+    def __init__(self, inner: Monoid) -> None:
+        super().__init__()
+        self.inner = inner
+        self.commutative = inner.commutative
+        self.exact = inner.exact
+        self.large = inner.large
+        self.answer = inner.answer
+        self.identity = inner.identity
+        self.dtypes = inner.dtypes
+
+    def lift(self, value: Any) -> Partial:
+        return value
+
+    def combine(self, older: Partial, newer: Partial) -> Partial:
+        return self.inner.combine(older, newer)
+
+    def lower(self, partial: Partial) -> Any:
+        return self.inner.lower(partial)
+
+    def reduce(self, values: Values) -> Partial:
+        return self.inner.fold(tuple(values))
+
+    def reduce_segments(self, values: Values, starts: Array) -> Partials:
+        if len(starts) == len(values[0]):
+            return tuple(values)
+        if not self._vectorised():
+            return super().reduce_segments(values, starts)
+        partials, sizes = tuple(values), lengths(starts, len(values[0]))
+        while (sizes > 1).any():
+            partials, sizes = self._halved(partials, sizes)
+        return partials
+
+    def _halved(self, partials: Partials, sizes: Array) -> tuple[Partials, Array]:
+        """Combine the first with the second of each segment, the third with the fourth, and so on."""
+        ends = np.cumsum(sizes)
+        place = np.arange(len(partials[0])) - np.repeat(ends - sizes, sizes)
+        older = place & 1 == 0
+        has_newer = older.copy()
+        has_newer[ends - 1] = False
+        pairs = np.flatnonzero(has_newer)
+        combined = self.inner.combine_columns(
+            tuple(column[pairs] for column in partials), tuple(column[pairs + 1] for column in partials)
+        )
+        paired = has_newer[older]
+        out = []
+        for column, both in zip(partials, combined, strict=True):
+            halved = column[older]
+            halved[paired] = both
+            out.append(halved)
+        return tuple(out), sizes + 1 >> 1
+
+    def lift_columns(self, values: Values) -> Partials:
+        return tuple(values)
+
+    def scan_suffix(self, values: Values) -> Sequence[Partial]:
+        if isinstance(self.inner, (DistinctCount, Quantile, FrequentItems)):
+            return Suffixes(self, values)  # a thousand sketches are too many to keep
+        return super().scan_suffix(values)
+
+    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
+        return self.inner.combine_columns(older, newer)
+
+    def fold(self, partials: Partials) -> Partial:
+        return self.inner.fold(partials)
+
+    def lower_columns(self, partials: Partials) -> Array:
+        return self.inner.lower_columns(partials)
+
+    def encode(self, partial: Partial) -> bytes:
+        return self.inner.encode(partial)
+
+    def decode(self, data: bytes) -> Partial:
+        return self.inner.decode(data)
+
+    def restore(self, data: bytes) -> Partial:
+        return self.inner.restore(data)
+
+    def _vectorised(self) -> bool:
+        return self.inner._vectorised()
+
+    def __repr__(self) -> str:
+        return f"Pane({self.inner!r})"
+
+
+# -------------------------------------------------------------------- in and out
+
+
+def exported(monoid: Monoid, partials: Sequence[Partial]) -> Partials:
+    """Partials as they are outside: columns by `dtypes`, or one column of what `encode` writes.
+
+    >>> from sash_engine.monoids import Collect, Variance
+    >>> exported(Variance(), [(2, 4.0, 2.0)])
+    (array([2]), array([4.]), array([2.]))
+    >>> exported(Collect(), [(1.0, 2.0)])
+    (array([b'[1.0,2.0]'], dtype=object),)
+    """
+    if monoid.fixed:
+        return monoid.pack(partials)
+    return (object_array([monoid.encode(partial) for partial in partials]),)
+
+
+def imported(monoid: Monoid, columns: Sequence[Array], entries: Array, name: str) -> Partials:
+    """Partials from outside as columns by `dtypes`, checked.
+
+    Args:
+        columns: n rows, as `exported` has them. Integers of any size (the parts of sums over int64) may come as int64.
+        entries: int64 (n,), each >= 1: how many entries each row folds.
+        name: what to call the aggregate in an error.
+
+    Raises:
+        InvalidArgument: other columns, a blob that is none, or a partial that cannot be one of so many entries.
+    """
+    path = f"partials.{name}"
+    for column in columns:
+        if column.ndim != 1 or len(column) != len(entries):
+            raise InvalidArgument(
+                f"partials of {name!r} have {len(column)} rows where time has {len(entries)}",
+                field=path,
+                limit=str(len(entries)),
+            )
+    if monoid.fixed or _as_numbers(monoid, columns):
+        _check_dtypes(monoid, columns, name, path)
+        partials = tuple(column.astype(dtype) for column, dtype in zip(columns, monoid.dtypes, strict=True))
+    else:
+        partials = monoid.pack(_decoded(monoid, columns, name, path))
+    wrong = np.flatnonzero(monoid.implausible(partials, entries))
+    if len(wrong):
+        row = wrong.item(0)
+        raise InvalidArgument(
+            f"partials of {name!r}: row {row} is no {monoid.function} of {entries.item(row)} entries", field=path
+        )
+    return partials
+
+
+def _as_numbers(monoid: Monoid, columns: Sequence[Array]) -> bool:
+    """Whether partials of sums over int64, which are integers of any size, came as int64 columns."""
+    return getattr(monoid, "integers", False) and not any(column.dtype.hasobject for column in columns)
+
+
+def _check_dtypes(monoid: Monoid, columns: Sequence[Array], name: str, path: str) -> None:
+    wanted = [np.dtype(np.int64) if dtype.hasobject else dtype for dtype in monoid.dtypes]
+    if [column.dtype for column in columns] != wanted:
+        parts = ", ".join(f"{part} {dtype}" for part, dtype in zip(part_names(monoid), wanted, strict=True))
+        found = ", ".join(str(column.dtype) for column in columns)
+        raise InvalidArgument(f"partials of {name!r} are columns {parts}; not {found or 'nothing'}", field=path)
+
+
+def _decoded(monoid: Monoid, columns: Sequence[Array], name: str, path: str) -> list[Partial]:
+    if len(columns) != 1 or not columns[0].dtype.hasobject:
+        raise InvalidArgument(f"partials of {name!r} are one column of bytes: {monoid.blob}", field=path)
+    partials = []
+    for row, data in enumerate(columns[0].tolist()):
+        if not isinstance(data, bytes):
+            raise InvalidArgument(f"partials of {name!r}: row {row} is no bytes: {monoid.blob}", field=path)
+        try:
+            partials.append(monoid.decode(data))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"partials of {name!r}: row {row} is {error.message}", field=path) from None
+    return partials
+
+
+def partials_table(monoids: Iterable[type[Monoid]]) -> list[tuple[str, str, str]]:
+    """What partials look like outside: for each aggregate its function, its columns, and when it has a blob instead.
+
+    >>> from sash_engine.monoids import Collect, Max, StdDev
+    >>> for row in partials_table([StdDev, Max, Collect]):
+    ...     print(row)
+    ('stddev', 'entries int64, mean float64, m2 float64', '')
+    ('max', 'max as its field', 'string: JSON: the part, or a list of the parts')
+    ('collect', '', 'JSON: a list of the values')
+    """
+    return [(cls.function, *_forms(_instances(cls))) for cls in monoids]
+
+
+def _instances(cls: type[Monoid]) -> list[Monoid]:
+    """One for all types that it can read."""
+    every = product(*(read.accepts for read in cls.reads))
+    return [cls(*types, **_PARAMETERS.get(cls.function, {})) for types in every]
+
+
+def _forms(monoids: Sequence[Monoid]) -> tuple[str, str]:
+    fixed = [monoid for monoid in monoids if monoid.fixed]
+    others = [monoid for monoid in monoids if not monoid.fixed]
+    columns = []
+    for i, part in enumerate(part_names(monoids[0]) if fixed else ()):
+        kinds = {str(monoid.dtypes[i]) for monoid in fixed}
+        columns.append(f"{part} {kinds.pop()}" if len(kinds) == 1 else f"{part} as its field")
+    if not others:
+        return ", ".join(columns), ""
+    culprit = "string" if "string" in others[0].types else others[0].types[0]
+    return ", ".join(columns), f"{culprit}: {others[0].blob}" if fixed else others[0].blob
+
+
+def part_names(monoid: Monoid) -> Sequence[str]:
+    """The names of the parts; those of an aggregate that does not name them are numbered."""
+    n = len(monoid.dtypes)
+    return monoid.parts if len(monoid.parts) == n else [f"part{i}" for i in range(n)]

@@ -1,0 +1,394 @@
+"""Sketches of Apache DataSketches: distinct count (HLL), quantiles (KLL), frequent items.
+
+    block 1 --update--> sketch --\\
+                                  combine: a copy, then merge --> lower: estimate
+    block 2 --update--> sketch --/
+
+A partial is a live sketch of the `datasketches` package; `encode` and `decode` are the binary form that the Java
+and C++ libraries, Spark and Druid write and read. A combine never changes its arguments, so a partial may be shared.
+What comes from elsewhere is checked byte by byte before the library sees it (`sketch_forms`).
+
+The suffix scan of a block would be a thousand sketches of some KiB each, of which few are ever asked for. So
+only every 32nd is kept, and the others are made when asked (`Suffixes`).
+
+KLL and frequent items depend on how combines are grouped, within the error they promise; KLL also flips coins of its
+own, which the library does not let anyone seed. HLL registers are maxima and depend on nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import struct
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+import datasketches as ds
+import numpy as np
+
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.sketch_forms import sound_frequent_items, sound_hll, sound_kll
+
+__all__ = ["DistinctCount", "FrequentItems", "Quantile", "Suffixes"]
+
+STRIDE = 32
+"""Combining two sketches costs as much as updating one with 30 to 100 values."""
+
+_EMPTY_STRING = -1
+"""What an HLL sketch counts in place of the empty string, which the library leaves out."""
+
+
+class Suffixes(Sequence[Partial]):
+    """The folds of rows i, i + 1, …, n - 1 for each i, of which every 32nd is kept and the others are made on demand.
+
+    Args:
+        monoid: the aggregate.
+        values: n >= 1 rows; they are copied.
+    """
+
+    def __init__(self, monoid: Monoid, values: Values) -> None:
+        self._monoid = monoid
+        self._values = [column.copy() for column in values]
+        self._kept: list[Partial] = []  # the newest first
+        for row in reversed(range(0, len(self), STRIDE)):
+            self._kept.append(self._from(row))
+        self._kept.reverse()
+
+    def __len__(self) -> int:
+        return len(self._values[0])
+
+    @overload
+    def __getitem__(self, row: int) -> Partial: ...
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[Partial]: ...
+    def __getitem__(self, row: int | slice) -> Any:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        row = range(len(self))[row]
+        return self._from(row) if row % STRIDE else self._kept[row // STRIDE]
+
+    def _from(self, row: int) -> Partial:
+        """Fold up to the next kept suffix, and that."""
+        stop = row - row % STRIDE + STRIDE
+        own = self._monoid.reduce([column[row:stop] for column in self._values])
+        if stop >= len(self):
+            return own
+        # While the scan is being made, the next kept suffix is the one that was appended last.
+        newer = self._kept[stop // STRIDE] if self._complete() else self._kept[-1]
+        return self._monoid.combine(own, newer)
+
+    def _complete(self) -> bool:
+        return len(self._kept) * STRIDE >= len(self)
+
+
+class _Sketch(Monoid):
+    """Partial: a live sketch; `identity` is None."""
+
+    commutative = True
+    large = True
+
+    def lift(self, value: Any) -> Partial:
+        return self._sketch_of([value])
+
+    def combine(self, older: Partial, newer: Partial) -> Partial:
+        if older is None:
+            return newer
+        if newer is None:
+            return older
+        return self._union(older, newer)
+
+    def reduce(self, values: Values) -> Partial:
+        items = values[0].tolist()
+        return self._sketch_of(items) if items else None
+
+    def scan_suffix(self, values: Values) -> Sequence[Partial]:
+        return Suffixes(self, values)
+
+    def decode(self, data: bytes) -> Partial:
+        """Read the binary form of DataSketches, whoever wrote it.
+
+        Raises:
+            InvalidArgument: `data` is not a sketch of this kind, or a damaged one.
+        """
+        try:
+            return self._fitted(self._read(self._sound(data)))
+        except (RuntimeError, ValueError, IndexError, MemoryError, struct.error) as error:
+            raise InvalidArgument(f"not a sketch of {self.function}: {error}") from None
+
+    def restore(self, data: bytes) -> Partial:
+        try:
+            return self._read(data)
+        except (RuntimeError, ValueError, IndexError, MemoryError) as error:
+            raise InvalidArgument(f"not a sketch of {self.function}: {error}") from None
+
+    @abstractmethod
+    def _sketch_of(self, items: list[Any]) -> Partial:
+        """A new sketch of some items."""
+
+    @abstractmethod
+    def _union(self, older: Partial, newer: Partial) -> Partial:
+        """A new sketch of both."""
+
+    @abstractmethod
+    def _sound(self, data: bytes) -> bytes:
+        """Check every byte that the library will rely on; raises ValueError or struct.error."""
+
+    @abstractmethod
+    def _read(self, data: bytes) -> Partial:
+        """Deserialise what is sound: the library does not check offsets."""
+
+    @abstractmethod
+    def _fitted(self, sketch: Partial) -> Partial:
+        """A sketch of somebody else's size as one of ours, so that it takes no more room than they do."""
+
+
+class DistinctCount(_Sketch):
+    """An estimate of how many distinct values a field has, rounded to a whole number; 0 over no entries.
+
+    An HLL sketch of 2^lg_k registers, type HLL_8: up to some hundred values nearly exact, then with a relative
+    standard error of 1.04 / sqrt(2^lg_k), which is 1.6 % at the default. All NaN are one value, -0.0 and 0.0 too.
+
+    DataSketches leaves out the empty string. So sketches of strings count the int64 -1 in its place: that is hashed as
+    eight bytes 0xFF, and no string has those in UTF-8. A sketch that somebody else made has the empty string only if
+    its maker does the same.
+
+    Args:
+        lg_k: 4 to 21; a sketch takes up to 2^lg_k bytes.
+
+    Flags: commutative, exact (the estimate depends on the values alone, not on how combines are grouped).
+
+    Source: Flajolet, Fusy, Gandouet, Meunier, "HyperLogLog", 2007, as built in Apache DataSketches.
+
+    >>> import numpy as np
+    >>> from sash_engine.monoids import DistinctCount
+    >>> distinct = DistinctCount("string")
+    >>> distinct.lower(distinct.reduce([np.array(["ann", "bob", "ann"], object)]))
+    2
+    """
+
+    function = "distinct_count"
+    parts = ("sketch",)
+    blob = "an HLL sketch of DataSketches; of strings it has the int64 -1 in place of the empty one"
+    reads = (Read("field", ANY),)
+    answer = int
+
+    def __init__(self, *types: FieldType, lg_k: int = 12) -> None:
+        super().__init__(*types)
+        self.lg_k = _whole("lg_k", lg_k, 4, 21)
+
+    def lower(self, partial: Partial) -> int:
+        if partial is None:
+            return 0
+        image = bytearray(partial.serialize_compact())
+        # A sketch that was updated in order has a better estimate than one that was merged. Telling it that it
+        # was merged (byte 5, bit 4; byte 7 says that it has registers) makes the answer the same for both.
+        if image[7] & 3 == 2:
+            image[5] |= 16
+            partial = ds.hll_sketch.deserialize(bytes(image))
+        return round(float(partial.get_estimate()))
+
+    def encode(self, partial: Partial) -> bytes:
+        """The compact form of an HLL sketch."""
+        return partial.serialize_compact()  # type: ignore[no-any-return]
+
+    def _sketch_of(self, items: list[Any]) -> Partial:
+        sketch = ds.hll_sketch(self.lg_k, ds.HLL_8)
+        update = sketch.update
+        distinct = dict.fromkeys(items)
+        if "" in distinct:
+            del distinct[""]
+            update(_EMPTY_STRING)
+        for item in distinct:
+            update(item)
+        return sketch
+
+    def _union(self, older: Partial, newer: Partial) -> Partial:
+        union = ds.hll_union(self.lg_k)
+        union.update(older)
+        union.update(newer)
+        return union.get_result(ds.HLL_8)
+
+    def _sound(self, data: bytes) -> bytes:
+        return sound_hll(data)
+
+    def _read(self, data: bytes) -> Partial:
+        return ds.hll_sketch.deserialize(data)
+
+    def _fitted(self, sketch: Partial) -> Partial:
+        if sketch.lg_config_k == self.lg_k:
+            return sketch
+        union = ds.hll_union(self.lg_k)
+        union.update(sketch)
+        return union.get_result(ds.HLL_8)
+
+
+class Quantile(_Sketch):
+    """One or several quantiles of a field, estimated; None over no entries.
+
+    The answer for q is the least value that at least the share q of all values does not exceed (0.5: the lower
+    median). A KLL sketch of doubles: exact up to about `k` values, then the rank of the answer is, with
+    99 % confidence, within `error` of q (1.33 % at the default k). NaN has no rank and is left out.
+
+    Args:
+        q: a number from 0 to 1, or a list of them, for which the answer is a list.
+        k: 8 to 65,535; a sketch keeps about 3 k values.
+
+    Flags: commutative.
+
+    Source: Karnin, Lang, Liberty, "Optimal quantile approximation in streams", 2016, as built in Apache DataSketches.
+
+    >>> import numpy as np
+    >>> from sash_engine.monoids import Quantile
+    >>> quartiles = Quantile(q=[0.25, 0.75])
+    >>> quartiles.lower(quartiles.reduce([np.arange(1.0, 101.0)]))
+    [25.0, 75.0]
+    """
+
+    function = "quantile"
+    parts = ("sketch",)
+    blob = "a KLL sketch of doubles of DataSketches"
+    reads = (Read("field", NUMERIC),)
+    exact = False
+
+    def __init__(self, *types: FieldType, q: float | Sequence[float] = 0.5, k: int = 200) -> None:
+        super().__init__(*types)
+        ranks: list[Any] = list(q) if isinstance(q, (list, tuple)) else [q]
+        if not 1 <= len(ranks) <= 1000 or not all(
+            isinstance(rank, (int, float)) and not isinstance(rank, bool) and 0 <= rank <= 1 for rank in ranks
+        ):
+            limit = "numbers from 0 to 1, at most 1,000 of them"
+            raise InvalidArgument("q is not a quantile, or a list of quantiles", field="q", limit=limit)
+        self.ranks = [float(rank) for rank in ranks]
+        self.answer = list if isinstance(q, (list, tuple)) else float
+        self.k = _whole("k", k, 8, 65535)
+
+    @property
+    def error(self) -> float:
+        """How far, as a share of all values, the rank of an answer is off; with 99 % confidence."""
+        return float(ds.kll_doubles_sketch.get_normalized_rank_error(self.k, False))
+
+    def lower(self, partial: Partial) -> float | list[float] | None:
+        if partial is None or partial.is_empty():
+            return None
+        # A question sorts a part of the sketch in place, and others may be asking the same one.
+        found: list[float] = copy.copy(partial).get_quantiles(self.ranks, True)
+        return found if self.answer is list else found[0]
+
+    def reduce(self, values: Values) -> Partial:
+        (column,) = values
+        return self._sketch_of(column) if len(column) else None
+
+    def encode(self, partial: Partial) -> bytes:
+        """A KLL sketch of doubles."""
+        return partial.serialize()  # type: ignore[no-any-return]
+
+    def _sketch_of(self, items: list[Any] | Array) -> Partial:
+        sketch = ds.kll_doubles_sketch(self.k)
+        # The library takes no array that is read-only, as those are that came over the network or from a tier.
+        sketch.update(np.require(items, np.float64, ["C", "W"]))
+        return sketch
+
+    def _union(self, older: Partial, newer: Partial) -> Partial:
+        both = copy.copy(older)
+        both.merge(newer)
+        return both
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        return np.fromiter((sketch.n for sketch in partials[0]), np.float64, len(entries)) > entries
+
+    def _sound(self, data: bytes) -> bytes:
+        return sound_kll(data)
+
+    def _read(self, data: bytes) -> Partial:
+        return ds.kll_doubles_sketch.deserialize(data)
+
+    def _fitted(self, sketch: Partial) -> Partial:
+        return sketch if sketch.k <= self.k else self._union(ds.kll_doubles_sketch(self.k), sketch)
+
+
+class FrequentItems(_Sketch):
+    """The most frequent values of a field and how often each occurs, estimated; [] over no entries.
+
+    The answer is a list of `{"item": …, "count": …, "lower": …, "upper": …}`, the most frequent first, equal ones in
+    order of the items; the true count lies between `lower` and `upper`. Counts are exact up to 0.75 * 2^lg_max_map_size
+    distinct values; then `upper - lower` is at most 3.5 / 2^lg_max_map_size of all entries, and no value that
+    is more frequent than that is missing (but for `limit`).
+
+    Args:
+        limit: most items in the answer, 1 to 10,000.
+        lg_max_map_size: 3 to 20; a sketch keeps up to 0.75 * 2^lg_max_map_size items.
+
+    Flags: commutative.
+
+    Source: Anderson et al., "A high-performance algorithm for identifying frequent items in data streams", 2017,
+    as built in Apache DataSketches. Strings are read by Java's ItemsSketch with ArrayOfStringsSerDe, int64 with
+    ArrayOfLongsSerDe.
+
+    >>> import numpy as np
+    >>> from sash_engine.monoids import FrequentItems
+    >>> frequent = FrequentItems("string", limit=1)
+    >>> frequent.lower(frequent.reduce([np.array(["UA", "AA", "UA"], object)]))
+    [{'item': 'UA', 'count': 2, 'lower': 2, 'upper': 2}]
+    """
+
+    function = "frequent_items"
+    parts = ("sketch",)
+    blob = "a frequent items sketch of DataSketches, of strings or int64"
+    reads = (Read("field", ("string", "int64")),)
+    exact = False
+    answer = list
+
+    def __init__(self, *types: FieldType, limit: int = 10, lg_max_map_size: int = 10) -> None:
+        super().__init__(*types)
+        self.limit = _whole("limit", limit, 1, 10_000)
+        self.lg_max_map_size = _whole("lg_max_map_size", lg_max_map_size, 3, 20)
+
+    def lower(self, partial: Partial) -> list[dict[str, Any]]:
+        if partial is None:
+            return []
+        found = partial.get_frequent_items(ds.frequent_items_error_type.NO_FALSE_NEGATIVES)
+        found.sort(key=lambda row: (-row[1], row[0]))
+        names = ("item", "count", "lower", "upper")
+        return [dict(zip(names, row, strict=True)) for row in found[: self.limit]]
+
+    def encode(self, partial: Partial) -> bytes:
+        """A frequent items sketch: strings as UTF-8 with their length, or int64."""
+        if self.types[0] == "string":
+            return partial.serialize()  # type: ignore[no-any-return]
+        return partial.serialize(ds.PyLongsSerDe())  # type: ignore[no-any-return]
+
+    def _sketch_of(self, items: Iterable[Any]) -> Partial:
+        make = ds.frequent_strings_sketch if self.types[0] == "string" else ds.frequent_items_sketch
+        sketch = make(self.lg_max_map_size)
+        update = sketch.update
+        for item, count in Counter(items).items():
+            update(item, count)
+        return sketch
+
+    def _union(self, older: Partial, newer: Partial) -> Partial:
+        both = copy.copy(older)
+        both.merge(newer)
+        return both
+
+    def implausible(self, partials: Partials, entries: Array) -> Array:
+        return np.fromiter((sketch.total_weight for sketch in partials[0]), np.float64, len(entries)) > entries
+
+    def _sound(self, data: bytes) -> bytes:
+        return sound_frequent_items(data, self.types[0] == "string")
+
+    def _fitted(self, sketch: Partial) -> Partial:
+        ours = self._sketch_of([])
+        return self._union(ours, sketch) if sketch.epsilon < ours.epsilon else sketch
+
+    def _read(self, data: bytes) -> Partial:
+        if self.types[0] == "string":
+            return ds.frequent_strings_sketch.deserialize(data)
+        return ds.frequent_items_sketch.deserialize(data, ds.PyLongsSerDe())
+
+
+def _whole(name: str, number: int, least: int, most: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+        raise InvalidArgument(f"{name} is not a whole number in range", field=name, limit=f"{least} to {most}")
+    return number

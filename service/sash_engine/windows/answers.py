@@ -1,0 +1,120 @@
+"""What the operations answer: plain values that an edge translates."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sash_engine.monoids.base import Array, Partials
+from sash_engine.windows.spec import Durability, WindowSpec
+
+__all__ = ["Answer", "Counts", "Series", "Staged", "WindowInfo", "WriteResult"]
+
+
+@dataclass(slots=True)
+class Answer:
+    """The aggregates of the entries with `start <= time <= end`.
+
+    `start` and `end` are None only where the answer is over everything and there is nothing. `lookback` is the
+    lookback as it was asked for, None for a range or for everything. `key` is None where the window has no keys, or
+    the answer is over several. An aggregate over no entries is what its `lower(identity)` says: mostly None.
+    """
+
+    key: str | None
+    start: int | None
+    end: int | None
+    entries: int
+    aggregates: dict[str, Any]
+    lookback: str | None = None
+    partials: dict[str, Partials] | None = None
+    """Where they were asked for: each aggregate's partial as columns of one row (none where there are no entries)."""
+
+
+@dataclass(slots=True)
+class WriteResult:
+    """What became of a write's entries: `inserted + late + duplicates + ahead` is how many it carried.
+
+    `duplicates` are entries of a time that was there already, where the window keeps one: they were not kept, or took
+    the other's place. `ahead` are entries that were dropped as too far ahead of wall time. `answers` are there where an
+    insert asked for them. `already_applied` says that a producer's retry, or a batch's second commit, changed nothing:
+    all counts are 0 then.
+    """
+
+    inserted: int = 0
+    late: int = 0
+    evicted: int = 0
+    duplicates: int = 0
+    answers: list[Answer] = field(default_factory=list)
+    already_applied: bool = False
+    durability: Durability = "memory"
+    ahead: int = 0
+
+
+@dataclass(slots=True)
+class Staged:
+    """A part of a batch that is kept, invisible, until the batch is committed or the part expires.
+
+    `stage` is the token by which a commit names it.
+    """
+
+    stage: str
+    entries: int
+    durability: Durability = "memory"
+
+
+@dataclass(slots=True)
+class Series:
+    """Answers over n buckets: bucket i has the entries with `times[i] <= time < times[i] + width`.
+
+    `times` and `entries` are int64 (n,); `aggregates` has an array (n,) each, of dtype object where answers are no
+    numbers or are missing (None).
+    """
+
+    key: str | None
+    times: npt.NDArray[np.int64]
+    width: int
+    entries: npt.NDArray[np.int64]
+    aggregates: dict[str, Array]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of all entries a window was ever sent: `inserted - evicted` of them are in it."""
+
+    inserted: int = 0
+    late: int = 0
+    evicted: int = 0
+    duplicates: int = 0
+    ahead: int = 0
+
+    def document(self) -> dict[str, int]:
+        """They as plain values; `ahead` only where it is not 0, so that earlier versions read all that they know."""
+        document = asdict(self)
+        if not self.ahead:
+            del document["ahead"]
+        return document
+
+
+@dataclass(slots=True)
+class WindowInfo:
+    """A window as `describe` and `list` show it.
+
+    `keys` counts the keys that have entries. `oldest` and `newest` are the times of the oldest and of the newest entry,
+    None where there is none; a keyed window shows no `oldest`. `high_water_mark` is the newest time that was ever
+    inserted, None before the first; it does not go back when entries leave. `problem` says why the window answers
+    nothing at the moment, None where it does; where it cannot be recovered, there is no telling what it has, and the
+    counts are of nothing.
+    """
+
+    spec: WindowSpec
+    entries: int
+    keys: int
+    oldest: int | None
+    newest: int | None
+    counts: Counts
+    durability: Durability = "memory"
+    problem: str | None = None
+    high_water_mark: int | None = None

@@ -1,0 +1,421 @@
+"""The entries of one key in any algorithm of the library, in the place of a forest.
+
+    entry       (time 5, delay 20.0)  ─▶  at   5·2^64 + 0     partial (1, 20.0, …)    one per slot, the count first
+                (time 5, delay  1.0)  ─▶  at   5·2^64 + 1     partial (1,  1.0, …)
+                (time 3, delay  7.0)  ─▶  at   3·2^64 + 2     partial (1,  7.0, …)
+                                               time    arrival
+
+The papers' structures combine entries of equal time, and answer one aggregate. A window keeps such entries apart,
+counts them, and has several aggregates. Both are bridged without touching the algorithms: they only compare times, so
+the number of the arrival is made the low digits of the time, and no two entries are at the same one; and a tuple of
+partials is itself a partial, of the *joint* monoid. So whatever an algorithm does, it does once for all aggregates, and
+evicting by count is as exact as it is in a forest.
+
+Example: the three entries above, of which the oldest two leave.
+
+>>> from sash_engine.forest import Layout
+>>> from sash_engine.monoids import Sum
+>>> entries = ByAlgorithm(Layout({"delay": "float64"}, {"sum": (Sum(), ["delay"])}), "fiba")
+>>> for time, delay in [(5, 20.0), (5, 1.0), (3, 7.0)]:
+...     entries.insert(time, (delay,))
+>>> entries.query(), entries.range_query(5, 5), entries.evict(2), entries.query()
+([28.0], (2, [21.0]), 2, [1.0])
+
+Time: as the algorithm's, times the number of aggregates; evicting many entries costs one eviction each where the
+algorithm has no bulk eviction.  Space: as the algorithm's, a tuple of partials for each of its partials.
+Requires: what the algorithm requires of a monoid, of every aggregate; `check_algorithm` says so beforehand.
+
+What an algorithm does not keep, it cannot give: no values (no export, no new aggregates), and ranges only where it has
+partials of parts. Such calls raise `Unsupported`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from sash_engine.aggregators import ALGORITHMS, Capability, LogMTA, create
+from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
+from sash_engine.forest import Forest, Layout
+from sash_engine.forest.cold import Cold
+from sash_engine.monoids import Count, Monoid, Partial
+from sash_engine.monoids.base import Array, object_array
+from sash_engine.windows.spec import WindowSpec
+
+__all__ = ["ByAlgorithm", "Store", "check_algorithm", "check_ranges", "store_of"]
+
+_ARRIVAL_BITS = 64
+"""The low digits of a time inside; there are never so many arrivals that they run over."""
+
+_WITH_RANGES = ", ".join(
+    sorted(name for name, algorithm in ALGORITHMS.items() if Capability.RANGE_QUERY in algorithm.capabilities)
+)
+
+
+def check_algorithm(spec: WindowSpec) -> None:
+    """Check that the algorithm that a spec names, if it names one, can do what the spec wants.
+
+    Raises:
+        InvalidArgument: there is no such algorithm, it cannot take one of the aggregates, or it cannot do what another
+            option asks for; `field` is "algorithm", or that option.
+    """
+    name = spec.algorithm
+    if name is None:
+        return
+    algorithm = ALGORITHMS.get(name)
+    if algorithm is None:
+        known = ", ".join(sorted(ALGORITHMS))
+        raise InvalidArgument(f"unknown algorithm {name[:140]!r}; known are {known}", field="algorithm")
+    for aggregate, (monoid, _) in spec.monoids().items():
+        if algorithm.inverts and not monoid.invertible:
+            raise InvalidArgument(
+                f"{name} evicts by subtracting, and aggregate {aggregate!r}, {monoid!r}, has no exact inverse",
+                field="algorithm",
+            )
+    if spec.slide.when is not None and Capability.RANGE_QUERY not in algorithm.capabilities:
+        raise InvalidArgument(
+            f"slide.when asks about the oldest entries, and {name} answers for its whole window only; "
+            f"these can: {_WITH_RANGES}",
+            field="slide.when",
+        )
+    if spec.order.equal_times != "keep":
+        raise InvalidArgument(
+            f"{name} keeps partials, in which it cannot find an entry of equal time again: equal times are kept",
+            field="order.equal_times",
+            limit="keep",
+        )
+
+
+def check_ranges(algorithm: str | None) -> None:
+    """Check that an algorithm (None: the engine) answers for ranges, and so for lookbacks and series.
+
+    Raises:
+        Unsupported: it answers for its whole window only.
+    """
+    if algorithm is not None and Capability.RANGE_QUERY not in ALGORITHMS[algorithm].capabilities:
+        raise Unsupported(
+            f"{algorithm} answers for its whole window only, and not for ranges, lookbacks or series; "
+            f"these can: {_WITH_RANGES}",
+            field="algorithm",
+        )
+
+
+class ByAlgorithm:
+    """The entries of one key, sorted by (time, arrival), in an algorithm of the library; see `Forest`.
+
+    Args:
+        layout: columns and aggregates.
+        algorithm: a name in `ALGORITHMS`.
+
+    Raises:
+        InvalidArgument: there is no such algorithm.
+        Unsupported: it needs an inverse that one of the aggregates lacks.
+    """
+
+    __slots__ = ("_arrivals", "_can", "_in_order", "_joint", "_layout", "_timed", "algorithm")
+
+    def __init__(self, layout: Layout, algorithm: str) -> None:
+        self.algorithm = algorithm
+        self._layout = layout
+        self._joint = Joint(layout)
+        self._timed = create(algorithm, self._joint)
+        self._can = self._timed.capabilities
+        self._in_order = Capability.INSERT_ANYWHERE not in self._can
+        self._arrivals = 0
+
+    def __len__(self) -> int:
+        return len(self._timed)
+
+    @property
+    def oldest(self) -> int | None:
+        """Time of the oldest entry, in ticks; None where empty."""
+        oldest = self._timed.oldest
+        return None if oldest is None else oldest >> _ARRIVAL_BITS
+
+    @property
+    def newest(self) -> int | None:
+        """Time of the newest entry, in ticks; None where empty."""
+        newest = self._timed.youngest
+        return None if newest is None else newest >> _ARRIVAL_BITS
+
+    # ---------------------------------------------------------------- inserting
+
+    def accepts(self, times: Array) -> None:
+        """Check that entries with these times, int64 (m,) in any order, can be inserted as one bulk.
+
+        Raises:
+            FailedPrecondition: one is older than the newest entry, and the algorithm takes them in order only.
+        """
+        if self._in_order and len(times):
+            self._check_order(int(times.min()))
+
+    def _check_order(self, time: int) -> None:
+        newest = self.newest
+        if self._in_order and newest is not None and time < newest:
+            raise FailedPrecondition(
+                f"time {time} comes before the newest entry's {newest}, and {self.algorithm} takes entries in order "
+                "of time only",
+                field="time",
+                limit=str(newest),
+            )
+
+    def insert(self, time: int, values: Sequence[Any]) -> None:
+        """Insert one entry: `values` has one scalar per field. Entries of equal time keep arrival order.
+
+        Raises:
+            FailedPrecondition: as `accepts`.
+        """
+        self._check_order(time)
+        self._timed.insert((time << _ARRIVAL_BITS) + self._arrivals, self._joint.of_entry((time, *values)))
+        self._arrivals += 1
+
+    def bulk_insert(self, times: Array, columns: Sequence[Array]) -> None:
+        """Insert m >= 0 entries: int64 (m,) times in any order, and per field an array (m,) of its dtype.
+
+        Raises:
+            FailedPrecondition: as `accepts`.
+        """
+        self.accepts(times)
+        if not len(times):
+            return
+        order = np.argsort(times, kind="stable")
+        rows = [column[order] for column in (times, *columns)]
+        partials = self._joint.of_columns(rows)
+        inside = [
+            (time << _ARRIVAL_BITS) + arrival for arrival, time in enumerate(rows[0].tolist(), start=self._arrivals)
+        ]
+        pairs = zip(inside, partials, strict=True)
+        if Capability.BULK_INSERT in self._can:
+            self._timed.bulk_insert(pairs)
+        else:
+            for time, partial in pairs:
+                self._timed.insert(time, partial)
+        self._arrivals += len(inside)
+
+    # ---------------------------------------------------------------- evicting
+
+    def evict(self, count: int = 1) -> int:
+        """Evict the `count` >= 0 oldest entries, or as many as there are; return how many."""
+        timed, count = self._timed, min(count, len(self))
+        if count > 1 and isinstance(timed, LogMTA):
+            return timed.evict_while(lambda _, old: old[0] <= count)
+        for _ in range(count):
+            timed.evict()
+        return count
+
+    def bulk_evict(self, time: int) -> int:
+        """Evict all entries with a time <= `time`; return how many."""
+        timed, through, before = self._timed, _last(time), len(self)
+        if Capability.BULK_EVICT in self._can:
+            return timed.bulk_evict(through)
+        while (oldest := timed.oldest) is not None and oldest <= through:
+            timed.evict()
+        return before - len(self)
+
+    def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
+        """Evict the longest run of oldest entries for which `holds`.
+
+        Returns:
+            how many left, and the time of the newest of them, or a later one before the oldest that stays where the
+            algorithm evicts without looking at each (it takes no entries in between either); None where none did.
+
+        Args:
+            holds: asked as by `Forest.evict_while`, and monotone as there; it must not look at this window, from which
+                entries may be leaving already. The monoid tree aggregators ask it O(log n) times, the others with
+                ranges once for every entry that leaves and once more.
+
+        Raises:
+            Unsupported: the algorithm has no ranges.
+        """
+        timed = self._timed
+        if isinstance(timed, LogMTA):
+            newest = self.newest
+            count = timed.evict_while(lambda _, old: holds(old[0], old[1:]))
+            return count, (self.oldest if len(self) else newest) if count else None
+        check_ranges(self.algorithm)
+        gone, last = self._joint.identity, None
+        while (oldest := timed.oldest) is not None:
+            longer = self._joint.combine(gone, timed.range_query(oldest, oldest))
+            if not holds(longer[0], longer[1:]):
+                break
+            last = self.oldest
+            timed.evict()
+            gone = longer
+        return gone[0], last
+
+    def sweep(self, blocks: int = 256) -> bool:
+        """Do nothing, as evicted entries leave nothing behind; return False."""
+        return False
+
+    # ---------------------------------------------------------------- reading
+
+    def query(self) -> list[Any]:
+        """The answers over all entries, in the order of the layout's names."""
+        return self._layout.lower(len(self), self.totals())
+
+    def totals(self) -> list[Partial]:
+        """The partials over all entries, one per slot."""
+        return list(self._timed.query()[1:])
+
+    def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
+        """The number of entries with start <= time <= end, and the answers over them.
+
+        Raises:
+            Unsupported: the algorithm has no ranges.
+        """
+        entries, partials = self.range_totals(start, end)
+        return entries, self._layout.lower(entries, partials)
+
+    def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
+        """The number of entries with start <= time <= end, and their partials.
+
+        Raises:
+            Unsupported: the algorithm has no ranges.
+        """
+        check_ranges(self.algorithm)
+        entries, *partials = self._timed.range_query(start << _ARRIVAL_BITS, _last(end))
+        return entries, partials
+
+    def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
+        """Answer over many time ranges, start <= time < stop, with one range query each; see `Forest.series`.
+
+        Raises:
+            Unsupported: the algorithm has no ranges.
+        """
+        check_ranges(self.algorithm)
+        found = [
+            self.range_totals(start, stop - 1) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
+        ]
+        entries = np.array([count for count, _ in found], np.int64)
+        return entries, [
+            entries
+            if slot < 0
+            else _lowered(self._layout.monoids[slot], [totals[slot] for _, totals in found], entries)
+            for slot in self._layout.answers
+        ]
+
+    # ---------------------------------------------------------------- what would need the values
+
+    def columns(self) -> list[Array]:
+        """Refuse.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise self._without_values("its entries cannot be given back")
+
+    def replace(self, times: Array, columns: Sequence[Array]) -> None:
+        """Refuse.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise self._without_values("an entry of equal time cannot be found again")
+
+    def relayout(self, layout: Layout) -> None:
+        """Refuse.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise self._without_values("an aggregate cannot be computed from its entries later")
+
+    def _without_values(self, consequence: str) -> Unsupported:
+        return Unsupported(f"{self.algorithm} keeps partials and no values: {consequence}", field="algorithm")
+
+    # ---------------------------------------------------------------- invariants
+
+    def check_invariants(self, same: Callable[[Monoid, Partial, Partial], bool] | None = None) -> None:
+        """Raise AssertionError naming the first invariant that does not hold.
+
+        Args:
+            same: compares two partials, as in `Forest`; the algorithms compare them as they see fit.
+        """
+        self._timed.check_invariants()
+        counted = self._timed.query()[0]
+        assert counted == len(self), f"the partials are over {counted} entries, len says {len(self)}"
+        assert len(self) <= self._arrivals, f"{len(self)} entries of {self._arrivals} arrivals"
+
+
+Store = Forest | ByAlgorithm
+"""What holds the entries of one key."""
+
+
+def store_of(algorithm: str | None, cold: Cold | None = None) -> Callable[[Layout], Store]:
+    """What makes the store of a key, by the algorithm that a spec names; `cold` as in `Forest`."""
+    if algorithm is not None:
+        return lambda layout: ByAlgorithm(layout, algorithm)
+    return Forest if cold is None else lambda layout: Forest(layout, cold)
+
+
+class Joint(Monoid):
+    """Several monoids side by side: a partial is the tuple of theirs, after the count of entries.
+
+    Values are joint partials already, and so are answers.
+
+    Args:
+        layout: the aggregates, and what they read.
+    """
+
+    function = "joint"
+
+    def __init__(self, layout: Layout) -> None:
+        self.monoids = (Count(), *layout.monoids)
+        self._reads = ((0,), *layout.reads)
+        self._lifts = [(m.lift, itemgetter(*reads)) for m, reads in zip(self.monoids, self._reads, strict=True)]
+        self._combines = [monoid.combine for monoid in self.monoids]
+        self.types = ()
+        self.identity = tuple(monoid.identity for monoid in self.monoids)
+        self.commutative = layout.commutative
+        self.invertible = all(monoid.invertible for monoid in self.monoids)
+        self.exact = all(monoid.exact for monoid in self.monoids)
+
+    def of_entry(self, row: Sequence[Any]) -> Partial:
+        """Lift one entry: its time, then a scalar per field."""
+        return tuple([lift(pick(row)) for lift, pick in self._lifts])
+
+    def of_columns(self, rows: Sequence[Array]) -> list[Partial]:
+        """Lift m >= 1 entries: their times, then a column per field."""
+        lifted = (
+            monoid.unpack(monoid.lift_columns([rows[i] for i in reads]))
+            for monoid, reads in zip(self.monoids, self._reads, strict=True)
+        )
+        return list(zip(*lifted, strict=True))
+
+    def lift(self, value: Any) -> Partial:
+        return value
+
+    def combine(self, older: Partial, newer: Partial) -> Partial:
+        return tuple([combine(older[slot], newer[slot]) for slot, combine in enumerate(self._combines)])
+
+    def lower(self, partial: Partial) -> Partial:
+        return partial
+
+    def uncombine(self, total: Partial, older: Partial) -> Partial:
+        return tuple([monoid.uncombine(total[slot], older[slot]) for slot, monoid in enumerate(self.monoids)])
+
+    def __repr__(self) -> str:
+        return f"Joint({', '.join(map(repr, self.monoids))})"
+
+
+def _last(time: int) -> int:
+    """The time inside of the last entry there could be at `time`."""
+    return ((time + 1) << _ARRIVAL_BITS) - 1
+
+
+def _lowered(monoid: Monoid, partials: Sequence[Partial], entries: Array) -> Array:
+    """Lower k partials, of so many entries each: an array of answers (k,), as `Forest.series` describes it."""
+    filled = np.flatnonzero(entries)
+    if not len(filled):
+        return object_array([monoid.lower(partial) for partial in partials])
+    answers = monoid.lower_columns(monoid.pack([partials[i] for i in filled.tolist()]))
+    if len(filled) == len(entries):
+        return answers
+    nothing = [monoid.lower(identity) for identity in repeat(monoid.identity, len(entries))]  # lists are not shared
+    out = object_array(nothing) if nothing[0] is None or answers.dtype == object else np.array(nothing, answers.dtype)
+    out[filled] = answers
+    return out

@@ -1,0 +1,152 @@
+"""The entries of a window as bulks: by key, then time, then arrival.
+
+    capture   small keys    copies of the rows in range
+              others        pieces of their forests: columns that nobody writes to, or ids of stored blocks
+    bulks     [ a a a | b b | c c c ] [ c c c c c c c c ] [ c c ]        up to `rows` each
+
+What is captured is the window as of the call, whatever is written while the bulks are read. Keys whose entries share
+pages come first, then the others; both in the order that was asked for.
+
+Capture: O(rows of small keys + blocks). Each bulk: O(rows), and one round trip where blocks are not in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from sash_engine.errors import Unsupported
+from sash_engine.forest import Cold, Forest, Layout
+from sash_engine.forest.pieces import Piece
+from sash_engine.forest.segments import starts_of_runs
+from sash_engine.monoids.base import Array, Partials
+from sash_engine.monoids.pane import Pane, exported
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.keys import Keys
+from sash_engine.windows.pages import Numbers
+from sash_engine.windows.panes import PaneLayout
+from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
+
+__all__ = ["BULK_ROWS", "Entries"]
+
+BULK_ROWS = 65_536
+
+
+class Entries:
+    """The entries of some keys with start <= time <= end, as of now, to be read bulk by bulk.
+
+    Args:
+        spec, layout: of the window.
+        keys: what is captured.
+        numbers: int64 (k,), which keys.
+        start, end: ticks; None: no bound.
+        cold: loads stored blocks; None where there are none.
+        rows: most rows in a bulk, >= 1.
+
+    With panes a row is a pane: bulks have partials and entries in the place of columns.
+
+    Raises:
+        Unsupported: the window runs on an algorithm that keeps no entries.
+    """
+
+    def __init__(
+        self,
+        spec: WindowSpec,
+        layout: Layout,
+        keys: Keys,
+        numbers: Numbers,
+        start: int | None,
+        end: int | None,
+        cold: Cold | None = None,
+        rows: int = BULK_ROWS,
+    ) -> None:
+        if spec.algorithm is not None:
+            raise Unsupported(
+                f"window {spec.name!r} runs on {spec.algorithm}, which keeps partials and no entries",
+                field="algorithm",
+            )
+        assert rows >= 1
+        self._spec, self._layout, self._cold, self._rows = spec, layout, cold, rows
+        small, lengths, self._small = keys.small(numbers)
+        self._of = np.repeat(small, lengths)
+        if start is not None or end is not None:
+            times = self._small[0]
+            inside = (times >= (TICK_MIN if start is None else start)) & (times <= (TICK_MAX if end is None else end))
+            self._of, self._small = self._of[inside], [column[inside] for column in self._small]
+        self._large: list[tuple[int, Piece]] = []
+        for number, forest in keys.with_forests(numbers):
+            assert isinstance(forest, Forest)
+            self._large += [(number, piece) for piece in forest.pieces(start, end)]
+        there = np.union1d(small, [number for number, _ in self._large]).astype(np.int64)
+        self._names = {number: keys.name(number) for number in there.tolist()}
+        self.rows = len(self._of) + sum(piece.stop - piece.first for _, piece in self._large)
+        """How many rows there are."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The bulks, once; what was read is let go. Raises Unavailable or DataLoss where a block cannot be loaded."""
+        small, self._small = self._small, []
+        for a in range(0, len(self._of), self._rows):
+            rows = slice(a, a + self._rows)
+            yield self._bulk(self._of[rows], [column[rows] for column in small])
+        del small
+        for pieces in self._groups():
+            of = np.repeat([number for number, _ in pieces], [piece.stop - piece.first for _, piece in pieces])
+            parts = self._columns([piece for _, piece in pieces])
+            yield self._bulk(of, [np.concatenate(column) for column in zip(*parts, strict=True)])
+
+    def _groups(self) -> Iterator[list[tuple[int, Piece]]]:
+        """The pieces of one bulk after the other."""
+        group: list[tuple[int, Piece]] = []
+        room = self._rows
+        self._large.reverse()
+        while self._large:
+            number, piece = self._large.pop()
+            cut = min(piece.first + room, piece.stop)
+            if cut < piece.stop:
+                self._large.append((number, piece._replace(first=cut)))
+            group.append((number, piece._replace(stop=cut)))
+            room -= cut - piece.first
+            if not room:
+                yield group
+                group, room = [], self._rows
+        if group:
+            yield group
+
+    def _columns(self, pieces: Sequence[Piece]) -> list[list[Array]]:
+        """The rows of each piece; all stored ones in one round trip."""
+        numbers = [piece.source for piece in pieces if isinstance(piece.source, int)]
+        stored = iter(self._cold.columns(numbers) if self._cold is not None and numbers else ())
+        return [
+            [column[first:stop] for column in (next(stored) if isinstance(source, int) else source)]
+            for source, first, stop in pieces
+        ]
+
+    def _bulk(self, of: Numbers, columns: Sequence[Array]) -> Batch:
+        keys = self._coded(of) if self._spec.keyed else None
+        if isinstance(self._layout, PaneLayout):
+            return Batch(columns[0], {}, keys, _exported(self._layout, columns), columns[1])
+        fields = {
+            name: Coded.of(column.tolist()) if column.dtype.hasobject else column
+            for name, column in zip(self._spec.fields, columns[1:], strict=True)
+        }
+        return Batch(columns[0], fields, keys)
+
+    def _coded(self, of: Numbers) -> Coded:
+        """The keys of rows that are sorted by key."""
+        starts = starts_of_runs(of)
+        codes = np.zeros(len(of), np.int64)
+        codes[starts[1:]] = 1
+        return Coded([self._names[number] for number in of[starts].tolist()], np.cumsum(codes))
+
+
+def _exported(layout: PaneLayout, columns: Sequence[Array]) -> dict[str, Partials]:
+    """The partials of all aggregates but counts, as they are outside."""
+    out: dict[str, Partials] = {}
+    for name, slot in zip(layout.names, layout.answers[1:], strict=True):
+        if slot:  # slot 0 is the number of entries
+            pane = layout.monoids[slot]
+            assert isinstance(pane, Pane)
+            parts = tuple(columns[i] for i in layout.reads[slot])
+            out[name] = parts if pane.inner.fixed else exported(pane.inner, pane.inner.unpack(parts))
+    return out

@@ -1,0 +1,145 @@
+"""The slide policy at work: which entries leave after a write, and with wall time by themselves.
+
+    max_age     time <= now - max_age leaves       now: a key's newest entry, or the wall clock
+    max_count   all but the newest max_count leave
+    when        the longest prefix for which the predicate holds leaves
+
+Each moves `late_through` of the key: what is older than what has left comes too late.
+
+On wall time a question evicts, too, and it may fail: a block that has to be read cannot be. So entries leave first, are
+counted at once, and only then `late_through` moves. Whatever fails, the next question finds what has not left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sash_engine.clock import Clock
+from sash_engine.forest import Layout
+from sash_engine.monoids import Partial
+from sash_engine.windows.answers import Counts
+from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.predicate import Predicate
+from sash_engine.windows.spec import NANOSECONDS_PER_TICK, WindowSpec
+
+__all__ = ["Slide"]
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Slide:
+    """The slide policy of one window.
+
+    Args:
+        spec: what the policy is.
+        keys: whose entries it evicts.
+        clock: tells wall time, where the policy is on it.
+        counts: where evicted entries are counted.
+    """
+
+    def __init__(self, spec: WindowSpec, keys: Keys, clock: Clock, counts: Counts) -> None:
+        self._keys = keys
+        self._counts = counts
+        self._clock = clock
+        self._max_age = spec.max_age_ticks
+        self._max_count = spec.slide.max_count
+        self._tick_ns = NANOSECONDS_PER_TICK.get(spec.time_unit, 1)
+        self._predicate: Predicate | None = None
+        self.wall = spec.slide.clock == "wall"
+        """Whether now is wall time."""
+        self.use(spec)
+
+    def use(self, spec: WindowSpec) -> None:
+        """Read the predicate anew: the aggregates it may name have changed."""
+        if spec.slide.when is not None:
+            aggregates = {name: monoid for name, (monoid, _) in spec.monoids().items()}
+            self._predicate = Predicate(spec.slide.when, aggregates)
+
+    def now(self) -> int:
+        """Wall time in ticks."""
+        return self._clock.now_ns() // self._tick_ns
+
+    def late_through(self) -> int:
+        """Entries of this time and older are late for every key, by wall time; else `NEVER`."""
+        return max(self.now() - self._max_age, NEVER) if self.wall and self._max_age is not None else NEVER
+
+    def by_age(self, number: int) -> None:
+        """Evict what is too old of one key; a question about a window on wall time does so, and leaves no record.
+
+        To do it once more, or later, has the same effect. So it does not matter for what is written next whether
+        anybody had asked; it would where a question let the predicate decide.
+        """
+        keys = self._keys
+        if self._max_age is not None:
+            now = self.now() if self.wall else keys.now_of[number]
+            through = now - self._max_age
+            if through > keys.late_through_of[number]:
+                self._counts.evicted += keys.bulk_evict(number, through)
+                keys.late_through_of[number] = through
+
+    def by_age_each(self, numbers: Numbers) -> None:
+        """As `by_age`, of many keys."""
+        keys = self._keys
+        if self._max_age is not None:
+            now, late_through = keys.now[numbers], keys.late_through[numbers]
+            if self.wall:
+                now = np.full(len(numbers), self.now())
+            # Where the first is false, now - max_age is before all time, and would be wrapped around.
+            sliding = (now > NEVER + self._max_age) & (now - self._max_age > late_through)
+            if sliding.any():
+                some, through = numbers[sliding], now[sliding] - self._max_age
+                self._counts.evicted += int(keys.bulk_evict_each(some, through).sum())
+                keys.late_through[some] = through
+
+    def after(self, number: int, layout: Layout) -> int:
+        """Evict what the policy says of one key; return how many entries."""
+        keys, counts, before = self._keys, self._counts, self._counts.evicted
+        self.by_age(number)
+        if self._max_count is not None:
+            surplus = keys.entries(number) - self._max_count
+            if surplus > 0:
+                self._leave(number, keys.evict(number, surplus))
+                counts.evicted += surplus
+        if self._predicate is not None:
+            self._evict_while(number, layout, self._predicate)
+        return counts.evicted - before
+
+    def after_each(self, numbers: Numbers, layout: Layout) -> int:
+        """As `after`, of many keys."""
+        keys, counts, before = self._keys, self._counts, self._counts.evicted
+        self.by_age_each(numbers)
+        if self._max_count is not None:
+            surplus = keys.entries_each(numbers) - self._max_count
+            over = surplus > 0
+            if over.any():
+                some = numbers[over]
+                last = keys.evict_each(some, surplus[over])
+                keys.late_through[some] = np.maximum(keys.late_through[some], last - 1)
+                counts.evicted += int(surplus[over].sum())
+        if self._predicate is not None:
+            for number in numbers.tolist():
+                self._evict_while(number, layout, self._predicate)
+        return counts.evicted - before
+
+    def _evict_while(self, number: int, layout: Layout, predicate: Predicate) -> None:
+        keys = self._keys
+        entries, answers = keys.query(number)
+        if not entries:
+            return
+        total = dict(zip(layout.names, answers, strict=True), entries=entries)
+
+        def holds(count: int, partials: Sequence[Partial]) -> bool:
+            old = dict(zip(layout.names, layout.lower(count, partials), strict=True), entries=count)
+            return predicate.holds(total, old)
+
+        evicted, last = keys.evict_while(number, holds)
+        if last is not None:
+            self._counts.evicted += evicted
+            self._leave(number, last)
+
+    def _leave(self, number: int, last: int) -> None:
+        """Note the time of the newest entry that left: what is older is late from now on, of the same time is not."""
+        self._keys.late_through_of[number] = max(self._keys.late_through_of[number], last - 1)

@@ -1,0 +1,384 @@
+"""A window's spec: one validated document, the same in YAML, JSON and protobuf."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids import catalogue
+from sash_engine.monoids.base import FieldType, Monoid
+from sash_engine.windows.predicate import Predicate
+from sash_engine.windows.spec_text import read_yaml
+from sash_engine.words import first_wrong
+
+__all__ = [
+    "AggregateSpec",
+    "Durability",
+    "OrderPolicy",
+    "SlidePolicy",
+    "TimeUnit",
+    "WindowSpec",
+    "check_name",
+    "parse_duration",
+]
+
+TimeUnit = Literal["ns", "us", "ms", "s", "none"]
+Durability = Literal["sync", "interval", "memory"]
+
+MAX_FIELDS = 64
+MAX_AGGREGATES = 64
+MAX_KEY_BYTES = 512
+TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h|d|w)")
+NANOSECONDS = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 86400 * 10**9,
+    "w": 7 * 86400 * 10**9,
+}
+NANOSECONDS_PER_TICK: dict[str, int] = {unit: NANOSECONDS[unit] for unit in ("ns", "us", "ms", "s")}
+
+
+def parse_duration(text: str | int, unit: TimeUnit, field: str) -> int:
+    """Return a duration in ticks of `unit`.
+
+    Args:
+        text: a whole number of ticks (90, "90"), or numbers with units ("5m", "1h30m", "250ms"), which a window
+            of logical time (`none`) does not take.
+        field: what to call it in an error.
+
+    Raises:
+        InvalidArgument: no duration, not positive, not a whole number of ticks, or 2^63 ticks and more.
+    """
+    plain = str(text)
+    if re.fullmatch("[0-9]{1,30}", plain):
+        ticks = int(plain)
+    else:
+        parts = _DURATION.findall(plain) if len(plain) <= 64 else []
+        if not parts or "".join(number + suffix for number, suffix in parts) != plain:
+            raise InvalidArgument(
+                f"{field} {plain[:80]!r} is not a duration; write ticks (90) or units (5m, 1h30m, 250ms)",
+                field=field,
+            )
+        if unit == "none":
+            raise InvalidArgument(f"{field} {plain!r} has a unit, but the window counts logical ticks", field=field)
+        nanoseconds, per_tick = 0, NANOSECONDS[unit]
+        for number, suffix in parts:
+            whole, _, fraction = number.partition(".")
+            scale = NANOSECONDS[suffix]
+            scaled = int(fraction or "0") * scale
+            if scaled % 10 ** len(fraction):
+                raise InvalidArgument(f"{field} {plain!r} is not a whole number of nanoseconds", field=field)
+            nanoseconds += int(whole) * scale + scaled // 10 ** len(fraction)
+        if nanoseconds % per_tick:
+            raise InvalidArgument(f"{field} {plain!r} is not a whole number of ticks ({unit})", field=field)
+        ticks = nanoseconds // per_tick
+    if not 1 <= ticks <= TICK_MAX:
+        raise InvalidArgument(f"{field} {plain!r} is out of range", field=field, limit="1 to 2^63 - 1 ticks")
+    return ticks
+
+
+def check_time(time: int, field: str) -> None:
+    """Raise `InvalidArgument` for a time that is not strictly between -2^63 and 2^63 - 1."""
+    if not TICK_MIN < time < TICK_MAX:
+        raise InvalidArgument(f"{field} {time} is out of range", field=field, limit="-2^63 < time < 2^63 - 1")
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def _ticks_or_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class SlidePolicy(_Document):
+    """Which oldest entries leave a key, after each write: any of the conditions that are set."""
+
+    max_count: int | None = Field(None, ge=1, le=2**62, description="Keep the newest `max_count` entries of a key.")
+    max_age: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
+        None, description="Keep entries with time > now - max_age: a duration such as 6h, or ticks."
+    )
+    clock: Literal["event", "wall"] = Field(
+        "event",
+        description="What now is for max_age and lookbacks: a key's high-water mark, which is the newest time that was "
+        "ever inserted into it; or wall time since the Unix epoch, with which answers change while nothing is written.",
+    )
+    when: str | None = Field(
+        None, description="A CEL condition over `total` and `old`: the longest prefix for which it holds leaves."
+    )
+
+
+class OrderPolicy(_Document):
+    """What becomes of entries that do not come in order of time, or come twice."""
+
+    out_of_order: Literal["allow", "reject"] = Field(
+        "allow",
+        description="Entries older than the key's newest are taken, or the whole write that has one is rejected.",
+    )
+    late: Literal["drop", "reject"] = Field(
+        "drop", description="Late entries are dropped and counted, or the whole write that has one is rejected."
+    )
+    equal_times: Literal["keep", "first", "last", "reject"] = Field(
+        "keep",
+        description="Of a key's entries with one time all are kept, in order of arrival, or the first, or the last; "
+        "or the whole write that brings a second one is rejected.",
+    )
+    ahead: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
+        None,
+        description="Entries with time > wall time + ahead are too far ahead: a duration such as 5m, or ticks. One "
+        "such entry would move its key's now, and slide all others out. Where nothing is said, none is too far ahead.",
+    )
+    too_far_ahead: Literal["drop", "reject"] | None = Field(
+        None,
+        description="With `ahead`: entries that are too far ahead are dropped and counted (the default), or the whole "
+        "write that has one is rejected.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_by_default(cls, document: Any) -> Any:
+        """Give a policy with `ahead` its default, so that leaving it out and saying it are the same spec."""
+        if not isinstance(document, Mapping) or document.get("ahead") is None:
+            return document
+        return document if document.get("too_far_ahead") is not None else {**document, "too_far_ahead": "drop"}
+
+
+class AggregateSpec(_Document):
+    """One aggregate: a function, the fields it reads, and its parameters (any further keys)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    function: str
+    field: str | None = None
+    returns: str | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The keys that are the function's own."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class WindowSpec(_Document):
+    """A window's spec. See the README for one in YAML."""
+
+    name: str
+    time_unit: TimeUnit = "us"
+    keyed: bool = False
+    fields: dict[str, FieldType] = Field({"value": "float64"}, max_length=MAX_FIELDS)
+    aggregates: dict[str, AggregateSpec] = Field(min_length=1, max_length=MAX_AGGREGATES)
+    slide: SlidePolicy = SlidePolicy()
+    order: OrderPolicy = OrderPolicy()
+    idle_expiry: str | None = Field(
+        None, description="A key that was not written for so long (wall time) is forgotten: a duration such as 30d."
+    )
+    granularity: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
+        None,
+        description="Entries are combined into panes of so much time as they are written: a duration such as 1m, or "
+        "ticks. Times are rounded down to it, so that lookbacks, ranges and max_age take whole panes by their start.",
+    )
+    algorithm: str | None = Field(
+        None, description="An algorithm of the library by name; the columnar engine where nothing is said."
+    )
+    durability: Durability | None = Field(
+        None,
+        description="sync: a write is answered when the tier has it. interval: it is answered at once, and the tier "
+        "has it a moment later. memory: no tier ever has it. Where nothing is said, sync if the service has a tier.",
+    )
+
+    @classmethod
+    def parse(cls, document: object) -> WindowSpec:
+        """Validate a document (a mapping, as JSON or YAML gives it).
+
+        Raises:
+            InvalidArgument: the first thing that is wrong, with its path in `field`.
+        """
+        if not isinstance(document, Mapping):
+            raise InvalidArgument("a spec is a mapping of its fields", field="spec")
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            cause = error.errors(include_url=False)[0].get("ctx", {}).get("error")
+            if isinstance(cause, _Refused):
+                raise cause.error from None
+            path, wrong = first_wrong(error)
+            raise InvalidArgument(f"{path or 'spec'} {wrong}", field=path or "spec") from None
+        except UnicodeError:  # pydantic reports it of a value, and fails over a name
+            raise InvalidArgument("spec must be valid Unicode", field="spec") from None
+
+    @classmethod
+    def from_yaml(cls, text: str) -> WindowSpec:
+        """Validate a YAML (or JSON) text; raises as `parse` and `read_yaml`."""
+        return cls.parse(read_yaml(text))
+
+    def document(self) -> dict[str, Any]:
+        """The spec as plain JSON values, defaults left out where nothing was said."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    @property
+    def goes_by_wall_time(self) -> str | None:
+        """The first key of the spec that needs a clock; None where none does."""
+        asks = {
+            "slide.clock": self.slide.clock == "wall",
+            "order.ahead": self.order.ahead is not None,
+            "idle_expiry": self.idle_expiry is not None,
+        }
+        return next((key for key, needed in asks.items() if needed), None)
+
+    @property
+    def max_age_ticks(self) -> int | None:
+        """`slide.max_age` in ticks."""
+        age = self.slide.max_age
+        return None if age is None else parse_duration(age, self.time_unit, "slide.max_age")
+
+    @property
+    def ahead_ticks(self) -> int | None:
+        """`order.ahead` in ticks."""
+        ahead = self.order.ahead
+        return None if ahead is None else parse_duration(ahead, self.time_unit, "order.ahead")
+
+    @property
+    def idle_expiry_ns(self) -> int | None:
+        """`idle_expiry` in nanoseconds."""
+        idle = self.idle_expiry
+        return None if idle is None else parse_duration(idle, "ns", "idle_expiry")
+
+    @property
+    def granularity_ticks(self) -> int | None:
+        """`granularity` in ticks."""
+        granule = self.granularity
+        return None if granule is None else parse_duration(granule, self.time_unit, "granularity")
+
+    def monoids(self) -> dict[str, tuple[Monoid, tuple[str, ...]]]:
+        """Build each aggregate: name -> (monoid, the columns it reads: field names, or "time").
+
+        Raises:
+            InvalidArgument: an unknown function, field or parameter, or a field of the wrong type.
+        """
+        return {name: self._monoid(f"aggregates.{name}", spec) for name, spec in self.aggregates.items()}
+
+    def _monoid(self, path: str, spec: AggregateSpec) -> tuple[Monoid, tuple[str, ...]]:
+        known = catalogue()
+        if spec.function not in known:
+            raise InvalidArgument(
+                f"{path}: unknown function {spec.function!r}; known are {', '.join(sorted(known))}",
+                field=f"{path}.function",
+            )
+        cls = known[spec.function]
+        columns, options = [], {read.option for read in cls.reads}
+        for option in ("field", "returns"):
+            if getattr(spec, option) is not None and option not in options:
+                raise InvalidArgument(f"{path}: {spec.function} takes no {option!r}", field=f"{path}.{option}")
+        for read in cls.reads:
+            column = "time" if read.option == "time" else getattr(spec, read.option) or read.default
+            if column is None and len(self.fields) == 1:
+                column = next(iter(self.fields))
+            if column is None:
+                raise InvalidArgument(f"{path}: say which {read.option}", field=f"{path}.{read.option}")
+            if column != "time" and column not in self.fields:
+                raise InvalidArgument(
+                    f"{path}: no field {column!r}; the window has {', '.join(self.fields)}",
+                    field=f"{path}.{read.option}",
+                )
+            columns.append(column)
+        accepted = [
+            name
+            for name, parameter in inspect.signature(cls.__init__).parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        ]
+        for name in spec.parameters:
+            if name not in accepted:
+                takes = f"takes {', '.join(accepted)}" if accepted else "takes no parameters"
+                raise InvalidArgument(f"{path}: {spec.function} {takes}, not {name!r}", field=f"{path}.{name}")
+        types = ["int64" if column == "time" else self.fields[column] for column in columns]
+        try:
+            return cls(*types, **spec.parameters), tuple(columns)
+        except InvalidArgument as error:
+            raise InvalidArgument(
+                f"{path}: {error.message}", field=f"{path}.{error.field or 'function'}", limit=error.limit
+            ) from None
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+            raise InvalidArgument(f"{path}: {error}", field=path) from None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        try:
+            check_name(self.name, "name")
+            for group in ("fields", "aggregates"):
+                for name in getattr(self, group):
+                    check_name(name, f"{group}.{name}" if len(name) <= 128 else group)
+            if not self.fields:
+                raise InvalidArgument("a window needs at least one field", field="fields")
+            for reserved in {"time", "key"} & set(self.fields):
+                raise InvalidArgument(
+                    f"{reserved!r} is every entry's own; name the field otherwise", field=f"fields.{reserved}"
+                )
+            _ = self.max_age_ticks, self.idle_expiry_ns, self.granularity_ticks
+            self._check_ahead()
+            self._check_panes()
+            monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
+            if self.slide.clock == "wall" and self.time_unit == "none":
+                raise InvalidArgument("slide.clock: logical time has no wall clock", field="slide.clock")
+            if self.slide.when is not None:
+                Predicate(self.slide.when, monoids)
+        except InvalidArgument as error:
+            raise _Refused(error) from error
+        return self
+
+    def _check_ahead(self) -> None:
+        """Refuse a guard against the future that has no wall time to go by, and half a guard."""
+        if self.order.ahead is not None:
+            if self.time_unit == "none":
+                raise InvalidArgument("order.ahead: logical time has no wall clock", field="order.ahead")
+            _ = self.ahead_ticks
+        elif self.order.too_far_ahead is not None:
+            raise InvalidArgument(
+                "order.too_far_ahead: say in order.ahead how far that is", field="order.too_far_ahead"
+            )
+
+    def _check_panes(self) -> None:
+        """Refuse what needs the entries themselves, where only panes are kept."""
+        if self.granularity is None:
+            return
+        why = "a window with a granularity keeps panes, and no entries"
+        if self.slide.max_count is not None:
+            raise InvalidArgument(f"slide.max_count: {why} that could leave one by one", field="slide.max_count")
+        if self.order.equal_times != "keep":
+            raise InvalidArgument(
+                f"order.equal_times: {why} of equal time that could be told apart",
+                field="order.equal_times",
+                limit="keep",
+            )
+        if self.algorithm is not None:
+            raise InvalidArgument(
+                f"algorithm: {why}, and {self.algorithm} takes entries; leave one of the two out", field="algorithm"
+            )
+
+
+class _Refused(ValueError):
+    """Carries an `InvalidArgument` through pydantic, which keeps only ValueErrors."""
+
+    def __init__(self, error: InvalidArgument) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def check_name(name: str, path: str) -> None:
+    """Raise InvalidArgument where a window, field or aggregate cannot be called so; `path` is where the name is."""
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{path}: {name[:140]!r} is not a name",
+            field=path,
+            limit="1 to 128 letters, digits, '_', '-' and '.', not starting with a digit, '-' or '.'",
+        )

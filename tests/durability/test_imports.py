@@ -1,0 +1,321 @@
+"""Imports of what somebody made up: a checksum anybody can compute, so every value is checked before it is used."""
+
+import logging
+import os
+import random
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from sash.clock import SystemClock
+from sash.durability import export as module
+from sash.durability import formats as values
+from sash.durability.records import BulkEvict, BulkInsert
+from sash.metrics import Metrics
+from sash.plane import Plane
+from sash.rest import answers as rest
+from sash.rpc import translate
+from sash_engine.errors import DataLoss, InvalidArgument
+from sash_engine.monoids import laws
+from sash_engine.windows.batch import Origin
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import ALL_KEYS
+from sash_proto.v1 import windows_pb2 as pb
+from tests.support import twins
+from tests.support.mutations import mutated, places
+from tests.support.stored import Server
+
+MUTATIONS = 10_000 if os.environ.get("SASH_PROFILE") == "soak" else 999
+FEW = ("sum", "last_flag", "distinct")
+"""Of windows whose exports carry values and no partials."""
+ROUNDED = {name: {"function": name, "field": "x"} for name in ("stddev", "kurtosis", "m4", "linear_slope", "min_count")}
+MORE = {
+    "bars": {"function": "histogram", "field": "x", "bounds": [1, 5]},
+    "seen": {"function": "bloom", "field": "word", "capacity": 20},
+    "whole": {"function": "mean", "field": "n"},
+    "different": {"function": "collect_distinct", "field": "flag"},
+    "run": {"function": "longest_increasing_run", "field": "n"},
+    "first": {"function": "first", "field": "flag"},
+}
+KINDS = {
+    "unkeyed": {"keyed": False, "slide": {"max_age": 60}, "order": {"equal_times": "last"}},
+    "keyed": {"slide": {"max_count": 40}, "idle_expiry": "30d"},
+    "panes": {"granularity": 5, "slide": {"max_age": 100}},
+}
+
+
+def spec(kind, name="w"):
+    aggregates = twins.AGGREGATES | ROUNDED | MORE
+    if kind != "panes":
+        aggregates = {name: aggregates[name] for name in FEW}
+    document = {"name": name, "time_unit": "ms", "keyed": True, "fields": twins.FIELDS, "aggregates": aggregates}
+    return WindowSpec.parse(document | KINDS[kind])
+
+
+async def fed(storage, kind, name="w"):
+    """A window with small keys and a large one, where there are keys; with producers and batches that it remembers."""
+    await storage.create(spec(kind, name))
+    keyed = KINDS[kind].get("keyed", True)
+    pairs = [("a", time) for time in range(50)] + [(f"key {i}", 20 + time) for i in range(5) for time in range(i)]
+    pairs = pairs if keyed else pairs[:50]
+    await storage.write(name, BulkInsert(twins.bulk(pairs, 0, keyed)), Origin("sensor", 1))
+    await storage.write(name, BulkInsert(twins.bulk([("a", 51), ("a", 55)], 90, keyed)), Origin("ü", 1))
+    await storage.write(name, BulkEvict(4, None))
+    batch = twins.bulk([("a", 56)], 99, keyed)
+    staged = await storage.stage(name, batch, "nightly", 0)
+    await storage.commit(name, "nightly", 0, [staged.stage])
+    await storage.stage(name, batch, "nightly", 1)
+
+
+def close(monoid, a, b):
+    """Whether two partials have one answer, but for what floats are rounded to."""
+    return laws.close(monoid.lower(a), monoid.lower(b), 1e-9)
+
+
+def opened(frames):
+    """The payloads of frames."""
+    return [values.unseal("export", frame[4:], "frame") for frame in frames]
+
+
+def sealed(payloads):
+    """The frames of payloads, with checksums that hold."""
+    for payload in payloads:
+        value = values.seal("export", payload)
+        yield len(value).to_bytes(4, "little") + value
+
+
+async def given(frames):
+    for frame in frames:
+        yield frame
+
+
+def shown(plane, metrics):
+    """All that shows all windows, on both edges; fails where one window spoils it."""
+    for window in plane.list():
+        message = pb.WindowInfo()
+        translate.fill_window(message, window)
+        message.SerializeToString()
+        rest.json_bytes(rest.window_document(window))
+    return generate_latest(metrics).decode()
+
+
+def used(plane, name):
+    """What is asked of a window, answered on both edges; returns the answers."""
+    spec = plane.spec(name)
+    keys = {"keys": ALL_KEYS} if spec.keyed else {}
+    info = plane.describe(name)
+    answers = plane.query(name, **keys, partials=True)
+    answers += plane.query(name, **keys, lookbacks=["7", "1h"] if spec.time_unit != "none" else [7])
+    single = {"key": "a"} if spec.keyed else {}
+    answers.append(plane.range_query(name, 5, 40, **single, partials=True))
+    document = []
+    for answer in answers:
+        translate.fill_answer(pb.Answer(), answer)
+        rest.json_bytes(rest.answer_document(answer, spec))
+        answer.partials = None  # of one sketch there are several forms
+        document.append(rest.json_bytes(rest.answer_document(answer)))
+    series = plane.series(name, 0, 60, 5, 11, **single)
+    translate.fill_series(pb.SeriesResponse(), series)
+    document.append(rest.json_bytes(rest.series_document(series, 0, 60, 5)))
+    for bulk in plane.entries(name, **keys):
+        translate.bulk_of(name, bulk).SerializeToString()
+        rest.json_bytes(rest.bulk_document(bulk, spec))
+    if spec.keyed:
+        document.append(plane.keys(name))
+    return info.entries, info.newest, document
+
+
+async def served(server):
+    """The storage, started or started again, as a service wires it: its operations, and the metrics."""
+    storage = await (server.start() if server.tier is None else server.restart())
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    plane = Plane(server.catalogue, metrics, SystemClock(), storage)
+    metrics.watch(plane.list)
+    metrics.watch_storage(storage.status)
+    return storage, plane, registry
+
+
+@pytest.fixture
+def small_frames(monkeypatch):
+    monkeypatch.setattr(module, "_KEYS", 4)
+    monkeypatch.setattr(module, "_ROWS", 40)
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+async def test_a_spec_with_an_integer_of_any_size_is_shown():
+    """As YAML and gRPC may bring one, or an import: JSON's writer stops at 64 bits."""
+    storage, plane, metrics = await served(Server())
+    bars = {"function": "histogram", "bounds": [1, 10**30]}
+    await storage.create(WindowSpec.parse({"name": "w", "aggregates": {"bars": bars}}))
+    assert 'window="w"' in shown(plane, metrics)
+    (window,) = plane.list()
+    assert b"[1,1" + b"0" * 30 + b"]" in rest.json_bytes(rest.window_document(window))
+
+
+def cases(payloads, count, chance):
+    """`count` ways to change one thing in one frame; each place comes up, and the header's most."""
+    everywhere = [(number, place) for number, payload in enumerate(payloads) for place in places(payload)]
+    header = [(0, place) for place in places(payloads[0]) if place[:2] != (2, "spec")]
+    chosen = everywhere if len(everywhere) < count else chance.sample(everywhere, count // 2)
+    while len(chosen) < count:
+        chosen.append(chance.choice(chance.choice([header, everywhere])))
+    return chosen
+
+
+async def outcome(storage, payloads):
+    """The window that an import makes, or why it was refused."""
+    try:
+        return await storage.restore(given(sealed(payloads)), "other"), None
+    except InvalidArgument as error:
+        return None, error
+
+
+@pytest.mark.usefixtures("small_frames")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_made_up_export_is_refused_by_name_or_is_a_window_that_works(kind, seed):
+    server = Server(cache_bytes=10**6, checkpoint_bytes=10**6)
+    storage, plane, metrics = await served(server)
+    await fed(storage, kind)
+    payloads = opened(storage.export("w"))
+    assert {payload[1] for payload in payloads} >= {"header", "entries", "states", "end"}
+    await storage.restore(given(sealed(payloads)), "copy")
+    sound = used(plane, "w")
+    assert used(plane, "copy")[:2] == sound[:2]
+    await storage.delete("copy")
+    told = plane.describe("w")
+    chance = random.Random(f"{kind} {seed}")
+    refused = working = 0
+    for number, place in cases(payloads, MUTATIONS // 9, chance):
+        changed = [*payloads]
+        changed[number] = mutated(payloads[number], place, chance)
+        window, error = await outcome(storage, changed)
+        found = None if window is None else used(plane, "other")
+        working += window is not None
+        refused += window is None
+        assert window is not None or (error.field and len(error.message) < 600)
+        text = shown(plane, metrics)
+        assert ("other" in text) == (found is not None)
+        storage, plane, metrics = await served(server)
+        shown(plane, metrics)
+        assert plane.describe("w") == told
+        if found is not None:
+            assert used(plane, "other") == found, (number, place)
+            window.check_invariants(close)
+            await storage.delete("other")
+            assert "other" not in shown(plane, metrics)
+    assert used(plane, "w") == sound
+    assert refused > 50
+    assert working > 5
+
+
+# ---------------------------------------------------------------- images that are wrong
+
+
+async def stopped():
+    """A server that was stopped with two windows, each with an image, and what the store has."""
+    server = Server(cache_bytes=10**6, checkpoint_bytes=1)
+    storage, plane, _ = await served(server)
+    await fed(storage, "keyed")
+    await fed(storage, "unkeyed", "v")
+    await server.settled()
+    sound = used(plane, "v")
+    await storage.stop()
+    return server, dict(server.store.values), sound
+
+
+def image_of(stored, number):
+    """What the image of a window consists of: its ledger with what is trash; then parts of records, unpacked."""
+    version = values.unseal("pointer", stored[values.pointer_key(number)], "pointer")["image"]
+    head, *parts = (stored[key] for part in range(100) if (key := values.image_key(number, version, part)) in stored)
+    payloads = [values.unseal("image", part, "image") for part in parts]
+    return version, [
+        values.unseal("head", head, "head"),
+        *([part, [values.unpack(record) for record in records]] for part, records in payloads),
+    ]
+
+
+def with_image(stored, number, version, payloads):
+    """What is stored, with an image whose checksums hold."""
+    head, *parts = payloads
+    changed = {values.image_key(number, version, 0): values.seal("head", head)}
+    for i, payload in enumerate(parts, 1):
+        match payload:
+            case [part, list(records)]:
+                payload = [part, [values.pack(record) for record in records]]
+        changed[values.image_key(number, version, i)] = values.seal("image", payload)
+    return stored | changed
+
+
+def at(*path_and_value):
+    """A change of the payloads of an image."""
+    *path, last, value = path_and_value
+
+    def change(payloads):
+        for step in path:
+            payloads = payloads[step]
+        payloads[last] = value
+
+    return change
+
+
+HEAD = (1, 1, 0, 1)
+KEYS = (1, 1, 1, 1)
+
+
+async def is_lost(server, sound):
+    """Start: the window is not served, and says so; the other one is none the worse; and it can be deleted."""
+    storage, plane, metrics = await served(server)
+    assert "sash_windows 2.0" in shown(plane, metrics)
+    (lost,) = [window for window in plane.list() if window.spec.name == "w"]
+    assert lost.problem is not None
+    assert "window 'w' is not served" in lost.problem
+    with pytest.raises(DataLoss, match="not served"):
+        plane.query("w", keys=ALL_KEYS)
+    assert used(plane, "v") == sound
+    await storage.delete("w")
+    assert "sash_windows 1.0" in shown(plane, metrics)
+    assert used(plane, "v") == sound
+    await storage.stop()
+
+
+@pytest.mark.usefixtures("small_frames")
+@pytest.mark.parametrize(
+    "change",
+    [
+        at(0, "ledger", "next_part", "2"),
+        at(0, "ledger", "next_part", 2**63),
+        at(0, "ledger", "producers", {"p": 1}),
+        at(0, "ledger", "parts", {"token": "part"}),
+        at(0, "ledger", None),
+        at(0, "trash", None),
+        at(0, []),
+        at(*HEAD, "counts", "late", "many"),
+        at(*HEAD, "counts", "late", 2**63),
+        at(*HEAD, "counts", "evicted", -1),
+        at(*HEAD, "counts", None),
+        at(*HEAD, "newest", "now"),
+        at(*HEAD, "newest", 2**64),
+        at(*HEAD, "large", ["x"]),
+        at(*HEAD, "large", [-1]),
+        at(*HEAD, "block", "4"),
+        at(*HEAD, "pages", 3),
+        at(1, 1, 0, 1, []),
+        at(*KEYS, 0, b"a"),
+        at(*KEYS, 0, "\ud800"),
+        at(*KEYS, 0, ["a"]),
+        at(1, 1, 1, 2, 0, ["<i8", "x"]),
+        at(1, 1, 1, []),
+        at(1, 1, {}),
+        at(1, 7),
+    ],
+)
+async def test_a_window_whose_image_is_wrong_is_lost_and_no_other(change):
+    server, stored, sound = await stopped()
+    version, payloads = image_of(stored, 1)
+    change(payloads)
+    server.store.values = with_image(stored, 1, version, payloads)
+    await is_lost(server, sound)

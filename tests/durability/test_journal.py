@@ -1,0 +1,579 @@
+"""The journal: groups, order, time, and a tier that fails."""
+
+import asyncio
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash.durability import formats as values
+from sash.durability import journal as module
+from sash.durability.journal import Job, Journal
+from sash.durability.roots import End, Group, Start
+from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, ResourceExhausted, Unavailable
+from tests.support.virtual_time import in_virtual_time, now_s, passes
+from tests.support.waiting import turns, until
+
+
+class Recorder:
+    """A tier that keeps values in a dict and fails as it is told to; a gate holds commits back.
+
+    Attributes:
+        arrived: set while a commit waits at the gate.
+        attempts: how many commits came through it.
+    """
+
+    name = "recorder"
+    healthy = True
+
+    def __init__(self):
+        self.values = {}
+        self.commits = []
+        self.failures = []
+        self.attempts = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.arrived = threading.Event()
+
+    def commit(self, puts, deletes=()):
+        if not self.gate.is_set():
+            self.arrived.set()
+            assert self.gate.wait(60), "nobody opened the gate"
+            self.arrived.clear()
+        self.attempts += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        self.commits.append((dict(puts), list(deletes)))
+        self.values.update(puts)
+        for key in deletes:
+            self.values.pop(key, None)
+
+    def check_room(self, size, reserve=0.0):
+        pass
+
+    def records(self):
+        """The records by group, as a recovery would read them."""
+        groups, number = [], 1
+        while (data := self.values.get(values.group_key(number))) is not None:
+            groups.append([fields for _, _, fields in Group.of(number, data, bound=True).records])
+            number += 1
+        return groups
+
+
+def start_of(tier):
+    """Where the journal begins, as the tier has it."""
+    key = values.journal_key()
+    return Start.of(values.unseal("pointer", tier.values[key], key, bound=True))
+
+
+def end_of(tier):
+    """Where it ends."""
+    key = values.last_group_key()
+    return End.of(values.unseal("last", tier.values[key], key, bound=True))
+
+
+@pytest.fixture
+async def tier():
+    return Recorder()
+
+
+@pytest.fixture
+async def journal(tier, monkeypatch):
+    monkeypatch.setattr(module, "_RETRY_FIRST_S", 0.001)
+    journal = Journal(tier, interval_s=0.05)
+    journal.start(1, 0, [])
+    yield journal
+    tier.gate.set()
+    await journal.stop(0)
+
+
+def append(journal, text, **options):
+    return journal.append(7, lambda: text, 10, **options)
+
+
+async def test_a_record_is_durable_when_its_commit_is_done(journal, tier):
+    number = append(journal, "a")
+    await journal.durable(number)
+    assert tier.records() == [["a"]]
+
+
+async def test_records_that_come_during_a_commit_share_the_next_one(journal, tier):
+    tier.gate.clear()
+    first = append(journal, "a")
+    await until(tier.arrived.is_set)
+    numbers = [append(journal, text) for text in "bcd"]
+    waiting = [asyncio.create_task(journal.durable(number)) for number in (first, *numbers)]
+    await turns()
+    assert not any(task.done() for task in waiting)
+    tier.gate.set()
+    await asyncio.gather(*waiting)
+    assert tier.records() == [["a"], ["b", "c", "d"]]
+
+
+async def test_background_work_never_overtakes_a_record_before_it(journal, tier):
+    tier.gate.clear()
+    append(journal, "a")
+    await until(tier.arrived.is_set)
+    append(journal, "b")
+    landed = []
+    journal.background(Job(lambda: {b"block": b"x"}, done=lambda: landed.append(len(tier.commits))))
+    tier.gate.set()
+    await journal.drained()
+    [at] = [i for i, (puts, _) in enumerate(tier.commits) if b"block" in puts]
+    assert any(values.group_key(2) in puts for puts, _ in tier.commits[: at + 1])
+    assert landed == [at + 1]
+
+
+async def test_an_unavailable_tier_fails_its_writers_and_gets_the_records_later(journal, tier):
+    tier.failures = [Unavailable("gone", retry_after_s=1), Unavailable("gone")]
+    number = append(journal, "a")
+    with pytest.raises(Unavailable, match="gone"):
+        await journal.durable(number)
+    with pytest.raises(Unavailable):
+        journal.check()
+    later = append(journal, "b")  # of a write that was on its way already
+    await until(lambda: journal.error is None)
+    await journal.durable(later)
+    assert tier.records() == [["a"], ["b"]]
+    journal.check()
+
+
+async def test_a_full_tier_is_tried_again_too(journal, tier):
+    tier.failures = [ResourceExhausted("full", field="data")]
+    number = append(journal, "a")
+    with pytest.raises(ResourceExhausted):
+        await journal.durable(number)
+    await until(lambda: journal.error is None)
+    await journal.durable(number)
+    assert tier.records() == [["a"]]
+
+
+async def test_what_may_be_refused_makes_way_for_what_may_not(journal, tier):
+    """An image that does not fit must not keep the deletes behind it waiting."""
+    tier.gate.clear()
+    told = []
+
+    def make():
+        raise OutOfRoom("full", field="data")
+
+    first = append(journal, "a")
+    journal.background(Job(make, size=50, done=lambda: told.append("done"), refused=told.append))
+    journal.background(Job(deletes=[b"old"], size=10, done=lambda: told.append("deleted")))
+    tier.gate.set()
+    await journal.durable(first)
+    await asyncio.wait_for(journal.drained(), 5)
+    assert isinstance(told[0], OutOfRoom)
+    assert told[1:] == ["deleted"]
+    assert (journal.pending_bytes, journal.pending_record_bytes, journal.error) == (0, 0, None)
+
+
+async def test_a_commit_that_failed_is_tried_again_under_the_same_number(journal, tier):
+    """It may have taken place: a second group with the same records would apply them twice."""
+    tier.failures = [Unavailable("unknown")]
+    number = append(journal, "a")
+    with pytest.raises(Unavailable):
+        await journal.durable(number)
+    append(journal, "b")
+    await until(lambda: journal.error is None)
+    await journal.drained()
+    assert tier.records() == [["a"], ["b"]]
+
+
+async def test_groups_are_trimmed_when_all_their_windows_are_checkpointed(journal, tier):
+    for window, text in ((1, "a"), (2, "b"), (1, "c")):
+        await journal.durable(journal.append(window, lambda text=text: text, 10))
+    assert journal.groups == 3
+    assert journal.oldest_window({1: 0, 2: 0}) == 1
+    journal.trim({1: 0, 2: 2})
+    assert journal.groups == 3, "window 1 needs the first"
+    journal.trim({1: 1, 2: 0})
+    assert journal.oldest_window({1: 1, 2: 0}) == 2
+    journal.trim({1: 3})  # window 2 is deleted
+    await journal.drained()
+    assert tier.records() == []
+    assert start_of(tier) == Start(4, 3, {}, {1: 3})
+    await journal.durable(append(journal, "d"))
+    assert values.group_key(4) in tier.values
+
+
+async def test_writers_wait_where_too_much_is_pending(journal, tier, monkeypatch):
+    monkeypatch.setattr("sash.durability.journal.PENDING_BYTES", 25)
+    tier.gate.clear()
+    for text in "abc":
+        append(journal, text)
+    assert journal.full
+    waiting = asyncio.create_task(journal.room())
+    await turns()
+    assert not waiting.done()
+    tier.gate.set()
+    await asyncio.wait_for(waiting, 5)
+    await journal.drained()
+    assert journal.pending_bytes == 0
+
+
+async def test_of_what_one_group_says_of_a_key_the_last_holds(journal, tier):
+    tier.gate.clear()
+    append(journal, "a")
+    await until(tier.arrived.is_set)
+    journal.background(Job(lambda: {b"gone": b"x", b"there": b"x"}))
+    journal.background(Job(deletes=[b"gone", b"there"]))
+    journal.background(Job(lambda: {b"there": b"y"}))
+    tier.gate.set()
+    await journal.drained()
+    [(puts, deletes)] = [commit for commit in tier.commits if b"there" in commit[0]]
+    assert (puts, deletes) == ({b"there": b"y"}, [b"gone"])
+
+
+async def test_who_waits_for_what_was_appended_does_not_wait_for_what_comes_after(journal, tier):
+    stop = False
+
+    async def load():
+        while not stop:
+            await journal.durable(append(journal, "more"))
+
+    writers = [asyncio.create_task(load()) for _ in range(3)]
+    await asyncio.wait_for(journal.passed(), 5)
+    assert not any(writer.done() for writer in writers)
+    stop = True
+    await asyncio.gather(*writers)
+
+
+async def test_groups_that_only_a_damaged_window_needs_are_set_apart(journal, tier):
+    for window in (1, 2, 3, 2, 1):
+        await journal.durable(journal.append(window, lambda: "x", 10))
+    through, damaged = {1: 5, 2: 4, 3: 0}, {3}
+    assert journal.oldest_window(through, damaged) is None
+    journal.trim(through, damaged)
+    await journal.drained()
+    assert start_of(tier) == Start(6, 5, {3: 3}, {1: 5, 2: 4})
+    assert [number for number in range(1, 7) if values.group_key(number) in tier.values] == [3]
+    assert journal.groups == 1
+    commits = len(tier.commits)
+    journal.trim(through, damaged)
+    await journal.drained()
+    assert len(tier.commits) == commits, "there was nothing to do"
+    again = Journal(tier)
+    again.start(6, 5, [(3, {3: 3})], Start(6))
+    await again.durable(again.append(1, lambda: "y", 10))
+    again.trim({1: 0, 3: 0})
+    assert again.oldest_window({1: 0, 3: 0}) == 3, "it is whole again"
+    again.trim({1: 6, 3: 3})
+    assert await again.stop(5)
+    assert start_of(tier) == Start(7, 6, {}, {1: 6, 3: 3})
+
+
+async def test_whoever_waits_at_the_end_is_told(journal, tier):
+    tier.gate.clear()
+    waiting = asyncio.create_task(journal.durable(append(journal, "a")))
+    await until(tier.arrived.is_set)
+    stopping = asyncio.create_task(journal.stop(0.01))
+    await until(journal._task.done)
+    await turns()
+    assert not stopping.done(), "the commit is under way, and the loop goes on meanwhile"
+    tier.gate.set()
+    assert not await stopping
+    with pytest.raises(Unavailable, match="shuts down"):
+        await waiting
+    with pytest.raises(Unavailable, match="shuts down"):
+        await journal.durable(append(journal, "b"))
+
+
+# ---------------------------------------------------------------- groups
+
+
+@pytest.mark.parametrize(
+    ("sizes", "groups"),
+    [
+        ([4, 4], [2]),
+        ([4, 5], [1, 1]),
+        ([8, 1], [1, 1]),
+        ([9], [1]),
+        ([1, 9, 1], [1, 1, 1]),
+        ([3, 3, 3, 3, 3, 3], [2, 2, 2]),
+        ([1] * 20, [8, 8, 4]),
+    ],
+)
+async def test_a_group_has_no_more_records_than_fit_and_a_large_one_is_alone(journal, tier, monkeypatch, sizes, groups):
+    monkeypatch.setattr(module, "GROUP_BYTES", 8)
+    tier.gate.clear()
+    append(journal, "first")
+    await until(tier.arrived.is_set)
+    numbers = [journal.append(7, lambda: "x", size) for size in sizes]
+    waiting = [asyncio.create_task(journal.durable(number)) for number in numbers]
+    tier.gate.set()
+    await asyncio.gather(*waiting)
+    assert [len(group) for group in tier.records()[1:]] == groups
+    assert (journal.commits, journal.committed_records) == (1 + len(groups), 1 + len(sizes))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "groups"),
+    [([4, 4], [2]), ([4, 5], [2]), ([7, 8, 1], [2, 1]), ([9, 1], [1, 1]), ([3] * 6, [3, 3])],
+)
+async def test_background_values_fill_a_group_and_wait_for_all_records(journal, tier, monkeypatch, sizes, groups):
+    monkeypatch.setattr(module, "GROUP_BYTES", 8)
+    tier.gate.clear()
+    append(journal, "first")
+    await until(tier.arrived.is_set)
+    for number, size in enumerate(sizes):
+        journal.background(Job(lambda number=number: {b"%d" % number: b"x"}, size=size))
+    records = [journal.append(7, lambda: "x", 5) for _ in range(2)]
+    tier.gate.set()
+    await journal.drained()
+    _, first, second, *rest = [[key for key in puts if not key.startswith(b"journal")] for puts, _ in tier.commits]
+    assert (first, len(second)) == ([], groups[0]), "the first values share the commit of the last record"
+    assert [len(keys) for keys in rest] == groups[1:]
+    assert journal._durable == records[-1]
+
+
+async def test_a_group_without_records_has_no_number(journal, tier):
+    for name in (b"x", b"y"):
+        journal.background(Job(lambda name=name: {name: b""}, size=1))
+        await journal.drained()
+    journal.append(0, lambda: None, 10, puts=lambda: {b"meta": b"m"}, logged=False)
+    await journal.drained()
+    assert set(tier.values) == {b"x", b"y", b"meta", b"journal/last"}
+    await journal.durable(append(journal, "a"))
+    assert tier.records() == [["a"]], "it is group 1"
+    assert journal.groups == 1
+
+
+async def test_with_exactly_as_much_pending_as_may_be_writers_go_on(journal, tier, monkeypatch):
+    monkeypatch.setattr(module, "PENDING_BYTES", 30)
+    tier.gate.clear()
+    for text in "abc":
+        append(journal, text)
+    assert not journal.full
+    journal.background(Job(deletes=[b"x"], size=1))
+    assert journal.full
+    assert (journal.pending_bytes, journal.pending_record_bytes) == (31, 30)
+    tier.gate.set()
+    await journal.room()
+
+
+# ---------------------------------------------------------------- time
+
+
+class Timed(Recorder):
+    """A tier whose commits take `commit_s`, and which is away from `away` to `back`; says when each was tried."""
+
+    def __init__(self, commit_s=0.0, away=float("inf"), back=float("inf"), error=Unavailable):
+        super().__init__()
+        asyncio.get_running_loop().call_s = lambda: commit_s
+        self.away, self.back, self.error = away, back, error
+        self.tried_s = []
+
+    def commit(self, puts, deletes=()):
+        self.tried_s.append(round(now_s(), 6))
+        if self.away <= now_s() < self.back:
+            raise self.error("as told")
+        super().commit(puts, deletes)
+
+
+def started(tier, **options):
+    journal = Journal(tier, **options)
+    journal.start(1, 0, [])
+    return journal
+
+
+def test_nobody_waits_for_the_interval_but_those_that_nobody_waits_for():
+    async def main():
+        tier = Timed()
+        journal = started(tier, interval_s=10.0)
+        await passes(3)
+        append(journal, "slow", urgent=False)
+        await passes(9)
+        append(journal, "more", urgent=False)
+        await passes(100)
+        assert tier.tried_s == [13.0], "when the first has waited for the interval"
+        append(journal, "slow", urgent=False)
+        await passes(4)
+        await journal.durable(append(journal, "fast"))
+        assert (tier.tried_s, now_s()) == ([13.0, 116.0], 116.0), "the slow one goes with it"
+        assert tier.records() == [["slow", "more"], ["slow", "fast"]]
+        append(journal, "slow", urgent=False)
+        await passes(1)
+        journal.background(Job(lambda: {b"x": b""}))
+        await journal.drained()
+        assert now_s() == 117.0, "nor does a value in the background wait"
+
+    in_virtual_time(main())
+
+
+def test_the_interval_counts_from_when_a_record_came_and_not_from_the_commit_before_it():
+    async def main():
+        tier = Timed(commit_s=7.0)
+        journal = started(tier, interval_s=10.0)
+        append(journal, "a")
+        await passes(1)
+        number = append(journal, "b", urgent=False)
+        await journal.durable(number)
+        assert now_s() == 1 + 10 + 7
+        append(journal, "c")
+        await passes(1)
+        number = append(journal, "d", urgent=False)
+        asyncio.get_running_loop().call_s = lambda: 30.0
+        await passes(3)
+        append(journal, "e")
+        await journal.durable(number)
+        assert now_s() == 18 + 7 + 30, "it goes with the next commit, and waits for none after that"
+
+    in_virtual_time(main())
+
+
+def test_what_is_more_than_a_group_waits_for_the_interval_once(monkeypatch):
+    monkeypatch.setattr(module, "GROUP_BYTES", 20)
+
+    async def main():
+        tier = Timed(commit_s=1.0)
+        journal = started(tier, interval_s=10.0)
+        numbers = [append(journal, text, urgent=False) for text in "abcdefg"]
+        await journal.durable(numbers[-1])
+        assert [len(group) for group in tier.records()] == [2, 2, 2, 1]
+        assert tier.tried_s == [11.0, 12.0, 13.0, 14.0]
+
+    in_virtual_time(main())
+
+
+steps = st.tuples(st.sampled_from(["interval", "interval", "sync", "values"]), st.integers(0, 12), st.integers(1, 12))
+
+
+@given(st.lists(steps, min_size=5, max_size=40), st.sampled_from([1, 5, 20]), st.lists(st.integers(0, 20), min_size=1))
+def test_what_bounds_how_late_a_record_of_an_interval_is(history, interval_s, commits_s):
+    """The interval, or what is left of the commit under way; and its own commit, and those of groups before it."""
+
+    async def main():
+        tier = Timed()
+        durations = iter(commits_s * 100)
+        asyncio.get_running_loop().call_s = lambda: next(durations)
+        journal = started(tier, interval_s=interval_s)
+        late = []
+
+        async def landed(number, groups):
+            began_s = now_s()
+            await journal.durable(number)
+            late.append((now_s() - began_s, max(interval_s, longest_s) + groups * longest_s))
+
+        longest_s = max(commits_s)
+        tasks = []
+        for kind, pause_s, size in history:
+            await passes(pause_s)
+            if kind == "values":
+                journal.background(Job(lambda: {b"x": b""}, size=size))
+                continue
+            before = journal.pending_record_bytes
+            number = journal.append(7, lambda: "x", size, urgent=kind == "sync")
+            # Two records that follow each other are more than a group, or in one.
+            tasks.append(asyncio.create_task(landed(number, 1 + 2 * (before + size) // module.GROUP_BYTES)))
+        await asyncio.gather(*tasks)
+        assert all(took_s <= bound_s + 1e-6 for took_s, bound_s in late), late
+        assert await journal.stop(1000)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "GROUP_BYTES", 30)
+        in_virtual_time(main())
+
+
+def test_a_commit_that_fails_is_tried_again_less_and_less_often_and_at_most_every_two_seconds():
+    async def main():
+        tier = Timed(away=0.0, back=9.0)
+        journal = started(tier)
+        number = append(journal, "a")
+        with pytest.raises(Unavailable):
+            await journal.durable(number)
+        await passes(20)
+        assert tier.tried_s == [0.0, 0.1, 0.3, 0.7, 1.5, 3.1, 5.1, 7.1, 9.1]
+        tier.away, tier.back = 20.0, 20.25
+        await passes(1)
+        append(journal, "b")
+        tier.away, tier.back = 21.0, 21.25
+        await passes(20)
+        assert tier.tried_s[9:] == [21.0, 21.1, 21.3], "the next time it begins anew"
+        assert tier.records() == [["a"], ["b"]]
+
+    in_virtual_time(main())
+
+
+@pytest.mark.parametrize("kind", [FailedPrecondition, DataLoss])
+def test_a_tier_that_is_lost_is_never_written_again(kind):
+    async def main():
+        tier = Timed(away=0.0, back=1.0, error=kind)
+        journal = started(tier)
+        assert not journal.lost
+        number = append(journal, "a")
+        with pytest.raises(kind, match="as told"):
+            await journal.durable(number)
+        await passes(3600)
+        append(journal, "b")
+        await passes(3600)
+        assert (tier.tried_s, tier.commits, journal.lost) == ([0.0], [], True)
+        with pytest.raises(kind):
+            journal.check()
+        began_s = now_s()
+        assert not await journal.stop(30)
+        assert now_s() == began_s, "there is nothing to wait for"
+
+    in_virtual_time(main())
+
+
+def test_a_journal_that_stops_commits_at_once_what_would_wait_for_the_interval():
+    async def main():
+        tier = Timed()
+        journal = started(tier, interval_s=60.0)
+        append(journal, "a", urgent=False)
+        assert await journal.stop(5)
+        assert (tier.records(), now_s()) == ([["a"]], 0.0)
+
+    in_virtual_time(main())
+
+
+def test_a_journal_that_stops_waits_for_a_slow_tier_as_long_as_it_may():
+    async def main():
+        tier = Timed(commit_s=20.0)
+        journal = started(tier)
+        append(journal, "a")
+        assert await journal.stop(30)
+        assert now_s() == pytest.approx(20.0)
+        journal = started(Timed(commit_s=40.0))
+        append(journal, "a")
+        began_s = now_s()
+        assert not await journal.stop(30)
+        assert now_s() - began_s == pytest.approx(30.0)
+
+    in_virtual_time(main())
+
+
+@pytest.mark.parametrize("away_s", [0.0, 10.0])
+def test_a_journal_that_stops_waits_three_seconds_for_a_tier_that_fails(away_s):
+    async def main():
+        tier = Timed(commit_s=1.0, away=away_s)
+        journal = started(tier)
+
+        async def writes():
+            while True:
+                append(journal, "a")
+                await passes(0.5)
+
+        writing = asyncio.create_task(writes())
+        await passes(0)
+        assert not await journal.stop(30)
+        writing.cancel()
+        # The commit that is on its way when it fails has begun up to a second before, and it looks 5 times a second.
+        assert away_s + 3 <= now_s() <= away_s + 3 + 1 + 1 + 0.2
+
+    in_virtual_time(main())
+
+
+def test_a_journal_that_stops_goes_on_waiting_for_a_tier_that_is_back():
+    async def main():
+        tier = Timed(commit_s=1.0, away=0.0, back=3.0)
+        journal = started(tier)
+        append(journal, "a")
+        await passes(0.5)
+        append(journal, "b")
+        assert await journal.stop(3600)
+        assert tier.records() == [["a"], ["b"]]
+        assert now_s() < 10
+
+    in_virtual_time(main())

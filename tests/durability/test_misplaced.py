@@ -1,0 +1,155 @@
+"""Values in the place of others, and older ones in their own: an error that names one, or the right answer.
+
+misplaced    key a has the value of key b          a tier that writes to the wrong place
+swapped      and key b that of key a
+stale        key a has what it had before          a tier that loses a write
+gone         key a has nothing
+"""
+
+import itertools
+import os
+import shutil
+
+from sash.tiers.lmdb import LmdbTier
+from sash.tiers.memory import MemoryStore
+from sash_engine.errors import DataLoss
+from tests.support.damage import SMALL, look, stored_of_all_kinds
+from tests.support.stored import Server
+
+THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
+
+
+class Remembering(MemoryStore):
+    """A store that knows what each key ever had."""
+
+    def __init__(self):
+        super().__init__()
+        self.values = _Values()
+
+
+class _Values(dict):
+    def __init__(self):
+        super().__init__()
+        self.ever = {}
+
+    def __setitem__(self, key, value):
+        self.ever.setdefault(key, []).append(value)
+        super().__setitem__(key, value)
+
+    def update(self, other):
+        for key, value in other.items():
+            self[key] = value
+
+
+async def small_store():
+    """Two windows of one kind with few values: a block has 32 entries."""
+    server = Server(checkpoint_bytes=10**6, store_entries=32, block=32)
+    server.store = Remembering()
+    server, models = await stored_of_all_kinds(server, (SMALL, SMALL))
+    ever, stored = server.store.values.ever, dict(server.store.values)
+    server.store = MemoryStore()
+    return server, models, stored, ever
+
+
+def by_kind(stored):
+    kinds = {}
+    for key in sorted(stored):
+        kinds.setdefault(kind_of(key), []).append(key)
+    return kinds
+
+
+async def outcome(server, models, stored):
+    """What becomes of a store: None where all is answered, else what is said instead."""
+    server.store.values = dict(stored)
+    server.tier = None
+    try:
+        errors = await look(server, models)
+    except DataLoss as error:
+        return error.message
+    return "; ".join(error.message for error in errors.values()) or None
+
+
+def kind_of(key):
+    kind, *rest = key.decode().split("/")
+    return kind + ("/last" if rest == ["last"] else "/" * bool(rest))
+
+
+async def test_the_store_has_values_of_all_kinds_and_is_answered_from():
+    server, models, stored, ever = await small_store()
+    assert {kind_of(key) for key in stored} == {
+        "meta",
+        "journal",
+        "journal/",
+        "journal/last",
+        "pointer/",
+        "image/",
+        "block/",
+        "staged/",
+    }
+    assert len(stored) < 40
+    assert len(ever) > len(stored)
+    assert await outcome(server, models, stored) is None
+
+
+async def test_a_value_in_the_place_of_any_other_is_named_and_never_an_answer():
+    server, models, stored, _ = await small_store()
+    answered = set()
+    some = stored if THOROUGH else [key for keys in by_kind(stored).values() for key in keys[-3:]]
+    for place, other in itertools.permutations(some, 2):
+        error = await outcome(server, models, stored | {place: stored[other]})
+        if error is None:
+            answered.add(kind_of(place))
+        else:
+            assert "is in the wrong place: it was written as" in error, (place, other)
+            assert place.decode() in error or kind_of(place) in ("image/", "block/"), (place, other)
+            assert other.decode() in error, (place, other)
+    assert answered <= {"block/", "staged/"}, "nobody needed it"
+
+
+async def test_any_two_values_that_are_swapped_are_named_and_never_an_answer():
+    server, models, stored, _ = await small_store()
+    for one, other in itertools.combinations(stored, 2):
+        error = await outcome(server, models, stored | {one: stored[other], other: stored[one]})
+        assert error is not None or {kind_of(one), kind_of(other)} <= {"block/", "staged/"}, (one, other)
+
+
+async def test_an_older_value_is_noticed_or_does_no_harm():
+    """What was lost is the last write of one key, or several of them."""
+    server, models, stored, ever = await small_store()
+    noticed = set()
+    for key, values_ in ever.items():
+        older = [value for value in values_ if value != stored.get(key)]
+        for value in [*older, None] if key in stored else older:
+            changed = stored | {key: value}
+            if value is None:
+                del changed[key]
+            error = await outcome(server, models, changed)
+            if error is not None:
+                noticed.add(kind_of(key))
+    assert noticed == {"meta", "journal", "journal/", "journal/last", "pointer/", "image/", "block/", "staged/"}
+
+
+async def test_an_older_list_of_windows_or_end_of_the_journal_is_a_loss():
+    server, models, stored, ever = await small_store()
+    for key, said in ((b"meta", "'meta' is out of date"), (b"journal/last", "'journal/last' is out of date")):
+        older = [value for value in ever[key] if value != stored[key]]
+        assert older
+        for value in older:
+            error = await outcome(server, models, stored | {key: value})
+            assert said in error
+            assert "sash check --salvage" in error
+
+
+async def test_on_disk_two_values_that_are_swapped_are_named(tmp_path):
+    """One pair for each two kinds, in a directory."""
+    server, models, stored, _ = await small_store()
+    server.open = lambda: LmdbTier(tmp_path / "data")
+    some = [keys[-1] for keys in by_kind(stored).values()]
+    assert len(some) == 8
+    for one, other in itertools.combinations(some, 2):
+        shutil.rmtree(tmp_path / "data", ignore_errors=True)
+        tier = server.open()
+        tier.acquire()
+        tier.commit(stored | {one: stored[other], other: stored[one]})
+        tier.close()
+        assert await outcome(server, models, {}) is not None, (one, other)

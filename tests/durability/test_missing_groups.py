@@ -1,0 +1,108 @@
+"""Groups of the journal that are missing, or about to be: noticed, never taken for the journal's end."""
+
+import asyncio
+import threading
+
+import pytest
+
+from sash.durability import formats as values
+from sash.durability import storage as storage_module
+from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash_engine.errors import DataLoss, Unavailable
+from tests.support.stored import Server, batch, spec
+from tests.support.waiting import until
+
+SMALL = {"n": {"function": "count"}}
+WHOLE = {"checkpoint_bytes": 10**9, "store_entries": 10**9}
+"""Everything stays in the journal."""
+
+
+async def journal_of(groups):
+    """A server that died with so many groups of one entry each; the keys of the groups."""
+    server = Server(**WHOLE)
+    storage = await server.start()
+    await storage.create(spec(keyed=False, aggregates=SMALL))
+    for time in range(groups):
+        await storage.write("w", Insert(time, {"value": time}))
+    await server.die()
+    keys = [values.group_key(number) for number in range(1, groups + 1)]
+    assert server.store.values.keys() >= set(keys)
+    return server, keys
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"),
+    [(0, 1), (0, 4), (5, 6), (5, 9), (1, 19), (19, 20), (16, 20), (0, 20)],
+    ids=lambda number: str(number),
+)
+async def test_groups_that_are_missing_are_a_loss_wherever_they_were(start, stop):
+    server, keys = await journal_of(20)
+    for key in keys[start:stop]:
+        del server.store.values[key]
+    before = dict(server.store.values)
+    for _ in range(2):
+        storage = await server.start()
+        with pytest.raises(DataLoss, match=rf"'w' is not served: .*'{keys[start].decode()}' is missing.*backup"):
+            storage.find("w")
+        await storage.stop()
+        assert server.store.values == before
+
+
+async def test_a_journal_that_was_cut_has_no_group_and_misses_none():
+    server, _ = await journal_of(20)
+    server.options["checkpoint_bytes"] = 1
+    storage = await server.start()
+    await storage.write("w", Insert(20, {"value": 20}))
+    await server.settled()
+    assert not storage.status().journal_groups
+    for again in (server.crash, server.restart):
+        storage = await again()
+        assert storage.find("w").query(None, [], None)[0].entries == 21
+    await storage.stop()
+
+
+async def test_a_journal_that_is_cut_while_a_window_in_doubt_is_recovered_loses_nothing(monkeypatch):
+    """The first groups are deleted after the recovery looked where the journal begins, and before it reads them."""
+    monkeypatch.setattr(storage_module, "_RETRY_S", 0.01)
+    server = Server(cache_bytes=0, checkpoint_bytes=10**9, store_entries=4)
+    storage = await server.start()
+    for name in ("v", "w"):
+        await storage.create(spec(name=name, aggregates=SMALL))
+    for time in range(8):
+        await storage.write("v", Insert(time, {"value": time}, "a"))
+    await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
+    await server.settled()
+    storage.trim()
+
+    tier = server.tier
+    commit, get_many = tier.commit, tier.get_many
+    looked, cut = threading.Event(), threading.Event()
+
+    def held_commit(puts, deletes=()):
+        cuts = any(key.startswith(b"journal/") for key in deletes)
+        assert not cuts or looked.wait(10), "nobody recovers"
+        commit(puts, deletes)
+        if cuts:
+            cut.set()
+
+    def watched_get_many(keys):
+        journal = any(key.startswith(b"journal") for key in keys)
+        found = None if journal and keys[0] != values.journal_key() else get_many(keys)
+        if journal:
+            looked.set()
+            assert cut.wait(10), "nobody cuts the journal"
+        return get_many(keys) if found is None else found
+
+    tier.commit, tier.get_many = held_commit, watched_get_many
+    tier.open_gate.clear()
+    tier.fail_reads = 1
+    with pytest.raises(Unavailable):
+        await storage.write("w", BulkEvict(17))
+    assert await asyncio.to_thread(tier.arrived.wait, 10), "the recovery waits for what was pending"
+    storage._kept["v"].through = storage._backing.journal.last  # as if it had an image
+    storage._checkpoints.trim()
+    tier.open_gate.set()
+    assert await asyncio.to_thread(cut.wait, 10)
+    await until(lambda: storage._kept["w"].doubt is None)
+    assert storage.find("w").query("a", [], None)[0].entries == 100
+    await server.die()
