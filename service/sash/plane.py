@@ -1,7 +1,8 @@
 """The operations of Sash, once: both edges translate to these and add no meaning of their own.
 
 Every method validates, does its work or raises a `sash_engine.errors.SashError` having changed nothing, and observes
-its latency. Nothing here blocks: no I/O, no threads, so an event loop may call it directly.
+its latency. All methods belong to the event loop. Writes are awaited: they return when the tier has them. Questions are
+answered at once; where a window is larger than its cache, they read blocks from the tier, and the loop waits for them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from sash_engine.clock import Clock
 from sash_engine.errors import SashError
 from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.window import AllKeys
 
 __all__ = ["Plane"]
 
@@ -171,78 +172,19 @@ class Plane:
         return await self._storage.commit(name, query, number, stages)
 
     @_observed
-    def query(
-        self,
-        name: str,
-        key: str | None = None,
-        lookbacks: Sequence[str | int] = (),
-        as_of: int | None = None,
-        keys: Sequence[str] | AllKeys = (),
-        combine: bool = False,
-        partials: bool = False,
-    ) -> builtins.list[Answer]:
-        """Answer over the trailing `lookbacks`: as_of - lookback < time <= as_of, each; over everything if none.
-
-        Args:
-            key: one key, where the window is keyed; a key that was never written has no entries.
-            lookbacks: durations ("5m") or ticks.
-            as_of: ticks. Where None, a lookback is now - lookback < time: nothing is cut off at its newer end. Now is
-                each key's high-water mark, the newest time ever inserted into it; with `combine` that of all the keys
-                asked for; or wall time if that is the window's clock.
-            keys: several keys instead of one, or ALL_KEYS, which are those that have entries: their answers one after
-                the other, in the order asked for (ALL_KEYS: the order of their first entries).
-            combine: with `keys`: one answer over the entries of all of them.
-            partials: answer with partials, too.
-
-        Raises:
-            Unsupported: `combine` where an aggregate depends on the order of entries.
-        """
-        return self._storage.find(name).query(key, lookbacks, as_of, keys, combine, partials)
+    def query(self, name: str, question: Query) -> builtins.list[Answer]:
+        """Answer over trailing lookbacks, or over everything; raises as `Reader.query`."""
+        return self._storage.find(name).reader.query(question)
 
     @_observed
-    def range_query(
-        self,
-        name: str,
-        start: int,
-        end: int,
-        key: str | None = None,
-        keys: Sequence[str] | AllKeys = (),
-        partials: bool = False,
-        end_exclusive: bool = False,
-    ) -> Answer:
-        """Answer over start <= time <= end, of one key or over the entries of several.
-
-        Args:
-            end_exclusive: answer over start <= time < end instead, so that ranges that meet share no entry. The
-                answer's `end` is the last time that it includes.
-
-        Raises:
-            InvalidArgument: start > end; or start >= end, where the end is exclusive.
-            Unsupported: several keys where an aggregate depends on the order of entries.
-        """
-        return self._storage.find(name).range_query(start, end, key, keys, partials, end_exclusive)
+    def range_query(self, name: str, question: RangeQuery) -> Answer:
+        """Answer over a range of time; raises as `Reader.range_query`."""
+        return self._storage.find(name).reader.range_query(question)
 
     @_observed
-    def series(
-        self,
-        name: str,
-        start: int,
-        end: int,
-        step: str | int,
-        width: str | int | None = None,
-        key: str | None = None,
-        keys: Sequence[str] | AllKeys = (),
-    ) -> Series:
-        """Answer over the buckets t <= time < t + width for t = start, start + step, … < end.
-
-        Args:
-            step, width: durations or ticks; `width` is `step` where None, and may be larger: then buckets overlap.
-            key, keys: as in `range_query`.
-
-        Raises:
-            InvalidArgument: start >= end, or more buckets than the limit.
-        """
-        return self._storage.find(name).series(start, end, step, width, key, keys)
+    def series(self, name: str, question: SeriesQuery) -> Series:
+        """Answer over many buckets at once; raises as `Reader.series`."""
+        return self._storage.find(name).reader.series(question)
 
     @_observed_write
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo:
@@ -254,24 +196,9 @@ class Plane:
         await self._storage.write(name, AddAggregates(aggregates))
         return self._storage.info(self._storage.find(name))
 
-    def entries(
-        self,
-        name: str,
-        start: int | None = None,
-        end: int | None = None,
-        key: str | None = None,
-        keys: Sequence[str] | AllKeys = (),
-        end_exclusive: bool = False,
-    ) -> Iterator[Batch]:
-        """The entries with start <= time <= end as of now, by key and (time, arrival), in bulks of bounded size.
-
-        Args:
-            end_exclusive: as in `range_query`; without `end` it changes nothing.
-
-        Raises:
-            Unsupported: the window's algorithm keeps no values.
-        """
-        return self._storage.entries(name, start, end, key, keys, end_exclusive)
+    def entries(self, name: str, question: EntriesQuery) -> Iterator[Batch]:
+        """The entries as of now, in bulks of bounded size; raises as `Reader.entries`."""
+        return self._storage.entries(name, question)
 
     def export(self, name: str) -> Iterator[bytes]:
         """The window as it is now, as the parts of a file that `restore` reads."""

@@ -18,8 +18,8 @@ from sash.rpc import translate
 from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.monoids import laws
 from sash_engine.windows.batch import Origin
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.window import ALL_KEYS
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support import twins
 from tests.support.mutations import mutated, places
@@ -104,20 +104,20 @@ def used(plane, name):
     spec = plane.spec(name)
     keys = {"keys": ALL_KEYS} if spec.keyed else {}
     info = plane.describe(name)
-    answers = plane.query(name, **keys, partials=True)
-    answers += plane.query(name, **keys, lookbacks=["7", "1h"] if spec.time_unit != "none" else [7])
+    answers = plane.query(name, Query(**keys, partials=True))
+    answers += plane.query(name, Query(**keys, lookbacks=["7", "1h"] if spec.time_unit != "none" else [7]))
     single = {"key": "a"} if spec.keyed else {}
-    answers.append(plane.range_query(name, 5, 40, **single, partials=True))
+    answers.append(plane.range_query(name, RangeQuery(5, 40, **single, partials=True)))
     document = []
     for answer in answers:
         translate.fill_answer(pb.Answer(), answer)
         rest.json_bytes(rest.answer_document(answer, spec))
         answer.partials = None  # of one sketch there are several forms
         document.append(rest.json_bytes(rest.answer_document(answer)))
-    series = plane.series(name, 0, 60, 5, 11, **single)
+    series = plane.series(name, SeriesQuery(0, 60, 5, 11, **single))
     translate.fill_series(pb.SeriesResponse(), series)
     document.append(rest.json_bytes(rest.series_document(series, 0, 60, 5)))
-    for bulk in plane.entries(name, **keys):
+    for bulk in plane.entries(name, EntriesQuery(**keys)):
         translate.bulk_of(name, bulk).SerializeToString()
         rest.json_bytes(rest.bulk_document(bulk, spec))
     if spec.keyed:
@@ -274,7 +274,7 @@ async def is_lost(server, sound):
     assert lost.problem is not None
     assert "window 'w' is not served" in lost.problem
     with pytest.raises(DataLoss, match="not served"):
-        plane.query("w", keys=ALL_KEYS)
+        plane.query("w", Query(keys=ALL_KEYS))
     assert used(plane, "v") == sound
     await storage.delete("w")
     assert "sash_windows 1.0" in shown(plane, metrics)

@@ -115,7 +115,7 @@ class Insert:
 
     def ask(self, window: Window) -> list[Answer]:
         """What the writer asked for, of the window as it is now; raises what a question does."""
-        return window.query(self.key, self.lookbacks, None)
+        return window.query(self.key, self.lookbacks)
 
     def fields(self) -> list[Any]:
         return [self.time, dict(self.values), self.key]

@@ -49,7 +49,7 @@ from sash_engine.forest import BLOCK
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import Batch, Origin
 from sash_engine.windows.ledger import PART_EXPIRES_NS, Ledger, Part
-from sash_engine.windows.reader import KeyList
+from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.spec import Durability, WindowSpec
 from sash_engine.windows.window import Window
 
@@ -595,17 +595,9 @@ class Storage:
 
     # ---------------------------------------------------------------- whole windows out and in
 
-    def entries(
-        self,
-        name: str,
-        start: int | None,
-        end: int | None,
-        key: str | None,
-        keys: KeyList,
-        end_exclusive: bool = False,
-    ) -> Iterator[Batch]:
+    def entries(self, name: str, question: EntriesQuery) -> Iterator[Batch]:
         """See `Plane.entries`."""
-        return self._held(name, self.find(name).entries(start, end, key, keys, end_exclusive=end_exclusive))
+        return self._held(name, iter(self.find(name).reader.entries(question)))
 
     def export(self, name: str) -> Iterator[bytes]:
         """See `Plane.export`."""

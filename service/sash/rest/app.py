@@ -50,9 +50,9 @@ from sash.settings import Settings
 from sash.version import version
 from sash_engine.errors import InvalidArgument, NotFound
 from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec, parse_duration
 from sash_engine.windows.spec_text import MAX_SPEC_BYTES
-from sash_engine.windows.window import ALL_KEYS, AllKeys
 
 __all__ = ["create_app"]
 
@@ -277,10 +277,10 @@ class _Routes:
         combine, partials = _flag(given, "combine"), _flag(given, "partials")
         # Whoever combines a list of keys may have a list of one.
         key, keys = (None, given["key"]) if combine and "key" in given and "all_keys" not in given else _keys(given)
-        name, lookbacks = _name(request), given.get("lookback", [])
+        name, question = _name(request), Query(key, given.get("lookback", []), as_of, keys, combine, partials)
 
         def ask() -> dict[str, Any]:
-            answers = self._plane.query(name, key, lookbacks, as_of, keys, combine, partials)
+            answers = self._plane.query(name, question)
             spec = self._plane.spec(name) if partials else None
             return {"answers": [answer_document(answer, spec) for answer in answers]}
 
@@ -291,13 +291,15 @@ class _Routes:
         given = _parameters(request, once=once, repeatable=("key",))
         start, end, partials = _ticks(given, "start"), _ticks(given, "end"), _flag(given, "partials")
         exclusive = _flag(given, "end_exclusive")
-        answer = self._plane.range_query(_name(request), start, end, *_keys(given), partials, exclusive)
+        question = RangeQuery(start, end, *_keys(given), partials, exclusive)
+        answer = self._plane.range_query(_name(request), question)
         return json_response(answer_document(answer, self._plane.spec(_name(request)) if partials else None))
 
     async def entries(self, request: Request) -> Response:
         given = _parameters(request, once=("start", "end", "end_exclusive", "all_keys"), repeatable=("key",))
         start, end = (_ticks(given, name) if name in given else None for name in ("start", "end"))
-        bulks = self._plane.entries(_name(request), start, end, *_keys(given), _flag(given, "end_exclusive"))
+        question = EntriesQuery(start, end, *_keys(given), _flag(given, "end_exclusive"))
+        bulks = self._plane.entries(_name(request), question)
         first, spec = next(bulks, None), self._plane.spec(_name(request))
         bulks = chain([] if first is None else [first], bulks)
         if prefers(request, ARROW):
@@ -309,7 +311,7 @@ class _Routes:
         start, end = _ticks(given, "start"), _ticks(given, "end")
         step = _text(given, "step")
         width = given["width"][0] if "width" in given else None
-        series = self._plane.series(_name(request), start, end, step, width, *_keys(given))
+        series = self._plane.series(_name(request), SeriesQuery(start, end, step, width, *_keys(given)))
         if prefers(request, ARROW):
             return Response(arrow.stream_of(series), media_type=ARROW)
         ticks = parse_duration(step, self._plane.spec(_name(request)).time_unit, "step")
@@ -473,7 +475,7 @@ def _parameters(request: Request, once: tuple[str, ...], repeatable: tuple[str, 
     return found
 
 
-def _keys(given: Mapping[str, list[str]]) -> tuple[str | None, Sequence[str] | AllKeys]:
+def _keys(given: Mapping[str, list[str]]) -> tuple[str | None, KeyList]:
     """The one key, and the several keys, that are asked for: at most one of the two is there."""
     keys = given.get("key", [])
     if _flag(given, "all_keys"):

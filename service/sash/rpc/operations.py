@@ -134,12 +134,7 @@ class Operations:
 
     def Query(self, request: pb.QueryRequest) -> pb.QueryResponse:
         response = pb.QueryResponse()
-        key, keys = translate.keys_of(request)
-        as_of = request.as_of if request.HasField("as_of") else None
-        answers = self._plane.query(
-            request.window, key, list(request.lookbacks), as_of, keys, request.combine, request.partials
-        )
-        for answer in answers:
+        for answer in self._plane.query(request.window, translate.query_of(request)):
             translate.fill_answer(response.answers.add(), answer)
         return response
 
@@ -156,29 +151,18 @@ class Operations:
         raise going()
 
     async def Entries(self, request: pb.EntriesRequest) -> AsyncIterator[pb.BulkInsertRequest]:
-        key, keys = translate.keys_of(request)
-        start = request.start if request.HasField("start") else None
-        end = request.end if request.HasField("end") else None
-        for batch in self._plane.entries(request.window, start, end, key, keys, request.end_exclusive):
+        for batch in self._plane.entries(request.window, translate.entries_query_of(request)):
             yield translate.bulk_of(request.window, batch)
             await asyncio.sleep(0)
 
     def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
         response = pb.Answer()
-        key, keys = translate.keys_of(request)
-        start, end = translate.required(request, "start"), translate.required(request, "end")
-        answer = self._plane.range_query(request.window, start, end, key, keys, request.partials, request.end_exclusive)
-        translate.fill_answer(response, answer)
+        translate.fill_answer(response, self._plane.range_query(request.window, translate.range_query_of(request)))
         return response
 
     def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:
         response = pb.SeriesResponse()
-        key, keys = translate.keys_of(request)
-        start, end = translate.required(request, "start"), translate.required(request, "end")
-        if not request.step:
-            raise InvalidArgument("step is missing", field="step")
-        series = self._plane.series(request.window, start, end, request.step, request.width or None, key, keys)
-        translate.fill_series(response, series)
+        translate.fill_series(response, self._plane.series(request.window, translate.series_query_of(request)))
         return response
 
     async def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:

@@ -18,8 +18,8 @@ from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import Array, Partials
 from sash_engine.windows.answers import Answer, Series, WindowInfo, WriteResult
 from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.window import ALL_KEYS, AllKeys
 from sash_proto.v1 import windows_pb2 as pb
 
 __all__ = [
@@ -27,11 +27,14 @@ __all__ = [
     "batch_of",
     "bulk_of",
     "document_of",
+    "entries_query_of",
     "entry_of",
     "fill_answer",
     "fill_series",
     "fill_window",
-    "keys_of",
+    "query_of",
+    "range_query_of",
+    "series_query_of",
     "origin_of",
     "required",
     "written",
@@ -56,7 +59,38 @@ def required(request: Any, field: str) -> int:
     return getattr(request, field)  # type: ignore[no-any-return]
 
 
-def keys_of(request: Any) -> tuple[str | None, Sequence[str] | AllKeys]:
+def query_of(request: pb.QueryRequest) -> Query:
+    """The question of a query; raises as `_keys_of`."""
+    key, keys = _keys_of(request)
+    as_of = request.as_of if request.HasField("as_of") else None
+    return Query(key, list(request.lookbacks), as_of, keys, request.combine, request.partials)
+
+
+def range_query_of(request: pb.RangeQueryRequest) -> RangeQuery:
+    """The question of a range query; raises as `_keys_of`, and where a bound is missing."""
+    key, keys = _keys_of(request)
+    start, end = required(request, "start"), required(request, "end")
+    return RangeQuery(start, end, key, keys, request.partials, request.end_exclusive)
+
+
+def series_query_of(request: pb.SeriesRequest) -> SeriesQuery:
+    """The question of a series; raises as `_keys_of`, and where a bound or the step is missing."""
+    key, keys = _keys_of(request)
+    start, end = required(request, "start"), required(request, "end")
+    if not request.step:
+        raise InvalidArgument("step is missing", field="step")
+    return SeriesQuery(start, end, request.step, request.width or None, key, keys)
+
+
+def entries_query_of(request: pb.EntriesRequest) -> EntriesQuery:
+    """Which entries a request asks for; raises as `_keys_of`."""
+    key, keys = _keys_of(request)
+    start = request.start if request.HasField("start") else None
+    end = request.end if request.HasField("end") else None
+    return EntriesQuery(start, end, key, keys, request.end_exclusive)
+
+
+def _keys_of(request: Any) -> tuple[str | None, KeyList]:
     """The one key, and the several keys, that a request asks for: at most one of the two is there.
 
     Raises:

@@ -14,8 +14,7 @@ policies would count entries that no answer shows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import Enum
-from typing import Any, Final, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,28 +27,19 @@ from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.batch import check_key
 from sash_engine.windows.by_algorithm import check_ranges
 from sash_engine.windows.costs import Costs
-from sash_engine.windows.entries import Entries
+from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.keys import UNKEYED, Keys
+from sash_engine.windows.questions import AllKeys, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
 
-__all__ = ["ALL_KEYS", "MAX_LOOKBACKS", "AllKeys", "Reader"]
+__all__ = ["MAX_LOOKBACKS", "Reader"]
 
 MAX_LOOKBACKS = 64
 
 _COUNT: Monoid = Count()
 Numbers = npt.NDArray[np.int64]
 Span = tuple[str, int]
-
-
-class AllKeys(Enum):
-    """Stands for every key there is."""
-
-    ALL_KEYS = "all_keys"
-
-
-ALL_KEYS: Final = AllKeys.ALL_KEYS
-KeyList = Sequence[str] | Literal[AllKeys.ALL_KEYS]
 
 
 class Reader:
@@ -59,35 +49,35 @@ class Reader:
         spec, layout: what they hold.
         keys: the entries.
         slide: tells now where that is wall time, by which entries also leave while nothing is written.
+        cold: where forests keep their sealed blocks; None: in memory.
     """
 
-    def __init__(self, spec: WindowSpec, layout: Layout, keys: Keys, slide: Slide) -> None:
+    def __init__(self, spec: WindowSpec, layout: Layout, keys: Keys, slide: Slide, cold: Cold | None = None) -> None:
+        self._cold = cold
         self._spec = spec
         self._layout = layout
         self._keys = keys
         self._slide = slide
         self._costs = Costs({name: monoid for name, (monoid, _) in spec.monoids().items()})
 
-    def query(
-        self,
-        key: str | None,
-        lookbacks: Sequence[str | int],
-        as_of: int | None,
-        keys: KeyList,
-        combine: bool,
-        partials: bool = False,
-    ) -> list[Answer]:
-        """See `Plane.query`."""
-        spans = self.spans(lookbacks)
+    def query(self, question: Query) -> list[Answer]:
+        """Answer a query.
+
+        Raises:
+            InvalidArgument: the question is wrong, or its answers would be larger than the limit.
+            Unsupported: `combine` where an aggregate depends on the order of entries.
+        """
+        key, keys, as_of, partials = question.key, question.keys, question.as_of, question.partials
+        spans = self.spans(question.lookbacks)
         if as_of is not None:
             check_time(as_of, "as_of")
             check_ranges(self._spec.algorithm)
         if not keys:
-            if combine:
+            if question.combine:
                 raise InvalidArgument("combine is for several keys: name them, or all of them", field="combine")
             return self._answers(self.checked_key(key), key, spans, as_of, partials)
-        names = self._several(key, keys, filled=not combine)
-        if combine:
+        names = self._several(key, keys, filled=not question.combine)
+        if question.combine:
             return self._combined(names, spans, as_of, partials)
         self._costs.check_answers(len(names), len(spans))
         answers, values = list[Answer](), 0
@@ -99,35 +89,37 @@ class Reader:
             answers += of_key
         return answers
 
-    def range_query(
-        self,
-        start: int,
-        end: int,
-        key: str | None,
-        keys: KeyList,
-        partials: bool = False,
-        end_exclusive: bool = False,
-    ) -> Answer:
-        """See `Plane.range_query`."""
+    def range_query(self, question: RangeQuery) -> Answer:
+        """Answer a range query.
+
+        Raises:
+            InvalidArgument: start > end; or start >= end, where the end is exclusive.
+            Unsupported: several keys where an aggregate depends on the order of entries.
+        """
+        start, key, keys, partials = question.start, question.key, question.keys, question.partials
         check_time(start, "start")
-        last = _last(start, end, end_exclusive)
+        last = _last(start, question.end, question.end_exclusive)
         check_ranges(self._spec.algorithm)
         if keys:
             return self._together(self._found(self._several(key, keys)), start, last, None, partials)
         return self._range(self._find(self.checked_key(key)), key, start, last, None, partials)
 
-    def series(
-        self, start: int, end: int, step: str | int, width: str | int | None, key: str | None, keys: KeyList
-    ) -> Series:
-        """See `Plane.series`."""
+    def series(self, question: SeriesQuery) -> Series:
+        """Answer a series.
+
+        Raises:
+            InvalidArgument: start >= end, or more buckets than the limit.
+            Unsupported: several keys where an aggregate depends on the order of entries.
+        """
+        start, end, key, keys = question.start, question.end, question.key, question.keys
         check_time(start, "start")
         check_time(end, "end")
         if start >= end:
             raise InvalidArgument(f"start {start} is not before end {end}", field="start", limit=str(end - 1))
         check_ranges(self._spec.algorithm)
         unit = self._spec.time_unit
-        every = parse_duration(step, unit, "step")
-        wide = every if width is None else parse_duration(width, unit, "width")
+        every = parse_duration(question.step, unit, "step")
+        wide = every if question.width is None else parse_duration(question.width, unit, "width")
         n = -((start - end) // every)
         self._costs.check_buckets(n)
         # The last bucket starts before `end`, so only where it stops can be out of range.
@@ -144,26 +136,23 @@ class Reader:
         entries, answers = self._keys.series(numbers, starts, stops)
         return Series(key, starts, wide, entries, dict(zip(self._layout.names, answers, strict=True)))
 
-    def entries(
-        self,
-        start: int | None,
-        end: int | None,
-        key: str | None,
-        keys: KeyList,
-        cold: Cold | None,
-        rows: int,
-        end_exclusive: bool = False,
-    ) -> Entries:
-        """See `Plane.entries`."""
+    def entries(self, question: EntriesQuery, rows: int = BULK_ROWS) -> Entries:
+        """The entries as of now, in bulks of up to `rows` rows.
+
+        Raises:
+            InvalidArgument: start > end; or start >= end, where the end is exclusive.
+            Unsupported: the window's algorithm keeps no values.
+        """
+        start, end, key, keys = question.start, question.end, question.key, question.keys
         if start is not None:
             check_time(start, "start")
-        last = None if end is None else _last(start, end, end_exclusive)
+        last = None if end is None else _last(start, end, question.end_exclusive)
         if keys:
             numbers = self._found(self._several(key, keys))
         else:
             number = self._find(self.checked_key(key))
             numbers = np.array([] if number is None else [number], np.int64)
-        return Entries(self._spec, self._layout, self._keys, numbers, start, last, cold, rows)
+        return Entries(self._spec, self._layout, self._keys, numbers, start, last, self._cold, rows)
 
     # ---------------------------------------------------------------- which keys
 

@@ -38,7 +38,16 @@ from sash_engine.windows.ledger import Ledger
 from sash_engine.windows.order import Order, Rows
 from sash_engine.windows.pages import PAGES
 from sash_engine.windows.panes import PaneForest, Panes
-from sash_engine.windows.reader import ALL_KEYS, AllKeys, KeyList, Reader
+from sash_engine.windows.questions import (
+    ALL_KEYS,
+    AllKeys,
+    EntriesQuery,
+    KeyList,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+)
+from sash_engine.windows.reader import Reader
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec, check_time
 
@@ -93,7 +102,7 @@ class Window:
         self._keys = Keys(self._layout, pages if shared else None, make)
         self._order = Order(spec, self._keys, self._clock)
         self._slide = Slide(spec, self._keys, self._clock, self.counts)
-        self._reader = Reader(spec, self._layout, self._keys, self._slide)
+        self._reader = Reader(spec, self._layout, self._keys, self._slide, cold)
 
     # ---------------------------------------------------------------- writing
 
@@ -115,7 +124,7 @@ class Window:
         self.check_answer(answer, lookbacks)
         result = self._count(self._insert(name, time, values))
         if answer:
-            result.answers = self.query(key, lookbacks, None)
+            result.answers = self.query(key, lookbacks)
         return result
 
     def check_answer(self, answer: bool, lookbacks: Sequence[str | int]) -> None:
@@ -198,7 +207,7 @@ class Window:
         self._keys.relayout(layout)
         self.spec, self._layout = wider, layout
         self._slide.use(wider)
-        self._reader = Reader(wider, layout, self._keys, self._slide)
+        self._reader = Reader(wider, layout, self._keys, self._slide, self.cold)
         return self.info()
 
     def slide(self) -> None:
@@ -397,47 +406,58 @@ class Window:
 
     # ---------------------------------------------------------------- reading
 
+    @property
+    def reader(self) -> Reader:
+        """What answers questions; another one once aggregates were added."""
+        return self._reader
+
     def query(
         self,
-        key: str | None,
-        lookbacks: Sequence[str | int],
-        as_of: int | None,
+        key: str | None = None,
+        lookbacks: Sequence[str | int] = (),
+        as_of: int | None = None,
         keys: KeyList = (),
         combine: bool = False,
         partials: bool = False,
     ) -> list[Answer]:
-        """Answer over trailing lookbacks, or over everything; see `Plane.query`."""
-        return self._reader.query(key, lookbacks, as_of, keys, combine, partials)
+        """Answer over trailing lookbacks, or over everything; see `Query` and `Reader.query`."""
+        return self._reader.query(Query(key, lookbacks, as_of, keys, combine, partials))
 
     def range_query(
         self,
         start: int,
         end: int,
-        key: str | None,
+        key: str | None = None,
         keys: KeyList = (),
         partials: bool = False,
         end_exclusive: bool = False,
     ) -> Answer:
-        """Answer over start <= time <= end, or start <= time < end; see `Plane.range_query`."""
-        return self._reader.range_query(start, end, key, keys, partials, end_exclusive)
+        """Answer over start <= time <= end; see `RangeQuery` and `Reader.range_query`."""
+        return self._reader.range_query(RangeQuery(start, end, key, keys, partials, end_exclusive))
 
     def series(
-        self, start: int, end: int, step: str | int, width: str | int | None, key: str | None, keys: KeyList = ()
+        self,
+        start: int,
+        end: int,
+        step: str | int,
+        width: str | int | None = None,
+        key: str | None = None,
+        keys: KeyList = (),
     ) -> Series:
-        """Answer over buckets; see `Plane.series`."""
-        return self._reader.series(start, end, step, width, key, keys)
+        """Answer over buckets; see `SeriesQuery` and `Reader.series`."""
+        return self._reader.series(SeriesQuery(start, end, step, width, key, keys))
 
     def entries(
         self,
-        start: int | None,
-        end: int | None,
-        key: str | None,
+        start: int | None = None,
+        end: int | None = None,
+        key: str | None = None,
         keys: KeyList = (),
         rows: int = BULK_ROWS,
         end_exclusive: bool = False,
     ) -> Iterator[Batch]:
-        """The entries of a time range as of now, in bulks of up to `rows` rows; see `Plane.entries`."""
-        return iter(self._reader.entries(start, end, key, keys, self.cold, rows, end_exclusive))
+        """The entries of a time range as of now; see `EntriesQuery` and `Reader.entries`."""
+        return iter(self._reader.entries(EntriesQuery(start, end, key, keys, end_exclusive), rows))
 
     def key_names(self, prefix: str, limit: int, position: int = 0) -> tuple[list[str], int | None]:
         """See `Plane.keys`."""
