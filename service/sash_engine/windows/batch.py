@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,6 +79,37 @@ class Batch:
     keys: Coded | None = None
     partials: Mapping[str, Partials] | None = None
     entries: npt.NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        spec: WindowSpec,
+        times: npt.ArrayLike,
+        columns: Mapping[str, npt.ArrayLike],
+        keys: Sequence[str] | None = None,
+    ) -> Batch:
+        """Make a batch of lists, NumPy arrays, or whatever else NumPy reads; all of it is copied.
+
+        Integers become float64 where the field is one. Nothing is checked here: `checked` says what is wrong.
+
+        Args:
+            times: n ticks.
+            columns: n values for each field.
+            keys: n keys where the window is keyed.
+        """
+        made: dict[str, Array | Coded] = {}
+        for name, values in columns.items():
+            column = np.array(values)
+            if column.dtype.kind in "UO":
+                made[name] = Coded.of(column.tolist())
+            elif column.dtype.kind in "iu" and spec.fields.get(name) in ("float64", "int64"):
+                made[name] = column.astype(NUMPY_TYPES[spec.fields[name]])
+            else:
+                made[name] = column
+        ticks = np.array(times)
+        if ticks.dtype.kind in "iu" or not ticks.size:
+            ticks = ticks.astype(np.int64)
+        return cls(ticks, made, None if keys is None else Coded.of(list(keys)))
 
     def checked(self, spec: WindowSpec) -> tuple[npt.NDArray[np.int64], tuple[Array, ...]]:
         """Check everything a caller can get wrong.

@@ -110,7 +110,7 @@ class Window:
         self,
         time: int,
         fields: Mapping[str, Any],
-        key: str | None,
+        key: str | None = None,
         answer: bool = False,
         lookbacks: Sequence[str | int] = (),
     ) -> WriteResult:
@@ -167,7 +167,7 @@ class Window:
                 return self._panes.rows(times, columns, batch.partials is not None)
         return [times, *columns]
 
-    def bulk_evict(self, time: int, key: str | None) -> int:
+    def bulk_evict(self, time: int, key: str | None = None) -> int:
         """Remove entries with time <= `time`, of one key or of all; see `Plane.bulk_evict`."""
         check_time(time, "time")
         keys = self._keys
