@@ -71,7 +71,7 @@ def exported(monkeypatch):
 
 def test_the_ledger_comes_along_without_staged_parts_and_the_name_may_be_another(exported):
     window, frames = exported
-    importer = Importer(lambda spec: Window(spec), "other")
+    importer = Importer(lambda spec: Window(spec, clock=ManualClock()), "other")
     data = b"".join(frames)
     for at in range(0, len(data), 11):  # pieces of any size
         importer.feed(data[at : at + 11])
@@ -150,7 +150,7 @@ def test_what_is_no_export_is_said_to_be_none():
 @pytest.mark.parametrize("name", ["", "a b", "1st", "x" * 129])
 def test_a_name_that_is_none_is_refused_before_anything_is_read(name):
     with pytest.raises(InvalidArgument, match="is not a name") as caught:
-        Importer(lambda spec: Window(spec), name)
+        Importer(lambda spec: Window(spec, clock=ManualClock()), name)
     assert caught.value.field == "name"
 
 
@@ -373,7 +373,7 @@ def test_a_wrong_value_is_quoted_in_part_only(exported):
 def small(shift=0, gone=None, **parts):
     """A window of two keys with entries at 10, 11, 12; a has more at 20 and 21. Those of one may be gone."""
     document = {"name": "w", "keyed": True, "time_unit": "none", "aggregates": {"sum": {"function": "sum"}}}
-    window = Window(WindowSpec.parse(document | parts), block=4)
+    window = Window(WindowSpec.parse(document | parts), block=4, clock=ManualClock())
     for key, time in [("a", 10), ("b", 10), ("a", 11), ("b", 11), ("a", 12), ("b", 12), ("a", 20), ("a", 21)]:
         window.insert(time + shift, {"value": float(time)}, key)
     if gone is not None:
@@ -532,7 +532,7 @@ def test_an_import_has_no_more_keys_than_a_window_may_have(exported):
 def test_bulks_of_long_strings_are_cut_into_frames(monkeypatch, frame_bytes, least, most):
     monkeypatch.setattr(module, "_FRAME_BYTES", frame_bytes)
     document = {"name": "w", "keyed": True, "fields": {"s": "string"}, "aggregates": {"n": {"function": "count"}}}
-    window = Window(WindowSpec.parse(document))
+    window = Window(WindowSpec.parse(document), clock=ManualClock())
     strings = [f"{i:1000}" for i in range(40)]
     for i, text in enumerate(strings):
         window.insert(i, {"s": text}, f"key {i % 3}")

@@ -88,7 +88,7 @@ def test_a_window_that_was_never_written_has_an_image():
 
 def test_a_restored_window_has_its_spec_and_its_blocks_and_pages():
     shelf = Shelf()
-    window = Window(spec("both"), block=7, pages=(1, 8), cold=shelf.cold)
+    window = Window(spec("both"), clock=ManualClock(), block=7, pages=(1, 8), cold=shelf.cold)
     window.add_aggregates(MORE)
     restored, _ = shelf.reopened(shelf.parts(window), max_keys=2)
     assert restored.spec == window.spec
