@@ -266,6 +266,21 @@ HEAD = (1, 1, 0, 1)
 KEYS = (1, 1, 1, 1)
 
 
+@pytest.mark.usefixtures("small_frames")
+async def test_an_image_may_count_more_than_an_export():
+    """A window whose counts are as large as an import may say goes on, and starts again."""
+    server, stored, _ = await stopped()
+    version, payloads = image_of(stored, 1)
+    counts = payloads[1][1][0][1]["counts"]
+    counts["evicted"] += 2**62 + 1
+    counts["inserted"] += 2**62 + 1
+    server.store.values = with_image(stored, 1, version, payloads)
+    storage, plane, metrics = await served(server)
+    assert plane.describe("w").counts.inserted == counts["inserted"]
+    shown(plane, metrics)
+    await storage.stop()
+
+
 async def is_lost(server, sound):
     """Start: the window is not served, and says so; the other one is none the worse; and it can be deleted."""
     storage, plane, metrics = await served(server)

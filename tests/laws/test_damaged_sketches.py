@@ -92,6 +92,133 @@ def test_what_is_damaged_is_refused(monoid, data):
         monoid.decode(data)
 
 
+# -------------------------------------------------------------------- each number that the library believes
+# The library refuses some of it itself, in this version; so these are asked of the check alone.
+
+EMPTY_HLL = hll(0).serialize_compact()
+LIST = hll(5).serialize_compact()
+HLL_8 = hll(5000, 8).serialize_compact()
+SET = hll(32).serialize_compact()
+"""32 coupons, of 2^12 registers."""
+
+
+def packed(form, number):
+    return struct.pack(form, number)
+
+
+def of_lg(data, lg_k, count=None):
+    """The set, of another number of registers, cut to some coupons."""
+    data = with_bytes(data, (3, bytes([lg_k])))
+    return data if count is None else with_bytes(data, (8, packed("<I", count)))[: 12 + 4 * count]
+
+
+def kll_of(sizes, *, k=8, n=None, least_k=8, levels=None, flags=0, m=8, shift=0, greatest=None):
+    """A KLL sketch with so many items on each level: 0.0, 1.0, 2.0, …"""
+    room = sum(max(8, _scaled(k, depth)) for depth in range(len(sizes)))
+    starts = [room - sum(sizes[i:]) + shift for i in range(len(sizes))]
+    items = np.arange(float(sum(sizes)))
+    n = sum(size << level for level, size in enumerate(sizes)) if n is None else n
+    head = struct.pack("<4BHBxQHBx", 5, 1, 15, flags, k, m, n, least_k, len(sizes) if levels is None else levels)
+    extremes = struct.pack("<dd", 0.0, items[-1] if greatest is None else greatest)
+    return head + struct.pack(f"<{len(sizes)}I", *starts) + extremes + items.tobytes()
+
+
+def _scaled(k, depth):
+    """k (2/3)^depth, rounded."""
+    return round(k * (2 / 3) ** depth)
+
+
+def unordered(data):
+    """Its first two items change places."""
+    at = len(data) - 8 * 8
+    return data[:at] + data[at + 8 : at + 16] + data[at : at + 8] + data[at + 16 :]
+
+
+def frequent(data):
+    return sound_frequent_items(data, strings=True)
+
+
+@pytest.mark.parametrize(
+    ("sound", "data"),
+    [
+        (sound_hll, with_bytes(EMPTY_HLL, (3, b"\x03"))),
+        (sound_hll, with_bytes(EMPTY_HLL, (3, b"\x16"))),
+        (sound_hll, with_bytes(HLL_8, (8, packed("<d", -1.0)))),
+        (sound_hll, with_bytes(HLL_8, (8, packed("<d", 2.0**63)))),
+        (sound_hll, with_bytes(HLL_8, (8, packed("<d", float("nan"))))),
+        (sound_hll, with_bytes(HLL_8, (50, b"\x40"))),
+        (sound_hll, HLL_8 + b"\1\0\0\0"),
+        (sound_hll, HLL_8[:-1]),
+        (sound_hll, LIST + bytes(2048)),  # more places than a table may have
+        (sound_hll, with_bytes(LIST, (8, packed("<I", 5)))),  # a coupon without a value
+        (sound_hll, of_lg(SET, 7, 8)),
+        (sound_hll, of_lg(SET, 8, 25)),
+        (sound_hll, of_lg(SET, 8)),
+        (sound_hll, with_bytes(HLL_4, (36, packed("<I", 7)))),  # exceptions
+        (sound_hll, with_bytes(hll(2000, 4, ds.HLL_4).serialize_compact(), (6, b"\xfa"), (40, b"\x77" * 8))[:48]),
+        (sound_kll, kll_of([5], m=7)),
+        (sound_kll, kll_of([5], k=7)),
+        (sound_kll, kll_of([5], least_k=9)),
+        (sound_kll, kll_of([5], least_k=7)),
+        (sound_kll, kll_of([5], n=6)),
+        (sound_kll, kll_of([5], levels=0)),
+        (sound_kll, kll_of([5], shift=1)),
+        (sound_kll, kll_of([5], greatest=3.0)),
+        (sound_kll, kll_of([-1, 3, 1], n=9)),
+        (sound_kll, kll_of([0] * 60 + [4])),  # 2^62 values
+        (sound_kll, kll_of([0] * 61 + [1])),  # 62 levels
+        (sound_kll, unordered(kll_of([8], flags=2))),
+        (sound_kll, unordered(kll_of([2, 8]))),
+        (sound_kll, kll(0).serialize() + bytes(8)),
+        (sound_kll, kll(1).serialize() + bytes(8)),
+        (sound_kll, with_bytes(kll(1).serialize(), (8, packed("<d", float("nan"))))),
+        (frequent, with_bytes(items(2).serialize(), (4, b"\x02"))),
+        (frequent, with_bytes(items(2).serialize(), (3, b"\x15"))),
+        (frequent, with_bytes(items(7, 4).serialize(), (4, b"\x03"))),
+        (frequent, with_bytes(ITEMS, (0, b"\x03"))),
+        (frequent, with_bytes(ITEMS, (32, packed("<Q", 0)))),
+        (frequent, with_bytes(ITEMS, (24, packed("<Q", 1)))),  # the offset
+        (frequent, with_bytes(ITEMS, (16, packed("<Q", 2**62)))),
+        (frequent, ITEMS[:-1]),
+        (frequent, items(0).serialize() + bytes(8)),
+        (frequent, with_bytes(items(0).serialize(), (0, b"\x04"))),
+    ],
+)
+def test_each_check_holds_alone(sound, data):
+    with pytest.raises((ValueError, struct.error)):
+        sound(data)
+
+
+@pytest.mark.parametrize(
+    ("sound", "data", "expected"),
+    [
+        (sound_hll, with_bytes(EMPTY_HLL, (6, b"\x05")), EMPTY_HLL),  # an empty list, whatever it says it has
+        (sound_hll, HLL_8 + bytes(4), HLL_8),
+        (sound_hll, of_lg(SET, 8, 24), None),
+        (sound_hll, LIST + bytes(2028), LIST),
+        (sound_kll, kll_of([5]), kll_of([5])),
+        (sound_kll, kll_of([0] * 60 + [3]), None),
+        (sound_kll, unordered(kll_of([8])), unordered(kll_of([8]))),
+        (frequent, with_bytes(ITEMS, (16, packed("<Q", 2**62 - 1))), None),
+        (frequent, with_bytes(ITEMS, (16, packed("<Q", 16)), (24, packed("<Q", 1))), None),
+    ],
+)
+def test_what_is_at_the_edge_of_a_check_is_sound(sound, data, expected):
+    assert sound(data) == (sound(sound(data)) if expected is None else expected)
+
+
+@pytest.mark.parametrize("kind", [ds.HLL_4, ds.HLL_6, ds.HLL_8])
+def test_a_sketch_that_was_merged_says_so_still(kind):
+    """Its estimate is another one then."""
+    union = ds.hll_union(12)
+    union.update(hll(3000))
+    union.update(hll(5000))
+    merged = union.get_result(kind)
+    found = sound_hll(merged.serialize_compact())
+    assert found[5] & 16
+    assert ds.hll_sketch.deserialize(found).get_estimate() == merged.get_estimate()
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_damage_takes_nobody_down(seed):
     """Some thousand sketches with a few wrong bytes: each is refused, or works in all that is done with partials."""

@@ -79,8 +79,8 @@ def _digests(most: int) -> Callable[[bytes], bytes]:
 
 
 _Name = Annotated[str, AfterValidator(_short)]
-_Count = Annotated[int, Field(ge=0, le=MAX_COUNTED)]
-_WallTime = Annotated[int, Field(ge=0, le=_INT64_MAX)]
+_Count = Annotated[int, Field(ge=0, le=_INT64_MAX)]
+_WallTime = Annotated[int, Field(ge=-(2**63), le=_INT64_MAX)]
 _Batch = Annotated[int, Field(ge=0, le=MAX_SEQUENCE)]
 _Sequence = Annotated[int, Field(ge=1, le=MAX_SEQUENCE)]
 _First = Annotated[bytes, AfterValidator(_digests(1))]
@@ -101,8 +101,6 @@ class CountsForm(_Form):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.inserted + self.late > MAX_COUNTED:
-            raise ValueError(f"have more than {MAX_COUNTED} entries")
         if self.evicted > self.inserted:
             raise ValueError("say that more entries were evicted than inserted")
         return self
@@ -137,6 +135,16 @@ class LedgerForm(_Form):
         return Ledger.of(self.model_dump())
 
 
+class _RoomyCounts(CountsForm):
+    """Counts that leave room for as many entries again: what is added to them is an int64 for good."""
+
+    @model_validator(mode="after")
+    def _check_room(self) -> Self:
+        if max(self.inserted + self.late, self.duplicates) > MAX_COUNTED:
+            raise ValueError(f"have more than {MAX_COUNTED} entries")
+        return self
+
+
 class _Extra(_Form):
     ledger: LedgerForm
 
@@ -153,7 +161,7 @@ class Header(_Form):
     """What an export says of a window as a whole; its spec is `WindowSpec`'s to check."""
 
     spec: dict[str, Any]
-    counts: CountsForm
+    counts: _RoomyCounts
     newest: _Newest
     extra: _Extra
 
@@ -220,7 +228,7 @@ def states_of(payload: Any, path: str) -> list[Array]:
     for name, state in zip(names, states, strict=True):
         if len(state) != len(states[0]):
             raise _refused(f"{path}.{name}", "must have a value for each key")
-        if state.max(initial=NEVER) >= TICK_MAX or (name == "touched" and state.min(initial=0) < 0):
+        if state.max(initial=NEVER) >= TICK_MAX:
             raise _refused(f"{path}.{name}", "has a time out of range")
     return states
 
