@@ -58,6 +58,8 @@ __all__ = ["create_app"]
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
+IMPORT = "/v1/windows/import"
+
 
 def create_app(
     plane: Plane,
@@ -109,7 +111,7 @@ def create_app(
         ("GET", "/v1/windows/{name}/entries", "entries"),
         ("POST", "/v1/windows/{name}/aggregates", "add_aggregates"),
         ("GET", "/v1/windows/{name}/export", "export_window"),
-        ("POST", "/v1/windows/import", "import_window"),
+        ("POST", IMPORT, "import_window"),
         ("GET", "/metrics", "metrics"),
         ("GET", "/healthz", "healthz"),
         ("GET", "/readyz", "readyz"),
@@ -359,8 +361,7 @@ class _Route(APIRoute):
             except ClientDisconnect:
                 return
             except NotFound as error:
-                # A window may be called `import`. Where none is, its path takes what is documented for `import`.
-                if scope["method"] not in _methods_of(Request(scope)):
+                if scope["path"] == IMPORT:  # a window may be called `import`, but none is
                     raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED) from None
                 response = of_error(error, scope["method"], scope["path"])
             except Exception as error:
