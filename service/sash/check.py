@@ -95,7 +95,7 @@ def _concern(damage: Damage) -> str:
 
 def _state(window: Readable) -> str:
     what = f"window {window.name!r}"
-    journal = f"the journal has {window.writes:,} writes of it, with {window.entries:,} entries"
+    journal = f"the journal has {window.writes:,} of its writes, with {window.entries:,} entries"
     if window.kept is None:
         return f"{what} cannot be read: {window.problem}. Its stored blocks have {window.stored:,} rows, and {journal}"
     said = f"{what}: {window.kept.window.info().entries:,} entries"

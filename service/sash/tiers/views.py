@@ -81,8 +81,13 @@ class LmdbView:
                 ) from error
             except OSError as error:
                 raise InvalidArgument(f"{str(path)!r} cannot be read: {error}", field="data") from error
-            if lost_write(self._env, self._values):
-                self._problems.append("data.mdb has lost a write that the disk had synced: it may be as it was once")
+            try:
+                if lost_write(self._env, self._values):
+                    self._problems.append(
+                        "data.mdb has lost a write that the disk had synced: it may be as it once was"
+                    )
+            except lmdb.Error as error:
+                self._problems.append(f"data.mdb is damaged: {error}")
             undo.pop_all()
 
     def keys(self) -> Iterator[bytes]:

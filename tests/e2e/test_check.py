@@ -1,0 +1,239 @@
+"""`sash check` and its salvage on real directories, on Redis, and beside servers."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import lmdb
+import pytest
+
+from sash.clock import SystemClock
+from sash.main import run
+from sash.tiers.lmdb import VALUES, LmdbTier
+from sash.tiers.redis import RedisTier
+from sash.windows import values
+from sash.windows.batch import Origin
+from sash.windows.catalogue import Catalogue
+from sash.windows.records import BulkInsert
+from sash.windows.spec import WindowSpec
+from sash.windows.storage import Storage
+from sash_client import Client, SashClientError
+from tests.support.damage import flipped
+from tests.support.redis_servers import BINARIES, redis_server
+from tests.support.servers import running_service, serve_command
+from tests.support.stored import batch
+
+SPEC = {"keyed": True, "time_unit": "none", "fields": {"value": "int64"}, "aggregates": {"n": {"function": "count"}}}
+NAMES = ("one", "two")
+
+
+@pytest.fixture
+def sash(capsys, monkeypatch):
+    """Runs a command as the console script does; returns its exit status, the lines it prints, and its error."""
+
+    def run_it(*arguments):
+        monkeypatch.setattr(sys, "argv", ["sash", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            run()
+        done = capsys.readouterr()
+        return ended.value.code or 0, done.out.splitlines(), done.err
+
+    return run_it
+
+
+async def fill(tier):
+    """Two windows of 300 entries: 200 in an image, 100 in the journal behind it."""
+    for first in (0, 200):
+        storage = Storage(Catalogue(), SystemClock(), tier(), store_entries=64, block=64)
+        await storage.start()
+        for name in NAMES:
+            await storage.create(WindowSpec.parse({"name": name, **SPEC}))
+            times = range(first, 200 if not first else 300)
+            write = BulkInsert(batch([("a", time) for time in times], first))
+            await storage.write(name, write, Origin("p", 1 + bool(first)))
+        if not first:
+            await storage.stop()
+        else:
+            await storage._backing.journal.stop(5)
+            storage._backing.tier.close()
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "data"
+    asyncio.run(fill(lambda: LmdbTier(path)))
+    return path
+
+
+def change(path, changes):
+    """Change values behind everybody's back; None deletes one."""
+    tier = LmdbTier(path)
+    tier.acquire()
+    puts = {key: value for key, value in changes.items() if value is not None}
+    tier.commit(puts, [key for key, value in changes.items() if value is None])
+    tier.close()
+
+
+def stored(path):
+    with lmdb.open(str(path), max_dbs=1, readonly=True, lock=False) as env:
+        named = env.open_db(VALUES, create=False)
+        with env.begin(named) as view:
+            return {bytes(key): bytes(value) for key, value in view.cursor() if values.name_of(key) is not None}
+
+
+def served(data, **settings):
+    """By window, how many entries a service has."""
+    with running_service(data=str(data), **settings) as service, Client(service.grpc_target) as client:
+        windows = client.list_windows()
+        assert not any(window.problem for window in windows)
+        return {window.name: client.window(window.name).query(key="a")[0].aggregates["n"] for window in windows}
+
+
+def test_a_whole_directory_is_said_to_be_whole(sash, data):
+    status, lines, _ = sash("check", data)
+    assert status == 0
+    *windows, total = lines
+    assert windows == ["window 'one': 300 entries", "window 'two': 300 entries"]
+    size = sum(map(len, stored(data).values()))
+    assert total == f"2 windows, {len(stored(data))} values, {size:,} bytes: all is well"
+
+
+def test_what_is_damaged_is_named_and_the_rest_salvaged_and_served(sash, data, tmp_path):
+    there = stored(data)
+    kinds = {}
+    for key in sorted(there):
+        name = values.name_of(key)
+        kinds.setdefault((name.kind, name.window, key in (b"journal",)), key)
+    assert len(kinds) == 3 + 1 + 2 * 4, "of every kind one, of each window"
+    for number, ((kind, window, _), key) in enumerate(kinds.items()):
+        change(data, {key: flipped(there[key], -1)})
+        status, lines, _ = sash("check", data)
+        assert status == 1
+        assert any(key.decode() in line for line in lines)
+        assert "all is well" not in lines[-1]
+        new = tmp_path / f"new {number}"
+        assert sash("check", "--salvage", data, new)[0] == 1
+        assert stored(data) == there | {key: flipped(there[key], -1)}, "it is as it was"
+        expected = dict.fromkeys(NAMES, 300)
+        if kind == "block":
+            expected[NAMES[window - 1]] = 300 - 64
+        elif kind == "journal":
+            expected["one"] = 200  # the first group is the one of its first window
+        elif window is not None:
+            del expected[NAMES[window - 1]]
+        assert served(new) == expected, key
+        assert sash("check", new)[0] == 0
+        change(data, {key: there[key]})
+    assert sash("check", data)[0] == 0
+
+
+def test_the_report_says_whom_it_concerns_and_with_how_many_entries(sash, data, tmp_path):
+    there = stored(data)
+    block = next(key for key in sorted(there) if key.startswith(b"block/00000001"))
+    pointer = values.pointer_key(2)
+    change(data, {block: flipped(there[block], -1), pointer: None})
+    status, lines, _ = sash("check", data)
+    assert status == 1
+    assert lines[0] == f"value {block.decode()!r} is damaged: its checksum is another (window 'one', 64 entries)"
+    assert lines[1] == "window 'one': 236 entries, and 64 in values that are damaged or missing"
+    assert lines[2] == (
+        "window 'two' cannot be read: the pointer to the image of window 'two' is missing. Its stored blocks have 300 "
+        "rows, and the journal has 1 of its writes, with 100 entries"
+    )
+    assert lines[3].endswith("1 values are damaged or missing")
+    status, lines, _ = sash("check", "--salvage", data, tmp_path / "new")
+    assert status == 1
+    assert lines[-2:] == [
+        f"window 'one' is in {tmp_path / 'new'}: 236 entries; 64 entries and 0 writes are left behind",
+        "window 'two' is left behind",
+    ]
+    with running_service(data=str(tmp_path / "new")) as service, Client(service.grpc_target) as client:
+        again = client.window("one").bulk_insert([0], {"value": [0]}, keys="a", producer="p", sequence=2)
+        assert again.already_applied
+
+
+def test_a_service_serves_what_a_damaged_group_does_not_concern_and_says_how_to_save_the_rest(sash, data, tmp_path):
+    there = stored(data)
+    groups = sorted(key for key in there if values.name_of(key).kind == "journal")
+    change(data, {groups[0]: None})
+    with running_service(data=str(data)) as service, Client(service.grpc_target) as client:
+        problems = {window.name: window.problem for window in client.list_windows()}
+        assert problems["two"] is None
+        assert groups[0].decode() in problems["one"]
+        assert "sash check --salvage" in problems["one"]
+        assert client.window("two").query(key="a")[0].aggregates["n"] == 300
+        with pytest.raises(SashClientError, match="is not served"):
+            client.window("one").query(key="a")
+    status, lines, _ = sash("check", "--salvage", data, tmp_path / "new")
+    assert status == 1
+    assert "window 'one': 200 entries; it would not be served: " in "\n".join(lines)
+    assert served(tmp_path / "new") == {"one": 200, "two": 300}
+
+
+def test_a_directory_that_a_server_has_is_not_looked_at(sash, data):
+    with running_service(data=str(data)):
+        status, lines, error = sash("check", data)
+    assert (status, lines) == (1, [])
+    assert error.startswith("sash: A server has the data directory")
+    assert sash("check", data)[0] == 0
+
+
+def test_what_cannot_be_is_refused(sash, data, tmp_path, monkeypatch):
+    for arguments, said in (
+        ((tmp_path / "none",), "no data directory"),
+        (("memory://",), "no place where windows are kept"),
+        (("--salvage", data), "give NEWDATA with --salvage"),
+        ((data, tmp_path / "new"), "give --salvage with NEWDATA"),
+        (("--salvage", data, data), "Another server has the data directory"),
+        (("--salvage", data, "memory"), "a place that keeps"),
+        (("--salvage", data, "reddis://x"), "no place to keep windows"),
+        (("--prefix", "a b", data), "SASH_REDIS_PREFIX"),
+    ):
+        status, _, error = sash("check", *arguments)
+        assert status == 1, arguments
+        assert said in error, arguments
+    assert not (tmp_path / "new").exists()
+    asyncio.run(fill(lambda: LmdbTier(tmp_path / "used")))
+    status, _, error = sash("check", "--salvage", data, tmp_path / "used")
+    assert status == 1
+    assert "is not empty" in error
+    assert served(tmp_path / "used") == dict.fromkeys(NAMES, 300)
+
+
+def test_a_directory_that_lost_a_write_is_not_served_and_can_be_salvaged(sash, data, tmp_path):
+    with lmdb.open(str(data), max_dbs=1) as env, env.begin(write=True) as changed:
+        changed.put(b"mine", b"1")
+    done = subprocess.run(serve_command("--data", str(data)), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "has lost a write" in done.stderr
+    assert "sash check --salvage" in done.stderr
+    status, lines, _ = sash("check", "--salvage", data, tmp_path / "new")
+    assert status == 1
+    assert "has lost a write" in lines[0]
+    assert served(tmp_path / "new") == dict.fromkeys(NAMES, 300)
+
+
+def test_in_redis_a_prefix_is_looked_at_and_salvaged(sash, tmp_path, monkeypatch):
+    if not BINARIES:
+        pytest.skip("there is no Redis server")
+    with redis_server(next(iter(BINARIES.values()))) as server:
+        asyncio.run(fill(lambda: RedisTier(server.url, "some", timeout_s=10)))
+        status, lines, _ = sash("check", "--prefix", "some", server.url)
+        assert (status, lines[0]) == (0, "window 'one': 300 entries")
+        with running_service(data=server.url, redis_prefix="some"):
+            status, _, error = sash("check", "--prefix", "some", server.url)
+            assert status == 1
+            assert f"A server has 'some' on this Redis: process {os.getpid()} " in error
+        [block, *_] = sorted(server.ask("KEYS", "{some}:k:block/00000002/*"))
+        server.ask("DEL", block)
+        monkeypatch.setenv("SASH_REDIS_PREFIX", "some")
+        status, lines, _ = sash("check", "--salvage", server.url, server.url, "--new-prefix", "other")
+        assert status == 1
+        assert lines[-1].endswith("236 entries; 64 entries and 0 writes are left behind")
+        assert served(server.url, redis_prefix="other") == {"one": 300, "two": 236}
+        assert sash("check", "--salvage", server.url, tmp_path / "new")[0] == 1
+        assert served(tmp_path / "new") == {"one": 300, "two": 236}
+        status, _, error = sash("check", "--salvage", server.url, server.url)
+        assert status == 1
+        assert "is not empty" in error
