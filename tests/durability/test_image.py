@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sash.durability import formats as values
 from sash.durability import image
+from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unsupported
 from sash_engine.monoids import catalogue
 from sash_engine.windows.batch import Batch, Coded

@@ -9,16 +9,16 @@ import lmdb
 import pytest
 
 from sash.clock import SystemClock
+from sash.durability import formats as values
+from sash.durability.catalogue import Catalogue
+from sash.durability.records import BulkInsert
+from sash.durability.storage import Storage
 from sash.main import run
 from sash.tiers.lmdb import VALUES, LmdbTier
 from sash.tiers.redis import RedisTier
-from sash.windows import values
-from sash.windows.batch import Origin
-from sash.windows.catalogue import Catalogue
-from sash.windows.records import BulkInsert
-from sash.windows.spec import WindowSpec
-from sash.windows.storage import Storage
 from sash_client import Client, SashClientError
+from sash_engine.windows.batch import Origin
+from sash_engine.windows.spec import WindowSpec
 from tests.support.damage import flipped
 from tests.support.redis_servers import BINARIES, redis_server
 from tests.support.servers import running_service, serve_command

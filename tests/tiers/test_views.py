@@ -7,11 +7,11 @@ import shutil
 import lmdb
 import pytest
 
-from sash.errors import DataLoss, FailedPrecondition, InvalidArgument, Unavailable
 from sash.tiers import open_tier
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.redis import RedisTier, RedisView
 from sash.tiers.views import LmdbView, open_view
+from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, Unavailable
 from tests.support.redis_servers import BINARIES, redis_server
 
 VALUES = {b"key %04d" % i: b"%d" % i * (i % 97) for i in range(2500)} | {b"journal/last": b"x", b"[a]*?\\": b"odd"}
