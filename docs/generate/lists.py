@@ -42,14 +42,14 @@ SPEC_TEXTS = {
     "fields": "The values that every entry has, by name. `time` and `key` are not allowed as names.",
     "aggregates": "What the window computes, by name. Each is an aggregate, see below.",
     "slide": "Which of the oldest entries leave, see below. Without it the window keeps every entry.",
-    "order": "How the window treats late, out-of-order and equal-time entries, see below.",
+    "order": "How the window treats late, out-of-order and equal-time entries and those from the future, see below.",
     "function": "Name of the aggregate function.",
     "field": "The field to read. It may be left out where the window has only one.",
     "returns": "The field to answer with, for `arg_min` and `arg_max`.",
 }
 """What the code's own schema leaves unsaid; its descriptions go first."""
 
-DURATIONS = ("max_age", "idle_expiry", "granularity")
+DURATIONS = ("max_age", "ahead", "idle_expiry", "granularity")
 """Keys whose text is a duration."""
 
 DIFFERENT = {UnsupportedMediaType, errors.Unauthenticated, errors.PermissionDenied}
