@@ -127,8 +127,8 @@ class OrderPolicy(_Document):
 
     out_of_order: Literal["allow", "reject"] = Field(
         "allow",
-        description="`allow` inserts entries that are older than the newest of their key. `reject` refuses a write "
-        "that has one.",
+        description="`allow` inserts entries that are older than the newest time of their key. `reject` refuses a "
+        "write that has one.",
     )
     late: Literal["drop", "reject"] = Field(
         "drop", description="`drop` drops late entries and counts them. `reject` refuses a write that has one."
