@@ -30,12 +30,12 @@ def table(files: Mapping[str, Any]) -> str:
         room = "/".join(PurePosixPath(path).parts[1:-1])
         rooms.setdefault(room, Counter()).update({count: file["summary"][count] for count in COUNTS})
     whole = sum(rooms.values(), Counter())
-    lines = [f"{'room':<18} {'lines':>7} {'line %':>7} {'branches':>9} {'branch %':>9}"]
+    lines = [f"{'room':<23} {'lines':>7} {'line %':>7} {'branches':>9} {'branch %':>9}"]
     for room, counts in [*sorted(rooms.items()), ("all", whole)]:
         of_lines = _percent(counts["covered_lines"], counts["num_statements"])
         of_branches = _percent(counts["covered_branches"], counts["num_branches"])
         numbers = f"{counts['num_statements']:>7,} {of_lines:>7.1f} {counts['num_branches']:>9,} {of_branches:>9.1f}"
-        lines.append(f"{room:<18} {numbers}" + (f"  below {LOW:g} %" if min(of_lines, of_branches) < LOW else ""))
+        lines.append(f"{room:<23} {numbers}" + (f"  below {LOW:g} %" if min(of_lines, of_branches) < LOW else ""))
     return "\n".join(lines)
 
 
