@@ -55,7 +55,7 @@ from sash.tiers.owner import Owner
 from sash.tiers.room import ceiling
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, SashError, Unavailable
 
-__all__ = ["STAMP_KEY", "VALUES", "LmdbTier", "lost_write", "owner_of"]
+__all__ = ["COMMIT_KEY", "STAMP_KEY", "VALUES", "LmdbTier", "owner_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ MIB = 2**20
 _FORMAT = 1
 _FORMAT_KEY = b"sash"  # in the unnamed database, beside the named one, so that no key of a window can be it
 VALUES = b"values"
-_COMMIT_KEY = b"commit"  # beside the format: numbers of the last transaction, and of the last that changed values
+COMMIT_KEY = b"commit"  # beside the format: numbers of the last transaction, and of the last that changed values
 STAMP_KEY = b"journal/last\0"  # among the values: the second of them, in the page where the journal ends
 _HOLDS = b"\nholds values"
 """Behind the owner in `server.lock` once there is a file of values."""
@@ -307,7 +307,7 @@ class LmdbTier:
         if int(known) > _FORMAT:
             raise self._foreign(f"it was written by a newer Sash, in format {int(known)}; this one reads {_FORMAT}")
         self._values = self._env.open_db(VALUES, create=False)
-        if lost_write(self._env, self._values):
+        if _lost_write(self._env, self._values):
             raise DataLoss(
                 f"The data directory {str(self._path)!r} has lost a write that the disk had synced: put it back from a "
                 "backup, or write what is whole to a new one with `sash check --salvage`",
@@ -318,9 +318,9 @@ class LmdbTier:
             self._floor_bytes = self._used_bytes
 
     def _tell(self, change: lmdb.Transaction[bytes]) -> None:
-        """Write where `lost_write` looks what a transaction is, and the last commit as it has it."""
+        """Write where `_lost_write` looks what a transaction is, and the last commit as it has it."""
         stamp = change.get(STAMP_KEY, b"0", db=self._values)
-        change.put(_COMMIT_KEY, b"%d %s" % (change.id(), stamp), db=self._unnamed)
+        change.put(COMMIT_KEY, b"%d %s" % (change.id(), stamp), db=self._unnamed)
 
     def _create(self) -> None:
         """Make the file of values elsewhere and move it here: one that is half written is taken for somebody else's."""
@@ -330,7 +330,7 @@ class LmdbTier:
         with env, env.begin(write=True) as change:
             env.open_db(VALUES, txn=change)
             change.put(_FORMAT_KEY, str(_FORMAT).encode())
-            change.put(_COMMIT_KEY, b"%d 0" % change.id())
+            change.put(COMMIT_KEY, b"%d 0" % change.id())
         os.rename(new / "data.mdb", self._path / "data.mdb")
         shutil.rmtree(new)
 
@@ -546,10 +546,10 @@ class LmdbTier:
         return self._full("the disk") if code in _FULL else self._unavailable(str(error))
 
 
-def lost_write(env: lmdb.Environment, values: Any) -> bool:
+def _lost_write(env: lmdb.Environment, values: Any) -> bool:
     """Whether the file is not as its last transaction left it; what older versions have written does not tell."""
     with env.begin() as view:
-        told, stamp = view.get(_COMMIT_KEY), view.get(STAMP_KEY, db=values)
+        told, stamp = view.get(COMMIT_KEY), view.get(STAMP_KEY, db=values)
     if told is None and stamp is None:
         return False
     return told != b"%d %s" % (env.info()["last_txnid"], stamp or b"0")

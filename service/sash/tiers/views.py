@@ -1,6 +1,6 @@
 """What a tier has, to be read while no server has it: see `sash.durability.tier.TierView`. Nothing is changed.
 
-directory    the server's lock is shared as long as the view is open, so no server starts; LMDB is opened read-only
+directory    the server's lock is shared as long as the view is open, so no server starts
 Redis        refused while a server's lease runs; whether one has committed meanwhile, the fence says
 """
 
@@ -11,15 +11,12 @@ import errno
 import fcntl
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import lmdb
-
-from sash.tiers.lmdb import STAMP_KEY, VALUES, lost_write, owner_of
+from sash.tiers.lmdb import COMMIT_KEY, STAMP_KEY, VALUES, owner_of
+from sash.tiers.lmdb_file import LmdbFile, PageError
 from sash_engine.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
@@ -49,10 +46,7 @@ def open_view(address: str, prefix: str = "sash") -> LmdbView | RedisView:
 
 
 class LmdbView:
-    """A `TierView` of a directory.
-
-    A file that is cut short is looked at in a temporary copy of the right length: to read behind the end of a mapped
-    file is deadly.
+    """A `TierView` of a directory. It reads LMDB's file itself, see `LmdbFile`.
 
     Args:
         path: the directory.
@@ -70,47 +64,35 @@ class LmdbView:
                 raise InvalidArgument(f"{str(path)!r} is no data directory: it has no data.mdb", field="data")
             try:
                 self._lock()
-                env = self._opened(self._path)
-                length = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-                if (self._path / "data.mdb").stat().st_size < length:
-                    env = self._opened(self._copied(length))
-                self._env, self._values = env, env.open_db(VALUES, create=False)
-            except lmdb.Error as error:
-                raise FailedPrecondition(
-                    f"the data.mdb in {str(path)!r} cannot be read: {error}", field="data"
-                ) from error
+                self._file = LmdbFile(self._path / "data.mdb")
+                self._closing.callback(self._file.close)
+                self._root = self._file.root(VALUES)
+                told = self._file.get(self._file.root(), COMMIT_KEY)
+            except PageError as error:
+                raise FailedPrecondition(f"data.mdb of {str(path)!r} is unreadable: {error}", field="data") from None
             except OSError as error:
                 raise InvalidArgument(f"{str(path)!r} cannot be read: {error}", field="data") from error
-            try:
-                if lost_write(self._env, self._values):
-                    self._problems.append(
-                        "data.mdb has lost a write that the disk had synced: it may be as it once was"
-                    )
-            except lmdb.Error as error:
-                self._problems.append(f"data.mdb is damaged: {error}")
+            if self._root is None:
+                raise FailedPrecondition(f"data.mdb of {str(path)!r} is something else's", field="data")
+            stamp = self._value(STAMP_KEY)
+            if (told, stamp) != (None, None) and told != b"%d %s" % (self._file.transaction, stamp or b"0"):
+                self._problems.append("data.mdb has lost a write that the disk had synced: it may be as it was once")
             undo.pop_all()
 
     def keys(self) -> Iterator[bytes]:
         """All keys, see `TierView`."""
-        try:
-            with self._env.begin(self._values) as view:
-                for key in view.cursor().iternext(values=False):
-                    if key != STAMP_KEY:
-                        yield bytes(key)
-        except lmdb.Error as error:
-            self._problems.append(f"data.mdb is damaged, and more values may be in it: {error}")
+        return (key for key in self._file.keys(self._root, self._problems) if key != STAMP_KEY)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values by key, see `TierView`."""
-        found: list[bytes | None] = []
-        with self._env.begin(self._values) as view:
-            for key in keys:
-                try:
-                    found.append(view.get(key))
-                except lmdb.Error as error:
-                    self._problems.append(f"value {key.decode('ascii', 'backslashreplace')!r} cannot be read: {error}")
-                    found.append(None)
-        return found
+        return [self._value(key) for key in keys]
+
+    def _value(self, key: bytes) -> bytes | None:
+        try:
+            return self._file.get(self._root, key)
+        except PageError as error:
+            self._problems.append(f"value {key.decode('ascii', 'backslashreplace')!r} cannot be read: {error}")
+            return None
 
     def problems(self) -> list[str]:
         """What is wrong with the directory itself, see `TierView`."""
@@ -135,15 +117,3 @@ class LmdbView:
             raise FailedPrecondition(
                 f"A server has the data directory {str(self._path)!r}: {owner_of(file)}. Stop it first", field="data"
             ) from None
-
-    def _opened(self, path: Path) -> lmdb.Environment:
-        env = lmdb.open(os.fspath(path), readonly=True, lock=False, max_dbs=1, readahead=False)
-        self._closing.callback(env.close)
-        return env
-
-    def _copied(self, length: int) -> Path:
-        """A copy that is as long as it says; the end may have been lost, or never been written."""
-        copy = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="sash-check-")))
-        shutil.copyfile(self._path / "data.mdb", copy / "data.mdb")
-        os.truncate(copy / "data.mdb", length)
-        return copy
