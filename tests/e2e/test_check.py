@@ -149,7 +149,8 @@ def test_the_report_says_whom_it_concerns_and_with_how_many_entries(sash, data, 
         "window 'two' is left behind",
     ]
     with running_service(data=str(tmp_path / "new")) as service, Client(service.grpc_target) as client:
-        again = client.window("one").bulk_insert([0], {"value": [0]}, keys="a", producer="p", sequence=2)
+        times = range(200, 300)
+        again = client.window("one").bulk_insert(times, {"value": times}, keys="a", producer="p", sequence=2)
         assert again.already_applied
 
 
