@@ -7,7 +7,7 @@ COPY proto proto
 COPY clients clients
 COPY service service
 RUN python -m venv --without-pip /opt/sash \
-    && pip --python /opt/sash/bin/python install --no-cache-dir --constraint constraints.txt .
+    && pip --python /opt/sash/bin/python install --no-cache-dir --constraint constraints.txt '.[server]'
 
 FROM python:3.11-slim
 # A volume that Docker makes takes over the owner of the directory that it covers; a directory of the host that is

@@ -74,9 +74,16 @@ docs: setup ## build the documentation into build/docs; a broken link fails (doc
 load: setup ## a bounded load test with REST and gRPC users against a server of its own
 	$(BIN)/python -m loadtest
 
+# Stubs of protobuf 4.25 work with every later release; its compiler needs that release, and so a place of its own.
 PROTO := proto
-proto: setup ## make the stubs from windows.proto
-	cd $(PROTO) && $(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. \
+PROTOC := build/protoc/.installed
+$(PROTOC):
+	$(BIN)/python -m venv build/protoc
+	build/protoc/bin/pip install --quiet --disable-pip-version-check grpcio-tools==1.62.3 "setuptools<81"
+	@touch $@
+
+proto: setup $(PROTOC) ## make the stubs from windows.proto
+	cd $(PROTO) && $(CURDIR)/build/protoc/bin/python -m grpc_tools.protoc -I. \
 		--python_out=. --pyi_out=. --grpc_python_out=. sash_proto/v1/windows.proto
 
 clean: ## remove what was built and installed

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from sash_engine.errors import FailedPrecondition, SashError
+from sash.extras import missing
 
 if TYPE_CHECKING:
     from sash.durability.check import Damage, Found, Readable
@@ -39,10 +39,16 @@ def check(
     logging.getLogger("sash").setLevel(logging.CRITICAL + 1)
     if salvage != (new is not None):
         _fail("give NEWDATA with --salvage" if salvage else "give --salvage with NEWDATA: nothing else is written")
+    # Here and below, as all other commands are clients, which need nothing of it and should not wait for it.
     try:
-        whole = _check(data, prefix, new, new_prefix)
-    except SashError as error:
-        _fail(error.message)
+        from sash_engine.errors import SashError
+
+        try:
+            whole = _check(data, prefix, new, new_prefix)
+        except SashError as error:
+            _fail(error.message)
+    except ModuleNotFoundError as error:
+        _fail(missing(error, "server"))
     if not whole:
         sys.exit(1)
 
@@ -54,7 +60,6 @@ def _fail(message: str) -> NoReturn:
 
 def _check(data: str, prefix: str | None, new: str | None, new_prefix: str | None) -> bool:
     """Whether everything is whole; `new` is None or where to salvage to."""
-    # Here, as all other commands are clients, which need nothing of it and should not wait for it.
     from sash.clock import SystemClock
     from sash.durability.check import check
     from sash.settings import load_settings
@@ -114,6 +119,7 @@ async def _salvage(found: Found, new: str, prefix: str) -> None:
     from sash.durability.salvage import salvage
     from sash.durability.storage import Storage
     from sash.tiers import open_tier
+    from sash_engine.errors import FailedPrecondition
 
     tier = open_tier(new, prefix)
     if tier is None:

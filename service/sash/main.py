@@ -8,7 +8,7 @@ import typer
 
 from sash import cli
 from sash.check import check
-from sash_engine.errors import SashError
+from sash.extras import missing
 
 __all__ = ["app", "run", "serve"]
 
@@ -29,9 +29,12 @@ def serve(
 ) -> None:
     """Serve windows over gRPC and REST until told to stop (SIGINT, SIGTERM)."""
     # Here, as all other commands are clients, which need nothing of it and should not wait for it.
-    from sash import service
-    from sash.settings import load_settings
-
+    try:
+        from sash import service
+        from sash.settings import load_settings
+        from sash_engine.errors import SashError
+    except ModuleNotFoundError as error:
+        cli.fail(missing(error, "server"))
     try:
         service.serve(
             load_settings(host=host, grpc_port=grpc_port, rest_port=rest_port, data=data, log_level=log_level)

@@ -362,10 +362,21 @@ def test_a_window_of_entries_takes_no_partials(exported):
 
 def test_a_wrong_value_is_quoted_in_part_only(exported):
     _, frames = exported
-    for change in (put(2, "spec", "name", "x" * 10**6), put(*LEDGER, "producers", "x" * 10**6, [0, 0])):
+    long = "x" * 10**6
+    for change in (put(2, "spec", "name", long), put(*LEDGER, "producers", long, [0, 0]), put(2, "spec", long, {})):
         with pytest.raises(InvalidArgument) as caught:
             imported(changed(frames, 0, change))
         assert max(len(caught.value.message), len(caught.value.field)) <= 500
+
+
+def test_an_error_is_valid_unicode_whatever_it_quotes(exported):
+    _, frames = exported
+    kinds = [values.unseal("export", frame[4:], "frame")[1] for frame in frames]
+    number = kinds.index("entries")
+    with pytest.raises(InvalidArgument, match="is no field of the window") as caught:
+        imported(changed(frames, number, put(2, 1, "x\ud800", NINE)))
+    assert caught.value.field == "entries.columns.x?"
+    assert "x?" in caught.value.message
 
 
 # ---------------------------------------------------------------- values that do not go together

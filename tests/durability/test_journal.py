@@ -168,6 +168,33 @@ async def test_what_may_be_refused_makes_way_for_what_may_not(journal, tier):
     assert (journal.pending_bytes, journal.pending_record_bytes, journal.error) == (0, 0, None)
 
 
+async def test_what_may_be_refused_for_want_of_room_is_not_refused_for_anything_else(journal, tier):
+    told = []
+    tier.failures = [Unavailable("gone")]
+    journal.background(Job(lambda: {b"x": b"1"}, done=lambda: told.append("done"), refused=told.append))
+    await journal.passed()
+    assert told == ["done"]
+    assert tier.values[b"x"] == b"1"
+
+
+async def test_a_defect_of_a_tier_is_told_and_tried_again(journal, tier):
+    tier.failures = [ZeroDivisionError("as told")]
+    number = append(journal, "a")
+    with pytest.raises(Unavailable, match="the tier failed: ZeroDivisionError"):
+        await journal.durable(number)
+    await until(lambda: journal.error is None)
+    assert tier.records() == [["a"]]
+
+
+async def test_a_defect_in_what_follows_a_commit_does_not_end_all_commits(journal, tier):
+    told = []
+    journal.background(Job(lambda: {b"x": b"1"}, done=lambda: 1 / 0))
+    journal.background(Job(lambda: {b"y": b"1"}, done=lambda: told.append("done")))
+    await journal.drained()
+    await journal.durable(append(journal, "a"))
+    assert told == ["done"]
+
+
 async def test_a_commit_that_failed_is_tried_again_under_the_same_number(journal, tier):
     """It may have taken place: a second group with the same records would apply them twice."""
     tier.failures = [Unavailable("unknown")]
@@ -248,7 +275,7 @@ async def test_groups_that_only_a_damaged_window_needs_are_set_apart(journal, ti
     await journal.drained()
     assert start_of(tier) == Start(6, 5, {3: 3}, {1: 5, 2: 4})
     assert [number for number in range(1, 7) if values.group_key(number) in tier.values] == [3]
-    assert journal.groups == 1
+    assert (journal.groups, journal.group_numbers) == (1, [3]), "who recovers the window reads it"
     commits = len(tier.commits)
     journal.trim(through, damaged)
     await journal.drained()
@@ -261,6 +288,20 @@ async def test_groups_that_only_a_damaged_window_needs_are_set_apart(journal, ti
     again.trim({1: 6, 3: 3})
     assert await again.stop(5)
     assert start_of(tier) == Start(7, 6, {}, {1: 6, 3: 3})
+
+
+async def test_groups_that_an_earlier_life_set_apart_stay_apart(tier):
+    """The pointer's first group has no gap behind it: what was set apart is before it, and is named one by one."""
+    journal = Journal(tier)
+    journal.start(7, 6, [(2, {2: 2}), (3, {3: 3}), (6, {1: 6})], first=6)
+    assert journal.group_numbers == [2, 3, 6]
+    journal.trim({1: 0, 3: 0})  # window 2 is deleted, and window 3 whole again
+    await journal.drained()
+    [(puts, deletes)] = tier.commits
+    assert values.unseal("pointer", puts[values.journal_key()], "journal") == [6, 6, [3]]
+    assert deletes == [values.group_key(2)]
+    assert journal.group_numbers == [3, 6]
+    assert await journal.stop(5)
 
 
 async def test_whoever_waits_at_the_end_is_told(journal, tier):
@@ -350,6 +391,23 @@ async def test_with_exactly_as_much_pending_as_may_be_writers_go_on(journal, tie
     assert (journal.pending_bytes, journal.pending_record_bytes) == (31, 30)
     tier.gate.set()
     await journal.room()
+
+
+def test_writers_go_on_as_soon_as_no_more_is_pending_than_may_be(monkeypatch):
+    monkeypatch.setattr(module, "GROUP_BYTES", 10)
+    monkeypatch.setattr(module, "PENDING_BYTES", 20)
+
+    async def main():
+        journal = started(Timed(commit_s=1.0))
+        for text in "abcd":
+            append(journal, text)
+        await passes(1.5)
+        assert journal.full, "three are pending"
+        await passes(1)
+        assert not journal.full, "two are"
+        assert await journal.stop(10)
+
+    in_virtual_time(main())
 
 
 # ---------------------------------------------------------------- time
@@ -479,9 +537,11 @@ def test_a_commit_that_fails_is_tried_again_less_and_less_often_and_at_most_ever
     async def main():
         tier = Timed(away=0.0, back=9.0)
         journal = started(tier)
-        number = append(journal, "a")
-        with pytest.raises(Unavailable):
-            await journal.durable(number)
+        waiting = [asyncio.create_task(journal.durable(append(journal, "a"))) for _ in range(3)]
+        for task in waiting:
+            with pytest.raises(Unavailable):
+                await task
+        assert now_s() == 0.0, "all are told at once"
         await passes(20)
         assert tier.tried_s == [0.0, 0.1, 0.3, 0.7, 1.5, 3.1, 5.1, 7.1, 9.1]
         tier.away, tier.back = 20.0, 20.25
@@ -490,7 +550,7 @@ def test_a_commit_that_fails_is_tried_again_less_and_less_often_and_at_most_ever
         tier.away, tier.back = 21.0, 21.25
         await passes(20)
         assert tier.tried_s[9:] == [21.0, 21.1, 21.3], "the next time it begins anew"
-        assert tier.records() == [["a"], ["b"]]
+        assert tier.records() == [["a"] * 3, ["b"]]
 
     in_virtual_time(main())
 

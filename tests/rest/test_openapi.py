@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
+import schemathesis
+from schemathesis.openapi.checks import JsonSchemaError
 
 from sash.rest.bodies import ARROW, OCTETS
 from tests.rest.test_arrow import batch, stream
@@ -51,6 +54,27 @@ def test_schemathesis_finds_nothing(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"Tested: {len(ROUTES)}" in done.stdout
         assert {window["spec"]["name"] for window in http.get("/v1/windows").json()["windows"]} >= set(SPECS)
+
+
+def test_a_watch_up_to_its_end(http, window):
+    """Schemathesis reads the first event only. This is all of a stream, up to the problem that ends it."""
+    with http.stream("GET", f"/v1/windows/{window}/watch", params={"interval": 50}) as response:
+        chunks = response.iter_raw()
+        content = next(chunks)
+        assert http.delete(f"/v1/windows/{window}").status_code == 200
+        content += b"".join(chunks)
+    assert content.count(b"data: ") == 2
+    assert b"event: problem" in content
+    operation = schemathesis.openapi.from_dict(http.get("/openapi.json").json())["/v1/windows/{name}/watch"]["GET"]
+
+    def validate(content):
+        whole = httpx.Response(200, headers=response.headers, content=content, request=response.request)
+        whole.elapsed = response.elapsed
+        operation.validate_response(whole)
+
+    validate(content)
+    with pytest.raises(JsonSchemaError, match="there is no window"):
+        validate(content.replace(b'"detail"', b'"message"'))
 
 
 TEXTS = ["", "x", "x" * 128, "x" * 129, "x" * 200, "x" * 201, "1x", "x y"]

@@ -31,7 +31,11 @@ AGGREGATES = {
 }
 # With an aggregate that depends on the order of entries, which several keys together do not have; and without one.
 SPECS = {
-    "ordered": {"aggregates": AGGREGATES, "slide": {"max_age": "20", "clock": "event"}},
+    "ordered": {
+        "aggregates": AGGREGATES,
+        "slide": {"max_age": "20", "clock": "event"},
+        "order": {"ahead": "3600"},
+    },
     "commutative": {
         "aggregates": {name: AGGREGATES[name] for name in ("n", "mean", "total")},
         "slide": {"max_count": 4, "clock": "event"},
@@ -382,7 +386,7 @@ def window(message):
     }
 
 
-times = st.integers(-5, 47).map(lambda time: time if time <= 45 else FAR)
+times = st.integers(-5, 52).map(lambda time: time if time <= 45 else FAR)
 keys = st.sampled_from(["a", "b", "ü"])
 floats = st.one_of(st.floats(-1e6, 1e6), st.sampled_from(list(SPECIALS)))
 row = st.tuples(

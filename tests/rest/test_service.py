@@ -200,10 +200,13 @@ def test_metrics_count_what_happened(http, window):
     assert after["sash_windows", ()] == 1
 
 
-def test_metrics_speak_openmetrics_to_whoever_asks(http):
-    response = http.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
-    assert response.headers["content-type"].startswith("application/openmetrics-text")
-    assert response.text.endswith("# EOF\n")
+def test_metrics_speak_openmetrics_to_whoever_asks(http, openapi):
+    documented = operations(openapi)["get", "/metrics"]["responses"]["200"]["content"]
+    assert list(documented) == ["text/plain", "application/openmetrics-text"]
+    for kind in documented:
+        response = http.get("/metrics", headers={"accept": f"{kind}; version=1.0.0"})
+        assert response.headers["content-type"].startswith(kind)
+        assert response.text.endswith("# EOF\n") == (kind == "application/openmetrics-text")
 
 
 def test_health(http):

@@ -17,6 +17,7 @@ from sash_engine.windows.batch import Batch, Coded
 from tests.rest.conftest import made
 from tests.rest.test_arrow import ARROW, batch, stream
 from tests.rest.test_problems import refuse
+from tests.support.mutations import with_counts
 from tests.support.servers import WAIT_S, problem
 from tests.support.waiting import until
 
@@ -472,6 +473,25 @@ def test_an_export_and_an_import_are_streams(http, service, window, monkeypatch)
     assert taken == [("other", b"".join(parts)), (None, b"".join(parts))]
     refuse(http, "POST", "/v1/windows/import?other=1", 400, "other", content=b"x", headers=OCTETS)
     refuse(http, "POST", "/v1/windows/import", 415, "Content-Type", json={})
+
+
+def test_a_file_that_somebody_made_up_is_refused_and_spoils_nothing(http, window):
+    http.post(f"/v1/windows/{window}/insert", json={"time": 1, "value": 1}).raise_for_status()
+    exported = http.get(f"/v1/windows/{window}/export").content
+    for counts, field in (
+        ({"late": "many"}, "counts.late"),
+        ({"late": 2**63}, "counts.late"),
+        ({"late": 2**62}, "counts"),
+    ):
+        made_up = {"content": with_counts(exported, counts), "headers": OCTETS}
+        refuse(http, "POST", "/v1/windows/import?name=other", 400, f"header.{field}", **made_up)
+        assert [each["spec"]["name"] for each in http.get("/v1/windows").json()["windows"]] == [window]
+        assert http.get("/metrics").status_code == 200
+    sound = with_counts(exported, {"late": 2**62 - 1})
+    created = http.post("/v1/windows/import?name=other", content=sound, headers=OCTETS)
+    assert (created.status_code, created.json()["counts"]["late"]) == (201, 2**62 - 1)
+    assert http.get("/metrics").status_code == 200
+    http.delete("/v1/windows/other").raise_for_status()
 
 
 # ---------------------------------------------------------------- a tier that takes its time

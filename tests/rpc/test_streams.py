@@ -26,6 +26,7 @@ from sash_engine.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.test_errors import refuse
 from tests.rpc.test_operations import aggregates, bulk, float64, int64, strings
+from tests.support.mutations import with_counts
 from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import turns, until
 
@@ -442,6 +443,24 @@ def test_an_import_is_read_in_parts(stub, window, restored):
     assert restored.name is None
     chunks = [pb.WindowChunk(data=b"a"), pb.WindowChunk(data=b"b", name="late")]
     refuse(lambda request: stub.ImportWindow(iter(request)), chunks, "INVALID_ARGUMENT", "name")
+
+
+def test_a_file_that_somebody_made_up_is_refused_and_spoils_nothing(stub, window):
+    stub.BulkInsert(bulk(window, [1], [1]))
+    exported = b"".join(chunk.data for chunk in stub.ExportWindow(pb.ExportWindowRequest(window=window)))
+
+    def chunks(counts):
+        return [pb.WindowChunk(data=with_counts(exported, counts), name="other")]
+
+    for counts, field in (
+        ({"late": "many"}, "counts.late"),
+        ({"late": 2**63}, "counts.late"),
+        ({"late": 2**62}, "counts"),
+    ):
+        refuse(lambda request: stub.ImportWindow(iter(request)), chunks(counts), "INVALID_ARGUMENT", f"header.{field}")
+        assert [each.spec.name for each in stub.ListWindows(pb.ListWindowsRequest()).windows] == [window]
+    assert stub.ImportWindow(iter(chunks({"late": 2**62 - 1}))).counts.late == 2**62 - 1
+    stub.DeleteWindow(pb.DeleteWindowRequest(name="other"))
 
 
 def test_an_import_whose_client_goes_comes_to_an_end(stub, restored):

@@ -8,10 +8,12 @@ from __future__ import annotations
 import copy
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["mutated", "places"]
+from sash.windows import values
+
+__all__ = ["mutated", "places", "with_counts"]
 
 Place = tuple[Any, ...]
 """How to get to a value from the payload: indices and names."""
@@ -20,6 +22,15 @@ NUMBERS = [-1, 0, 1, 7, 2**31, 2**62, 2**63 - 2, 2**63 - 1, 2**63, 2**64, 10**30
 ODD = [None, True, False, 1.5, float("nan"), float("inf"), "", "x", "1", "\ud800", "x" * 70_000, b"", b"x", [], {}]
 WORDS = [struct.pack("<q", number) for number in NUMBERS if -(2**63) <= number < 2**63]
 WORDS += [struct.pack("<d", number) for number in (float("nan"), float("inf"), -1e308)]
+
+
+def with_counts(exported: bytes, counts: Mapping[str, Any]) -> bytes:
+    """An export whose header counts otherwise, sealed again."""
+    size = 4 + int.from_bytes(exported[:4], "little")
+    payload = values.unseal("export", exported[4:size], "the header")
+    payload[2]["counts"] |= counts
+    header = values.seal("export", payload)
+    return len(header).to_bytes(4, "little") + header + exported[size:]
 
 
 def places(value: Any, here: Place = ()) -> Iterator[Place]:

@@ -1,8 +1,7 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -44,7 +43,7 @@ class WindowSpec(_message.Message):
     algorithm: str
     durability: str
     granularity: str
-    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: _Optional[bool] = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ...) -> None: ...
 
 class AggregateSpec(_message.Message):
     __slots__ = ("function", "field", "returns", "parameters")
@@ -109,7 +108,7 @@ class Value(_message.Message):
     map: ValueMap
     integer: bytes
     blob: bytes
-    def __init__(self, float64: _Optional[float] = ..., int64: _Optional[int] = ..., string: _Optional[str] = ..., bool: _Optional[bool] = ..., list: _Optional[_Union[ValueList, _Mapping]] = ..., map: _Optional[_Union[ValueMap, _Mapping]] = ..., integer: _Optional[bytes] = ..., blob: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, float64: _Optional[float] = ..., int64: _Optional[int] = ..., string: _Optional[str] = ..., bool: bool = ..., list: _Optional[_Union[ValueList, _Mapping]] = ..., map: _Optional[_Union[ValueMap, _Mapping]] = ..., integer: _Optional[bytes] = ..., blob: _Optional[bytes] = ...) -> None: ...
 
 class ValueList(_message.Message):
     __slots__ = ("items",)
@@ -212,7 +211,7 @@ class CreateWindowResponse(_message.Message):
     CREATED_FIELD_NUMBER: _ClassVar[int]
     window: WindowInfo
     created: bool
-    def __init__(self, window: _Optional[_Union[WindowInfo, _Mapping]] = ..., created: _Optional[bool] = ...) -> None: ...
+    def __init__(self, window: _Optional[_Union[WindowInfo, _Mapping]] = ..., created: bool = ...) -> None: ...
 
 class GetWindowRequest(_message.Message):
     __slots__ = ("name",)
@@ -271,7 +270,7 @@ class InsertRequest(_message.Message):
     producer: str
     sequence: int
     epoch: int
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., answer: _Optional[bool] = ..., lookbacks: _Optional[_Iterable[str]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., answer: bool = ..., lookbacks: _Optional[_Iterable[str]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class BulkInsertRequest(_message.Message):
     __slots__ = ("window", "time", "fields", "key", "producer", "sequence", "partials", "entries", "epoch")
@@ -327,7 +326,7 @@ class InsertResponse(_message.Message):
     already_applied: bool
     durability: str
     ahead: int
-    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: _Optional[bool] = ..., durability: _Optional[str] = ..., ahead: _Optional[int] = ...) -> None: ...
+    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: bool = ..., durability: _Optional[str] = ..., ahead: _Optional[int] = ...) -> None: ...
 
 class BulkEvictRequest(_message.Message):
     __slots__ = ("window", "time", "key", "producer", "sequence", "epoch")
@@ -353,7 +352,7 @@ class BulkEvictResponse(_message.Message):
     evicted: int
     already_applied: bool
     durability: str
-    def __init__(self, evicted: _Optional[int] = ..., already_applied: _Optional[bool] = ..., durability: _Optional[str] = ...) -> None: ...
+    def __init__(self, evicted: _Optional[int] = ..., already_applied: bool = ..., durability: _Optional[str] = ...) -> None: ...
 
 class StageBatchRequest(_message.Message):
     __slots__ = ("entries", "query", "batch")
@@ -403,7 +402,7 @@ class EntriesRequest(_message.Message):
     start: int
     end: int
     end_exclusive: bool
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: _Optional[bool] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: _Optional[bool] = ...) -> None: ...
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("query", "interval_ms")
@@ -445,7 +444,7 @@ class QueryRequest(_message.Message):
     all_keys: bool
     combine: bool
     partials: bool
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: _Optional[bool] = ..., combine: _Optional[bool] = ..., partials: _Optional[bool] = ...) -> None: ...
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., combine: bool = ..., partials: bool = ...) -> None: ...
 
 class QueryResponse(_message.Message):
     __slots__ = ("answers",)
@@ -471,7 +470,7 @@ class RangeQueryRequest(_message.Message):
     all_keys: bool
     partials: bool
     end_exclusive: bool
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: _Optional[bool] = ..., partials: _Optional[bool] = ..., end_exclusive: _Optional[bool] = ...) -> None: ...
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., partials: bool = ..., end_exclusive: bool = ...) -> None: ...
 
 class SeriesRequest(_message.Message):
     __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys")
@@ -491,7 +490,7 @@ class SeriesRequest(_message.Message):
     width: str
     keys: _containers.RepeatedScalarFieldContainer[str]
     all_keys: bool
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: _Optional[bool] = ...) -> None: ...
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ...) -> None: ...
 
 class SeriesResponse(_message.Message):
     __slots__ = ("key", "time", "entries", "aggregates", "width")

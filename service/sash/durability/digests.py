@@ -10,7 +10,8 @@ stands for. Partials count as they were sent: as numbers or as blobs.
 
 Four bytes, as a ledger keeps many of them: of 2^32 writes with a used number and other data, one is taken for a retry.
 
-Cost, of a bulk of 16,384 rows with a float64 and a key: 70 µs with up to 1,000 keys, 0.6 ms with 16,384.
+Cost, of a bulk of 16,384 rows with a float64: 14 to 20 µs, and with up to 1,000 keys 25 to 200 µs. That is 3 to 6 % of
+what it takes to parse, apply and pack the bulk; 12 % (0.8 ms) where every row has a key of its own. An entry: 2 µs.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _KEYS = 16_384
 _ROWS = 65_536
 _LENGTH = struct.Struct("<I")
 _TEXT_MAX = 500
-"""Characters of what an error says: it may quote any text of the file."""
+"""Characters of what an error says."""
 
 
 def export(window: Window) -> Iterator[bytes]:
@@ -186,10 +186,10 @@ class Importer:
             taker, content = self._placed(payload)
             taker(self, content)
         except InvalidArgument as error:
-            message, field = f"{called}: {error.message}", error.field or "body"
-            raise type(error)(message[:_TEXT_MAX], field=field[:_TEXT_MAX], limit=error.limit) from None
+            field = _quoted(error.field or "body")
+            raise type(error)(_quoted(f"{called}: {error.message}"), field=field, limit=error.limit) from None
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-            raise _wrong(f"{called} is not what an export has there: {error!r}"[:_TEXT_MAX]) from error
+            raise _wrong(_quoted(f"{called} is not what an export has there: {error!r}")) from error
         self._frames += 1
 
     def _placed(self, payload: Any) -> tuple[Callable[..., None], Any]:
@@ -290,6 +290,11 @@ class Importer:
         "states": _take_states,
         "end": _take_end,
     }
+
+
+def _quoted(text: str) -> str:
+    """What an error says, which may quote any text of the file: not much of it, and in valid Unicode."""
+    return text[:_TEXT_MAX].encode(errors="replace").decode()
 
 
 def _wrong(message: str) -> InvalidArgument:

@@ -418,7 +418,8 @@ _CONFLICT = _any_of(
 _STORED = {
     409: "Another server has taken the tier over",
     500: "A stored value that this needs is damaged or lost",
-    503: "The tier cannot be reached; Retry-After says when to try again",
+    503: "The tier cannot be reached, or has not confirmed a write, which may be applied then: `detail` says so. "
+    "Retry-After says when to try again",
 }
 _STORING = {**_STORED, 507: "The tier is full; evicting entries or deleting windows makes room"}
 _NO_VALUES = {422: "The window's algorithm keeps no values"}
