@@ -12,7 +12,7 @@ from sash.durability.check import check
 from sash.durability.salvage import salvage
 from sash.durability.storage import Storage
 from sash_engine.clock import ManualClock
-from sash_engine.windows.window import ALL_KEYS
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery
 from tests.support.stored import Server
 
 __all__ = ["Salvaged", "View", "listed"]
@@ -69,7 +69,7 @@ class Salvaged:
 def listed(storage: Storage, name: str) -> list[tuple[Any, ...]]:
     """All entries of a window: key, time, value."""
     found: list[tuple[Any, ...]] = []
-    for bulk in storage.entries(name, None, None, None, ALL_KEYS):
+    for bulk in storage.entries(name, EntriesQuery(keys=ALL_KEYS)):
         assert bulk.keys is not None
         keys = [bulk.keys.dictionary[code] for code in bulk.keys.codes.tolist()]
         found += zip(keys, bulk.times.tolist(), bulk.columns["value"].tolist(), strict=True)
