@@ -637,3 +637,49 @@ def test_a_journal_that_stops_goes_on_waiting_for_a_tier_that_is_back():
         assert now_s() < 10
 
     in_virtual_time(main())
+
+
+async def test_groups_say_what_comes_before_them_and_the_end_what_comes_last(journal, tier):
+    for window, text in ((1, "a"), (2, "b"), (1, "c")):
+        await journal.durable(journal.append(window, lambda text=text: text, 10))
+    listing = journal.append(0, lambda: None, 10, puts=lambda: {b"meta": b"x"}, logged=False)
+    await journal.durable(listing)
+    assert end_of(tier) == End(3, 3, listing)
+    await asyncio.gather(*[journal.durable(journal.append(window, lambda: "d", 10)) for window in (2, 2, 1, 3)])
+    groups = [Group.of(number, tier.values[values.group_key(number)], bound=True) for number in range(1, 5)]
+    assert [(group.after, group.before) for group in groups] == [
+        (0, {1: 0}),
+        (1, {2: 0}),
+        (2, {1: 1}),
+        (3, {1: 3, 2: 2, 3: 0}),
+    ]
+    assert end_of(tier) == End(4, 8, listing)
+
+
+async def test_a_commit_that_is_tried_again_says_the_same(journal, tier, monkeypatch):
+    monkeypatch.setattr(module, "_RETRY_FIRST_S", 0.001)
+    await journal.durable(append(journal, "a"))
+    tier.failures = [Unavailable("it is gone")] * 2
+    with pytest.raises(Unavailable):
+        await journal.durable(append(journal, "b"))
+    await journal.passed()
+    await journal.durable(append(journal, "c"))
+    groups = [Group.of(number, tier.values[values.group_key(number)], bound=True) for number in range(1, 4)]
+    assert [(group.after, group.before) for group in groups] == [(0, {1: 0}), (1, {1: 1}), (2, {1: 2})]
+    assert end_of(tier) == End(3, 3, 0)
+
+
+async def test_a_journal_goes_on_from_what_was_recovered(tier):
+    journal = Journal(tier)
+    start, end = Start(4, 6, {2: 3}, {1: 3, 9: 2}, 2), End(5, 7, 6)
+    journal.start(6, 9, [(2, {8: 3}), (4, {1: 5}), (5, {8: 7})], start, end, {1: 8, 8: 7})
+    await journal.durable(journal.append(1, lambda: "x", 10))
+    group = Group.of(6, tier.values[values.group_key(6)], bound=True)
+    assert (group.after, group.before) == (7, {1: 8})
+    assert end_of(tier) == End(6, 10, 6)
+    assert journal.groups_of(8) == [2, 5]
+    assert journal.groups_of(1) == [4, 6]
+    journal.trim({1: 9, 8: 0}, {8})
+    await journal.drained()
+    assert start_of(tier) == Start(6, 10, {2: 3, 5: 7}, {1: 5}, 2), "window 9 is no more"
+    assert await journal.stop(5)
