@@ -78,7 +78,7 @@ class Client(Connection):
         """Create a window; one that exists with the same spec is left as it is.
 
         Args:
-            spec: the document, or its YAML text. See the README for one.
+            spec: the document, or its YAML text; see the page Spec of the documentation.
 
         Raises:
             InvalidArgument: names the offending part of the spec in `field`.

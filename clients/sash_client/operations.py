@@ -188,8 +188,9 @@ def bulk_insert(
             pandas or Arrow, or a sequence.
         keys: n keys where the window is keyed; or one string, for all of them.
         partials: in the place of columns, for windows with a granularity: n partials of every aggregate, by name.
-            Their parts are columns: a sequence of them in the order that the README lists, a mapping in that
-            order, or the only one alone; a list of n `bytes` for sketches. Arrays must have the parts' own types.
+            Their parts are columns: a sequence of them in the order that the page Partials of the documentation lists,
+            a mapping in that order, or the only one alone; a list of n `bytes` for sketches. Arrays must have the
+            parts' own types.
         entries: with partials: n integers, how many entries each row stands for.
         producer, sequence, epoch: as in `insert`. Every message has a number of its own, from `sequence` on; the
             result's `sequences` says how many were used (one, where the bulk fits one message). Where it fails, the

@@ -42,14 +42,14 @@ SPEC_TEXTS = {
     "fields": "The values that every entry has, by name. `time` and `key` are not allowed as names.",
     "aggregates": "What the window computes, by name. Each is an aggregate, see below.",
     "slide": "Which of the oldest entries leave, see below. Without it the window keeps every entry.",
-    "order": "How the window treats late, out-of-order and equal-time entries, see below.",
+    "order": "How the window treats late, out-of-order and equal-time entries and those from the future, see below.",
     "function": "Name of the aggregate function.",
     "field": "The field to read. It may be left out where the window has only one.",
     "returns": "The field to answer with, for `arg_min` and `arg_max`.",
 }
 """What the code's own schema leaves unsaid; its descriptions go first."""
 
-DURATIONS = ("max_age", "idle_expiry", "granularity")
+DURATIONS = ("max_age", "ahead", "idle_expiry", "granularity")
 """Keys whose text is a duration."""
 
 DIFFERENT = {UnsupportedMediaType, errors.Unauthenticated, errors.PermissionDenied}
@@ -234,7 +234,8 @@ def limits() -> str:
     characters = "letters, digits, `_`, `-`, `.`; the first is a letter or `_`"
     macros = "`all`, `exists`, `exists_one`, `filter`, `map`"
     forgotten = f"when there are more, those silent for {_days(ledger.FORGET_AFTER_NS)} are forgotten"
-    large = f"{MAX_LARGE_BUCKETS:,} where an aggregate is a sketch or a collection"
+    large = f"{MAX_LARGE_BUCKETS:,} where an aggregate has large partials (a sketch, a histogram, a collection)"
+    emptied = "keys whose entries have all left count until `idle_expiry` forgets them"
     expires = f"a part expires after {ledger.PART_EXPIRES_NS // 60_000_000_000} minutes"
     rows = [
         ("name of a window, field or aggregate", f"1 to 128 characters: {characters}"),
@@ -245,7 +246,7 @@ def limits() -> str:
         ("fields of a window", f"{spec.MAX_FIELDS}"),
         ("aggregates of a window", f"{spec.MAX_AGGREGATES}"),
         ("key", f"1 to {spec.MAX_KEY_BYTES} bytes of UTF-8"),
-        ("keys of a window", f"{keys_max:,}"),
+        ("keys of a window", f"{keys_max:,}; {emptied}"),
         ("time", "int64, without the least and the greatest value"),
         ("`slide.when`", f"{predicate.MAX_LENGTH:,} characters; no macros ({macros}) and no `matches`"),
         ("entries in one write", "`SASH_MAX_ENTRIES_PER_WRITE`"),

@@ -44,15 +44,19 @@ def _operation(call: str, operation: dict[str, Any]) -> str:
         parts += _examples(kind, content)
     rows = []
     for status, response in operation["responses"].items():
-        contents = [_content(kind, each["schema"]) for kind, each in response.get("content", {}).items()]
+        contents = [_content(kind, each) for kind, each in response.get("content", {}).items()]
         rows.append((status, "; ".join(contents), response["description"]))
     parts.append(table(("status", "body", "meaning"), rows))
     return "\n".join(parts)
 
 
-def _content(kind: str, schema: dict[str, Any]) -> str:
+def _content(kind: str, content: dict[str, Any]) -> str:
+    """The type of a response. `itemSchema` describes one item of a stream."""
+    if "itemSchema" in content:
+        return f"`{kind}`: a stream of {type_of(content['itemSchema'])}"
     # An error is always the same kind of document.
-    return type_of(schema) if kind == "application/problem+json" else f"`{kind}`: {type_of(schema)}"
+    found = type_of(content["schema"])
+    return found if kind == "application/problem+json" else f"`{kind}`: {found}"
 
 
 def _examples(kind: str, content: dict[str, Any]) -> list[str]:

@@ -121,9 +121,11 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry, version: str = "unknown", windows_labelled_max: int = 1000) -> None:
         self._latencies = _Latencies()
         self._windows = _Windows(windows_labelled_max)
-        self._errors = _Counter("sash_operation_errors", "Calls refused, by kind.", ("operation", "kind"))
+        self._errors = _Counter(
+            "sash_operation_errors", "Calls that ended with an error, by kind of error.", ("operation", "kind")
+        )
         self._rejected = _Counter(
-            "sash_requests_rejected", "Requests answered with an error, by code.", ("edge", "code")
+            "sash_requests_rejected", "Requests that an edge answered with an error, by code.", ("edge", "code")
         )
         self._storage = _Storage()
         for collector in (
@@ -192,28 +194,28 @@ class _Storage(Collector):
         found = self.source()
         if found is None:
             return
-        up = GaugeMetricFamily("sash_tier_up", "1 where the tier takes writes.", labels=["tier"])
+        up = GaugeMetricFamily("sash_tier_up", "1 if the tier takes writes, else 0.", labels=["tier"])
         up.add_metric([found.tier], float(found.error is None))
         yield up
         for name, text, known in (
             ("sash_tier_used_bytes", "Bytes in use in the tier.", found.used_bytes),
-            ("sash_tier_limit_bytes", "Bytes in use from which on new entries are refused.", found.limit_bytes),
+            ("sash_tier_limit_bytes", "Bytes in use at which new entries are refused.", found.limit_bytes),
         ):
             if known is not None:
                 yield GaugeMetricFamily(name, text, value=known)
         for name, text, value in (
-            ("sash_tier_pending_bytes", "Bytes that wait to be committed.", found.pending_bytes),
-            ("sash_journal_groups", "Groups of records that a recovery would read.", found.journal_groups),
-            ("sash_cache_bytes", "Bytes of stored blocks that are in memory, too.", found.cache_bytes),
+            ("sash_tier_pending_bytes", "Bytes of writes that wait for a commit.", found.pending_bytes),
+            ("sash_journal_groups", "Groups of the journal that a recovery would read.", found.journal_groups),
+            ("sash_cache_bytes", "Bytes of stored blocks in memory.", found.cache_bytes),
         ):
             yield GaugeMetricFamily(name, text, value=value)
         for name, text, value in (
             ("sash_tier_commits", "Commits to the tier.", found.commits),
-            ("sash_journal_records", "Writes in these commits.", found.records),
-            ("sash_checkpoints", "Images of windows written.", found.checkpoints),
-            ("sash_damaged_values", "Stored values found damaged or missing.", found.damaged),
-            ("sash_cache_hits", "Stored blocks that were wanted and in memory.", found.cache_hits),
-            ("sash_cache_misses", "Stored blocks that were wanted and read from the tier.", found.cache_misses),
+            ("sash_journal_records", "Writes committed to the journal.", found.records),
+            ("sash_checkpoints", "Images of windows that were stored.", found.checkpoints),
+            ("sash_damaged_values", "Stored values that were found damaged or missing.", found.damaged),
+            ("sash_cache_hits", "Stored blocks that were needed, and were in memory.", found.cache_hits),
+            ("sash_cache_misses", "Stored blocks that were needed, and were read from the tier.", found.cache_misses),
         ):
             yield CounterMetricFamily(name, text, value=value)
 
@@ -234,7 +236,7 @@ class _Latencies(Collector):
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(
             "sash_operation_seconds",
-            "Seconds from an operation's start to its answer, of writes until they are durable, by class of window.",
+            "Seconds that operations take, by class of window; writes until they are durable.",
             labels=["operation", "window_class"],
         )
         for labels, (counts, total) in sorted(self._rows.items()):
@@ -262,10 +264,12 @@ class _Windows(Collector):
             counts = window.counts
             found = [window.entries, window.keys, *(getattr(counts, outcome) for outcome in OUTCOMES)]
             rows[name] = [a + b for a, b in zip(rows.get(name, [0] * len(found)), found, strict=True)]
-        yield GaugeMetricFamily("sash_windows", "Windows there are.", value=count)
-        entries = GaugeMetricFamily("sash_window_entries", "Entries in a window now.", labels=["window"])
-        keys = GaugeMetricFamily("sash_window_keys", "Keys in a window now.", labels=["window"])
-        total = CounterMetricFamily("sash_entries", "What became of a window's entries.", labels=["window", "outcome"])
+        yield GaugeMetricFamily("sash_windows", "How many windows there are.", value=count)
+        entries = GaugeMetricFamily("sash_window_entries", "How many entries a window has now.", labels=["window"])
+        keys = GaugeMetricFamily("sash_window_keys", "How many keys of a window have entries now.", labels=["window"])
+        total = CounterMetricFamily(
+            "sash_entries", "What became of the entries that a window was sent.", labels=["window", "outcome"]
+        )
         for name, row in rows.items():
             entries.add_metric([name], row[0])
             keys.add_metric([name], row[1])

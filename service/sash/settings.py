@@ -1,4 +1,4 @@
-"""What an operator can set, from the environment: ``SASH_GRPC_PORT=7070``, ``SASH_CACHE_BYTES=1GiB`` and so on."""
+"""The settings of a service, from the environment: ``SASH_GRPC_PORT=7070``, ``SASH_CACHE_BYTES=1GiB`` and so on."""
 
 from __future__ import annotations
 
@@ -51,47 +51,50 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="SASH_", frozen=True, extra="forbid")
 
-    host: str = Field("127.0.0.1", min_length=1, description="Address that both edges listen on.")
-    grpc_port: Port = Field(7070, description="Port of gRPC; 0 takes a free one.")
-    rest_port: Port = Field(7071, description="Port of REST and the page; 0 takes a free one.")
+    host: str = Field("127.0.0.1", min_length=1, description="Address that the service listens on.")
+    grpc_port: Port = Field(7070, description="Port of gRPC. 0 takes a free one.")
+    rest_port: Port = Field(7071, description="Port of REST, Connect and the page. 0 takes a free one.")
     data: str = Field(
         "sash-data",
         min_length=1,
-        description="Where windows are kept: a directory, redis://… or rediss://…, or `memory`, which keeps nothing.",
+        description="Where windows are stored: a directory, `redis://…` or `rediss://…`, or `memory`, which stores "
+        "nothing.",
     )
     data_max_bytes: Size | None = Field(
-        None, ge=MIB, description="Most bytes that a data directory may take; as many as the disk has if not set."
+        None, ge=MIB, description="How many bytes a data directory may take. If it is not set, as many as the disk has."
     )
     redis_prefix: str = Field(
-        "sash", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="What the keys of this service begin with in Redis."
+        "sash", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="The prefix of this service's keys in Redis."
     )
     cache_bytes: Size = Field(
-        256 * MIB, ge=0, description="Most bytes of sealed blocks in memory that the tier has as well."
+        256 * MIB, ge=0, description="How many bytes of stored blocks the cache may keep in memory."
     )
     checkpoint_bytes: Size = Field(
-        64 * MIB, ge=4096, description="Bytes of journal after which a window is checkpointed: less is a quicker start."
+        64 * MIB,
+        ge=4096,
+        description="Bytes of journal after which a window is checkpointed. Fewer bytes make a quicker start.",
     )
     store_entries: int = Field(
-        32_768, ge=1, description="Entries in sealed blocks that a window gathers before it writes them to the tier."
+        32_768, ge=1, description="Entries in sealed blocks that a window gathers before it stores the blocks."
     )
     commit_interval_ms: int = Field(
-        100, ge=1, le=60_000, description="Milliseconds that writes of durability `interval` may gather."
+        100, ge=1, le=60_000, description="Milliseconds that writes of durability `interval` wait for a commit."
     )
-    max_body_bytes: Size = Field(
-        64 * MIB, ge=1024, le=2**31 - 1, description="Largest request of either edge, in bytes."
-    )
-    max_entries_per_write: int = Field(4_000_000, ge=1, description="Most entries that one write may carry.")
-    max_windows: int = Field(1000, ge=1, description="Most windows there may be.")
+    max_body_bytes: Size = Field(64 * MIB, ge=1024, le=2**31 - 1, description="How many bytes a request may have.")
+    max_entries_per_write: int = Field(4_000_000, ge=1, description="How many entries one write may have.")
+    max_windows: int = Field(1000, ge=1, description="How many windows there may be.")
     max_concurrent_calls: int = Field(
-        1000, ge=1, description="Most calls in progress, for each edge; further ones are refused at once."
+        1000,
+        ge=1,
+        description="How many calls of each edge may be in progress. Further calls are refused at once.",
     )
     shutdown_delay_s: float = Field(
-        0.0, ge=0, description="Seconds to go on serving, reported as not ready, before the edges close."
+        0.0, ge=0, description="Seconds that a stopping service goes on serving while it reports that it is not ready."
     )
     shutdown_grace_s: float = Field(
-        10.0, ge=0, description="Seconds that calls in progress have to finish once the edges close."
+        10.0, ge=0, description="Seconds that a stopping service gives to calls in progress after that."
     )
-    log_level: LogLevel = Field("info", description="Least severe messages to log.")
+    log_level: LogLevel = Field("info", description="The least severe messages to log.")
 
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:

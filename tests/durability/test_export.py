@@ -24,7 +24,7 @@ from tests.support.twins import KEYS, SPECS, Twins, a_share_of_examples, spec, s
 
 
 def imported(data, clock=None, cold=None, name=None, **options):
-    importer = Importer(lambda spec: Window(spec, block=4, clock=clock, cold=cold, **options), name)
+    importer = Importer(lambda spec: Window(spec, block=4, clock=clock or ManualClock(), cold=cold, **options), name)
     importer.feed(data)
     return importer.finish()
 
@@ -127,7 +127,7 @@ def test_nothing_may_follow_the_end(exported):
 
 def test_a_frame_is_no_longer_than_frames_are():
     for length, refused in ((module.FRAME_BYTES_MAX, False), (module.FRAME_BYTES_MAX + 1, True)):
-        importer = Importer(Window)
+        importer = Importer(lambda spec: Window(spec, clock=ManualClock()))
         start = length.to_bytes(4, "little") + b"SASH"
         if refused:
             with pytest.raises(InvalidArgument, match=f"frame 0 of the export is damaged.*{length} bytes"):

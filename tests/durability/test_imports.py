@@ -5,6 +5,7 @@ import os
 import random
 
 import pytest
+import xxhash
 from prometheus_client import CollectorRegistry, generate_latest
 
 from sash.clock import SystemClock
@@ -230,24 +231,30 @@ async def stopped():
 
 def image_of(stored, number):
     """What the image of a window consists of: its ledger with what is trash; then parts of records, unpacked."""
-    version = values.unseal("pointer", stored[values.pointer_key(number)], "pointer")["image"]
-    head, *parts = (stored[key] for part in range(100) if (key := values.image_key(number, version, part)) in stored)
-    payloads = [values.unseal("image", part, "image") for part in parts]
+    pointer = values.pointer_key(number)
+    version = values.unseal("pointer", stored[pointer], pointer)["image"]
+    head, *parts = (key for part in range(100) if (key := values.image_key(number, version, part)) in stored)
+    payloads = [values.unseal("image", stored[part], part) for part in parts]
     return version, [
-        values.unseal("head", head, "head"),
+        values.unseal("head", stored[head], head),
         *([part, [values.unpack(record) for record in records]] for part, records in payloads),
     ]
 
 
 def with_image(stored, number, version, payloads):
-    """What is stored, with an image whose checksums hold."""
+    """What is stored, with an image whose checksums hold, each by itself and all of them together."""
     head, *parts = payloads
-    changed = {values.image_key(number, version, 0): values.seal("head", head)}
+    first = values.image_key(number, version, 0)
+    changed = {first: values.seal("head", head, first)}
     for i, payload in enumerate(parts, 1):
         match payload:
             case [part, list(records)]:
                 payload = [part, [values.pack(record) for record in records]]
-        changed[values.image_key(number, version, i)] = values.seal("image", payload)
+        key = values.image_key(number, version, i)
+        changed[key] = values.seal("image", payload, key)
+    key = values.pointer_key(number)
+    whole = xxhash.xxh3_64(b"".join(map(values.checksum, changed.values()))).digest()
+    changed[key] = values.seal("pointer", values.unseal("pointer", stored[key], key) | {"sum": whole}, key)
     return stored | changed
 
 

@@ -50,8 +50,8 @@ def test_a_table_of_rooms(tmp_path):
     assert table.splitlines() == [
         "room                 lines  line %  branches  branch %",
         "sash                    10   100.0         0     100.0",
-        "sash/forest          2,000    90.0       100      90.0",
         "sash_client            200    89.5        10     100.0  below 90 %",
+        "sash_engine/forest   2,000    90.0       100      90.0",
         "sash_spark             200   100.0     1,000      89.9  below 90 %",
         "all                  2,410    90.8     1,110      90.0",
     ]

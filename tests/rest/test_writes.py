@@ -14,6 +14,7 @@ from sash_engine.errors import DataLoss, NotFound, Unavailable
 from sash_engine.monoids import Mean
 from sash_engine.windows.answers import Answer, WriteResult
 from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.questions import EntriesQuery
 from tests.rest.conftest import made
 from tests.rest.test_arrow import ARROW, batch, stream
 from tests.rest.test_problems import refuse
@@ -383,8 +384,8 @@ def test_partials_come_out_where_they_are_asked_for(http, service, panes, monkey
         partials = {"mean": (np.array([2]), np.array([np.inf])), "all": (np.array([b"\x00"], object),)}
         return Answer(None, 1, 2, 2, {"mean": 0.5}, None, partials if wanted else None)
 
-    monkeypatch.setattr(service.plane, "query", lambda *arguments: [answer(arguments[6])])
-    monkeypatch.setattr(service.plane, "range_query", lambda *arguments: answer(arguments[5]))
+    monkeypatch.setattr(service.plane, "query", lambda _, question: [answer(question.partials)])
+    monkeypatch.setattr(service.plane, "range_query", lambda _, question: answer(question.partials))
     path = f"/v1/windows/{panes}"
     expected = {"mean": {COUNT: [2], SUM: ["Infinity"]}, "all": {"blob": ["AA=="]}}
     assert http.get(f"{path}/query?partials=true").json()["answers"][0]["partials"] == expected
@@ -413,7 +414,7 @@ def test_entries_as_json_and_as_arrow(http, service, typed, monkeypatch):
     monkeypatch.setattr(service.plane, "entries", found)
     path = f"/v1/windows/{typed}"
     bulks = http.get(f"{path}/entries?key=a&key=b&start=0").json()["bulks"]
-    assert asked == [(0, None, None, ["a", "b"], False)]
+    assert asked == [(EntriesQuery(0, keys=["a", "b"]),)]
     fields = {"f": [0.5, "NaN"], "i": [1, -(2**63)], "s": ["ä", "x"], "b": [True, False]}
     assert bulks == [{"time": [3, 4], "key": [letter] * 2, "fields": fields} for letter in "ab"]
     assert [http.post(f"{path}/bulk-insert", json=bulk).json()["inserted"] for bulk in bulks] == [2, 2]

@@ -22,6 +22,7 @@ from sash.tiers.memory import MemoryStore, MemoryTier
 from sash_engine.errors import Unavailable
 from sash_engine.windows.answers import WriteResult
 from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.test_errors import refuse
@@ -375,7 +376,7 @@ def test_entries_are_bulks_that_could_be_inserted_again(stub, service, typed, mo
 
     monkeypatch.setattr(service.plane, "entries", entries)
     found = list(stub.Entries(pb.EntriesRequest(window=typed, keys=["a", "b"], start=0, end=9)))
-    assert asked == [(typed, 0, 9, None, ["a", "b"], False)]
+    assert asked == [(typed, EntriesQuery(0, 9, keys=["a", "b"]))]
     assert [list(each.key.dictionary) for each in found] == [["a"], ["b"]]
     assert found[0].fields["f"].float64 == float64(0.5, np.nan)
     assert found[0].fields["i"].int64 == int64(1, -(2**63))

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sash.windows import values
+from sash.durability import formats as values
 
 __all__ = ["mutated", "places", "with_counts"]
 

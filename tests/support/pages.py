@@ -35,10 +35,12 @@ README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-LEFT_OUT = re.compile(r"\s*(make|git|cd|docker|python3? -m|\S*pip|sash serve|sash watch|systemctl|cp|spark-submit)\b")
+LEFT_OUT = re.compile(
+    r"\s*(make|git|cd|docker|npm|python3? -m|\S*pip|sash serve|sash watch|systemctl|cp|spark-submit)\b"
+)
 """Lines of shell that set a machine up, or run until they are stopped: they have tests of their own."""
 
-SHOWN = {"", "text", "json", "toml", "yaml", "ini", "proto", "promql", "pycon"}
+SHOWN = {"", "text", "json", "toml", "yaml", "ini", "proto", "promql", "pycon", "js"}
 """Languages of blocks that do not run; those that can be read are read."""
 
 

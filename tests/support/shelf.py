@@ -2,6 +2,7 @@
 
 from sash.durability import image
 from sash.durability.formats import seal, sealed_from, sealed_to, unseal
+from sash_engine.clock import ManualClock
 from sash_engine.forest import Cache, Cold
 
 
@@ -43,6 +44,6 @@ class Shelf:
         """The window of an image, and a shelf of its own with what is stored here."""
         other = Shelf(self.cold.cache.budget_bytes)
         other.values, other.next = dict(self.values), self.next
-        window = image.restore(parts, cold=other.cold, **options)
+        window = image.restore(parts, cold=other.cold, **{"clock": ManualClock(), **options})
         other.layout = window.layout
         return window, other

@@ -115,26 +115,30 @@ class WindowsServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def CreateWindow(self, request, context):
-        """Creates a window. The same spec again answers OK with created = false; another spec, ALREADY_EXISTS.
+        """Creates a window. If it exists with the same spec, nothing changes, and `created` is false. If it exists with
+        another spec, the call ends with ALREADY_EXISTS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetWindow(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Shows one window.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListWindows(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Shows all windows.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteWindow(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Deletes a window and its entries.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -147,99 +151,100 @@ class WindowsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def BulkInsert(self, request, context):
-        """Inserts many entries as columns; applied whole or not at all.
+        """Inserts many entries as columns. The bulk is applied whole or not at all.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def InsertStream(self, request_iterator, context):
-        """BulkInsert over and over on one call: an answer for each, in order. The first error ends the call; the detail
-        `sash.applied` says how many were applied.
+        """Inserts bulk after bulk on one call, and answers each, in order. The first error ends the call; `applied` in the
+        metadata of its ErrorInfo says how many bulks were answered before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BulkEvict(self, request, context):
-        """Removes every entry with time <= the given one.
+        """Removes every entry with the given time and older.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Query(self, request, context):
-        """The current answer, over everything or over one or more lookbacks.
+        """Answers over the whole window, or over one or more lookbacks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RangeQuery(self, request, context):
-        """The answer over start <= time <= end, or start <= time < end.
+        """Answers over start <= time <= end, or over start <= time < end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Series(self, request, context):
-        """Answers over many buckets at once, which may overlap: the points of a chart.
+        """Answers over many buckets at once, such as the points of a chart. Buckets may overlap.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """The answers of a query, and again whenever they have changed.
+        """Answers a query, and again whenever the answers have changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Entries(self, request, context):
-        """The entries themselves, by key and time, as bulks that could be inserted again.
+        """Returns the entries themselves, by key and time, as bulks that can be inserted again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StageBatch(self, request, context):
-        """Keeps a part of a batch, invisible, until the batch is committed or the part expires.
+        """Stores a part of a batch. Nobody sees it until the batch is committed. A part that is not committed expires.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CommitBatch(self, request, context):
-        """Applies staged parts as one write, once per (query, batch): the second time it changes nothing.
+        """Applies staged parts as one write, once for each query and batch. A second commit changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportWindow(self, request, context):
-        """A window with all it knows as one self-describing stream, and back.
+        """Returns a window as a file: spec, entries, counts, and what it remembers of producers and batches.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ImportWindow(self, request_iterator, context):
-        """Missing associated documentation comment in .proto file."""
+        """Creates a window from such a file.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AddAggregates(self, request, context):
-        """Adds aggregates to a window and computes them from the entries it has.
+        """Adds aggregates to a window, and computes them from the entries that it has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListKeys(self, request, context):
-        """The keys that have entries, page by page, in the order of their first entries; but a key may have the place of one
-        that is there no more. A key that is there throughout is listed once.
+        """Lists the keys that have entries, page by page, mostly in the order in which they were created. A key that has
+        entries from the first page to the last is listed exactly once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -107,8 +107,8 @@ _ORIGIN = {
     },
 }
 _PARTIALS = {
-    "description": "By aggregate and part: columns, as the README lists them; `blob` in base64 for those that are no "
-    "numbers.",
+    "description": "By aggregate and part: columns, as the page Partials of the documentation lists them. Parts that "
+    "are not numbers are a column `blob` in base64.",
     "type": "object",
     "additionalProperties": {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
 }

@@ -104,46 +104,49 @@ def _ticks_or_text(value: Any) -> Any:
 
 
 class SlidePolicy(_Document):
-    """Which oldest entries leave a key, after each write: any of the conditions that are set."""
+    """Which of the oldest entries of a key leave after each write. An entry leaves if one of the conditions says so."""
 
     max_count: int | None = Field(None, ge=1, le=2**62, description="Keep the newest `max_count` entries of a key.")
     max_age: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
-        None, description="Keep entries with time > now - max_age: a duration such as 6h, or ticks."
+        None, description="Keep entries with `time > now - max_age`. A duration such as `6h`, or ticks."
     )
     clock: Literal["event", "wall"] = Field(
         "event",
-        description="What now is for max_age and lookbacks: a key's high-water mark, which is the newest time that was "
-        "ever inserted into it; or wall time since the Unix epoch, with which answers change while nothing is written.",
+        description="What now is, for `max_age` and lookbacks. `event`: the key's high-water mark, which is the newest "
+        "time that was ever inserted into it. `wall`: wall time; answers then also change while nothing is written.",
     )
     when: str | None = Field(
-        None, description="A CEL condition over `total` and `old`: the longest prefix for which it holds leaves."
+        None,
+        description="A CEL condition over `total` and `old`. The longest run of oldest entries for which it holds "
+        "leaves.",
     )
 
 
 class OrderPolicy(_Document):
-    """What becomes of entries that do not come in order of time, or come twice."""
+    """How the window treats late, out-of-order and equal-time entries, and entries from the future."""
 
     out_of_order: Literal["allow", "reject"] = Field(
         "allow",
-        description="Entries older than the key's newest are taken, or the whole write that has one is rejected.",
+        description="`allow` inserts entries that are older than the newest time of their key. `reject` refuses a "
+        "write that has one.",
     )
     late: Literal["drop", "reject"] = Field(
-        "drop", description="Late entries are dropped and counted, or the whole write that has one is rejected."
+        "drop", description="`drop` drops late entries and counts them. `reject` refuses a write that has one."
     )
     equal_times: Literal["keep", "first", "last", "reject"] = Field(
         "keep",
-        description="Of a key's entries with one time all are kept, in order of arrival, or the first, or the last; "
-        "or the whole write that brings a second one is rejected.",
+        description="Which of a key's entries with the same time stay. `keep`: all, in order of arrival. `first` or "
+        "`last`: only that one. `reject` refuses a write that brings a second one.",
     )
     ahead: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
         None,
-        description="Entries with time > wall time + ahead are too far ahead: a duration such as 5m, or ticks. One "
-        "such entry would move its key's now, and slide all others out. Where nothing is said, none is too far ahead.",
+        description="Entries with `time > wall time + ahead` are too far ahead. A duration such as `5m`, or ticks. "
+        "Without this guard, one such entry moves its key's now and slides all others out.",
     )
     too_far_ahead: Literal["drop", "reject"] | None = Field(
         None,
-        description="With `ahead`: entries that are too far ahead are dropped and counted (the default), or the whole "
-        "write that has one is rejected.",
+        description="Only with `ahead`. `drop`, the default, drops entries that are too far ahead and counts them. "
+        "`reject` refuses a write that has one.",
     )
 
     @model_validator(mode="before")
@@ -171,7 +174,7 @@ class AggregateSpec(_Document):
 
 
 class WindowSpec(_Document):
-    """A window's spec. See the README for one in YAML."""
+    """A window's spec. The page Spec of the documentation has one in YAML."""
 
     name: str
     time_unit: TimeUnit = "us"
@@ -181,20 +184,21 @@ class WindowSpec(_Document):
     slide: SlidePolicy = SlidePolicy()
     order: OrderPolicy = OrderPolicy()
     idle_expiry: str | None = Field(
-        None, description="A key that was not written for so long (wall time) is forgotten: a duration such as 30d."
+        None,
+        description="A key that was not written for so long, in wall time, is forgotten. A duration such as `30d`.",
     )
     granularity: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
         None,
-        description="Entries are combined into panes of so much time as they are written: a duration such as 1m, or "
-        "ticks. Times are rounded down to it, so that lookbacks, ranges and max_age take whole panes by their start.",
+        description="Entries are folded into panes of this length as they are written, and not kept. A duration such "
+        "as `1m`, or ticks. Lookbacks, ranges and `max_age` take whole panes, by their start.",
     )
     algorithm: str | None = Field(
-        None, description="An algorithm of the library by name; the columnar engine where nothing is said."
+        None, description="The name of the algorithm that the window runs on. Without it, the columnar engine."
     )
     durability: Durability | None = Field(
         None,
-        description="sync: a write is answered when the tier has it. interval: it is answered at once, and the tier "
-        "has it a moment later. memory: no tier ever has it. Where nothing is said, sync if the service has a tier.",
+        description="What a write is given before it is answered. `sync`: the tier has it. `interval`: the tier gets "
+        "it a moment later. `memory`: it is only in memory. Without it, `sync` if the service stores windows.",
     )
 
     @classmethod
