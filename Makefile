@@ -54,9 +54,10 @@ format: setup ## put code into the house's format
 	$(BIN)/ruff format $(ROOMS)
 	$(BIN)/ruff check --fix $(ROOMS)
 
-soak: setup ## long: properties with thousands of examples, and hundreds of kills of the service on each tier
+soak: setup ## long: properties with thousands of examples, hundreds of kills on each tier, and of losses of power
 	SASH_PROFILE=soak $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 3600 -m "not spark"
 	$(BIN)/python -m tests.crash.driver --kills 200
+	$(BIN)/python -m tests.crash.power --losses 200 --lost 100
 
 bench: setup ## all benchmarks at real size, pinned to one core where they measure one
 	taskset -c 1 $(BIN)/python -m bench.engine

@@ -275,7 +275,7 @@ async def test_groups_that_only_a_damaged_window_needs_are_set_apart(journal, ti
     await journal.drained()
     assert start_of(tier) == Start(6, 5, {3: 3}, {1: 5, 2: 4})
     assert [number for number in range(1, 7) if values.group_key(number) in tier.values] == [3]
-    assert (journal.groups, journal.group_numbers) == (1, [3]), "who recovers the window reads it"
+    assert (journal.groups, journal.groups_of(3)) == (1, [3]), "who recovers the window reads it"
     commits = len(tier.commits)
     journal.trim(through, damaged)
     await journal.drained()
@@ -293,14 +293,15 @@ async def test_groups_that_only_a_damaged_window_needs_are_set_apart(journal, ti
 async def test_groups_that_an_earlier_life_set_apart_stay_apart(tier):
     """The pointer's first group has no gap behind it: what was set apart is before it, and is named one by one."""
     journal = Journal(tier)
-    journal.start(7, 6, [(2, {2: 2}), (3, {3: 3}), (6, {1: 6})], first=6)
-    assert journal.group_numbers == [2, 3, 6]
+    journal.start(7, 6, [(2, {2: 2}), (3, {3: 3}), (6, {1: 6})], Start(6))
+    assert [journal.groups_of(window) for window in (2, 3, 1)] == [[2], [3], [6]]
     journal.trim({1: 0, 3: 0})  # window 2 is deleted, and window 3 whole again
     await journal.drained()
     [(puts, deletes)] = tier.commits
-    assert values.unseal("pointer", puts[values.journal_key()], "journal") == [6, 6, [3]]
+    assert puts.keys() == {values.journal_key()}
+    assert start_of(tier) == Start(6, 6, {3: 3}, {})
     assert deletes == [values.group_key(2)]
-    assert journal.group_numbers == [3, 6]
+    assert [journal.groups_of(window) for window in (2, 3, 1)] == [[], [3], [6]]
     assert await journal.stop(5)
 
 
@@ -637,3 +638,48 @@ def test_a_journal_that_stops_goes_on_waiting_for_a_tier_that_is_back():
         assert now_s() < 10
 
     in_virtual_time(main())
+
+
+async def test_groups_say_what_comes_before_them_and_the_end_what_comes_last(journal, tier):
+    for window, text in ((1, "a"), (2, "b"), (1, "c")):
+        await journal.durable(journal.append(window, lambda text=text: text, 10))
+    listing = journal.append(0, lambda: None, 10, puts=lambda: {b"meta": b"x"}, logged=False)
+    await journal.durable(listing)
+    assert end_of(tier) == End(3, 3, listing)
+    await asyncio.gather(*[journal.durable(journal.append(window, lambda: "d", 10)) for window in (2, 2, 1, 3)])
+    groups = [Group.of(number, tier.values[values.group_key(number)], bound=True) for number in range(1, 5)]
+    assert [(group.after, group.before) for group in groups] == [
+        (0, {1: 0}),
+        (1, {2: 0}),
+        (2, {1: 1}),
+        (3, {1: 3, 2: 2, 3: 0}),
+    ]
+    assert end_of(tier) == End(4, 8, listing)
+
+
+async def test_a_commit_that_is_tried_again_says_the_same(journal, tier, monkeypatch):
+    monkeypatch.setattr(module, "_RETRY_FIRST_S", 0.001)
+    for _ in range(3):
+        tier.failures = [Unavailable("it is gone")] * 2
+        with pytest.raises(Unavailable):
+            await journal.durable(journal.append(1, lambda: "x", 10))
+        await journal.passed()
+    groups = [Group.of(number, tier.values[values.group_key(number)], bound=True) for number in range(1, 4)]
+    assert [(group.after, group.before) for group in groups] == [(0, {1: 0}), (1, {1: 1}), (2, {1: 2})]
+    assert end_of(tier) == End(3, 3, 0)
+
+
+async def test_a_journal_goes_on_from_what_was_recovered(tier):
+    journal = Journal(tier)
+    start, end = Start(4, 6, {2: 3}, {1: 3, 9: 2}, 2), End(5, 7, 6)
+    journal.start(6, 9, [(2, {8: 3}), (4, {1: 5}), (5, {8: 7})], start, end, {1: 8, 8: 7})
+    await journal.durable(journal.append(1, lambda: "x", 10))
+    group = Group.of(6, tier.values[values.group_key(6)], bound=True)
+    assert (group.after, group.before) == (7, {1: 8})
+    assert end_of(tier) == End(6, 10, 6)
+    assert journal.groups_of(8) == [2, 5]
+    assert journal.groups_of(1) == [4, 6]
+    journal.trim({1: 9, 8: 0}, {8})
+    await journal.drained()
+    assert start_of(tier) == Start(6, 10, {2: 3, 5: 7}, {1: 5}, 2), "window 9 is no more"
+    assert await journal.stop(5)

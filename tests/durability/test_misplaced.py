@@ -10,11 +10,13 @@ import itertools
 import os
 import shutil
 
+from sash.durability import formats as values
+from sash.durability.roots import Listed
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.memory import MemoryStore
 from sash_engine.errors import DataLoss
 from tests.support.damage import SMALL, look, stored_of_all_kinds
-from tests.support.stored import Server
+from tests.support.stored import Server, spec
 
 THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
 
@@ -153,3 +155,19 @@ async def test_on_disk_two_values_that_are_swapped_are_named(tmp_path):
         tier.commit(stored | {one: stored[other], other: stored[one]})
         tier.close()
         assert await outcome(server, models, {}) is not None, (one, other)
+
+
+async def test_the_list_of_windows_is_never_written_twice_as_the_same_record():
+    """Or an older list could be taken for the later one."""
+    server = Server(checkpoint_bytes=10**6)
+    server.store = Remembering()
+    storage = await server.start()
+    for name in "abc":
+        await storage.create(spec(name=name, aggregates=SMALL))
+        storage = await server.crash()
+    await storage.delete("b")
+    await storage.stop()
+    key = values.meta_key()
+    listed = [Listed.of(values.unseal("meta", value, key)).record for value in server.store.values.ever[key]]
+    assert len(listed) > 4
+    assert listed == sorted(set(listed))

@@ -134,6 +134,25 @@ def test_keys_are_short_and_never_the_same():
     assert values.block_key(1, 9) < values.block_key(1, 10) < values.block_key(1, 300) < values.block_key(2, 1)
 
 
+def test_a_key_says_what_it_is_of():
+    named = {
+        values.meta_key(): values.Name("meta"),
+        values.journal_key(): values.Name("pointer"),
+        values.last_group_key(): values.Name("last"),
+        values.group_key(7): values.Name("journal", None, 7),
+        values.pointer_key(3): values.Name("pointer", 3),
+        values.block_key(2**31, 2**63 - 1): values.Name("block", 2**31, 2**63 - 1),
+        values.staged_key(3, 4): values.Name("part", 3, 4),
+        values.image_key(3, 4, 0): values.Name("head", 3, 4, 0),
+        values.image_key(3, 4, 5): values.Name("image", 3, 4, 5),
+    }
+    assert {key: values.name_of(key) for key in named} == named
+    for other in (b"", b"met", b"journal/", b"journal/7", b"block/00000001", b"pointer/00000001/0000000000000001"):
+        assert values.name_of(other) is None
+    assert values.name_of(values.block_key(1, 1).upper()) is None
+    assert values.name_of(values.block_key(1, 10).replace(b"a", b"A")) is None
+
+
 # ---------------------------------------------------------------- columns
 
 

@@ -84,7 +84,7 @@ def recover(backing: Backing, make: Make) -> Recovered:
         replay.finish(end.record)
     except DataLoss as error:
         raise _nothing_served(error) from None
-    last = max(replay.last, start.record)
+    last = max(replay.last, start.record, end.listing)
     _log.info("recovered %d windows, %d groups of journal", len(windows), len(replay.written))
     if start.bound is None:
         start = replace(start, bound=last_group + 1)

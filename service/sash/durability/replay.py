@@ -51,9 +51,8 @@ class Replay:
         self._windows = {kept.number: kept for kept in windows}
         self._apply, self._lose = apply, lose
         self._pending: list[Group] = []  # damaged groups, while it is not known where they end
-        self._doubts: dict[
-            int, dict[int, int]
-        ] = {}  # by window, damaged groups that may have records of it: their ends
+        # By window, damaged groups that may have records of it, and where they end.
+        self._doubts: dict[int, dict[int, int]] = {}
         self._errors: dict[int, DataLoss] = {}  # by damaged group
         self.at = {kept.number: kept.through for kept in windows}
         self.last = max(self.at.values(), default=0)
