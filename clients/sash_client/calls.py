@@ -154,9 +154,10 @@ def received(call: Any, patience: Patience, feed: Feed[Any] | None = None) -> It
 
 
 class _Watchdog:
-    """Cancels a call that somebody has waited for too long: one thread a stream, which looks now and then.
+    """Cancels a call that somebody has waited for too long, a quarter of the timeout late at most.
 
-    A timer for each message would be exact, and cost as much as the message.
+    It is one thread a stream, which looks now and then. A timer for each message would be exact, and cost as much as
+    the message.
     """
 
     def __init__(self, call: Any, patience: Patience) -> None:

@@ -297,7 +297,8 @@ class Producer:
                     self._result = done if self._result is None else self._result + done
                 else:
                     self._error = done
-                if isinstance(done, WriteResult) or _is_used(done, message.sequence):
+                # A used number is that of a producer of the same name, now or in an earlier life of this one.
+                if isinstance(done, WriteResult) or done.reason == "SEQUENCE_REUSED":
                     self._acknowledged = message.sequence
                 self._changed.notify_all()
 
@@ -389,12 +390,6 @@ def _fitting(value: Any, kind: str, name: str) -> Any:
         except UnicodeEncodeError:
             raise InvalidArgument(f"{name}: {value!r:.80} has no UTF-8", field=name) from None
     return float(value) if kind == "float64" else value
-
-
-def _is_used(error: SashClientError, sequence: int) -> bool:
-    """Whether a number was used before: by a producer of the same name, now or in an earlier life of this one."""
-    next_ = error.limit if isinstance(error, FailedPrecondition) and error.field == "sequence" else None
-    return next_ is not None and next_.isdecimal() and int(next_) > sequence
 
 
 def _blamed(error: SashClientError, message: pb.BulkInsertRequest) -> SashClientError:

@@ -1,5 +1,6 @@
 """A producer step by step, on the test's clock and wire: what it gathers, when it sends, when its callers wait."""
 
+import numpy as np
 import pytest
 
 from sash_client import (
@@ -125,6 +126,14 @@ def test_a_bulk_keeps_its_place_and_is_sent_at_once(make):
         assert p.wire.sent() == (2, [2, 3])
         p.wire.reply(inserted=2)
         assert p.rests()
+
+
+@pytest.mark.parametrize(("unit", "ticks"), [("s", 7), ("ms", 7000), ("", 7_000_000)])
+def test_times_are_ticks_of_the_window(make, unit, ticks):
+    """Microseconds, where the spec says nothing."""
+    with make(pb.WindowSpec(name="w", time_unit=unit, fields={"value": "float64"}), bulk_entries=1) as p:
+        insert(p.producer, np.datetime64(7, "s"))
+        assert p.wire.sent() == (1, [ticks])
 
 
 def test_one_message_is_in_flight_and_numbers_have_no_gap(make):
@@ -553,6 +562,37 @@ def test_closing_does_not_wait_for_a_pause_to_end(make):
         assert p.wire.is_silent()
 
 
+def test_the_end_of_a_block_waits_until_everything_is_applied(make):
+    with make() as p:
+
+        def work():
+            with p.producer as same:
+                assert same is p.producer
+                insert(same, 1)
+
+        working = p.call(work)
+        assert p.wire.sent() == (1, [1])
+        p.waits.advance(FOREVER_S)
+        assert working.waits()
+        p.wire.reply(inserted=1)
+        working.result()
+        assert p.ended()
+
+
+def test_the_end_of_a_block_raises_what_went_wrong(make):
+    with make() as p:
+
+        def work():
+            with p.producer:
+                insert(p.producer, 1)
+
+        working = p.call(work)
+        p.wire.sent()
+        p.wire.reply(gone())
+        with pytest.raises(NotFound):
+            working.result()
+
+
 @pytest.mark.parametrize(("timeout_s", "limit_s"), [(None, 5.0), (2.0, 2.0)])
 def test_after_an_error_of_the_block_the_end_is_not_waited_for_without_end(make, timeout_s, limit_s):
     """As long as the producer's timeout, or else the client's."""
@@ -594,3 +634,4 @@ def test_less_may_not_be_asked_for(make, options):
 def test_it_says_who_it_is(make):
     with make(start=3) as p:
         assert repr(p.producer) == "Producer('w', 'p', acknowledged=3)"
+        assert p.producer._thread.daemon  # a process that ends does not wait for it
