@@ -42,6 +42,8 @@ __all__ = ["Producer"]
 _ENTRY_BYTES = 16
 """What an entry counts for besides its values."""
 
+_USED = "SEQUENCE_REUSED"
+
 
 class Producer:
     """Sends entries to one window, each exactly once; get it from `Window.producer`. Threads may share it.
@@ -298,7 +300,7 @@ class Producer:
                 else:
                     self._error = done
                 # A used number is that of a producer of the same name, now or in an earlier life of this one.
-                if isinstance(done, WriteResult) or done.reason == "SEQUENCE_REUSED":
+                if isinstance(done, WriteResult) or done.reason == _USED:
                     self._acknowledged = message.sequence
                 self._changed.notify_all()
 
@@ -333,7 +335,7 @@ class Producer:
             resumed = message.sequence == self._first > 1
             if result.already_applied and (attempt == 0 or resumed):
                 what, next_ = f"another message with number {message.sequence} was applied before", message.sequence + 1
-                return _blamed(FailedPrecondition(what, field="sequence", limit=str(next_)), message)
+                return _blamed(FailedPrecondition(what, reason=_USED, field="sequence", limit=str(next_)), message)
             return result
         raise AssertionError("pauses do not end")
 
