@@ -32,15 +32,20 @@ threads locks it. A spec is the document that the service takes; one that goes b
 [2, 2, 1]
 """
 
-from sash_engine.clock import Clock, ManualClock
-from sash_engine.errors import SashError
-from sash_engine.forest import Forest, Layout
-from sash_engine.monoids import Monoid
-from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
-from sash_engine.windows.batch import Batch
-from sash_engine.windows.questions import ALL_KEYS
-from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.window import Window
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sash_engine.clock import Clock, ManualClock
+    from sash_engine.errors import SashError
+    from sash_engine.forest import Forest, Layout
+    from sash_engine.monoids import Monoid
+    from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
+    from sash_engine.windows.batch import Batch
+    from sash_engine.windows.questions import ALL_KEYS
+    from sash_engine.windows.spec import WindowSpec
+    from sash_engine.windows.window import Window
 
 __all__ = [
     "ALL_KEYS",
@@ -59,3 +64,25 @@ __all__ = [
     "WindowSpec",
     "WriteResult",
 ]
+
+_HOMES = {
+    **dict.fromkeys(("Clock", "ManualClock"), "clock"),
+    **dict.fromkeys(("Forest", "Layout"), "forest"),
+    **dict.fromkeys(("Answer", "Counts", "Series", "WindowInfo", "WriteResult"), "windows.answers"),
+    "ALL_KEYS": "windows.questions",
+    "Batch": "windows.batch",
+    "Monoid": "monoids",
+    "SashError": "errors",
+    "Window": "windows.window",
+    "WindowSpec": "windows.spec",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: a worker of Spark needs a part of the engine, and starts often."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    globals()[name] = found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return found

@@ -6,12 +6,13 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
-import lmdb
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sash.durability import formats as values
+from sash.tiers.lmdb import LmdbTier
 from sash_client import Client, Unavailable
 from sash_client.errors import DataLoss, ResourceExhausted
 from sash_engine.clock import ManualClock
@@ -256,23 +257,31 @@ def test_a_window_on_wall_time_empties_by_itself(data, tmp_path):
         assert window.describe().counts.evicted == 3
 
 
-def test_a_service_whose_journal_is_damaged_does_not_start_and_says_what_to_do(tmp_path):
+@contextlib.contextmanager
+def opened(place):
+    """The tier of a data directory that no service has."""
+    tier = LmdbTier(Path(place))
+    tier.acquire()
+    yield tier
+    tier.close()
+
+
+def test_a_damaged_journal_stops_only_the_windows_that_may_need_it(tmp_path):
     place = str(tmp_path / "data")
     with service_process("--data", place) as service, Client(service.grpc_target) as client:
         client.create_window(SPEC).insert(1, fields={"value": 1}, key="a")
         service.process.kill()
         service.process.wait(WAIT_S)
-    with contextlib.closing(lmdb.open(place, max_dbs=1)) as env:
-        found = env.open_db(b"values", create=False)
-        with env.begin(found, write=True) as change:
-            key = values.group_key(1)
-            damaged = bytearray(change.get(key))
-            damaged[-1] ^= 1
-            change.put(key, bytes(damaged))
-    said = " ".join(refused(place).replace("│", " ").split())
-    assert "journal/0000000000000001" in said
-    assert "backup" in said
-    assert "Traceback" not in said
+    key = values.group_key(1)
+    with opened(place) as tier:
+        (found,) = tier.get_many([key])
+        tier.commit({key: found[:-1] + bytes([found[-1] ^ 1])})
+    with running_service(data=place) as service, Client(service.grpc_target) as client:
+        (window,) = client.list_windows()
+        assert "journal/0000000000000001" in window.problem
+        assert "backup" in window.problem
+        other = client.create_window(SPEC | {"name": "other"})
+        assert other.insert(1, fields={"value": 1}, key="a").durability == "sync"
 
 
 def test_a_window_that_cannot_be_recovered_is_listed_with_its_problem_by_all_that_list(tmp_path):
@@ -280,10 +289,8 @@ def test_a_window_that_cannot_be_recovered_is_listed_with_its_problem_by_all_tha
     with running_service(data=place) as service, Client(service.grpc_target) as client:
         for name in ("kept", "lost"):
             client.create_window(SPEC | {"name": name}).insert(1, fields={"value": 1}, key="a")
-    with lmdb.open(place, max_dbs=1) as env:
-        found = env.open_db(b"values", create=False)
-        with env.begin(found, write=True) as change:
-            change.put(values.pointer_key(2), b"nonsense")
+    with opened(place) as tier:
+        tier.commit({values.pointer_key(2): b"nonsense"})
     with running_service(data=place) as service, Client(service.grpc_target) as client:
         kept, lost = client.list_windows()
         assert (kept.name, kept.problem, kept.entries) == ("kept", None, 1)

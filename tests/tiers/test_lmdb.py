@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import lmdb
 import pytest
 
-from sash.tiers.lmdb import LmdbTier
+from sash.tiers.lmdb import LmdbTier, lost_write
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, Unavailable
 from tests.support.disks import fill as fill_disk
 from tests.support.disks import small_disk
@@ -700,3 +700,40 @@ def test_reads_do_not_wait_for_a_commit(open_tier, tmp_path):
     tier.commit({b"a": b"1"})
     with tier._writing:  # as a commit that syncs
         assert tier.get_many([b"a"]) == [b"1"]
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_a_copy_by_lmdb_s_own_tool_opens_and_goes_on(tmp_path, compact):
+    tier = LmdbTier(tmp_path / "data")
+    tier.acquire()
+    for number in range(9):
+        tier.commit({b"key": b"%d" % number})
+    tier.close()
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    with lmdb.open(str(tmp_path / "data"), max_dbs=1, readonly=True, lock=False) as env:
+        env.copy(str(copy), compact=compact)
+    for number in (8, 9):
+        tier = LmdbTier(copy)
+        tier.acquire()
+        assert tier.get_many([b"key"]) == [b"%d" % number]
+        tier.commit({b"key": b"%d" % (number + 1)})
+        tier.close()
+    with lmdb.open(str(copy), max_dbs=1) as env, env.begin(env.open_db(b"values", create=False), write=True) as change:
+        change.put(b"key", b"behind the tier's back")
+    with pytest.raises(DataLoss, match="has lost a write"):
+        LmdbTier(copy).acquire()
+
+
+def test_what_tells_of_a_lost_write():
+    for told, stamp, transaction, lost in (
+        (None, None, 5, False),
+        (None, b"5", 5, True),
+        (b"5 5", b"5", 5, False),
+        (b"5 0", None, 5, False),
+        (b"5 5", b"4", 5, True),
+        (b"4 4", b"4", 5, True),
+        (b"9 9", b"9", 5, False),
+        (b"x 5", b"5", 5, True),
+    ):
+        assert lost_write(told, stamp, transaction) is lost, (told, stamp, transaction)

@@ -55,7 +55,7 @@ from sash.tiers.owner import Owner
 from sash.tiers.room import ceiling
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, SashError, Unavailable
 
-__all__ = ["COMMIT_KEY", "STAMP_KEY", "VALUES", "LmdbTier", "owner_of"]
+__all__ = ["COMMIT_KEY", "STAMP_KEY", "VALUES", "LmdbTier", "lost_write", "owner_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -307,18 +307,23 @@ class LmdbTier:
         if int(known) > _FORMAT:
             raise self._foreign(f"it was written by a newer Sash, in format {int(known)}; this one reads {_FORMAT}")
         self._values = self._env.open_db(VALUES, create=False)
-        if _lost_write(self._env, self._values):
+        with self._env.begin() as view:
+            told, stamp = view.get(COMMIT_KEY), view.get(STAMP_KEY, db=self._values)
+        last = self._env.info()["last_txnid"]
+        if lost_write(told, stamp, last):
             raise DataLoss(
                 f"The data directory {str(self._path)!r} has lost a write that the disk had synced: put it back from a "
                 "backup, or write what is whole to a new one with `sash check --salvage`",
                 field="data",
             )
+        if told is not None and int(told.split()[0]) > last:
+            self._change({}, ())  # a compacted copy counts anew; from here on both go on together
         self._measure()
         if self._used_bytes > ceiling(self._limit_bytes, 1.0):
             self._floor_bytes = self._used_bytes
 
     def _tell(self, change: lmdb.Transaction[bytes]) -> None:
-        """Write where `_lost_write` looks what a transaction is, and the last commit as it has it."""
+        """Write where `lost_write` looks what a transaction is, and the last commit as it has it."""
         stamp = change.get(STAMP_KEY, b"0", db=self._values)
         change.put(COMMIT_KEY, b"%d %s" % (change.id(), stamp), db=self._unnamed)
 
@@ -546,13 +551,20 @@ class LmdbTier:
         return self._full("the disk") if code in _FULL else self._unavailable(str(error))
 
 
-def _lost_write(env: lmdb.Environment, values: Any) -> bool:
-    """Whether the file is not as its last transaction left it; what older versions have written does not tell."""
-    with env.begin() as view:
-        told, stamp = view.get(COMMIT_KEY), view.get(STAMP_KEY, db=values)
-    if told is None and stamp is None:
-        return False
-    return told != b"%d %s" % (env.info()["last_txnid"], stamp or b"0")
+def lost_write(told: bytes | None, stamp: bytes | None, transaction: int) -> bool:
+    """Whether a file is not as its last transaction left it. Files of versions that wrote neither do not tell.
+
+    A compacted copy of a file begins to count its transactions anew, so the file may tell of a later one.
+
+    Args:
+        told: what `COMMIT_KEY` says.
+        stamp: what `STAMP_KEY` says.
+        transaction: the last one, as the file's meta page has it.
+    """
+    if told is None:
+        return stamp is not None
+    number, _, told_stamp = told.partition(b" ")
+    return not number.isdigit() or int(number) < transaction or told_stamp != (stamp or b"0")
 
 
 def owner_of(file: int) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sash.tiers.lmdb import COMMIT_KEY, STAMP_KEY, VALUES, owner_of
+from sash.tiers.lmdb import COMMIT_KEY, STAMP_KEY, VALUES, lost_write, owner_of
 from sash.tiers.lmdb_file import LmdbFile, PageError
 from sash_engine.errors import FailedPrecondition, InvalidArgument
 
@@ -75,7 +75,7 @@ class LmdbView:
             if self._root is None:
                 raise FailedPrecondition(f"data.mdb of {str(path)!r} is something else's", field="data")
             stamp = self._value(STAMP_KEY)
-            if (told, stamp) != (None, None) and told != b"%d %s" % (self._file.transaction, stamp or b"0"):
+            if lost_write(told, stamp, self._file.transaction):
                 self._problems.append("data.mdb has lost a write that the disk had synced: it may be as it was once")
             undo.pop_all()
 
