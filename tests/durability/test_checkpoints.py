@@ -282,6 +282,41 @@ async def test_what_does_not_fit_rests_longer_each_time_and_what_fails_a_turn():
     await storage.stop()
 
 
+async def test_blocks_that_do_not_fit_let_the_window_rest_longer_each_time_and_its_writer_go_on(caplog):
+    server = Server(checkpoint_bytes=10**9, store_entries=4)
+    storage = await server.start()
+    await storage.create(spec(aggregates=SMALL))
+    kept = storage._kept["w"]
+
+    def full(size, reserve=0.0):
+        if reserve:
+            raise OutOfRoom("as told")
+
+    server.tier.check_room = full
+    for times, pause in ((range(100), 2), (range(100, 200), 4)):
+        kept.resting = 0
+        await storage.write("w", BulkInsert(batch([("a", time) for time in times], 0)))
+        assert kept.pause == pause
+    assert "cannot be stored now: as told" in caplog.text
+    assert kept.window.cold.dirty_entries
+    await server.die()
+
+
+async def test_who_waits_for_a_checkpoint_waits_until_it_is_taken():
+    server, storage = await begun()
+    kept = storage._kept["w"]
+    await kept.still.wait()
+    await server.settled()
+    taking = asyncio.create_task(storage._checkpoints.taken(kept))
+    await asyncio.sleep(0)
+    assert not kept.still.is_set()
+    await taking
+    assert kept.still.is_set()
+    assert kept.checkpointing, "it is yet to be written"
+    await server.settled()
+    await storage.stop()
+
+
 async def test_after_an_eviction_a_window_that_rests_is_tried_again_at_once():
     server, storage = await begun()
     kept = storage._kept["w"]

@@ -264,6 +264,24 @@ async def test_a_second_creation_waits_for_the_first_ones_commit():
     await storage.stop()
 
 
+async def test_a_second_deletion_waits_for_the_first_ones_commit():
+    server = Server()
+    storage = await server.start()
+    await storage.create(spec())
+    await server.settled()
+    server.tier.open_gate.clear()
+    first = asyncio.create_task(storage.delete("w"))
+    await until(server.tier.arrived.is_set)
+    second = asyncio.create_task(storage.delete("w"))
+    await turns()
+    assert not second.done()
+    server.tier.open_gate.set()
+    assert await first == 0
+    with pytest.raises(NotFound):
+        await second
+    await storage.stop()
+
+
 async def test_a_writer_that_gives_up_waiting_leaves_its_write_whole():
     server = Server()
     storage = await server.start()
@@ -368,9 +386,15 @@ async def test_what_fails_after_it_was_applied_is_unavailable_and_says_that_it_m
     after = state(storage)
     assert after != before, "it is applied"
 
-    with pytest.raises(type(told), match=r"^as told$"):
-        await storage.write("w", insert(99), Origin("other", 1))
-    assert state(storage) == after, "what comes later is refused, and changes nothing"
+    for call in (
+        lambda: storage.write("w", insert(99), Origin("other", 1)),
+        lambda: storage.write("w", BulkEvict(99)),
+        lambda: storage.create(spec(name="other")),
+        lambda: storage.delete("w"),
+    ):
+        with pytest.raises(type(told), match=r"^as told$"):
+            await call()
+        assert state(storage) == after, "what comes later is refused, and changes nothing"
 
     server.tier.fail_before = 0
     if not isinstance(told, DataLoss | FailedPrecondition):

@@ -24,6 +24,7 @@ from sash_engine.windows.batch import Batch, Origin
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.stored import AGGREGATES, KEYS, Server, batch, same, spec
 from tests.support.tiers import Faulty
+from tests.support.virtual_time import in_virtual_time, passes
 from tests.support.waiting import surely, until
 
 EXACT = 4096
@@ -406,6 +407,32 @@ async def test_interval_windows_answer_before_the_commit():
     storage = await server.crash()
     assert storage.find("w").query("a", [], None)[0].entries == 10
     await storage.stop()
+
+
+def test_writes_of_an_interval_share_the_commit_at_its_end():
+    async def main():
+        server = Server(interval_s=60.0)
+        storage = await server.start()
+        for name, durability in (("w", "interval"), ("v", "sync")):
+            await storage.create(spec(name=name, durability=durability))
+        await server.settled()
+        commits = storage.status().commits
+        for time in range(3):
+            await storage.write("w", Insert(time, {"value": 1}, "a"))
+            await passes(10)
+        await passes(29)
+        assert storage.status().commits == commits
+        await passes(2)
+        assert storage.status().commits == commits + 1
+        await storage.write("w", Insert(4, {"value": 1}, "a"))
+        await storage.write("v", Insert(4, {"value": 1}, "a"))
+        assert storage.status().commits == commits + 2, "a write that is waited for takes the others along"
+        await server.die()
+        storage = await server.start()
+        assert storage.find("w").query("a", [], None)[0].entries == 4
+        await storage.stop()
+
+    in_virtual_time(main())
 
 
 async def test_an_orderly_stop_commits_what_waits_for_the_interval():
