@@ -150,15 +150,29 @@ class Route:
         return Client(self.target, timeout_s=self.timeout_s)
 
     def is_committed(self, query: str, batch: int) -> bool:
-        """Whether the service has a batch: it then refuses a part of it, even an empty one."""
+        """Whether the service has a batch, or a later one of its query: it then refuses even an empty part of it."""
         assert self.fields is not None
         with self.client() as client:
             nothing: dict[str, list[Any]] = {name: [] for name in self.fields}
             window = client.window(self.window)
-            found = _staged(window, [], {"columns": nothing}, None if self.key is None else [], query, batch) is None
-        if found:
-            _log.info("%s: batch %d was applied already", self.window, batch)
-        return found
+            return _staged(window, [], {"columns": nothing}, None if self.key is None else [], query, batch) is None
+
+    def check_last(self, query: str, batch: int) -> None:
+        """Check that a committed batch of a streaming query is the last one, as Spark replays no other.
+
+        Raises:
+            FailedPrecondition: later batches are committed. The checkpoint is not the one that they came from, so the
+                rows of this batch may be others, and were not written.
+        """
+        if self.is_committed(query, batch + 1):
+            raise FailedPrecondition(
+                f"batch {batch} of query {query!r} was not written to window {self.window!r}: later batches of this "
+                "query are there already. The checkpoint is older than the window, or belongs to another run. Go on "
+                "with the checkpoint that wrote the later batches, or write everything again with a new name, query=…, "
+                "into a new window",
+                field="query",
+            )
+        _log.info("%s: batch %d was applied already", self.window, batch)
 
     def stage(self, batches: Iterator[pa.RecordBatch], query: str, batch: int) -> Part:
         """Stage the rows of a task: some are on their way while Spark makes the next ones."""
@@ -194,11 +208,14 @@ class Route:
         fields = self.fields or {name: name for name in window.spec["fields"]}
         return {"columns": {name: table[column] for name, column in fields.items()}}, table.num_rows
 
-    def commit(self, query: str, batch: int, parts: Sequence[Part]) -> WriteResult:
+    def commit(self, query: str, batch: int, parts: Sequence[Part], streaming: bool = False) -> WriteResult:
         """Commit a batch whose tasks have all staged their parts, which are in the order of partitions.
 
+        Args:
+            streaming: the batch is one of a streaming query, whose checkpoint numbers its batches.
+
         Raises:
-            FailedPrecondition: a part has expired.
+            FailedPrecondition: a part has expired; or as `check_last`.
         """
         if any(part.committed for part in parts):
             # Others had staged nothing, or what no commit needs any more.
@@ -207,7 +224,9 @@ class Route:
             with self.client() as client:
                 done = client.window(self.window).commit(query, batch, [s for part in parts for s in part.stages])
         arrived = sum(part.arrived for part in parts)
-        if done.already_applied:
+        if done.already_applied and streaming:
+            self.check_last(query, batch)
+        elif done.already_applied:
             _log.info("%s: batch %d was applied already", self.window, batch)
         else:
             _log.info(

@@ -18,7 +18,10 @@ the order of arrival matters (equal times), sort: `repartition(key).sortWithinPa
 
 from __future__ import annotations
 
+import json
+import os
 import time as clock
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,7 +30,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sash_client import InvalidArgument, WriteResult
+from sash_client import FailedPrecondition, InvalidArgument, WriteResult
 from sash_spark.parts import QUERY_ID, Part, Route, batch_name, named_fields
 from sash_spark.preaggregate import check_preaggregation, preaggregate
 
@@ -37,6 +40,11 @@ _PARTS = "arrived long, stages array<string>, committed boolean, staged long"
 _TIME, _KEY, _FIELD = "time", "key", "field_"
 
 _RUN_ID = "spark.jobGroup.id"  # Spark runs each run of a streaming query as one group of jobs
+_CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
+"""Set in the Python process that Spark Connect starts for each run of a streaming query's `foreachBatch`."""
+_PROCESS_ID = uuid.uuid4().hex
+"""Stands for the run's id over Spark Connect, which does not tell it."""
+
 _done: dict[tuple[str, str, str], tuple[str, int]] = {}
 """The last batch of every (target, window, query), and in which run, that sinks of this process have dealt with."""
 
@@ -94,6 +102,7 @@ def sash_sink(
     key: str | None = None,
     fields: Mapping[str, str] | Sequence[str] | str | None = None,
     query: str | None = None,
+    checkpoint: str | None = None,
     rows_per_call: int = 65_536,
     timeout_s: float = 60.0,
     preaggregate: bool = False,
@@ -109,8 +118,10 @@ def sash_sink(
         fields: columns for the window's fields: field -> column, or names where both are called the same; all
             of the window's fields, by their own names, where omitted.
         query: a name for each of several sinks that one streaming query has for one window. Needed where there is no
-            streaming query (a batch DataFrame) or Spark does not tell its id (Spark Connect): then it alone stands for
-            who writes, whose batch ids only grow; one that is not above the last is taken for a retry.
+            streaming query (a batch DataFrame): then it alone tells who writes. Its batch ids only grow, and one that
+            is not above the last is taken for a retry.
+        checkpoint: the streaming query's `checkpointLocation`. Pass it over Spark Connect, which does not tell the
+            query's id: the sink reads it there, in the micro-batch's own session. It is not used elsewhere.
         rows_per_call: rows that a task gathers before it sends them.
         timeout_s: seconds that one call may take, retries included.
         preaggregate: have Spark combine rows into panes, and write those: for a window with a granularity whose
@@ -120,7 +131,7 @@ def sash_sink(
     if rows_per_call < 1:
         raise InvalidArgument("rows_per_call must be positive", field="rows_per_call")
     route = Route(target, window, time, key, named_fields(fields), rows_per_call, timeout_s)
-    return SashSink(route, query, on_batch, preaggregate)
+    return SashSink(route, query, on_batch, preaggregate, checkpoint)
 
 
 @dataclass
@@ -135,9 +146,11 @@ class SashSink:
     query: str | None = None
     on_batch: Callable[[BatchReport], None] | None = None
     preaggregate: bool = False
+    checkpoint: str | None = None
     total: BatchReport = field(default_factory=BatchReport, init=False)
     _fitted: Route | None = field(default=None, init=False, repr=False)
     _spec: Mapping[str, Any] = field(default_factory=dict, init=False, repr=False)
+    _checkpoint_id: str | None = field(default=None, init=False, repr=False)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write one micro-batch, whole, before returning.
@@ -145,12 +158,13 @@ class SashSink:
         Raises:
             InvalidArgument: it does not fit the window; there is no id and no `query`; or the streaming query has
                 another sink for the window, which `query` does not tell from this one.
-            FailedPrecondition: a part has expired, as the micro-batch took more than an hour.
+            FailedPrecondition: a part has expired, as the micro-batch took more than an hour; or an earlier run wrote a
+                batch of this number and name, and it is not sure that it wrote these rows.
         """
         started_s = clock.perf_counter()
         if self._fitted is None:
             self._fit(batch)
-        query_id, run_id = _running(batch)
+        query_id, run_id = self._running(batch)
         query = batch_name(query_id, self.query)
         known = self.route.target, self.route.window, query
         if run_id is not None and _done.get(known) == (run_id, batch_id):
@@ -160,7 +174,13 @@ class SashSink:
                 "where a streaming query has two sinks for one window, each needs a name, query=…",
                 field="query",
             )
-        parts, result = self._written(batch, query, batch_id, _done.get(known) != (run_id, batch_id - 1))
+        # Only the first micro-batch of a run can be one that an earlier run has committed: look before computing it.
+        if _done.get(known) != (run_id, batch_id - 1) and self._fitted_route.is_committed(query, batch_id):
+            if run_id is not None:
+                self._check_replay(query, batch_id, query_id is None)
+            parts, result = list[Part](), WriteResult(already_applied=True)
+        else:
+            parts, result = self._written(batch, query, batch_id, run_id is not None)
         if run_id is not None:
             _done[known] = run_id, batch_id
         self._report(batch_id, parts, result, clock.perf_counter() - started_s)
@@ -180,18 +200,56 @@ class SashSink:
         panes = preaggregate(batch, self._spec, time=route.time, key=route.key, fields=route.fields)
         return panes, replace(route, time=_TIME, key=route.key and _KEY, panes=True)
 
-    def _written(
-        self, batch: DataFrame, query: str, batch_id: int, may_be_replay: bool
-    ) -> tuple[list[Part], WriteResult]:
+    def _check_replay(self, query: str, batch_id: int, checkpoint_unknown: bool) -> None:
+        """Check that a committed micro-batch is the one that this checkpoint has committed; raises as `__call__`."""
+        if batch_id == 0 and checkpoint_unknown:
+            raise FailedPrecondition(
+                f"batch 0 of query {query!r} was not written to window {self.route.window!r}: the window has a batch 0 "
+                "of this name, and Spark Connect does not tell whether it came from this checkpoint. With a new "
+                "checkpoint: pass checkpoint=…, or choose another name, query=…. If a run with this checkpoint ended "
+                "in its first batch: the window has these rows, so do not call the sink for batch 0",
+                field="checkpoint",
+            )
+        self._fitted_route.check_last(query, batch_id)
+
+    @property
+    def _fitted_route(self) -> Route:
         assert self._fitted is not None
-        # Only the first micro-batch of a run can be one that an earlier run has committed: look before computing it.
-        if may_be_replay and self._fitted.is_committed(query, batch_id):
-            return [], WriteResult(already_applied=True)
-        rows, route = self._rows(batch, self._fitted)
+        return self._fitted
+
+    def _running(self, batch: DataFrame) -> tuple[str | None, str | None]:
+        """The ids of the streaming query whose micro-batch is being written, and of its run; None where unknown."""
+        context = getattr(batch.sparkSession, "sparkContext", None)  # Spark Connect has none
+        if context is None:
+            return self._read_checkpoint_id(batch), _PROCESS_ID if _CONNECT_WORKER in os.environ else None
+        if (query_id := context.getLocalProperty(QUERY_ID)) is None:
+            return None, None
+        return query_id, context.getLocalProperty(_RUN_ID)
+
+    def _read_checkpoint_id(self, batch: DataFrame) -> str | None:
+        """The id that the checkpoint gives its streaming query; None where no checkpoint was named.
+
+        Raises:
+            InvalidArgument: the directory is no checkpoint, or cannot be read.
+        """
+        if self.checkpoint is not None and self._checkpoint_id is None:
+            path = f"{self.checkpoint.rstrip('/')}/metadata"
+            try:
+                (row,) = batch.sparkSession.read.text(path).collect()
+                self._checkpoint_id = str(json.loads(row[0])["id"])
+            except Exception as error:  # of Spark, of any file system, or of the file's form
+                raise InvalidArgument(
+                    f"checkpoint {self.checkpoint!r} does not tell the query's id: {path} cannot be read: {error}",
+                    field="checkpoint",
+                ) from error
+        return self._checkpoint_id
+
+    def _written(self, batch: DataFrame, query: str, batch_id: int, streaming: bool) -> tuple[list[Part], WriteResult]:
+        rows, route = self._rows(batch, self._fitted_route)
         # Of a task that ran several times, Spark takes one result; collect() has them in the order of partitions.
         found = rows.mapInArrow(_Stage(route, query, batch_id), _PARTS).collect()
         parts = [Part(row["arrived"], tuple(row["stages"]), row["committed"], row["staged"]) for row in found]
-        return parts, route.commit(query, batch_id, parts)
+        return parts, route.commit(query, batch_id, parts, streaming)
 
     def _report(self, batch_id: int, parts: Sequence[Part], result: WriteResult, seconds: float) -> None:
         report = BatchReport(
@@ -229,14 +287,6 @@ class _Stage:
                 "staged": pa.array([part.staged], pa.int64()),
             }
         )
-
-
-def _running(batch: DataFrame) -> tuple[str | None, str | None]:
-    """The ids of the streaming query whose micro-batch is being written, and of its run; None where there is none."""
-    context = getattr(batch.sparkSession, "sparkContext", None)  # Spark Connect has none
-    if context is None or (query_id := context.getLocalProperty(QUERY_ID)) is None:
-        return None, None
-    return query_id, context.getLocalProperty(_RUN_ID)
 
 
 def _aliased(batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:

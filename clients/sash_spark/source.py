@@ -145,7 +145,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         parts = _staged(messages)
         for query, batch in {(staged.query, staged.batch) for staged in parts}:
             assert batch == batchId
-            self.route.commit(query, batch, [staged.part for staged in parts])
+            self.route.commit(query, batch, [staged.part for staged in parts], streaming=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Leave the parts to expire: another attempt stages its own."""
