@@ -225,6 +225,25 @@ def test_a_window_is_not_overwritten(spark, window, options):
     assert window.describe().entries == 0
 
 
+def test_windows_in_sql(spark, window, target):
+    """A view has its options; of a table in its catalog Spark 4.3 hands over those of the query only."""
+    options = f"(TARGET '{target}', window 'w', what 'answers', aggregates 'sum')"
+    window.bulk_insert([1, 2, 3], {"v": [1, 2, 3]}, keys=["a", "b", "a"])
+    try:
+        spark.sql(f"CREATE TEMPORARY VIEW sums USING sash OPTIONS {options}")
+        spark.sql(f"CREATE TABLE listed USING sash OPTIONS {options}")
+        for table in ("sums", f"listed WITH {options}"):
+            found = spark.sql(f"SELECT key, sum FROM {table} ORDER BY key").collect()
+            assert [tuple(row) for row in found] == [("a", 4), ("b", 2)]
+        with pytest.raises(AnalysisException, match="CREATE TEMPORARY VIEW"):
+            spark.sql("SELECT * FROM listed").collect()
+        with pytest.raises(AnalysisException, match="no option 'wat'"):
+            spark.sql(f"CREATE TABLE wrong USING sash OPTIONS (target '{target}', window 'w', wat '1')")
+    finally:
+        spark.sql("DROP VIEW IF EXISTS sums")
+        spark.sql("DROP TABLE IF EXISTS listed")
+
+
 def test_a_service_that_is_away_is_waited_for_later(spark, options):
     """The checks on the driver are for early errors only."""
     away = Options(options | {"target": "127.0.0.1:1", "timeout_s": "0.2"})
