@@ -303,10 +303,10 @@ async def test_an_image_that_does_not_fit_is_given_up(small):
             await small.write(rows(turns))
     assert turns
     store = small.storage._backing.tier._store
-    kept = small.storage._kept["w"]
+    stored = small.storage._stored["w"]
     await small.storage._backing.journal.drained()
-    assert kept.resting, "one was tried, and given up"
-    assert not kept.checkpointing
+    assert stored.resting, "one was tried, and given up"
+    assert not stored.checkpointing
     versions = {key.split(b"/")[2] for key in store.values if key.startswith(b"image/")}
     assert len(versions) <= 1
     for _ in range(3):

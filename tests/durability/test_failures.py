@@ -479,9 +479,9 @@ async def test_an_import_that_fails_before_it_is_there_is_refused_and_after_that
         await until(lambda: storage.problem is None)
     arrived = storage._listing.arrived
 
-    def arrives(kept):
+    def arrives(stored):
         server.tier.fail_before = 10**9
-        return arrived(kept)
+        return arrived(stored)
 
     storage._listing.arrived = arrives
     with pytest.raises(Unavailable, match=r"may be applied.*as told"):
@@ -949,14 +949,14 @@ def test_a_window_with_a_damaged_block_is_not_recovered_all_the_time():
         for pause_s in (0, 2, 4, 8, 16, 32, 60, 60):
             with pytest.raises(DataLoss, match="block 5"):
                 await storage.write("w", BulkEvict(17))
-            in_doubt = storage._kept["w"]
+            in_doubt = storage._stored["w"]
             if pause_s:
                 await passes(pause_s - 0.1)
-                assert storage._kept["w"] is in_doubt
+                assert storage._stored["w"] is in_doubt
                 with pytest.raises(DataLoss, match="block 5"):
                     storage.find("w")
             await passes(0.2)
-            assert storage._kept["w"] is not in_doubt
+            assert storage._stored["w"] is not in_doubt
             assert storage.find("w").query("a", [], None)[0].entries == 100
         await storage.stop()
 
@@ -1024,7 +1024,7 @@ async def test_a_block_that_the_journal_needs_harms_only_its_window():
     with pytest.raises(DataLoss):
         await storage.write("w", insert(99))
     with pytest.raises(DataLoss):
-        await storage.create(storage._kept["w"].window.spec)
+        await storage.create(storage._stored["w"].window.spec)
     same(storage.find("v"), models["v"][0])
     await storage.stop()
 

@@ -22,9 +22,9 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 
-from sash.durability.backing import Backing
 from sash.durability.journal import MIB
-from sash.durability.kept import Kept
+from sash.durability.session import Backing
+from sash.durability.stored_window import StoredWindow
 from sash_engine.errors import OutOfRoom, SashError
 
 __all__ = ["Room"]
@@ -53,9 +53,12 @@ class Room:
     """
 
     def __init__(
-        self, backing: Backing, kept: Mapping[str, Kept], checkpoint: Callable[[Kept], Awaitable[None]]
+        self,
+        backing: Backing,
+        stored: Mapping[str, StoredWindow],
+        checkpoint: Callable[[StoredWindow], Awaitable[None]],
     ) -> None:
-        self._backing, self._kept, self._checkpoint = backing, kept, checkpoint
+        self._backing, self._stored, self._checkpoint = backing, stored, checkpoint
         self._refused_bytes = 0  # by the last write that did not fit
         self._making: asyncio.Task[None] | None = None
 
@@ -110,10 +113,10 @@ class Room:
         backing = self._backing
         tried = False
         with contextlib.suppress(SashError):  # whoever waits for room looks for himself
-            for kept in sorted(self._kept.values(), key=lambda kept: -kept.logged_bytes):
-                if kept.burdens and not kept.resting:
+            for stored in sorted(self._stored.values(), key=lambda stored: -stored.logged_bytes):
+                if stored.burdens and not stored.resting:
                     tried = True
-                    await self._checkpoint(kept)
+                    await self._checkpoint(stored)
                     await backing.journal.drained()
                     if self.full() is None:
                         return

@@ -24,11 +24,11 @@ import numpy as np
 
 from sash.durability import formats as values
 from sash.durability import records
-from sash.durability.backing import Backing
-from sash.durability.kept import Kept
 from sash.durability.recovery import apply_again
 from sash.durability.replay import Replay
 from sash.durability.roots import End, Group, Listed, Start
+from sash.durability.session import Backing
+from sash.durability.stored_window import StoredWindow
 from sash.durability.tier import TierView
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
@@ -71,7 +71,7 @@ class Readable:
         number, name: the window's.
 
     Attributes:
-        kept: the window at the latest moment that can be relied on; None where nothing can be read.
+        partial: the window at the latest moment that can be relied on; None where nothing can be read.
         problem: why a server would not serve it; None where it would.
         left_out: entries in blocks and staged parts that are damaged or missing.
         writes, entries: how many writes behind that moment are left out, and about how many entries they brought.
@@ -80,7 +80,7 @@ class Readable:
 
     number: int
     name: str
-    kept: PartialWindow | None = None
+    partial: PartialWindow | None = None
     problem: str | None = None
     left_out: int = 0
     writes: int = 0
@@ -90,7 +90,7 @@ class Readable:
     @property
     def whole(self) -> bool:
         """Whether nothing of it is lost."""
-        return self.kept is not None and self.problem is None and not self.left_out
+        return self.partial is not None and self.problem is None and not self.left_out
 
 
 @dataclass(slots=True)
@@ -209,7 +209,7 @@ def _decoded(kind: str, payload: Any, key: bytes) -> int:
     return 0
 
 
-class PartialWindow(Kept):
+class PartialWindow(StoredWindow):
     """A window that is read without what is damaged of it.
 
     Attributes:
@@ -231,7 +231,7 @@ class PartialWindow(Kept):
         return {number for number in self.unbound if 0 < first <= number}
 
     def recover(self, older: bool = False) -> None:
-        """As `Kept.recover`; the counts are those of a window from which damaged blocks were evicted."""
+        """As `StoredWindow.recover`; the counts are those of a window from which damaged blocks were evicted."""
         super().recover(older)
         counts, keys = self.window.counts, self.window.keys
         counts.evicted = counts.inserted - int(keys.entries_each(keys.numbers()).sum())
@@ -246,7 +246,7 @@ class PartialWindow(Kept):
         return forest
 
     def read_parts(self, parts: Sequence[Part]) -> list[Batch]:
-        """As `Kept.read_parts`, without those that are damaged or missing."""
+        """As `StoredWindow.read_parts`, without those that are damaged or missing."""
         found = []
         for part in parts:
             try:
@@ -358,12 +358,12 @@ class _Windows:
         found = Readable(number, document["name"])
         try:
             spec = WindowSpec.parse(document)
-            kept = PartialWindow(self._backing, number, spec, durability, self._clock, _MAX_KEYS, BLOCK)
-            kept.there = self._scan.whole.get(number, set())
-            kept.unbound = self._scan.unbound.get(number, set())
-            kept.blocks_left_out, kept.parts_left_out = {}, {}
-            kept.recover(older)
-            found.kept = kept
+            partial = PartialWindow(self._backing, number, spec, durability, self._clock, _MAX_KEYS, BLOCK)
+            partial.there = self._scan.whole.get(number, set())
+            partial.unbound = self._scan.unbound.get(number, set())
+            partial.blocks_left_out, partial.parts_left_out = {}, {}
+            partial.recover(older)
+            found.partial = partial
         except (DataLoss, InvalidArgument) as error:
             found.problem = error.message
         return found
@@ -372,21 +372,21 @@ class _Windows:
         """Apply the journal to the windows, and count what cannot be."""
         readable = {each.number: each for each in self.readable}
 
-        def apply(kept: Kept, record: int, fields: Sequence[Any]) -> None:
+        def apply(partial: StoredWindow, record: int, fields: Sequence[Any]) -> None:
             try:
-                apply_again(self._backing, kept, record, fields)
+                apply_again(self._backing, partial, record, fields)
             except Unavailable:
                 raise
             except Exception as error:
-                self._broken.add(kept.number)
-                lose(kept, DataLoss(f"record {record} of the journal cannot be applied: {error}"))
+                self._broken.add(partial.number)
+                lose(partial, DataLoss(f"record {record} of the journal cannot be applied: {error}"))
 
-        def lose(kept: Kept, error: SashError) -> None:
-            kept.doubt = error
-            readable[kept.number].problem = error.message
+        def lose(partial: StoredWindow, error: SashError) -> None:
+            partial.doubt = error
+            readable[partial.number].problem = error.message
 
-        kept = [each.kept for each in self.readable if each.kept is not None]
-        replay = Replay(kept, apply, lose)
+        windows = [each.partial for each in self.readable if each.partial is not None]
+        replay = Replay(windows, apply, lose)
         replay.begin(start.cut)
         staged: dict[str, int] = {}
         for number in sorted({*start.apart, *range(start.first, end.group + 1)}):
@@ -405,20 +405,20 @@ class _Windows:
 
     def _finish(self, found: Readable) -> None:
         """Note what a window lacks, and whether it can be read at all."""
-        kept = found.kept
-        if kept is None or found.number in self._broken:
-            found.kept, found.stored = None, self._scan.rows.get(found.number, 0)
+        partial = found.partial
+        if partial is None or found.number in self._broken:
+            found.partial, found.stored = None, self._scan.rows.get(found.number, 0)
             return
-        for _ in kept.staged():
+        for _ in partial.staged():
             pass
-        for number in kept.misplaced:
+        for number in partial.misplaced:
             key = values.block_key(found.number, number)
             self.damages[key] = f"value {key.decode()!r} is in the wrong place: it is older than what was written there"
-        for number, entries in kept.blocks_left_out.items():
+        for number, entries in partial.blocks_left_out.items():
             self._lost(values.block_key(found.number, number), entries)
-        for number, entries in kept.parts_left_out.items():
+        for number, entries in partial.parts_left_out.items():
             self._lost(values.staged_key(found.number, number), entries)
-        found.left_out = sum(kept.blocks_left_out.values()) + sum(kept.parts_left_out.values())
+        found.left_out = sum(partial.blocks_left_out.values()) + sum(partial.parts_left_out.values())
 
     def _lost(self, key: bytes, entries: int) -> None:
         self.lost_entries[key] = entries

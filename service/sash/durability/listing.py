@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sash.durability.backing import Backing
-from sash.durability.kept import Kept, Left, discard_all
 from sash.durability.recovery import Recovered
 from sash.durability.roots import Listed
+from sash.durability.session import Backing
+from sash.durability.stored_window import Left, StoredWindow, discard_all
 
 __all__ = ["Listing"]
 
@@ -29,8 +29,8 @@ class Listing:
         forgotten: called when nothing is left of one that was deleted.
     """
 
-    def __init__(self, backing: Backing, kept: Mapping[str, Kept], forgotten: Callable[[], None]) -> None:
-        self._backing, self._kept, self._forgotten = backing, kept, forgotten
+    def __init__(self, backing: Backing, stored: Mapping[str, StoredWindow], forgotten: Callable[[], None]) -> None:
+        self._backing, self._stored, self._forgotten = backing, stored, forgotten
         self._next = 1
         self._bound = 1
         self._discarded: dict[int, Left] = {}
@@ -59,8 +59,8 @@ class Listing:
             new: what goes into the same commit.
         """
         windows = [
-            (kept.number, kept.durability, kept.document())
-            for kept in sorted(self._kept.values(), key=lambda kept: kept.number)
+            (stored.number, stored.durability, stored.document())
+            for stored in sorted(self._stored.values(), key=lambda stored: stored.number)
         ]
         discarded = [(number, left.document()) for number, left in self._discarded.items()]
         journal = self._backing.journal
@@ -69,31 +69,31 @@ class Listing:
 
     # ---------------------------------------------------------------- windows that go, or are not there yet
 
-    def expect(self, kept: Kept) -> int | None:
+    def expect(self, stored: StoredWindow) -> int | None:
         """A window is about to be stored that is not there yet: until `arrived`, who recovers deletes what is stored.
 
         Returns:
             the number to wait for; None where it was said before.
         """
-        if kept.number in self._discarded:
+        if stored.number in self._discarded:
             return None
-        self._discarded[kept.number] = Left()
+        self._discarded[stored.number] = Left()
         return self.write()
 
-    def arrived(self, kept: Kept) -> int:
+    def arrived(self, stored: StoredWindow) -> int:
         """A window that was expected is there, and whole; the number to wait for."""
-        self._discarded.pop(kept.number)
+        self._discarded.pop(stored.number)
         return self.write()
 
-    def give_up(self, kept: Kept, left: Left) -> int:
+    def give_up(self, stored: StoredWindow, left: Left) -> int:
         """Delete all that the tier has of a window that is not there any more; the number to wait for.
 
         Args:
             left: what that is, as far as it is known by now.
         """
-        self._discarded[kept.number] = left
+        self._discarded[stored.number] = left
         number = self.write()
-        kept.give_up(lambda: self._discard(kept.number, kept.left()))
+        stored.give_up(lambda: self._discard(stored.number, stored.left()))
         return number
 
     def _discard(self, number: int, left: Left) -> None:

@@ -28,10 +28,10 @@ async def salvage(window: Readable, storage: Storage) -> int:
     Raises:
         SashError: the storage does not take it.
     """
-    kept = window.kept
-    assert kept is not None, "it can be read"
-    written = await storage.restore(_later(export(kept.window)), None)
-    for token, part, batch in kept.staged():
+    stored = window.partial
+    assert stored is not None, "it can be read"
+    written = await storage.restore(_later(export(stored.window)), None)
+    for token, part, batch in stored.staged():
         await storage.stage(window.name, batch, part.query, part.batch, token)
     return written.info().entries
 

@@ -29,8 +29,8 @@ import xxhash
 
 from sash.durability import formats as values
 from sash.durability import image
-from sash.durability.backing import STORING, Backing
 from sash.durability.journal import GROUP_BYTES, Job
+from sash.durability.session import STORING, Backing
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, OutOfRoom, SashError
 from sash_engine.forest import Forest, Layout
@@ -42,7 +42,7 @@ from sash_engine.windows.ledger import Part
 from sash_engine.windows.spec import Durability, WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["Kept", "Left", "OperationClock", "discard_all"]
+__all__ = ["Left", "StoredWindow", "OperationClock", "discard_all"]
 
 _CHUNK = GROUP_BYTES // 2
 _BLOCK_MORE = 1024  # bytes that a block takes in a tier beyond its columns, about
@@ -128,7 +128,7 @@ class _Trash:
         yield from (values.block_key(self.window, number) for number in self.blocks)
 
 
-class Kept:
+class StoredWindow:
     """A window that the tier keeps.
 
     Args:

@@ -79,7 +79,7 @@ class Backing:
         self.damaged: set[str] = set()
         """What was found damaged or missing."""
         self.owed_bytes = 0
-        """Of records that are not in blocks or images yet; see `Kept.owes`."""
+        """Of records that are not in blocks or images yet; see `StoredWindow.owes`."""
         self._clock = clock
         self._holds: set[Hold] = set()
         self._postponed: dict[int, list[Job]] = {}
