@@ -302,9 +302,9 @@ async def test_an_image_that_does_not_fit_is_given_up(small):
         for turns in range(100):
             await small.write(rows(turns))
     assert turns
-    store = small.storage._backing.tier._store
+    store = small.storage._session.tier._store
     stored = small.storage._stored["w"]
-    await small.storage._backing.journal.drained()
+    await small.storage._session.journal.drained()
     assert stored.resting, "one was tried, and given up"
     assert not stored.checkpointing
     versions = {key.split(b"/")[2] for key in store.values if key.startswith(b"image/")}

@@ -566,7 +566,7 @@ async def test_what_was_written_before_blocks_were_told_by_ranges_is_read_and_de
     await storage.delete("w")
     await storage.stop()
     assert not server.left
-    assert stored_window.Left.of(stored_window.Left().document() | {"blocks": 7}).blocks == [(1, 7)]
+    assert stored_window.Remains.of(stored_window.Remains().document() | {"blocks": 7}).blocks == [(1, 7)]
 
 
 async def test_a_lost_window_that_cannot_be_deleted_now_is_there_still():

@@ -529,8 +529,8 @@ async def test_an_error_of_the_disk_after_a_write_was_applied(tmp_path, monkeypa
         assert reason in storage.problem
     await until(lambda: storage.problem is None)
     assert (await storage.write("w", insert(2), Origin("p", 1))).already_applied
-    storage._backing.tier.close()  # as the end of its process
-    await storage._backing.journal.stop(0.001)
+    storage._session.tier.close()  # as the end of its process
+    await storage._session.journal.stop(0.001)
     storage = await started()
     assert entries(storage) == [1, 2]
     await storage.stop()
@@ -770,7 +770,7 @@ async def test_a_service_that_stops_tells_those_that_still_wait():
     write = asyncio.create_task(storage.write("w", insert(1)))
     await until(server.tier.arrived.is_set)
     stop = asyncio.create_task(storage.stop(0.05))
-    await until(storage._backing.journal._task.done)
+    await until(storage._session.journal._task.done)
     server.tier.open_gate.set()
     await stop
     with pytest.raises(Unavailable):

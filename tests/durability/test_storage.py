@@ -343,7 +343,7 @@ async def test_a_start_tries_a_tier_again_that_fails_for_a_moment():
     tier.times = tier.left = 0
     tier.fail_reads = 1
     with pytest.raises(Unavailable):
-        storage._backing.read("meta", values.meta_key())
+        storage._session.read("meta", values.meta_key())
     assert len(pauses_s) == before, "once it runs, it fails at once"
     await storage.stop()
 
@@ -540,7 +540,7 @@ async def test_an_idle_window_does_not_keep_the_journal_of_a_busy_one():
     for time in range(200):
         await storage.write("w", Insert(time, {"value": 1}, "a"))
         storage.tidy()
-    await storage._backing.journal.drained()
+    await storage._session.journal.drained()
     assert storage.status().journal_groups < 80
     storage = await server.crash()
     assert storage.find("idle").query("a", [], None)[0].entries == 1

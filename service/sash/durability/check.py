@@ -27,7 +27,7 @@ from sash.durability import records
 from sash.durability.recovery import apply_again
 from sash.durability.replay import Replay
 from sash.durability.roots import End, Group, Listed, Start
-from sash.durability.session import Backing
+from sash.durability.session import TierSession
 from sash.durability.stored_window import StoredWindow
 from sash.durability.tier import TierView
 from sash_engine.clock import Clock
@@ -274,7 +274,7 @@ class _Windows:
 
     def __init__(self, view: TierView, clock: Clock, scan: _Scan) -> None:
         self._scan, self._clock = scan, clock
-        self._backing = Backing(_ReadOnly(view), cache_bytes=64 << 20, interval_s=1.0, clock=clock)
+        self._session = TierSession(_ReadOnly(view), cache_bytes=64 << 20, interval_s=1.0, clock=clock)
         self.damages: dict[bytes, str] = {}
         self.lost_entries: dict[bytes, int] = {}
         self.problems: list[str] = []
@@ -290,7 +290,7 @@ class _Windows:
     def _roots(self) -> tuple[Listed, Start, End]:
         """What all windows need, made up where it is damaged."""
         try:
-            roots = self._backing.roots()
+            roots = self._session.roots()
         except DataLoss as error:
             if error.message not in self._scan.damages.values():
                 self.problems.append(error.message)
@@ -348,7 +348,7 @@ class _Windows:
 
     def _read(self, kind: str, key: bytes) -> Any:
         try:
-            return self._backing.read(kind, key)
+            return self._session.read(kind, key)
         except DataLoss:
             return None
 
@@ -358,7 +358,7 @@ class _Windows:
         found = Readable(number, document["name"])
         try:
             spec = WindowSpec.parse(document)
-            partial = PartialWindow(self._backing, number, spec, durability, self._clock, _MAX_KEYS, BLOCK)
+            partial = PartialWindow(self._session, number, spec, durability, self._clock, _MAX_KEYS, BLOCK)
             partial.there = self._scan.whole.get(number, set())
             partial.unbound = self._scan.unbound.get(number, set())
             partial.blocks_left_out, partial.parts_left_out = {}, {}
@@ -374,7 +374,7 @@ class _Windows:
 
         def apply(partial: StoredWindow, record: int, fields: Sequence[Any]) -> None:
             try:
-                apply_again(self._backing, partial, record, fields)
+                apply_again(self._session, partial, record, fields)
             except Unavailable:
                 raise
             except Exception as error:
@@ -391,7 +391,7 @@ class _Windows:
         staged: dict[str, int] = {}
         for number in sorted({*start.apart, *range(start.first, end.group + 1)}):
             key = values.group_key(number)
-            (data,) = self._backing.tier.get_many([key])
+            (data,) = self._session.tier.get_many([key])
             group = Group.of(number, data, start.is_bound(number), start.apart.get(number))
             if group.error is not None:
                 self.damages[key] = group.error.message

@@ -14,7 +14,7 @@ import gc
 import logging
 from collections.abc import Generator, Iterator, Mapping
 
-from sash.durability.session import Backing
+from sash.durability.session import TierSession
 from sash.durability.stored_window import StoredWindow
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, OutOfRoom, SashError, Unavailable
@@ -34,7 +34,7 @@ class Checkpoints:
     """Stores and checkpoints the windows of one service.
 
     Args:
-        backing: where to.
+        session: where to.
         kept: the windows, by name.
         clock: measures turns.
         checkpoint_bytes: after so much journal a window is checkpointed.
@@ -46,13 +46,13 @@ class Checkpoints:
 
     def __init__(
         self,
-        backing: Backing,
+        session: TierSession,
         stored: Mapping[str, StoredWindow],
         clock: Clock,
         checkpoint_bytes: int,
         store_entries: int,
     ) -> None:
-        self._backing, self._stored, self._clock = backing, stored, clock
+        self._session, self._stored, self._clock = session, stored, clock
         self._checkpoint_bytes, self._store_entries = checkpoint_bytes, store_entries
         self._readers = 0
         self.count = 0
@@ -136,7 +136,7 @@ class Checkpoints:
     def trim(self) -> None:
         """Delete the groups of the journal that no window needs any more."""
         if not self._readers:
-            self._backing.journal.trim(self.through(), self._damaged())
+            self._session.journal.trim(self.through(), self._damaged())
 
     @contextlib.contextmanager
     def untrimmed(self) -> Iterator[None]:
@@ -149,7 +149,7 @@ class Checkpoints:
 
     def shorten_journal(self) -> None:
         """Checkpoint a window that was written to little, and for which alone a long journal is kept."""
-        journal = self._backing.journal
+        journal = self._session.journal
         if journal.error is not None or journal.behind_bytes < 2 * self._checkpoint_bytes:
             return
         number = journal.oldest_window(self.through(), self._damaged())

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 
 from sash.durability.recovery import Recovered
 from sash.durability.roots import Listed
-from sash.durability.session import Backing
-from sash.durability.stored_window import Left, StoredWindow, discard_all
+from sash.durability.session import TierSession
+from sash.durability.stored_window import Remains, StoredWindow, discard_all
 
 __all__ = ["Listing"]
 
@@ -24,25 +24,25 @@ class Listing:
     """The windows of one service as its tier knows them.
 
     Args:
-        backing: the tier.
+        session: the tier.
         kept: the windows that are there, by name.
         forgotten: called when nothing is left of one that was deleted.
     """
 
-    def __init__(self, backing: Backing, stored: Mapping[str, StoredWindow], forgotten: Callable[[], None]) -> None:
-        self._backing, self._stored, self._forgotten = backing, stored, forgotten
+    def __init__(self, session: TierSession, stored: Mapping[str, StoredWindow], forgotten: Callable[[], None]) -> None:
+        self._session, self._stored, self._forgotten = session, stored, forgotten
         self._next = 1
         self._bound = 1
-        self._discarded: dict[int, Left] = {}
+        self._discarded: dict[int, Remains] = {}
 
     def resume(self, found: Recovered) -> Callable[[], None]:
         """Go on from what was recovered; what it returns goes on deleting, once the journal takes something."""
         self._next, self._bound = found.next_window, found.bound
         self._discarded = dict(found.discarded)
-        left = {number: left.found(self._backing, number) for number, left in found.discarded.items()}
+        remains = {number: remains.found(self._session, number) for number, remains in found.discarded.items()}
 
         def go_on() -> None:
-            for number, what in left.items():
+            for number, what in remains.items():
                 self._discard(number, what)
 
         return go_on
@@ -62,8 +62,8 @@ class Listing:
             (stored.number, stored.durability, stored.document())
             for stored in sorted(self._stored.values(), key=lambda stored: stored.number)
         ]
-        discarded = [(number, left.document()) for number, left in self._discarded.items()]
-        journal = self._backing.journal
+        discarded = [(number, remains.document()) for number, remains in self._discarded.items()]
+        journal = self._session.journal
         puts = {**Listed(windows, self._next, discarded, journal.last + 1, self._bound).puts(), **(new or {})}
         return journal.append(0, lambda: None, 1000, puts=lambda: puts, logged=False)
 
@@ -77,7 +77,7 @@ class Listing:
         """
         if stored.number in self._discarded:
             return None
-        self._discarded[stored.number] = Left()
+        self._discarded[stored.number] = Remains()
         return self.write()
 
     def arrived(self, stored: StoredWindow) -> int:
@@ -85,18 +85,18 @@ class Listing:
         self._discarded.pop(stored.number)
         return self.write()
 
-    def give_up(self, stored: StoredWindow, left: Left) -> int:
+    def give_up(self, stored: StoredWindow, remains: Remains) -> int:
         """Delete all that the tier has of a window that is not there any more; the number to wait for.
 
         Args:
-            left: what that is, as far as it is known by now.
+            remains: what that is, as far as it is known by now.
         """
-        self._discarded[stored.number] = left
+        self._discarded[stored.number] = remains
         number = self.write()
-        stored.give_up(lambda: self._discard(stored.number, stored.left()))
+        stored.give_up(lambda: self._discard(stored.number, stored.remains()))
         return number
 
-    def _discard(self, number: int, left: Left) -> None:
+    def _discard(self, number: int, remains: Remains) -> None:
         """Delete all values of a window in the background, then forget that there were any."""
 
         def done() -> None:
@@ -104,4 +104,4 @@ class Listing:
             self.write()
             self._forgotten()
 
-        discard_all(self._backing, number, left, done)
+        discard_all(self._session, number, remains, done)

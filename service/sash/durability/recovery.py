@@ -19,8 +19,8 @@ from sash.durability import records
 from sash.durability.journal import Resumed
 from sash.durability.replay import Replay
 from sash.durability.roots import End
-from sash.durability.session import Backing
-from sash.durability.stored_window import Left, StoredWindow
+from sash.durability.session import TierSession
+from sash.durability.stored_window import Remains, StoredWindow
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
 from sash_engine.monoids import catalogue
 from sash_engine.windows.spec import Durability, WindowSpec
@@ -50,11 +50,11 @@ class Recovered:
     windows: list[StoredWindow] = field(default_factory=list)
     next_window: int = 1
     bound: int = 1
-    discarded: dict[int, Left] = field(default_factory=dict)
+    discarded: dict[int, Remains] = field(default_factory=dict)
     journal: Resumed = field(default_factory=Resumed)
 
 
-def recover(backing: Backing, make: Make) -> Recovered:
+def recover(session: TierSession, make: Make) -> Recovered:
     """Read all windows from the tier.
 
     Raises:
@@ -63,22 +63,22 @@ def recover(backing: Backing, make: Make) -> Recovered:
         Unavailable: the tier cannot be reached.
     """
     try:
-        roots = backing.roots()
+        roots = session.roots()
         if roots is None:
             return Recovered()
         listed, start, end = roots
         older = {number for number, _, _ in listed.windows if number < listed.bound}
-        windows = [_recover_window(backing, make, *each, each[0] in older) for each in listed.windows]
+        windows = [_recover_window(session, make, *each, each[0] in older) for each in listed.windows]
         replay = Replay(
             windows,
-            lambda stored, record, fields: _recover_record(backing, stored, record, fields),
-            lambda stored, error: _lose(backing, stored, error),
+            lambda stored, record, fields: _recover_record(session, stored, record, fields),
+            lambda stored, error: _lose(session, stored, error),
         )
         replay.begin(start.cut)
         last_group = end.group
-        for group in backing.groups(start, end):
+        for group in session.groups(start, end):
             if group.error is not None:
-                backing.lost(f"group {group.number} of the journal", group.error)
+                session.lost(f"group {group.number} of the journal", group.error)
             replay.take(group)
             last_group = max(last_group, group.number)
         replay.finish(end.record)
@@ -90,11 +90,11 @@ def recover(backing: Backing, make: Make) -> Recovered:
         start = replace(start, bound=last_group + 1)
     end = End(last_group, replay.last, end.listing)
     journal = Resumed(last_group + 1, last, replay.written.items(), start, end, replay.at)
-    discarded = {number: Left.of(left) for number, left in listed.discarded}
+    discarded = {number: Remains.of(remains) for number, remains in listed.discarded}
     return Recovered(windows, listed.next_window, listed.bound, discarded, journal)
 
 
-async def recover_again(backing: Backing, stored: StoredWindow, make: Make) -> StoredWindow:
+async def recover_again(session: TierSession, stored: StoredWindow, make: Make) -> StoredWindow:
     """A window in doubt as the tier has it; the loop runs meanwhile, and the journal may not be trimmed.
 
     Which groups there are the running journal says: deletes of some may be on their way to the tier, whose own pointer
@@ -106,14 +106,14 @@ async def recover_again(backing: Backing, stored: StoredWindow, make: Make) -> S
     fresh = make(stored.number, stored.window.spec, stored.durability)
     fresh.losses = stored.losses + isinstance(stored.doubt, DataLoss)
     fresh.admission = stored.admission
-    numbers = backing.journal.groups_of(stored.number)  # none of the window's comes after them
+    numbers = session.journal.groups_of(stored.number)  # none of the window's comes after them
     try:
         await _in_thread(lambda: fresh.recover(stored.older))
-        groups = backing.groups_again(numbers)
+        groups = session.groups_again(numbers)
         while (records := await _in_thread(lambda: next(groups, None))) is not None and not stored.deleted:
             for record, window, fields in records:
                 if window == stored.number:
-                    apply_again(backing, fresh, record, fields)
+                    apply_again(session, fresh, record, fields)
                     await asyncio.sleep(0)
     except BaseException:
         fresh.paid()
@@ -133,7 +133,7 @@ async def _in_thread(call: Callable[[], T]) -> T:
 
 
 def _recover_window(
-    backing: Backing, make: Make, number: int, durability: Durability, document: Mapping[str, Any], older: bool
+    session: TierSession, make: Make, number: int, durability: Durability, document: Mapping[str, Any], older: bool
 ) -> StoredWindow:
     problem: SashError | None = None
     try:
@@ -152,7 +152,7 @@ def _recover_window(
         problem = problem or DataLoss(f"the image of window {stored.name!r} cannot be read: {error!r}")
     if problem is not None:
         stored.keep_document(document)
-        _lose(backing, stored, problem)
+        _lose(session, stored, problem)
     return stored
 
 
@@ -165,24 +165,24 @@ def _as_far_as_known(document: Mapping[str, Any]) -> WindowSpec:
         return WindowSpec.parse({"name": document["name"], "aggregates": {"entries": {"function": "count"}}})
 
 
-def _recover_record(backing: Backing, stored: StoredWindow, record: int, fields: Sequence[Any]) -> None:
+def _recover_record(session: TierSession, stored: StoredWindow, record: int, fields: Sequence[Any]) -> None:
     """Apply a record to a window; where that fails it is lost."""
     try:
-        apply_again(backing, stored, record, fields)
+        apply_again(session, stored, record, fields)
     except Unavailable:
         raise
     except (DataLoss, InvalidArgument) as error:
-        _lose(backing, stored, error)
+        _lose(session, stored, error)
     except Exception as error:
         _log.exception("record %d of the journal", record)
-        _lose(backing, stored, DataLoss(f"record {record} of the journal cannot be applied: {error!r}"))
+        _lose(session, stored, DataLoss(f"record {record} of the journal cannot be applied: {error!r}"))
 
 
-def _lose(backing: Backing, stored: StoredWindow, error: SashError) -> None:
+def _lose(session: TierSession, stored: StoredWindow, error: SashError) -> None:
     """Serve all other windows, and of this one nothing; it is left as it is."""
     what = f"window {stored.name!r}"
     if isinstance(error, DataLoss):
-        backing.lost(f"{what}, which is not served", error)
+        session.lost(f"{what}, which is not served", error)
         stored.doubt = DataLoss(
             f"{what} is not served: {error.message}. Nothing of it was changed: put what is damaged back from a backup "
             "and start again, write what is whole to a new place with `sash check --salvage`, or delete the window"
@@ -199,7 +199,7 @@ def _lose(backing: Backing, stored: StoredWindow, error: SashError) -> None:
     stored.cold.forget()
 
 
-def apply_again(backing: Backing, stored: StoredWindow, record: int, fields: Sequence[Any]) -> None:
+def apply_again(session: TierSession, stored: StoredWindow, record: int, fields: Sequence[Any]) -> None:
     """Apply a record of the journal to a window, unless its image covers it."""
     if record <= stored.through:
         return
@@ -216,7 +216,7 @@ def apply_again(backing: Backing, stored: StoredWindow, record: int, fields: Seq
     stored.owes(operation.size)
     if isinstance(operation, records.Commit | records.Expire):
         stored.drop_parts(operation.dropped)
-    backing.cache.trim()
+    session.cache.trim()
 
 
 def _nothing_served(error: DataLoss) -> DataLoss:

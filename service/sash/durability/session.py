@@ -21,7 +21,7 @@ from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.forest.cold import Cache
 
-__all__ = ["MAKING_ROOM", "STORING", "Backing", "Hold"]
+__all__ = ["MAKING_ROOM", "STORING", "Hold", "TierSession"]
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Hold:
         self.at_s = now_s
 
 
-class Backing:
+class TierSession:
     """One tier, its journal, and what of it is in memory.
 
     Args:

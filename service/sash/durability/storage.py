@@ -40,7 +40,7 @@ from sash.durability.records import Operation, Write
 from sash.durability.recovery import recover, recover_again
 from sash.durability.retrying import RetryingTier
 from sash.durability.roots import Start
-from sash.durability.session import MAKING_ROOM, Backing
+from sash.durability.session import MAKING_ROOM, TierSession
 from sash.durability.stored_window import StoredWindow
 from sash.durability.tier import ColdTier
 from sash_engine.clock import Clock, ForwardClock
@@ -121,15 +121,15 @@ class Storage:
         self._block = block
         self._sleep = sleep
         self._store_entries = store_entries
-        self._backing = None if tier is None else Backing(tier, cache_bytes, interval_s, clock)
+        self._session = None if tier is None else TierSession(tier, cache_bytes, interval_s, clock)
         self._stored: dict[str, StoredWindow] = {}
         self._checkpoints: Checkpoints | None = None
         self._room: Room | None = None
         self._listing: Listing | None = None
-        if self._backing is not None:
-            self._checkpoints = Checkpoints(self._backing, self._stored, clock, checkpoint_bytes, store_entries)
-            self._room = Room(self._backing, self._stored, self._checkpoints.taken)
-            self._listing = Listing(self._backing, self._stored, self._checkpoints.trim)
+        if self._session is not None:
+            self._checkpoints = Checkpoints(self._session, self._stored, clock, checkpoint_bytes, store_entries)
+            self._room = Room(self._session, self._stored, self._checkpoints.taken)
+            self._listing = Listing(self._session, self._stored, self._checkpoints.trim)
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = False
 
@@ -141,69 +141,69 @@ class Storage:
         Raises:
             SashError: what `ColdTier.acquire` and `recover` do.
         """
-        backing = self._backing
-        if backing is None:
+        session = self._session
+        if session is None:
             return
-        tier = backing.tier
-        backing.tier = RetryingTier(tier, self._clock, self._sleep)
+        tier = session.tier
+        session.tier = RetryingTier(tier, self._clock, self._sleep)
         try:
-            backing.tier.acquire()
+            session.tier.acquire()
             try:
-                found = recover(backing, self._make_stored)
+                found = recover(session, self._make_stored)
                 for stored in found.windows:
                     self._put(stored)
-                backing.journal.start(*found.journal)
+                session.journal.start(*found.journal)
                 go_on = self._listing_there.resume(found)
             except BaseException:
-                await backing.journal.stop(0)
+                await session.journal.stop(0)
                 tier.close()
                 raise
         finally:
-            backing.tier = tier
+            session.tier = tier
         self._running = True
-        if not backing.journal.last:
+        if not session.journal.last:
             # Both are there from now on, so that one that is missing is noticed. All else comes behind them.
             self._listing_there.write(Start().puts())
         go_on()
 
     async def stop(self, patience_s: float = 30.0) -> None:
         """Bring the tier up to date, so that the next start is quick, and let go of it."""
-        backing = self._backing
-        if backing is None or not self._running:
+        session = self._session
+        if session is None or not self._running:
             return  # what was not recovered in full must not be written back
         self._running = False
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._room_there.stop()
-        if backing.journal.error is None:
+        if session.journal.error is None:
             await self._checkpoints_there.bring_up_to_date()
-        if not await backing.journal.stop(patience_s):
+        if not await session.journal.stop(patience_s):
             _log.warning("the tier did not take everything in time; what was acknowledged is in its journal")
-        backing.tier.close()
+        session.tier.close()
 
     @property
     def problem(self) -> str | None:
         """Why durable writes are refused at the moment; None where they are taken."""
-        if self._backing is None or self._room is None:
+        if self._session is None or self._room is None:
             return None
-        error = self._backing.journal.error or self._room.full()
+        error = self._session.journal.error or self._room.full()
         if error is not None:
             return error.message
-        tier = self._backing.tier
+        tier = self._session.tier
         return None if tier.healthy else f"the tier ({tier.name}) cannot be reached"
 
     def status(self) -> StorageStatus | None:
         """Figures for the metrics; None where there is no tier."""
-        backing = self._backing
-        if backing is None:
+        session = self._session
+        if session is None:
             return None
-        journal, cache = backing.journal, backing.cache
+        journal, cache = session.journal, session.cache
         return StorageStatus(
-            tier=backing.tier.name,
+            tier=session.tier.name,
             error=self.problem,
-            used_bytes=backing.tier.used_bytes,
-            limit_bytes=backing.tier.limit_bytes,
+            used_bytes=session.tier.used_bytes,
+            limit_bytes=session.tier.limit_bytes,
             pending_bytes=journal.pending_bytes,
             commits=journal.commits,
             records=journal.committed_records,
@@ -212,7 +212,7 @@ class Storage:
             cache_bytes=cache.used_bytes,
             cache_hits=cache.hits,
             cache_misses=cache.misses,
-            damaged=len(backing.damaged),
+            damaged=len(session.damaged),
         )
 
     # ---------------------------------------------------------------- windows
@@ -249,7 +249,7 @@ class Storage:
         if durability == "memory":
             return self._catalogue.create(spec, self._in_memory)
         if spec.name not in self._catalogue:
-            self._checked_backing()
+            self._checked_session()
             await self._room_there.make(0)
 
         def make(spec: WindowSpec, max_keys: int) -> Window:
@@ -268,13 +268,13 @@ class Storage:
         """Delete a window and all that the tier has of it; return how many entries it had."""
         stored = self._stored.get(name)
         if stored is not None:
-            left = stored.left()
-            self._checked_backing().check_room(0, MAKING_ROOM)
+            remains = stored.remains()
+            self._checked_session().check_room(0, MAKING_ROOM)
             counts = self._catalogue.delete(name).counts
             del self._stored[name]
-            await self._in_tier(self._listing_there.give_up(stored, left))
+            await self._in_tier(self._listing_there.give_up(stored, remains))
         else:
-            if self._backing is not None and name not in self._catalogue:
+            if self._session is not None and name not in self._catalogue:
                 await self._in_tier(self._last())  # that there is none may be on its way still
             counts = self._catalogue.delete(name).counts
         return counts.inserted - counts.evicted
@@ -283,7 +283,7 @@ class Storage:
         """What writes to a window of this spec are given; FailedPrecondition where it asks for more than there is."""
         wanted = spec.durability
         lacking = None
-        if self._backing is None:
+        if self._session is None:
             lacking = "this service keeps windows in memory only"
         elif spec.algorithm is not None:
             lacking = f"{spec.algorithm} keeps partials and no values, so that its windows are in memory only"
@@ -302,8 +302,8 @@ class Storage:
         return stored
 
     def _make_stored(self, number: int, spec: WindowSpec, durability: Durability) -> StoredWindow:
-        assert self._backing is not None
-        return StoredWindow(self._backing, number, spec, durability, self._clock, self._catalogue.max_keys, self._block)
+        assert self._session is not None
+        return StoredWindow(self._session, number, spec, durability, self._clock, self._catalogue.max_keys, self._block)
 
     def _put(self, stored: StoredWindow) -> None:
         """Serve a window, in the place of one of its name if there is one."""
@@ -407,9 +407,9 @@ class Storage:
 
     async def _brought(self, stored: StoredWindow, parts: Sequence[Part]) -> list[Batch]:
         """The entries of staged parts, which stay in the tier for as long as it takes."""
-        backing = self._checked_backing()
-        with backing.hold(stored.number):
-            await backing.journal.durable(self._last())  # a part may be on its way still
+        session = self._checked_session()
+        with session.hold(stored.number):
+            await session.journal.durable(self._last())  # a part may be on its way still
             return await asyncio.to_thread(stored.read_parts, parts)
 
     def tidy(self) -> None:
@@ -421,22 +421,22 @@ class Storage:
                 _log.warning("window %r cannot be tidied now: %s", window.spec.name, error.message)
             except Exception:
                 _log.exception("window %r cannot be tidied", window.spec.name)  # others can
-        if self._backing is not None:
+        if self._session is not None:
             self._checkpoints_there.shorten_journal()
-            self._backing.end_stalled()
+            self._session.end_stalled()
             self._room_there.look()
         self.trim()
 
     def _tidy(self, window: Window, stored: StoredWindow | None) -> None:
         if stored is not None:
             stored.resting = max(stored.resting - 1, 0)
-            backing = self._backing
-            assert backing is not None
+            session = self._session
+            assert session is not None
             if not stored.still.is_set() or stored.doubt is not None:
                 return
-            if backing.journal.error is not None or not backing.tier.healthy:
+            if session.journal.error is not None or not session.tier.healthy:
                 return
-            backing.check_room(0, MAKING_ROOM)
+            session.check_room(0, MAKING_ROOM)
         write = Write(records.Tidy(), self._clock.now_ns())
         before = window.counts.evicted, window.keys_there
         self._at(window, stored, write)
@@ -447,8 +447,8 @@ class Storage:
 
     def trim(self) -> None:
         """Let columns of stored blocks go that are too many; between operations only."""
-        if self._backing is not None:
-            self._backing.cache.trim()
+        if self._session is not None:
+            self._session.cache.trim()
 
     def _apply(
         self,
@@ -501,11 +501,11 @@ class Storage:
         puts: Callable[[], Mapping[bytes, bytes]] | None = None,
         size: int = 0,
     ) -> int:
-        assert self._backing is not None
+        assert self._session is not None
         size += write.operation.size
         stored.logged_bytes += size
         stored.owes(size)
-        return self._backing.journal.append(stored.number, write.record, size, urgent, puts)
+        return self._session.journal.append(stored.number, write.record, size, urgent, puts)
 
     async def _admit(
         self, name: str, size: int, applied: Callable[[Ledger], bool] = lambda _: False, makes_room: bool = False
@@ -523,7 +523,7 @@ class Storage:
             SashError: what `write` and `find` do.
         """
         if name in self._stored:
-            journal = self._backing_there.journal
+            journal = self._session_there.journal
             async with self._stored[name].admission:  # in order: a producer's next write must not overtake this one
                 while journal.lost or not applied(self.find(name).ledger):
                     journal.check()
@@ -533,16 +533,16 @@ class Storage:
 
     async def _waited(self, name: str, size: int, makes_room: bool) -> bool:
         """Wait for one of the things that a write needs; whether there was any. Meanwhile anything may have changed."""
-        backing = self._backing_there
+        session = self._session_there
         stored = self._stored.get(name)
         if stored is not None and not stored.still.is_set():  # an image of it is taken
             await stored.still.wait()
             return True
-        if backing.journal.full:
-            await backing.journal.room()
+        if session.journal.full:
+            await session.journal.room()
             return True
         if makes_room:
-            backing.check_room(size, MAKING_ROOM)
+            session.check_room(size, MAKING_ROOM)
             return False
         return await self._room_there.make(size)
 
@@ -562,14 +562,14 @@ class Storage:
         return self._room
 
     @property
-    def _backing_there(self) -> Backing:
-        assert self._backing is not None, "there is a tier where there is a window that it keeps"
-        return self._backing
+    def _session_there(self) -> TierSession:
+        assert self._session is not None, "there is a tier where there is a window that it keeps"
+        return self._session
 
-    def _checked_backing(self) -> Backing:
+    def _checked_session(self) -> TierSession:
         """The tier, where it takes writes; raises why not."""
-        self._backing_there.journal.check()
-        return self._backing_there
+        self._session_there.journal.check()
+        return self._session_there
 
     async def _settled(self, result: T, number: int, stored: StoredWindow | None) -> T:
         """The result of a write, once it is durable."""
@@ -586,12 +586,12 @@ class Storage:
             Unavailable: it does not, whatever the reason: what was applied is no refusal.
         """
         try:
-            await self._backing_there.journal.durable(number)
+            await self._session_there.journal.durable(number)
         except SashError as error:
             raise _perhaps(error) from None
 
     def _last(self) -> int:
-        return 0 if self._backing is None else self._backing.journal.last
+        return 0 if self._session is None else self._session.journal.last
 
     # ---------------------------------------------------------------- whole windows out and in
 
@@ -607,7 +607,7 @@ class Storage:
     def _held(self, name: str, parts: Iterator[T]) -> Iterator[T]:
         """Iterate, while nothing is deleted that the rest of the iteration may need."""
         stored = self._stored.get(name)
-        return parts if stored is None or self._backing is None else self._backing.held(stored.number, parts)
+        return parts if stored is None or self._session is None else self._session.held(stored.number, parts)
 
     async def restore(self, parts: AsyncIterator[bytes], name: str | None) -> Window:
         """See `Plane.restore`."""
@@ -618,7 +618,7 @@ class Storage:
             durability = self._durability(spec)
             if durability == "memory":
                 return self._in_memory(spec, self._catalogue.max_keys)
-            self._checked_backing()
+            self._checked_session()
             made.append(self._new(spec, durability))
             return made[0].window
 
@@ -636,7 +636,7 @@ class Storage:
             self._check_new(window.spec)
         except BaseException:
             for stored in made:
-                self._listing_there.give_up(stored, stored.left())
+                self._listing_there.give_up(stored, stored.remains())
             raise
         self._catalogue.put(window)
         for stored in made:
@@ -646,13 +646,13 @@ class Storage:
 
     async def _keep_up(self, stored: StoredWindow) -> None:
         """Store what was imported so far of a window that is not listed yet."""
-        backing = self._checked_backing()
+        session = self._checked_session()
         await self._room_there.make(0)
         expected = self._listing_there.expect(stored)
         if expected is not None:
-            await backing.journal.durable(expected)
+            await session.journal.durable(expected)
         stored.store(self._store_entries)
-        await backing.journal.room()
+        await session.journal.room()
 
     def _check_new(self, spec: WindowSpec) -> None:
         self._catalogue.check_room()
@@ -661,7 +661,7 @@ class Storage:
 
     async def _keep(self, stored: StoredWindow) -> None:
         """Bring a window that is not listed yet into the tier, whole."""
-        journal = self._checked_backing().journal
+        journal = self._checked_session().journal
         counts = asyncio.get_running_loop().create_future()
         for _ in stored.checkpoint(lambda: counts.set_result(None), counts.set_exception):
             await asyncio.sleep(0)
@@ -683,19 +683,19 @@ class Storage:
         task.add_done_callback(self._tasks.discard)
 
     async def _recover_doubted(self, stored: StoredWindow) -> None:
-        assert self._backing is not None
+        assert self._session is not None
         if isinstance(stored.doubt, DataLoss) and stored.losses:
             await asyncio.sleep(min(2.0**stored.losses, _RECOVERY_PAUSE_MAX_S))
         while True:
             # What is pending belongs to the window, too; and so does an image that it has begun.
-            await self._backing.journal.passed()
+            await self._session.journal.passed()
             if stored.deleted:
                 return
             if stored.checkpointing:
                 continue
             try:
                 with self._checkpoints_there.untrimmed():
-                    fresh = await recover_again(self._backing, stored, self._make_stored)
+                    fresh = await recover_again(self._session, stored, self._make_stored)
             except SashError as error:
                 _log.warning("window %r cannot be recovered yet: %s", stored.name, error.message)
             except Exception:
