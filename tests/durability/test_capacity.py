@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from sash.durability import capacity as room_module
+from sash.durability import capacity as capacity_module
 from sash.durability.catalogue import Catalogue
 from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
@@ -322,7 +322,7 @@ async def test_an_image_that_does_not_fit_is_given_up(small):
 
 
 class Place:
-    """What `Room` sees of a tier with so many bytes free, and of its journal."""
+    """What `Capacity` sees of a tier with so many bytes free, and of its journal."""
 
     def __init__(self, free):
         self.free = free
@@ -347,7 +347,7 @@ class Place:
 
 @dataclass
 class Journalled:
-    """What `Room` sees of a window: its journal, and what a checkpoint of it frees, after how long."""
+    """What `Capacity` sees of a window: its journal, and what a checkpoint of it frees, after how long."""
 
     logged_bytes: int
     frees: int = 0
@@ -363,7 +363,7 @@ def a_room(place, *windows):
         await passes(window.takes_s)
         place.free += window.frees
 
-    return room_module.Room(place, dict(enumerate(windows)), checkpoint)
+    return capacity_module.Capacity(place, dict(enumerate(windows)), checkpoint)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import lmdb
 import numpy as np
 import pytest
 
-from sash.durability import capacity as room_module
+from sash.durability import capacity as capacity_module
 from sash.durability import formats as values
 from sash.durability import journal as journal_module
 from sash.durability import storage as storage_module
@@ -407,7 +407,7 @@ async def test_what_fails_after_it_was_applied_is_unavailable_and_says_that_it_m
 
 @pytest.mark.parametrize("what", WRITES)
 async def test_whether_there_is_room_is_asked_before_anything_is_applied(what, monkeypatch):
-    monkeypatch.setattr(room_module, "_LOOK_S", 0.0)
+    monkeypatch.setattr(capacity_module, "_LOOK_S", 0.0)
     server = Server()
     storage = await server.start()
     await storage.create(spec())

@@ -27,7 +27,7 @@ from sash.durability.session import TierSession
 from sash.durability.stored_window import StoredWindow
 from sash_engine.errors import OutOfRoom, SashError
 
-__all__ = ["Room"]
+__all__ = ["Capacity"]
 
 _COMMIT_BYTES = 16_384
 """What a small write takes in a tier where it has a commit of its own: four pages of LMDB. Others: multiples of it."""
@@ -43,7 +43,7 @@ _LOOK_S = 0.1
 """A tier may notice a moment later that it is not full any more: a server says so when it is asked the next time."""
 
 
-class Room:
+class Capacity:
     """The room that a service's windows have in its tier.
 
     Args:

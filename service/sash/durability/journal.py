@@ -34,7 +34,7 @@ from sash.durability.roots import End, Group, Start
 from sash.durability.tier import ColdTier
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, ResourceExhausted, SashError, Unavailable
 
-__all__ = ["Job", "Journal", "Resumed", "anew"]
+__all__ = ["BackgroundWrite", "Journal", "Resumed", "anew"]
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ _PATIENCE_WHILE_DOWN_S = 3.0
 
 
 @dataclass(slots=True)
-class Job:
+class BackgroundWrite:
     """Background work for the tier.
 
     Args:
@@ -88,7 +88,7 @@ class _Record:
 class _Group:
     number: int
     records: list[_Record]
-    jobs: list[Job]
+    jobs: list[BackgroundWrite]
     end: End
     """Where the journal ends with it."""
 
@@ -135,7 +135,7 @@ class Journal:
         self._interval_s = interval_s
         self._thread = ThreadPoolExecutor(1, "sash-commit")
         self._records: deque[_Record] = deque()
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[BackgroundWrite] = deque()
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._written: deque[_Written] = deque()
         self._apart: list[_Written] = []
@@ -242,7 +242,7 @@ class Journal:
             self._urgent.set()
         return self.last
 
-    def background(self, job: Job) -> None:
+    def background(self, job: BackgroundWrite) -> None:
         """Commit something that nobody waits for, after all records that were appended before."""
         self._jobs.append(job)
         self._added(job.size)
@@ -299,7 +299,7 @@ class Journal:
     async def passed(self) -> None:
         """Wait until all that was appended so far is in the tier, however long that takes, and whatever comes after."""
         future = asyncio.get_running_loop().create_future()
-        self.background(Job(done=lambda: None if future.done() else future.set_result(None)))
+        self.background(BackgroundWrite(done=lambda: None if future.done() else future.set_result(None)))
         await future
 
     # ---------------------------------------------------------------- the committer
@@ -509,7 +509,7 @@ class Journal:
         self._before = {window: record for window, record in self._before.items() if window in through}
         pointer = self._start.puts()
         keys = [values.group_key(written.number) for written in done]
-        self.background(Job(lambda: pointer, keys, 64 * len(done)))
+        self.background(BackgroundWrite(lambda: pointer, keys, 64 * len(done)))
 
 
 def anew(error: SashError) -> SashError:

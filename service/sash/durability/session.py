@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from sash.durability import formats as values
-from sash.durability.journal import Job, Journal
+from sash.durability.journal import BackgroundWrite, Journal
 from sash.durability.roots import End, Group, Listed, Start
 from sash.durability.tier import ColdTier
 from sash_engine.clock import Clock
@@ -82,7 +82,7 @@ class TierSession:
         """Of records that are not in blocks or images yet; see `StoredWindow.owes`."""
         self._clock = clock
         self._holds: set[Hold] = set()
-        self._postponed: dict[int, list[Job]] = {}
+        self._postponed: dict[int, list[BackgroundWrite]] = {}
         """Deletes that wait, by window."""
 
     # ---------------------------------------------------------------- reading
@@ -188,13 +188,13 @@ class TierSession:
         def some() -> None:
             chunk = list(islice(rest, _KEYS_PER_JOB))
             if chunk:
-                self._delete(window, Job(deletes=chunk, size=16 * len(chunk), done=some))
+                self._delete(window, BackgroundWrite(deletes=chunk, size=16 * len(chunk), done=some))
             elif done is not None:
                 done()
 
         some()
 
-    def _delete(self, window: int, job: Job) -> None:
+    def _delete(self, window: int, job: BackgroundWrite) -> None:
         if any(hold.window == window for hold in self._holds):
             self._postponed.setdefault(window, []).append(job)
         else:

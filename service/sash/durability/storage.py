@@ -30,7 +30,7 @@ from typing import TypeVar
 
 from sash.durability import formats as values
 from sash.durability import records
-from sash.durability.capacity import Room
+from sash.durability.capacity import Capacity
 from sash.durability.catalogue import Catalogue
 from sash.durability.checkpoints import Checkpoints
 from sash.durability.export import Importer, export
@@ -124,11 +124,11 @@ class Storage:
         self._session = None if tier is None else TierSession(tier, cache_bytes, interval_s, clock)
         self._stored: dict[str, StoredWindow] = {}
         self._checkpoints: Checkpoints | None = None
-        self._room: Room | None = None
+        self._capacity: Capacity | None = None
         self._listing: Listing | None = None
         if self._session is not None:
             self._checkpoints = Checkpoints(self._session, self._stored, clock, checkpoint_bytes, store_entries)
-            self._room = Room(self._session, self._stored, self._checkpoints.taken)
+            self._capacity = Capacity(self._session, self._stored, self._checkpoints.taken)
             self._listing = Listing(self._session, self._stored, self._checkpoints.trim)
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = False
@@ -175,7 +175,7 @@ class Storage:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._room_there.stop()
+        await self._capacity_there.stop()
         if session.journal.error is None:
             await self._checkpoints_there.bring_up_to_date()
         if not await session.journal.stop(patience_s):
@@ -185,9 +185,9 @@ class Storage:
     @property
     def problem(self) -> str | None:
         """Why durable writes are refused at the moment; None where they are taken."""
-        if self._session is None or self._room is None:
+        if self._session is None or self._capacity is None:
             return None
-        error = self._session.journal.error or self._room.full()
+        error = self._session.journal.error or self._capacity.full()
         if error is not None:
             return error.message
         tier = self._session.tier
@@ -250,7 +250,7 @@ class Storage:
             return self._catalogue.create(spec, self._in_memory)
         if spec.name not in self._catalogue:
             self._checked_session()
-            await self._room_there.make(0)
+            await self._capacity_there.make(0)
 
         def make(spec: WindowSpec, max_keys: int) -> Window:
             stored = self._stored[spec.name] = self._new(spec, durability)
@@ -424,7 +424,7 @@ class Storage:
         if self._session is not None:
             self._checkpoints_there.shorten_journal()
             self._session.end_stalled()
-            self._room_there.look()
+            self._capacity_there.look()
         self.trim()
 
     def _tidy(self, window: Window, stored: StoredWindow | None) -> None:
@@ -468,7 +468,7 @@ class Storage:
         number = self._log(stored, write, stored.durability == "sync", puts, size)
         if isinstance(operation, records.BulkEvict):
             stored.resting, stored.pause = 0, 1
-            self._room_there.look()
+            self._capacity_there.look()
         if isinstance(operation, records.Commit | records.Expire):
             stored.drop_parts(operation.dropped)  # before a checkpoint covers it, which is to name them
         self._checkpoints_there.relieve(stored)
@@ -544,7 +544,7 @@ class Storage:
         if makes_room:
             session.check_room(size, MAKING_ROOM)
             return False
-        return await self._room_there.make(size)
+        return await self._capacity_there.make(size)
 
     @property
     def _listing_there(self) -> Listing:
@@ -557,9 +557,9 @@ class Storage:
         return self._checkpoints
 
     @property
-    def _room_there(self) -> Room:
-        assert self._room is not None, "there is a tier where there is a window that it keeps"
-        return self._room
+    def _capacity_there(self) -> Capacity:
+        assert self._capacity is not None, "there is a tier where there is a window that it keeps"
+        return self._capacity
 
     @property
     def _session_there(self) -> TierSession:
@@ -647,7 +647,7 @@ class Storage:
     async def _keep_up(self, stored: StoredWindow) -> None:
         """Store what was imported so far of a window that is not listed yet."""
         session = self._checked_session()
-        await self._room_there.make(0)
+        await self._capacity_there.make(0)
         expected = self._listing_there.expect(stored)
         if expected is not None:
             await session.journal.durable(expected)

@@ -29,7 +29,7 @@ import xxhash
 
 from sash.durability import formats as values
 from sash.durability import image
-from sash.durability.journal import GROUP_BYTES, Job
+from sash.durability.journal import GROUP_BYTES, BackgroundWrite
 from sash.durability.session import STORING, TierSession
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, OutOfRoom, SashError
@@ -288,7 +288,7 @@ class StoredWindow:
             self.cold.landed(numbered)
             self._session.cache.trim()
 
-        self._session.journal.background(Job(puts, size=size, done=landed))
+        self._session.journal.background(BackgroundWrite(puts, size=size, done=landed))
 
     # ---------------------------------------------------------------- checkpoints
 
@@ -386,11 +386,11 @@ class StoredWindow:
             if self.deleted:
                 self._taken_back([*gone, *self._image_keys(version, written[0])])
             elif not last:
-                session.journal.background(Job(_once(some), size=_CHUNK, done=go_on, refused=give_up))
+                session.journal.background(BackgroundWrite(_once(some), size=_CHUNK, done=go_on, refused=give_up))
             else:
                 numbers = {"next_block": next_block, "staged": staged, "through": through, "blocks": blocks}
                 puts = self._pointer({**numbers, "sum": whole.digest()}, version, *written)
-                session.journal.background(Job(lambda: puts, size=100, done=done))
+                session.journal.background(BackgroundWrite(lambda: puts, size=100, done=done))
 
         def done() -> None:
             if self.deleted:
