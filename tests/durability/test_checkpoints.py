@@ -342,10 +342,10 @@ async def test_no_image_is_taken_of_a_window_in_doubt_or_of_which_one_is_on_its_
     server.tier.open_gate.set()
     await server.settled()
     assert storage.status().checkpoints == 1
-    stored.doubt = Unavailable("as told")
+    stored.failure = Unavailable("as told")
     storage._checkpoints.begin(stored)
     assert not stored.checkpointing
-    stored.doubt = None
+    stored.failure = None
     await storage.stop()
 
 
@@ -469,7 +469,7 @@ async def test_an_export_that_goes_on_keeps_what_it_needs_and_nothing_of_other_w
 # ---------------------------------------------------------------- a window in doubt
 
 
-async def doubted():
+async def failing():
     """A server of two windows, one of which has failed in the middle of a write; reads of its pointer wait."""
     server = Server(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
     storage = await server.start()
@@ -488,13 +488,13 @@ async def doubted():
 
 
 async def test_a_window_is_recovered_beside_the_loop():
-    server, storage = await doubted()
+    server, storage = await failing()
     for time in range(30):
         await asyncio.wait_for(storage.write("v", insert(time)), 5)
     [about] = [info.problem for info in storage.all() if info.spec.name == "w"]
     assert "is being recovered" in about
     server.tier.read_gate.set()
-    await until(lambda: storage._stored["w"].doubt is None)
+    await until(lambda: storage._stored["w"].failure is None)
     assert [info.problem for info in storage.all()] == [None, None]
     await storage.write("w", BulkEvict(17))
     storage = await server.crash()
@@ -503,7 +503,7 @@ async def test_a_window_is_recovered_beside_the_loop():
 
 
 async def test_the_journal_is_not_cut_while_a_window_reads_it():
-    server, storage = await doubted()
+    server, storage = await failing()
     groups = storage.status().journal_groups
     for time in range(30):
         await storage.write("v", insert(time))
@@ -512,7 +512,7 @@ async def test_the_journal_is_not_cut_while_a_window_reads_it():
     await server.settled()
     assert storage.status().journal_groups == groups + 30
     server.tier.read_gate.set()
-    await until(lambda: storage._stored["w"].doubt is None)
+    await until(lambda: storage._stored["w"].failure is None)
     await storage.write("v", insert(40))
     storage._checkpoints.begin(storage._stored["v"])
     await storage._stored["v"].still.wait()
@@ -522,7 +522,7 @@ async def test_the_journal_is_not_cut_while_a_window_reads_it():
 
 
 async def test_a_service_can_stop_and_a_window_can_go_while_it_is_recovered():
-    server, storage = await doubted()
+    server, storage = await failing()
     deleted = asyncio.create_task(storage.delete("w"))
     await asyncio.sleep(0)
     server.tier.read_gate.set()

@@ -199,7 +199,7 @@ async def test_a_window_in_doubt_is_recovered_beside_a_damaged_group(monkeypatch
     journal.server.tier.fail_reads = 1
     with pytest.raises(Exception, match="fails as told"):
         await storage.write("late", BulkEvict(60))
-    while storage._stored["late"].doubt is not None:
+    while storage._stored["late"].failure is not None:
         await asyncio.sleep(0.002)
     same(storage.find("late"), journal.models["late"])
     await storage.stop()

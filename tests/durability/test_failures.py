@@ -539,7 +539,7 @@ async def test_an_error_of_the_disk_after_a_write_was_applied(tmp_path, monkeypa
 # ---------------------------------------------------------------- windows that come and go meanwhile
 
 
-async def in_doubt():
+async def failing():
     """A server, and its storage, whose window of 100 entries met a tier that failed in the middle of a write."""
     server = Server(**QUIET)
     storage = await server.start()
@@ -554,7 +554,7 @@ async def in_doubt():
 
 
 async def test_a_window_that_is_deleted_while_it_recovers_stays_deleted():
-    server, storage = await in_doubt()
+    server, storage = await failing()
     deleted = asyncio.create_task(storage.delete("w"))
     await asyncio.sleep(0)
     assert await deleted == 100
@@ -782,7 +782,7 @@ async def test_a_service_that_stops_tells_those_that_still_wait():
 
 
 async def test_a_service_can_stop_while_a_window_is_in_doubt():
-    server, storage = await in_doubt()
+    server, storage = await failing()
     storage = await asyncio.wait_for(server.restart(), 5)
     assert entries(storage) == list(range(100)), "the write that failed did not take place"
     await storage.stop()
@@ -949,14 +949,14 @@ def test_a_window_with_a_damaged_block_is_not_recovered_all_the_time():
         for pause_s in (0, 2, 4, 8, 16, 32, 60, 60):
             with pytest.raises(DataLoss, match="block 5"):
                 await storage.write("w", BulkEvict(17))
-            in_doubt = storage._stored["w"]
+            failing = storage._stored["w"]
             if pause_s:
                 await passes(pause_s - 0.1)
-                assert storage._stored["w"] is in_doubt
+                assert storage._stored["w"] is failing
                 with pytest.raises(DataLoss, match="block 5"):
                     storage.find("w")
             await passes(0.2)
-            assert storage._stored["w"] is not in_doubt
+            assert storage._stored["w"] is not failing
             assert storage.find("w").query("a", [], None)[0].entries == 100
         await storage.stop()
 

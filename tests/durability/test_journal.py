@@ -229,8 +229,8 @@ async def test_writers_wait_where_too_much_is_pending(journal, tier, monkeypatch
     tier.gate.clear()
     for text in "abc":
         append(journal, text)
-    assert journal.full
-    waiting = asyncio.create_task(journal.room())
+    assert journal.congested
+    waiting = asyncio.create_task(journal.uncongested())
     await turns()
     assert not waiting.done()
     tier.gate.set()
@@ -386,12 +386,12 @@ async def test_with_exactly_as_much_pending_as_may_be_writers_go_on(journal, tie
     tier.gate.clear()
     for text in "abc":
         append(journal, text)
-    assert not journal.full
+    assert not journal.congested
     journal.background(BackgroundWrite(deletes=[b"x"], size=1))
-    assert journal.full
+    assert journal.congested
     assert (journal.pending_bytes, journal.pending_record_bytes) == (31, 30)
     tier.gate.set()
-    await journal.room()
+    await journal.uncongested()
 
 
 def test_writers_go_on_as_soon_as_no_more_is_pending_than_may_be(monkeypatch):
@@ -403,9 +403,9 @@ def test_writers_go_on_as_soon_as_no_more_is_pending_than_may_be(monkeypatch):
         for text in "abcd":
             append(journal, text)
         await passes(1.5)
-        assert journal.full, "three are pending"
+        assert journal.congested, "three are pending"
         await passes(1)
-        assert not journal.full, "two are"
+        assert not journal.congested, "two are"
         assert await journal.stop(10)
 
     in_virtual_time(main())

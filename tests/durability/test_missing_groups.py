@@ -103,6 +103,6 @@ async def test_a_journal_that_is_cut_while_a_window_in_doubt_is_recovered_loses_
     storage._checkpoints.trim()
     tier.open_gate.set()
     assert await asyncio.to_thread(cut.wait, 10)
-    await until(lambda: storage._stored["w"].doubt is None)
+    await until(lambda: storage._stored["w"].failure is None)
     assert storage.find("w").query("a", [], None)[0].entries == 100
     await server.die()

@@ -114,7 +114,7 @@ class Capacity:
         tried = False
         with contextlib.suppress(SashError):  # whoever waits for room looks for himself
             for stored in sorted(self._stored.values(), key=lambda stored: -stored.logged_bytes):
-                if stored.burdens and not stored.resting:
+                if stored.can_shrink and not stored.resting:
                     tried = True
                     await self._checkpoint(stored)
                     await session.journal.drained()

@@ -382,7 +382,7 @@ class _Windows:
                 lose(partial, DataLoss(f"record {record} of the journal cannot be applied: {error}"))
 
         def lose(partial: StoredWindow, error: SashError) -> None:
-            partial.doubt = error
+            partial.failure = error
             readable[partial.number].problem = error.message
 
         windows = [each.partial for each in self.readable if each.partial is not None]

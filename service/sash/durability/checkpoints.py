@@ -79,7 +79,7 @@ class Checkpoints:
             stored.pause = 1
             self.trim()
 
-        if not (stored.checkpointing or stored.resting or stored.doubt is not None):
+        if not (stored.checkpointing or stored.resting or stored.failure is not None):
             self._go_on(stored, stored.checkpoint(counted, lambda error: self._rest(stored, error)))
 
     def _go_on(self, stored: StoredWindow, steps: Generator[None]) -> None:
@@ -139,7 +139,7 @@ class Checkpoints:
             self._session.journal.trim(self.through(), self._damaged())
 
     @contextlib.contextmanager
-    def untrimmed(self) -> Iterator[None]:
+    def trimming_paused(self) -> Iterator[None]:
         """Leave the journal as long as it is while somebody reads it."""
         self._readers += 1
         try:

@@ -151,8 +151,8 @@ class Journal:
         self._appended = 0
         self._work = asyncio.Event()
         self._urgent = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._uncongested = asyncio.Event()
+        self._uncongested.set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
@@ -251,20 +251,20 @@ class Journal:
     def _added(self, size: int) -> None:
         self.pending_bytes += size
         if self.pending_bytes > PENDING_BYTES:
-            self._room.clear()
+            self._uncongested.clear()
         self._idle.clear()
         self._work.set()
 
     # ---------------------------------------------------------------- waiting
 
     @property
-    def full(self) -> bool:
+    def congested(self) -> bool:
         """Whether a writer should wait for `room` first."""
-        return not self._room.is_set()
+        return not self._uncongested.is_set()
 
-    async def room(self) -> None:
+    async def uncongested(self) -> None:
         """Wait until not too much is pending; raises what `check` does."""
-        await self._watched(self._room)
+        await self._watched(self._uncongested)
 
     def check(self) -> None:
         """Raise why the tier takes nothing at the moment, if it does not."""
@@ -432,7 +432,7 @@ class Journal:
         self.pending_record_bytes -= record_bytes
         self.pending_bytes -= record_bytes + sum(job.size for job in group.jobs)
         if self.pending_bytes <= PENDING_BYTES:
-            self._room.set()
+            self._uncongested.set()
         for job in group.jobs:
             if job.done is not None:
                 try:

@@ -104,7 +104,7 @@ async def recover_again(session: TierSession, stored: StoredWindow, make: Make) 
         SashError: it cannot be recovered now.
     """
     fresh = make(stored.number, stored.window.spec, stored.durability)
-    fresh.losses = stored.losses + isinstance(stored.doubt, DataLoss)
+    fresh.losses = stored.losses + isinstance(stored.failure, DataLoss)
     fresh.admission = stored.admission
     numbers = session.journal.groups_of(stored.number)  # none of the window's comes after them
     try:
@@ -116,7 +116,7 @@ async def recover_again(session: TierSession, stored: StoredWindow, make: Make) 
                     apply_again(session, fresh, record, fields)
                     await asyncio.sleep(0)
     except BaseException:
-        fresh.paid()
+        fresh.clear_unstored()
         fresh.cold.forget()
         raise
     return fresh
@@ -183,19 +183,19 @@ def _lose(session: TierSession, stored: StoredWindow, error: SashError) -> None:
     what = f"window {stored.name!r}"
     if isinstance(error, DataLoss):
         session.lost(f"{what}, which is not served", error)
-        stored.doubt = DataLoss(
+        stored.failure = DataLoss(
             f"{what} is not served: {error.message}. Nothing of it was changed: put what is damaged back from a backup "
             "and start again, write what is whole to a new place with `sash check --salvage`, or delete the window"
         )
     else:
-        stored.doubt = FailedPrecondition(
+        stored.failure = FailedPrecondition(
             f"{what} is not served: {error.message}. Nothing of it was changed: install what is missing and start "
             "again, or delete the window",
             field=error.field,
         )
-        _log.error("%s", stored.doubt.message)
+        _log.error("%s", stored.failure.message)
     stored.lost = True
-    stored.paid()
+    stored.clear_unstored()
     stored.cold.forget()
 
 
@@ -213,7 +213,7 @@ def apply_again(session: TierSession, stored: StoredWindow, record: int, fields:
     finally:
         stored.clock.stopped = None
     stored.logged_bytes += operation.size
-    stored.owes(operation.size)
+    stored.add_unstored(operation.size)
     if isinstance(operation, records.Commit | records.Expire):
         stored.drop_parts(operation.dropped)
     session.cache.trim()

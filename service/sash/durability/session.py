@@ -78,7 +78,7 @@ class TierSession:
         self.cache = Cache(cache_bytes)
         self.damaged: set[str] = set()
         """What was found damaged or missing."""
-        self.owed_bytes = 0
+        self.unstored_bytes = 0
         """Of records that are not in blocks or images yet; see `StoredWindow.owes`."""
         self._clock = clock
         self._holds: set[Hold] = set()
@@ -177,7 +177,7 @@ class TierSession:
         """
         journal = self.journal
         pending = journal.pending_record_bytes if reserve == MAKING_ROOM else journal.pending_bytes
-        self.tier.check_room(pending + (0 if reserve else self.owed_bytes) + size, reserve)
+        self.tier.check_room(pending + (0 if reserve else self.unstored_bytes) + size, reserve)
 
     # ---------------------------------------------------------------- deleting
 

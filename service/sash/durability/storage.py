@@ -226,7 +226,7 @@ class Storage:
             DataLoss, FailedPrecondition: it cannot be.
         """
         stored = self._stored.get(name)
-        if stored is not None and stored.doubt is not None:
+        if stored is not None and stored.failure is not None:
             raise _unserved(stored)
         return self._catalogue.find(name)
 
@@ -236,7 +236,7 @@ class Storage:
         stored = self._stored.get(window.spec.name)
         if stored is not None:
             info.durability = stored.durability
-            info.problem = None if stored.doubt is None else _unserved(stored).message
+            info.problem = None if stored.failure is None else _unserved(stored).message
         return info
 
     def all(self) -> list[WindowInfo]:
@@ -432,7 +432,7 @@ class Storage:
             stored.resting = max(stored.resting - 1, 0)
             session = self._session
             assert session is not None
-            if not stored.still.is_set() or stored.doubt is not None:
+            if not stored.still.is_set() or stored.failure is not None:
                 return
             if session.journal.error is not None or not session.tier.healthy:
                 return
@@ -483,12 +483,12 @@ class Storage:
         try:
             return write.apply(window)
         except (Unavailable, DataLoss) as error:
-            self._doubt(stored, error)
+            self._fail(stored, error)
             raise
         except SashError:
             raise  # refused before anything was changed
         except Exception as error:
-            self._doubt(stored, Unavailable(f"a write failed half-way: {error!r}", retry_after_s=_RETRY_S))
+            self._fail(stored, Unavailable(f"a write failed half-way: {error!r}", retry_after_s=_RETRY_S))
             raise
         finally:
             stored.clock.stopped = None
@@ -504,7 +504,7 @@ class Storage:
         assert self._session is not None
         size += write.operation.size
         stored.logged_bytes += size
-        stored.owes(size)
+        stored.add_unstored(size)
         return self._session.journal.append(stored.number, write.record, size, urgent, puts)
 
     async def _admit(
@@ -538,8 +538,8 @@ class Storage:
         if stored is not None and not stored.still.is_set():  # an image of it is taken
             await stored.still.wait()
             return True
-        if session.journal.full:
-            await session.journal.room()
+        if session.journal.congested:
+            await session.journal.uncongested()
             return True
         if makes_room:
             session.check_room(size, MAKING_ROOM)
@@ -588,7 +588,7 @@ class Storage:
         try:
             await self._session_there.journal.durable(number)
         except SashError as error:
-            raise _perhaps(error) from None
+            raise _may_be_applied(error) from None
 
     def _last(self) -> int:
         return 0 if self._session is None else self._session.journal.last
@@ -652,7 +652,7 @@ class Storage:
         if expected is not None:
             await session.journal.durable(expected)
         stored.store(self._store_entries)
-        await session.journal.room()
+        await session.journal.uncongested()
 
     def _check_new(self, spec: WindowSpec) -> None:
         self._catalogue.check_room()
@@ -672,19 +672,19 @@ class Storage:
 
     # ---------------------------------------------------------------- doubt
 
-    def _doubt(self, stored: StoredWindow, error: SashError) -> None:
+    def _fail(self, stored: StoredWindow, error: SashError) -> None:
         """A write failed half-way: recover the window."""
-        if stored.doubt is not None or stored.deleted:
+        if stored.failure is not None or stored.deleted:
             return
         _log.warning("window %r is recovered from the tier: %s", stored.name, error.message)
-        stored.doubt = error
-        task = asyncio.get_running_loop().create_task(self._recover_doubted(stored))
+        stored.failure = error
+        task = asyncio.get_running_loop().create_task(self._recover_failed(stored))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _recover_doubted(self, stored: StoredWindow) -> None:
+    async def _recover_failed(self, stored: StoredWindow) -> None:
         assert self._session is not None
-        if isinstance(stored.doubt, DataLoss) and stored.losses:
+        if isinstance(stored.failure, DataLoss) and stored.losses:
             await asyncio.sleep(min(2.0**stored.losses, _RECOVERY_PAUSE_MAX_S))
         while True:
             # What is pending belongs to the window, too; and so does an image that it has begun.
@@ -694,7 +694,7 @@ class Storage:
             if stored.checkpointing:
                 continue
             try:
-                with self._checkpoints_there.untrimmed():
+                with self._checkpoints_there.trimming_paused():
                     fresh = await recover_again(self._session, stored, self._make_stored)
             except SashError as error:
                 _log.warning("window %r cannot be recovered yet: %s", stored.name, error.message)
@@ -702,7 +702,7 @@ class Storage:
                 _log.exception("window %r cannot be recovered yet", stored.name)
             else:
                 if stored.deleted:
-                    fresh.paid()
+                    fresh.clear_unstored()
                     fresh.cold.forget()
                 else:
                     self._replace(stored, fresh)
@@ -712,13 +712,13 @@ class Storage:
     def _replace(self, stored: StoredWindow, fresh: StoredWindow) -> None:
         """Serve a window as it was recovered."""
         stored.deleted = True  # nothing of it is under way
-        stored.paid()
+        stored.clear_unstored()
         stored.cold.forget()
         self._put(fresh)
         _log.warning("window %r is recovered", stored.name)
 
 
-def _perhaps(error: SashError) -> Unavailable:
+def _may_be_applied(error: SashError) -> Unavailable:
     """What a writer is told whose write was applied before the tier failed."""
     return Unavailable(
         f"the write may be applied: the service has it in memory, and the tier has not confirmed it. {error.message}",
@@ -739,7 +739,7 @@ def _unanswered(error: SashError, result: WriteResult) -> SashError:
 
 def _unserved(stored: StoredWindow) -> SashError:
     """Why a window answers nothing."""
-    assert stored.doubt is not None
-    if stored.lost or isinstance(stored.doubt, DataLoss):
-        return anew(stored.doubt)
-    return Unavailable(f"window {stored.name!r} is being recovered: {stored.doubt.message}", retry_after_s=_RETRY_S)
+    assert stored.failure is not None
+    if stored.lost or isinstance(stored.failure, DataLoss):
+        return anew(stored.failure)
+    return Unavailable(f"window {stored.name!r} is being recovered: {stored.failure.message}", retry_after_s=_RETRY_S)

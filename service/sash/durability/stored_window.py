@@ -173,7 +173,7 @@ class StoredWindow:
         self.window = Window(spec, max_keys, block, clock=self.clock, cold=self.cold)
         self.through = 0
         self.logged_bytes = 0
-        self.doubt: SashError | None = None
+        self.failure: SashError | None = None
         self.lost = False
         self.losses = 0
         self.resting = 0
@@ -189,7 +189,7 @@ class StoredWindow:
         self._image = 0  # the version that counts, 0 where there is none yet
         self._image_parts = 0
         self._image_bytes = 0
-        self._owed_bytes = 0
+        self._unstored_bytes = 0
         self._image_blocks: Ranges = []  # what the image names, and the first number that was given after it
         self._image_next = 1
         self._unwritten: list[PendingBlock] = []  # they have numbers, and are yet to be handed to the journal
@@ -232,22 +232,22 @@ class StoredWindow:
                 raise
         return blocks
 
-    def owes(self, size: int) -> None:
+    def add_unstored(self, size: int) -> None:
         """So many bytes of records were written that are neither in blocks nor in an image yet, and will be."""
-        self._owed_bytes += size
-        self._session.owed_bytes += size
+        self._unstored_bytes += size
+        self._session.unstored_bytes += size
 
-    def paid(self) -> None:
+    def clear_unstored(self) -> None:
         """They are, or never will be."""
-        self._session.owed_bytes -= self._owed_bytes
-        self._owed_bytes = 0
+        self._session.unstored_bytes -= self._unstored_bytes
+        self._unstored_bytes = 0
 
     def store(self, least: int = 0) -> None:
         """Store the sealed blocks that the tier lacks, and large partials, where they have `least` entries and more."""
         if self.cold.dirty_entries >= least and self.cold.dirty:
             self._save(self.window.unsaved())
             self._flush()
-            self.paid()
+            self.clear_unstored()
 
     def _save(self, blocks: Sequence[PendingBlock]) -> None:
         """Give blocks their numbers, and store them by some MiB; the last ones with `_flush`.
@@ -297,7 +297,7 @@ class StoredWindow:
         return not self.checkpointing and self.logged_bytes > max(journal_bytes, self._image_bytes // 2)
 
     @property
-    def burdens(self) -> bool:
+    def can_shrink(self) -> bool:
         """Whether after a checkpoint the tier might have less of it."""
         return bool(self.logged_bytes or self._trash or self.cold.released)
 
@@ -340,7 +340,7 @@ class StoredWindow:
         session = self._session
         through = session.journal.last
         logged_bytes, self.logged_bytes = self.logged_bytes, 0
-        self.paid()
+        self.clear_unstored()
         # Right after the last step: what was evicted is released by then, and nothing that the image names.
         gone = _Trash(self.number, self._trash, self.cold.take_released())
         trash = _Trash(self.number, gone.keys + self._image_keys(self._image, self._image_parts), gone.blocks)
@@ -415,7 +415,7 @@ class StoredWindow:
             self._version -= 1
             self._trash += gone
             self.logged_bytes += logged_bytes
-            self.owes(logged_bytes)
+            self.add_unstored(logged_bytes)
             self.checkpointing = False
             refused(error)
 
@@ -536,7 +536,7 @@ class StoredWindow:
     def give_up(self, then: Callable[[], None]) -> None:
         """Let what is under way come to nothing; `then` is called as soon as `left` says all there will ever be."""
         self.deleted = True
-        self.paid()
+        self.clear_unstored()
         self.cold.forget()
         self._gone = then
         if not self.checkpointing:
