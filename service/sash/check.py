@@ -16,7 +16,7 @@ import typer
 from sash.extras import missing
 
 if TYPE_CHECKING:
-    from sash.durability.check import Damage, Found, Readable
+    from sash.durability.check import CheckedWindow, Damage, Found
 
 __all__ = ["check"]
 
@@ -98,7 +98,7 @@ def _concern(damage: Damage) -> str:
     return f" (window {damage.window!r}{entries})"
 
 
-def _state(window: Readable) -> str:
+def _state(window: CheckedWindow) -> str:
     what = f"window {window.name!r}"
     journal = f"the journal has {window.writes:,} of its writes, with {window.entries:,} entries"
     if window.partial is None:

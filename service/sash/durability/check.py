@@ -26,7 +26,7 @@ from sash.durability import formats as values
 from sash.durability import records
 from sash.durability.recovery import apply_again
 from sash.durability.replay import Replay
-from sash.durability.roots import End, Group, Listed, Start
+from sash.durability.roots import End, Group, Meta, Start
 from sash.durability.session import TierSession
 from sash.durability.stored_window import StoredWindow
 from sash.durability.tier import TierView
@@ -40,7 +40,7 @@ from sash_engine.windows.ledger import Ledger, Part
 from sash_engine.windows.panes import PaneLayout
 from sash_engine.windows.spec import Durability, WindowSpec
 
-__all__ = ["Damage", "Found", "PartialWindow", "Readable", "check"]
+__all__ = ["Damage", "Found", "CheckedWindow", "PartialWindow", "check"]
 
 _KEYS_PER_TRIP = 64
 _MAX_KEYS = 2**31
@@ -64,7 +64,7 @@ class Damage:
 
 
 @dataclass(slots=True)
-class Readable:
+class CheckedWindow:
     """A window, as far as it can be read.
 
     Args:
@@ -107,7 +107,7 @@ class Found:
     values: int = 0
     size: int = 0
     damages: list[Damage] = field(default_factory=list)
-    windows: list[Readable] = field(default_factory=list)
+    windows: list[CheckedWindow] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -201,7 +201,7 @@ def _decoded(kind: str, payload: Any, key: bytes) -> int:
             for number, _, fields in payload["records"] if isinstance(payload, Mapping) else payload:
                 records.read(fields, f"record {number}")
         elif kind == "meta":
-            Listed.of(payload)
+            Meta.of(payload)
         elif kind == "last":
             End.of(payload)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -278,8 +278,8 @@ class _Windows:
         self.damages: dict[bytes, str] = {}
         self.lost_entries: dict[bytes, int] = {}
         self.problems: list[str] = []
-        listed, start, end = self._roots()
-        self.readable = [self._window(*each, each[0] < listed.bound) for each in listed.windows]
+        meta, start, end = self._roots()
+        self.readable = [self._window(*each, each[0] < meta.bound) for each in meta.windows]
         self._broken: set[int] = set()
         self._replay(start, end)
         for each in self.readable:
@@ -287,7 +287,7 @@ class _Windows:
 
     # ---------------------------------------------------------------- what all windows need
 
-    def _roots(self) -> tuple[Listed, Start, End]:
+    def _roots(self) -> tuple[Meta, Start, End]:
         """What all windows need, made up where it is damaged."""
         try:
             roots = self._session.roots()
@@ -299,28 +299,29 @@ class _Windows:
             if self._scan.values:
                 self.problems.append("values 'meta', 'journal' and 'journal/last' are missing")
             return self._listed(), *self._journal()
-        listed, start, end = roots
+        meta, start, end = roots
         newest = max(self._scan.groups, default=0)
         if end.record is None:  # format 1 may have gone on behind it
-            return listed, start, replace(end, group=max(end.group, newest))
+            return meta, start, replace(end, group=max(end.group, newest))
         if end.group < newest:
             self.problems.append("value 'journal/last' is out of date: the journal goes on behind the group in it")
-            return listed, start, End(newest, None)
+            return meta, start, End(newest, None)
         return roots
 
-    def _listed(self) -> Listed:
+    def _listed(self) -> Meta:
         """The windows that are listed, and those that are not but are there."""
-        meta = self._read("meta", values.meta_key())
-        listed = Listed((), 1, (), bound=max(self._scan.windows, default=0) + 1) if meta is None else Listed.of(meta)
-        known = {number for number, *_ in (*listed.windows, *listed.discarded)}
-        windows = list(listed.windows)
+        payload = self._read("meta", values.meta_key())
+        bound = max(self._scan.windows, default=0) + 1
+        meta = Meta((), 1, (), bound=bound) if payload is None else Meta.of(payload)
+        known = {number for number, *_ in (*meta.windows, *meta.discarded)}
+        windows = list(meta.windows)
         for number in sorted(self._scan.windows - known):
             document = self._document(number)
             if document is None:
                 self.problems.append(f"what window {number} is called and has is not known")
             else:
                 windows.append((number, document.get("durability") or "sync", document))
-        return Listed(windows, listed.next_window, listed.discarded, listed.record, listed.bound)
+        return Meta(windows, meta.next_window, meta.discarded, meta.record, meta.bound)
 
     def _document(self, number: int) -> dict[str, Any] | None:
         """The spec of a window, from its image."""
@@ -354,8 +355,8 @@ class _Windows:
 
     # ---------------------------------------------------------------- windows
 
-    def _window(self, number: int, durability: Durability, document: Mapping[str, Any], older: bool) -> Readable:
-        found = Readable(number, document["name"])
+    def _window(self, number: int, durability: Durability, document: Mapping[str, Any], older: bool) -> CheckedWindow:
+        found = CheckedWindow(number, document["name"])
         try:
             spec = WindowSpec.parse(document)
             partial = PartialWindow(self._session, number, spec, durability, self._clock, _MAX_KEYS, BLOCK)
@@ -403,7 +404,7 @@ class _Windows:
                     each.entries += _entries_of(fields, staged)
         replay.finish(end.record)
 
-    def _finish(self, found: Readable) -> None:
+    def _finish(self, found: CheckedWindow) -> None:
         """Note what a window lacks, and whether it can be read at all."""
         partial = found.partial
         if partial is None or found.number in self._broken:

@@ -34,7 +34,7 @@ from sash.durability.roots import End, Group, Start
 from sash.durability.tier import ColdTier
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, ResourceExhausted, SashError, Unavailable
 
-__all__ = ["BackgroundWrite", "Journal", "Resumed", "anew"]
+__all__ = ["BackgroundWrite", "Journal", "JournalPosition", "anew"]
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class _Group:
     """Where the journal ends with it."""
 
 
-class Resumed(NamedTuple):
+class JournalPosition(NamedTuple):
     """Where a journal goes on, as `Journal.start` takes it."""
 
     next_group: int = 1

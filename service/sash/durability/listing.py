@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sash.durability.recovery import Recovered
-from sash.durability.roots import Listed
+from sash.durability.recovery import RecoveredTier
+from sash.durability.roots import Meta
 from sash.durability.session import TierSession
 from sash.durability.stored_window import Remains, StoredWindow, discard_all
 
@@ -35,7 +35,7 @@ class Listing:
         self._bound = 1
         self._discarded: dict[int, Remains] = {}
 
-    def resume(self, found: Recovered) -> Callable[[], None]:
+    def resume(self, found: RecoveredTier) -> Callable[[], None]:
         """Go on from what was recovered; what it returns goes on deleting, once the journal takes something."""
         self._next, self._bound = found.next_window, found.bound
         self._discarded = dict(found.discarded)
@@ -64,7 +64,7 @@ class Listing:
         ]
         discarded = [(number, remains.document()) for number, remains in self._discarded.items()]
         journal = self._session.journal
-        puts = {**Listed(windows, self._next, discarded, journal.last + 1, self._bound).puts(), **(new or {})}
+        puts = {**Meta(windows, self._next, discarded, journal.last + 1, self._bound).puts(), **(new or {})}
         return journal.append(0, lambda: None, 1000, puts=lambda: puts, logged=False)
 
     # ---------------------------------------------------------------- windows that go, or are not there yet

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from sash.durability import records
-from sash.durability.journal import Resumed
+from sash.durability.journal import JournalPosition
 from sash.durability.replay import Replay
 from sash.durability.roots import End
 from sash.durability.session import TierSession
@@ -25,7 +25,7 @@ from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, Sa
 from sash_engine.monoids import catalogue
 from sash_engine.windows.spec import Durability, WindowSpec
 
-__all__ = ["Make", "Recovered", "apply_again", "recover", "recover_again"]
+__all__ = ["Make", "RecoveredTier", "apply_again", "recover", "recover_again"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ Make = Callable[[int, WindowSpec, Durability], StoredWindow]
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredTier:
     """What a tier had.
 
     Args:
@@ -51,10 +51,10 @@ class Recovered:
     next_window: int = 1
     bound: int = 1
     discarded: dict[int, Remains] = field(default_factory=dict)
-    journal: Resumed = field(default_factory=Resumed)
+    journal: JournalPosition = field(default_factory=JournalPosition)
 
 
-def recover(session: TierSession, make: Make) -> Recovered:
+def recover(session: TierSession, make: Make) -> RecoveredTier:
     """Read all windows from the tier.
 
     Raises:
@@ -65,10 +65,10 @@ def recover(session: TierSession, make: Make) -> Recovered:
     try:
         roots = session.roots()
         if roots is None:
-            return Recovered()
-        listed, start, end = roots
-        older = {number for number, _, _ in listed.windows if number < listed.bound}
-        windows = [_recover_window(session, make, *each, each[0] in older) for each in listed.windows]
+            return RecoveredTier()
+        meta, start, end = roots
+        older = {number for number, _, _ in meta.windows if number < meta.bound}
+        windows = [_recover_window(session, make, *each, each[0] in older) for each in meta.windows]
         replay = Replay(
             windows,
             lambda stored, record, fields: _recover_record(session, stored, record, fields),
@@ -89,9 +89,9 @@ def recover(session: TierSession, make: Make) -> Recovered:
     if start.bound is None:
         start = replace(start, bound=last_group + 1)
     end = End(last_group, replay.last, end.listing)
-    journal = Resumed(last_group + 1, last, replay.written.items(), start, end, replay.at)
-    discarded = {number: Remains.of(remains) for number, remains in listed.discarded}
-    return Recovered(windows, listed.next_window, listed.bound, discarded, journal)
+    journal = JournalPosition(last_group + 1, last, replay.written.items(), start, end, replay.at)
+    discarded = {number: Remains.of(remains) for number, remains in meta.discarded}
+    return RecoveredTier(windows, meta.next_window, meta.bound, discarded, journal)
 
 
 async def recover_again(session: TierSession, stored: StoredWindow, make: Make) -> StoredWindow:

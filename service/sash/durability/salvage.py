@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import TypeVar
 
-from sash.durability.check import Readable
+from sash.durability.check import CheckedWindow
 from sash.durability.export import export
 from sash.durability.storage import Storage
 
@@ -22,7 +22,7 @@ __all__ = ["salvage"]
 T = TypeVar("T")
 
 
-async def salvage(window: Readable, storage: Storage) -> int:
+async def salvage(window: CheckedWindow, storage: Storage) -> int:
     """Write a window that can be read into a storage; return how many entries it has.
 
     Raises:

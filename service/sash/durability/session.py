@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from sash.durability import formats as values
 from sash.durability.journal import BackgroundWrite, Journal
-from sash.durability.roots import End, Group, Listed, Start
+from sash.durability.roots import End, Group, Meta, Start
 from sash.durability.tier import ColdTier
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, Unavailable
@@ -92,29 +92,29 @@ class TierSession:
         (data,) = self.tier.get_many([key])
         return None if data is None else values.unseal(kind, data, key, bound=bound)
 
-    def roots(self) -> tuple[Listed, Start, End] | None:
+    def roots(self) -> tuple[Meta, Start, End] | None:
         """What all windows need; None where the tier was never used.
 
         Raises:
             DataLoss: some of it is damaged, missing or out of date.
         """
-        meta = self.read("meta", values.meta_key())
+        listed = self.read("meta", values.meta_key())
         pointer = self.read("pointer", values.journal_key())
         last = self.read("last", values.last_group_key())
-        if meta is None and pointer is None and last is None:
+        if listed is None and pointer is None and last is None:
             return None
-        for value, name in ((meta, "meta"), (pointer, "journal")):
+        for value, name in ((listed, "meta"), (pointer, "journal")):
             if value is None:
                 raise DataLoss(f"value {name!r} is missing")
-        listed, start = Listed.of(meta), Start.of(pointer)
-        if last is None and (listed.record or start.bound is not None):
+        meta, start = Meta.of(listed), Start.of(pointer)
+        if last is None and (meta.record or start.bound is not None):
             raise DataLoss("value 'journal/last' is missing")
         end = End(start.first - 1, None) if last is None else End.of(last)
-        if listed.record < end.listing:
+        if meta.record < end.listing:
             raise DataLoss("value 'meta' is out of date: windows came or went after it was written")
-        if listed.record > end.listing:
+        if meta.record > end.listing:
             raise _last_out_of_date()
-        return listed, start, end
+        return meta, start, end
 
     def groups(self, start: Start, end: End) -> Iterator[Group]:
         """The groups of the journal, in order; one that is damaged or missing has an `error`.
