@@ -78,7 +78,7 @@ def recover(session: TierSession, make: Make) -> RecoveredTier:
         last_group = end.group
         for group in session.groups(start, end):
             if group.error is not None:
-                session.lost(f"group {group.number} of the journal", group.error)
+                session.report_damage(f"group {group.number} of the journal", group.error)
             replay.take(group)
             last_group = max(last_group, group.number)
         replay.finish(end.record)
@@ -182,7 +182,7 @@ def _lose(session: TierSession, stored: StoredWindow, error: SashError) -> None:
     """Serve all other windows, and of this one nothing; it is left as it is."""
     what = f"window {stored.name!r}"
     if isinstance(error, DataLoss):
-        session.lost(f"{what}, which is not served", error)
+        session.report_damage(f"{what}, which is not served", error)
         stored.failure = DataLoss(
             f"{what} is not served: {error.message}. Nothing of it was changed: put what is damaged back from a backup "
             "and start again, write what is whole to a new place with `sash check --salvage`, or delete the window"

@@ -1,7 +1,7 @@
-"""The tier as the windows of one service use it: values to read, work to do in the background, keys to delete.
+"""One service's use of its tier: reads, background writes, deletes, and how much space is left.
 
-Deleting waits while somebody holds: an iteration over a window as it was may still need blocks that have left it. It
-waits for nobody who stands still: a reader that took nothing for long loses its hold, and is told so when it goes on.
+The class wraps the tier, its journal and the cache of blocks, which all windows share. Deletes wait while a reader has
+pinned the window: see `pins.py`.
 """
 
 from __future__ import annotations
@@ -15,61 +15,35 @@ from typing import Any, TypeVar
 
 from sash.durability import formats as values
 from sash.durability.journal import BackgroundWrite, Journal
+from sash.durability.pins import Pin, Pins
 from sash.durability.roots import End, Group, Meta, Start
 from sash.durability.tier import ColdTier
 from sash_engine.clock import Clock
-from sash_engine.errors import DataLoss, Unavailable
+from sash_engine.errors import DataLoss
 from sash_engine.forest.cold import Cache
 
-__all__ = ["MAKING_ROOM", "STORING", "Hold", "TierSession"]
+__all__ = ["MAKING_ROOM", "STORING", "TierSession"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_KEYS_PER_JOB = 4096
+_KEYS_PER_WRITE = 4096
 _GROUPS_PER_TRIP = 4
 _PROBES = 32
 
 STORING, MAKING_ROOM = 2 / 3, 1.0
-"""How much of the tier's reserve is for what: blocks and images, and the records of evictions. New entries get none."""
-_STALLED_S = 300.0
-"""A reader of a window as it was keeps deletes waiting for no longer than this after it last took something."""
-
-
-class Hold:
-    """Somebody reads a window as it was.
-
-    Attributes:
-        window: its number.
-        at_s: when the reader last took something.
-        lost: it stood still for too long, and what it has still to read may be gone.
-    """
-
-    __slots__ = ("at_s", "lost", "window")
-
-    def __init__(self, window: int, at_s: float) -> None:
-        self.window, self.at_s, self.lost = window, at_s, False
-
-    def check(self, now_s: float) -> None:
-        """The reader goes on; raises Unavailable where it has lost its hold."""
-        if self.lost:
-            raise Unavailable(
-                f"nothing was read for more than {_STALLED_S:.0f} s, and what was still to be read may have been "
-                "deleted: begin again",
-                retry_after_s=1.0,
-            )
-        self.at_s = now_s
+"""Shares of the tier's reserve: for blocks and images, and for the records of evictions. New entries get none of it."""
 
 
 class TierSession:
-    """One tier, its journal, and what of it is in memory.
+    """The tier of one service, with its journal and its cache.
 
     Args:
-        tier: acquired before anything is read.
-        cache_bytes: how much of all sealed blocks that are in the tier may be in memory as well.
-        interval_s: how long records that nobody waits for may gather.
-        clock: tells which readers stand still.
+        tier: acquire it before you read anything.
+        cache_bytes: budget of the cache of stored blocks.
+        interval_s: how long records may gather that nobody waits for.
+        clock: measures how long readers are idle.
     """
 
     def __init__(self, tier: ColdTier, cache_bytes: int, interval_s: float, clock: Clock) -> None:
@@ -77,26 +51,22 @@ class TierSession:
         self.journal = Journal(tier, interval_s)
         self.cache = Cache(cache_bytes)
         self.damaged: set[str] = set()
-        """What was found damaged or missing."""
-        self.unstored_bytes = 0
-        """Of records that are not in blocks or images yet; see `StoredWindow.owes`."""
-        self._clock = clock
-        self._holds: set[Hold] = set()
-        self._postponed: dict[int, list[BackgroundWrite]] = {}
-        """Deletes that wait, by window."""
+        """Names of the values that were found damaged or missing; `report_damage` adds to it."""
+        self._unstored_bytes = 0
+        self._pins = Pins(clock, self.journal.background)
 
     # ---------------------------------------------------------------- reading
 
     def read(self, kind: str, key: bytes, bound: bool = False) -> Any:
-        """One value, None where there is none; raises DataLoss where it is damaged, see `values.unseal`."""
+        """Read one value; None if there is none. Raises DataLoss if it is damaged. For `bound` see `formats.unseal`."""
         (data,) = self.tier.get_many([key])
         return None if data is None else values.unseal(kind, data, key, bound=bound)
 
     def roots(self) -> tuple[Meta, Start, End] | None:
-        """What all windows need; None where the tier was never used.
+        """Read the values that all windows need; None if the tier was never used.
 
         Raises:
-            DataLoss: some of it is damaged, missing or out of date.
+            DataLoss: one of them is damaged, missing or out of date.
         """
         listed = self.read("meta", values.meta_key())
         pointer = self.read("pointer", values.journal_key())
@@ -117,10 +87,10 @@ class TierSession:
         return meta, start, end
 
     def groups(self, start: Start, end: End) -> Iterator[Group]:
-        """The groups of the journal, in order; one that is damaged or missing has an `error`.
+        """Read the groups of the journal, in order. A group that is damaged or missing has an `error`.
 
-        An earlier version did not say which was the last. Of what it wrote, a group is missing where one of the next
-        few is there; whether there was another one at the end, nobody can tell.
+        Format 1 does not say which group is the last. Of such a journal a group is missing if one of the next few
+        exists. A group that is missing at the very end is not noticed.
 
         Raises:
             DataLoss: there are more groups than `end` says.
@@ -128,118 +98,102 @@ class TierSession:
         numbers = [*start.apart, *range(start.first, end.group + 1)]
         for at in range(0, len(numbers), _GROUPS_PER_TRIP):
             some = numbers[at : at + _GROUPS_PER_TRIP]
-            for number, data in zip(some, self._found(some), strict=True):
+            for number, data in zip(some, self._group_values(some), strict=True):
                 yield Group.of(number, data, start.is_bound(number), start.apart.get(number))
         number = end.group + 1
-        ahead = deque(self._found(range(number, number + _GROUPS_PER_TRIP)))
+        ahead = deque(self._group_values(range(number, number + _GROUPS_PER_TRIP)))
         while any(data is not None for data in ahead):
             if end.record is not None or any(map(values.is_bound, ahead)):
                 raise _last_out_of_date()
             yield Group.of(number, ahead.popleft(), start.is_bound(number))
-            ahead += self._found([number + _GROUPS_PER_TRIP])
+            ahead += self._group_values([number + _GROUPS_PER_TRIP])
             number += 1
 
-    def _found(self, numbers: Sequence[int]) -> list[bytes | None]:
-        return self.tier.get_many([values.group_key(number) for number in numbers])
-
     def groups_again(self, numbers: Sequence[int]) -> Iterator[Sequence[tuple[int, int, Sequence[Any]]]]:
-        """The records of each of some groups that are known to be there; raises DataLoss where one is damaged."""
+        """Read groups that the running journal lists: the records of each. Raises DataLoss if one is damaged."""
         for number in numbers:
-            (data,) = self._found([number])
+            (data,) = self._group_values([number])
             group = Group.of(number, data, bound=False)
             if group.error is not None:
                 raise group.error
             yield group.records
 
-    def run(self, key: Callable[[int], bytes]) -> list[bytes]:
-        """The keys that there are among `key(0)`, `key(1)`, …, up to the first that is not."""
+    def _group_values(self, numbers: Sequence[int]) -> list[bytes | None]:
+        return self.tier.get_many([values.group_key(number) for number in numbers])
+
+    def existing(self, key: Callable[[int], bytes]) -> list[bytes]:
+        """Probe `key(0)`, `key(1)`, … and return those that exist, up to the first that does not."""
         found: list[bytes] = []
         while True:
             keys = [key(len(found) + i) for i in range(_PROBES)]
-            there = [data is not None for data in self.tier.get_many(keys)]
-            if not all(there):
-                return found + keys[: there.index(False)]
+            exist = [data is not None for data in self.tier.get_many(keys)]
+            if not all(exist):
+                return found + keys[: exist.index(False)]
             found += keys
 
-    def lost(self, what: str, error: DataLoss) -> None:
-        """Note, and log once, that something is damaged or missing."""
+    def report_damage(self, what: str, error: DataLoss) -> None:
+        """Count something that is damaged or missing, and log it once."""
         if what not in self.damaged:
             _log.critical("%s: %s", what, error.message)
             self.damaged.add(what)
 
-    # ---------------------------------------------------------------- room
+    # ---------------------------------------------------------------- space
+
+    def count_unstored(self, size: int) -> None:
+        """Count bytes of records that are not in blocks or images yet; a negative size for those that are now."""
+        self._unstored_bytes += size
 
     def check_room(self, size: int, reserve: float = 0.0) -> None:
-        """Raise OutOfRoom where so many bytes do not fit behind what is pending; see `ColdTier.check_room`.
+        """Raise OutOfRoom if so many bytes do not fit behind what is pending; see `ColdTier.check_room`.
 
-        New entries leave room for all that those before them will need. Evictions do not count images that are pending:
-        those look for themselves whether there is room for them.
+        New entries leave space for everything that earlier entries will still need. Evictions do not count pending
+        images: those check by themselves whether they fit.
         """
         journal = self.journal
         pending = journal.pending_record_bytes if reserve == MAKING_ROOM else journal.pending_bytes
-        self.tier.check_room(pending + (0 if reserve else self.unstored_bytes) + size, reserve)
+        self.tier.check_room(pending + (0 if reserve else self._unstored_bytes) + size, reserve)
 
     # ---------------------------------------------------------------- deleting
 
     def discard(self, window: int, keys: Iterable[bytes], done: Callable[[], None] | None = None) -> None:
-        """Delete keys of a window in the background, some at a time; `done` is called when none is left."""
+        """Delete keys of a window in the background, some at a time, then call `done`."""
         rest = iter(keys)
 
-        def some() -> None:
-            chunk = list(islice(rest, _KEYS_PER_JOB))
+        def delete_some() -> None:
+            chunk = list(islice(rest, _KEYS_PER_WRITE))
             if chunk:
-                self._delete(window, BackgroundWrite(deletes=chunk, size=16 * len(chunk), done=some))
+                deletes = BackgroundWrite(deletes=chunk, size=16 * len(chunk), done=delete_some)
+                self._pins.run_unpinned(window, deletes)
             elif done is not None:
                 done()
 
-        some()
+        delete_some()
 
-    def _delete(self, window: int, job: BackgroundWrite) -> None:
-        if any(hold.window == window for hold in self._holds):
-            self._postponed.setdefault(window, []).append(job)
-        else:
-            self.journal.background(job)
+    def pin(self, window: int) -> contextlib.AbstractContextManager[Pin]:
+        """Delete nothing of a window inside the `with` block; see `Pins.pin`."""
+        return self._pins.pin(window)
 
-    @contextlib.contextmanager
-    def hold(self, window: int) -> Iterator[Hold]:
-        """Delete nothing of a window as long as it lasts, or until it has stood still for too long."""
-        hold = Hold(window, self._clock.monotonic_s())
-        self._holds.add(hold)
-        try:
-            yield hold
-        finally:
-            self._end(hold)
+    def pinned(self, window: int, parts: Iterator[T]) -> Iterator[T]:
+        """Iterate over a window as it was, and keep it pinned meanwhile.
 
-    def held(self, window: int, parts: Iterator[T]) -> Iterator[T]:
-        """Iterate over what is read of a window as it was.
-
-        It holds from now on, until it is exhausted, closed or forgotten; or until it was not read for too long: then it
-        raises Unavailable.
+        The pin begins with this call. It ends when the iterator is exhausted, closed or collected, or was idle for too
+        long. In the last case the iterator raises Unavailable.
         """
-        held = self._holding(window, parts)
-        next(held)
-        return held  # type: ignore[return-value]
+        iterator = self._pinned(window, parts)
+        next(iterator)
+        return iterator  # type: ignore[return-value]
 
-    def _holding(self, window: int, parts: Iterator[T]) -> Iterator[T | None]:
-        with self.hold(window) as hold:
+    def _pinned(self, window: int, parts: Iterator[T]) -> Iterator[T | None]:
+        with self.pin(window) as pin:
             yield None
             for part in parts:
                 self.cache.trim()
                 yield part
-                hold.check(self._clock.monotonic_s())
+                self._pins.renew(pin)
 
-    def end_stalled(self) -> None:
-        """Take their hold from readers that stand still, where deletes wait for them."""
-        before_s = self._clock.monotonic_s() - _STALLED_S
-        for hold in [hold for hold in self._holds if hold.at_s < before_s and hold.window in self._postponed]:
-            hold.lost = True
-            self._end(hold)
-
-    def _end(self, hold: Hold) -> None:
-        self._holds.discard(hold)
-        if not any(other.window == hold.window for other in self._holds):
-            for job in self._postponed.pop(hold.window, ()):
-                self.journal.background(job)
+    def end_idle_pins(self) -> None:
+        """End the pins of readers that are idle for too long, if deletes wait for them."""
+        self._pins.end_idle()
 
 
 def _last_out_of_date() -> DataLoss:

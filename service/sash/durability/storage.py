@@ -408,7 +408,7 @@ class Storage:
     async def _brought(self, stored: StoredWindow, parts: Sequence[Part]) -> list[Batch]:
         """The entries of staged parts, which stay in the tier for as long as it takes."""
         session = self._checked_session()
-        with session.hold(stored.number):
+        with session.pin(stored.number):
             await session.journal.durable(self._last())  # a part may be on its way still
             return await asyncio.to_thread(stored.read_parts, parts)
 
@@ -423,7 +423,7 @@ class Storage:
                 _log.exception("window %r cannot be tidied", window.spec.name)  # others can
         if self._session is not None:
             self._checkpoints_there.shorten_journal()
-            self._session.end_stalled()
+            self._session.end_idle_pins()
             self._capacity_there.look()
         self.trim()
 
@@ -597,17 +597,17 @@ class Storage:
 
     def entries(self, name: str, question: EntriesQuery) -> Iterator[Batch]:
         """See `Plane.entries`."""
-        return self._held(name, iter(self.find(name).reader.entries(question)))
+        return self._pinned(name, iter(self.find(name).reader.entries(question)))
 
     def export(self, name: str) -> Iterator[bytes]:
         """See `Plane.export`."""
         window = self.find(name)
-        return self._held(name, export(window))
+        return self._pinned(name, export(window))
 
-    def _held(self, name: str, parts: Iterator[T]) -> Iterator[T]:
+    def _pinned(self, name: str, parts: Iterator[T]) -> Iterator[T]:
         """Iterate, while nothing is deleted that the rest of the iteration may need."""
         stored = self._stored.get(name)
-        return parts if stored is None or self._session is None else self._session.held(stored.number, parts)
+        return parts if stored is None or self._session is None else self._session.pinned(stored.number, parts)
 
     async def restore(self, parts: AsyncIterator[bytes], name: str | None) -> Window:
         """See `Plane.restore`."""

@@ -108,10 +108,10 @@ class Remains:
     def found(self, session: TierSession, number: int) -> Remains:
         """It with what was written of window `number` after it was noted, by a service that is no more."""
         (*blocks, (begin, end)), (first, last), keys = self.blocks, self.staged, list(self.keys)
-        blocks.append((begin, end + len(session.run(lambda i: values.block_key(number, end + i)))))
-        last += len(session.run(lambda i: values.staged_key(number, self.staged[1] + i)))
+        blocks.append((begin, end + len(session.existing(lambda i: values.block_key(number, end + i)))))
+        last += len(session.existing(lambda i: values.staged_key(number, self.staged[1] + i)))
         for version in range(self.image + 1, self.begun + 1):
-            keys += session.run(lambda i, version=version: values.image_key(number, version, i))  # type: ignore[misc]
+            keys += session.existing(lambda i, version=version: values.image_key(number, version, i))  # type: ignore[misc]
         return Remains(blocks, (first, last), self.image, self.parts, self.begun, keys)
 
 
@@ -228,18 +228,18 @@ class StoredWindow:
                 payload = values.unseal("block", data, what, key, 0 < self._bound_block <= number)
                 blocks.append(values.sealed_from(payload, self.window.layout))
             except DataLoss as error:
-                self._session.lost(what, error)
+                self._session.report_damage(what, error)
                 raise
         return blocks
 
     def add_unstored(self, size: int) -> None:
         """So many bytes of records were written that are neither in blocks nor in an image yet, and will be."""
         self._unstored_bytes += size
-        self._session.unstored_bytes += size
+        self._session.count_unstored(size)
 
     def clear_unstored(self) -> None:
         """They are, or never will be."""
-        self._session.unstored_bytes -= self._unstored_bytes
+        self._session.count_unstored(-self._unstored_bytes)
         self._unstored_bytes = 0
 
     def store(self, least: int = 0) -> None:
@@ -520,7 +520,7 @@ class StoredWindow:
         return kind.restore(layout, cold, made_of)
 
     def _found_blocks(self) -> list[bytes]:
-        found = self._session.run(lambda i: values.block_key(self.number, self._next_block + i))
+        found = self._session.existing(lambda i: values.block_key(self.number, self._next_block + i))
         self._next_block += len(found)
         self._bound_block = self._bound_block or self._next_block
         return found
@@ -528,7 +528,7 @@ class StoredWindow:
     def _found_images(self) -> list[bytes]:
         """Parts of images that were begun; of each that was, the one before it was begun, too, and not deleted."""
         found = []
-        while begun := self._session.run(lambda i: values.image_key(self.number, self._version + 1, i)):
+        while begun := self._session.existing(lambda i: values.image_key(self.number, self._version + 1, i)):
             self._version += 1
             found += begun
         return found
