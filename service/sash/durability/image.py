@@ -38,7 +38,7 @@ from sash.durability.forms import Head, LedgerForm, check_names, checked
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, InvalidArgument, Unsupported
 from sash_engine.forest import Forest, Layout
-from sash_engine.forest.cold import Cold, Unsaved
+from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.image import ForestImage
 from sash_engine.forest.spilled import is_large
 from sash_engine.monoids import First, Last, Max, Min, Monoid, Partials, Sum
@@ -66,7 +66,7 @@ _BLOCKS = 1_024
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Save = Callable[[list[Unsaved]], None]
+Save = Callable[[list[PendingBlock]], None]
 """Gives sealed blocks of a forest, and large partials, their ids, and has them stored before the image counts."""
 
 PartKey = Callable[[int], bytes | None]
@@ -99,7 +99,7 @@ def dump(window: Window) -> Image:
     return image
 
 
-def _all_are_saved(blocks: list[Unsaved]) -> None:
+def _all_are_saved(blocks: list[PendingBlock]) -> None:
     assert not blocks, f"{len(blocks)} blocks are not stored"
 
 

@@ -41,7 +41,7 @@ from weakref import WeakMethod
 import numpy as np
 
 from sash_engine.forest.block import Block, merge
-from sash_engine.forest.cold import Cold, Unsaved
+from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.directory import Directory
 from sash_engine.forest.disorder import Splicer
 from sash_engine.forest.ends import Head, Tail
@@ -589,7 +589,7 @@ class Forest:
 
     # ---------------------------------------------------------------- storing
 
-    def unsaved(self, most: int | None = None) -> list[Unsaved]:
+    def unsaved(self, most: int | None = None) -> list[PendingBlock]:
         """The sealed blocks that have no id yet, oldest first; the `most` oldest of them.
 
         Give each its id (`block.stored = id`) before anything else is done with the forest, let its columns be

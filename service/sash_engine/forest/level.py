@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sash_engine.forest.cold import Unsaved
+from sash_engine.forest.cold import PendingBlock
 from sash_engine.forest.spilled import Spilled
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
@@ -158,7 +158,7 @@ class Level:
         """For each slot with large partials the ids of the nodes start..stop (copies), int64; -1 where not stored."""
         return [self.columns[slot][1][start - self.base : stop - self.base].copy() for slot, _ in self._spilled]
 
-    def partials_unsaved(self, start: int, stop: int, given: Callable[[], None]) -> list[Unsaved]:
+    def partials_unsaved(self, start: int, stop: int, given: Callable[[], None]) -> list[PendingBlock]:
         """The partials of the nodes start..stop that are to be stored; `given` is called when one gets its id."""
         a, b = start - self.base, stop - self.base
         return [one for slot, monoid in self._spilled for one in monoid.unsaved(self.columns[slot], a, b, given)]

@@ -23,7 +23,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sash_engine.forest.cold import Unsaved
+from sash_engine.forest.cold import PendingBlock
 from sash_engine.forest.directory import Directory
 from sash_engine.forest.level import Level
 from sash_engine.forest.segments import starts_of_runs
@@ -380,7 +380,7 @@ class Levels:
 
     # ---------------------------------------------------------------- storing
 
-    def unsaved(self, given: Callable[[], None]) -> list[Unsaved]:
+    def unsaved(self, given: Callable[[], None]) -> list[PendingBlock]:
         """The partials above level 0 that are to be stored, of all nodes; `given` is called when one gets its id."""
         if self._done < self._directory.tail:
             self._catch_up()

@@ -30,7 +30,7 @@ import numpy as np
 
 from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.forest.block import Block
-from sash_engine.forest.cold import Cold, Unsaved
+from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.image import ForestImage
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, object_array
@@ -155,12 +155,12 @@ class Spilled(Monoid):
 
     # ---------------------------------------------------------------- storing
 
-    def unsaved(self, partials: Partials, start: int, stop: int, given: Callable[[], None]) -> list[Unsaved]:
+    def unsaved(self, partials: Partials, start: int, stop: int, given: Callable[[], None]) -> list[PendingBlock]:
         """Those of rows start..stop that have no id, encoded; `given` is called when one gets it."""
         out = []
         for row in (np.flatnonzero(partials[1][start:stop] < 0) + start).tolist():
             block = Block([object_array([self._inner.encode(partials[0][row])])], 1)
-            out.append(Unsaved(block, partial(self._number, partials, row, block, given), partial=True))
+            out.append(PendingBlock(block, partial(self._number, partials, row, block, given), partial=True))
         return out
 
     def _number(self, partials: Partials, row: int, block: Block, given: Callable[[], None], number: int) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from sash_engine.errors import DataLoss
 from sash_engine.forest.block import Block
-from sash_engine.forest.cold import Cold, Unsaved
+from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.directory import Directory, Kept
 from sash_engine.forest.image import ForestImage
 from sash_engine.forest.level import moved
@@ -79,7 +79,7 @@ class Stored(Directory):
         """Entries in blocks that are not stored as they are."""
         self.loose = 0
         """How many partials are not stored, maybe of blocks that are; or 1, for some that nobody has counted yet."""
-        self.above: Callable[[], Callable[[Callable[[], None]], list[Unsaved]] | None] = lambda: None
+        self.above: Callable[[], Callable[[Callable[[], None]], list[PendingBlock]] | None] = lambda: None
         """Gives `Levels.unsaved` of the levels above; a weak reference, as those know this."""
 
     def restore(self, image: ForestImage) -> None:
@@ -288,7 +288,7 @@ class Stored(Directory):
 
     # ---------------------------------------------------------------- storing
 
-    def unsaved(self, most: int | None = None) -> list[Unsaved]:
+    def unsaved(self, most: int | None = None) -> list[PendingBlock]:
         """See `Forest.unsaved`."""
         if not (self.dirty or self.loose):
             return []
@@ -297,13 +297,15 @@ class Stored(Directory):
         positions = (np.flatnonzero(ids == _NONE)[:most] + self.head).tolist()
         self.fetch(positions)
         blocks = [self.block(position) for position in positions]
-        saved = [Unsaved(block, partial(self._number, p, block)) for p, block in zip(positions, blocks, strict=True)]
+        saved = [
+            PendingBlock(block, partial(self._number, p, block)) for p, block in zip(positions, blocks, strict=True)
+        ]
         saved += partials if most is None else partials[: max(0, most - len(saved))]
         self.loose = len(partials)
         self._cold.soil(self, 0)
         return saved
 
-    def _partials_unsaved(self) -> list[Unsaved]:
+    def _partials_unsaved(self) -> list[PendingBlock]:
         above = self.above()
         nodes = above(self._stored_one) if above else []
         return self.partials_unsaved(self.head, self.tail, self._stored_one) + nodes

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from sash_engine.clock import Clock, ManualClock
 from sash_engine.errors import AlreadyExists, InvalidArgument, ResourceExhausted, Unsupported
 from sash_engine.forest import BLOCK, Layout
-from sash_engine.forest.cold import Cold, Unsaved
+from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
 from sash_engine.monoids.base import Array, FieldType
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
@@ -361,7 +361,7 @@ class Window:
         else:
             self._keys.bulk_insert_each(rows.numbers, rows.lengths, rows.columns)
 
-    def unsaved(self) -> list[Unsaved]:
+    def unsaved(self) -> list[PendingBlock]:
         """The sealed blocks of all keys that are not stored yet; see `Forest.unsaved`."""
         return [] if self.cold is None else [block for forest in list(self.cold.dirty) for block in forest.unsaved()]
 
