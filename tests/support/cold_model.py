@@ -80,7 +80,7 @@ def referred(forest: Forest, swept: bool = True) -> set[int]:
     clean = {number for number in directory._ids[start:stop].tolist() if number >= 0}
     for level in forest._levels._levels:
         rows = slice(start, stop) if level is directory else slice(None)
-        for slot, _ in level._spilled:
+        for slot, _ in level._external:
             ids = level.columns[slot][1][rows]
             clean |= set(ids[ids >= 0].tolist())
     return clean | {block.base for block in directory._blocks[start:stop] if type(block) is Owing}

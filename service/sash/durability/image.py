@@ -39,8 +39,8 @@ from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, InvalidArgument, Unsupported
 from sash_engine.forest import Forest, Layout
 from sash_engine.forest.cold import Cold, PendingBlock
+from sash_engine.forest.external import is_large
 from sash_engine.forest.image import ForestImage
-from sash_engine.forest.spilled import is_large
 from sash_engine.monoids import First, Last, Max, Min, Monoid, Partials, Sum
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane

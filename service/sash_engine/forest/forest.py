@@ -17,7 +17,7 @@ No I/O, no threads, no clock, no randomness. Arrays that are passed in are hande
 them, never writes to them, and nobody else may.
 
 Blocks may be kept in a tier (cold.py), and be loaded when their rows are read. So may the partials of sketches and
-collections, at all levels (spilled.py), which are loaded when they are folded; others are in memory for all blocks:
+collections, at all levels (external.py), which are loaded when they are folded; others are in memory for all blocks:
 
     in order, evict, whole window     nothing, but the block that the head lands in; at once with it, as the head moves
                                       on, large partials of the next blocks to be evicted and of O(log n) nodes
@@ -45,6 +45,7 @@ from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.directory import Directory
 from sash_engine.forest.disorder import Splicer
 from sash_engine.forest.ends import Head, Tail
+from sash_engine.forest.external import inline_partials, level_monoids
 from sash_engine.forest.image import ForestImage
 from sash_engine.forest.layout import Layout
 from sash_engine.forest.levels import Levels
@@ -52,7 +53,6 @@ from sash_engine.forest.middle import Middle
 from sash_engine.forest.pieces import Piece, piece_of
 from sash_engine.forest.prefix import Prefix
 from sash_engine.forest.series import Rows, fold_buckets
-from sash_engine.forest.spilled import spilling, with_small
 from sash_engine.forest.stored import Stored
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
@@ -98,7 +98,7 @@ class Forest:
 
     def __init__(self, layout: Layout, cold: Cold | None = None) -> None:
         self._cold = cold
-        monoids = spilling(layout.monoids, cold)
+        monoids = level_monoids(layout.monoids, cold)
         self._directory = Directory(monoids) if cold is None else Stored(monoids, cold)
         self._levels = Levels(self._directory, monoids)
         if isinstance(self._directory, Stored):
@@ -305,7 +305,8 @@ class Forest:
         self._answers = None
         if self._directory.loads:
             touched = sorted({self._directory.ending(time, "left") for time in times.tolist()})
-            each = touched if self._directory.spills else ()  # one after the other is combined with what is beside it
+            # The ancestors of each are combined anew, one block after the other, with the nodes beside them.
+            each = touched if self._directory.has_external else ()
             self._levels.fetch(touched, {node for one in each for node in self._levels.beside(np.array([one]))})
         places = [self._locate(time, "left") for time in times.tolist()]
         for position in sorted({position for position, _ in places}):
@@ -505,7 +506,7 @@ class Forest:
         whole = a == directory.head and not inside and end >= self._newest  # it has its fold
         if a == directory.head and self._skip and not whole:
             inside.append(a)
-        between = () if whole or not directory.spills else self._levels.parts(a + bool(inside), b)
+        between = () if whole or not directory.has_external else self._levels.parts(a + bool(inside), b)
         if b < directory.tail and end >= directory.first(b):
             inside.append(b)
         self._levels.fetch(inside, between)
@@ -568,7 +569,7 @@ class Forest:
         slots = [slot for slot, key in enumerate(layout.keys) if key not in known]
         for slot, partials in zip(slots, self._reduce_blocks(layout, slots), strict=True):
             known[layout.keys[slot]] = partials
-        monoids = spilling(layout.monoids, self._cold)
+        monoids = level_monoids(layout.monoids, self._cold)
         self._levels.relevel(monoids)
         directory.relevel(monoids, [known[key] for key in layout.keys])
         self._tail.relayout(layout)
@@ -636,7 +637,7 @@ class Forest:
             image: as `dump` made it.
         """
         forest = cls(layout, cold)
-        image = with_small(image, layout.monoids, cold)
+        image = inline_partials(image, layout.monoids, cold)
         assert isinstance(forest._directory, Stored)
         forest._directory.restore(image)
         forest._levels.restore(image.done, image.nodes)
@@ -698,7 +699,7 @@ class Forest:
 
     def _fold_each(self, places: Sequence[tuple[int, int, int, int]]) -> list[list[Partial]]:
         """Fold between each two places, as `_fold_rows` does; what is lacking for all comes at once."""
-        if self._directory.spills:
+        if self._directory.has_external:
             blocks, nodes = set(), set()
             for a, first_row, b, stop_row in places:
                 blocks |= {a} if first_row else set()

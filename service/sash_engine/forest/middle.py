@@ -138,7 +138,7 @@ class Middle:
         total = stack[-1][1] if stack else None
         near_end = min((first // _NEAR + 1) * _NEAR, end)
         cover = levels.cover(near_end, end)
-        if self._directory.spills:
+        if self._directory.has_external:
             levels.fetch(others, [*cover, *((0, position) for position in range(first, near_end))])
         for i, index in reversed(cover):
             node = levels.node(i, index)

@@ -6,7 +6,7 @@
                                      └─ base 5       first, last, counts, partials: as in directory.py
 
 A stored block costs its row in the columns: 32 bytes, and 8 to 66 for each of its partials, 16 where they are large and
-stored as well (spilled.py). Where its own columns are, if anywhere in memory, is Cold's matter. One that only gets
+stored as well (external.py). Where its own columns are, if anywhere in memory, is Cold's matter. One that only gets
 deferred rows is not read for it: it *owes* a look at what is stored until somebody reads it.
 
 Every method that reads several blocks can be told so before, by `fetch`, and then loads at once; an operation that
@@ -89,7 +89,7 @@ class Stored(Directory):
         self.head = self._swept = image.head
         partials = list(image.partials)
         b, unsaved = len(image.ids), False
-        for slot, _ in self._spilled if b else ():
+        for slot, _ in self._external if b else ():
             if slot in image.nodes:
                 partials[slot] = np.full(b, None), image.nodes[slot][:b]
             else:  # its partials were not large when the image was made
@@ -178,7 +178,7 @@ class Stored(Directory):
 
     def loosen(self) -> None:
         """Partials were made, of blocks that may be stored already."""
-        if self.spills and not self.loose:
+        if self.has_external and not self.loose:
             self.loose = 1
             self._cold.soil(self, 0)
 
@@ -292,7 +292,7 @@ class Stored(Directory):
         """See `Forest.unsaved`."""
         if not (self.dirty or self.loose):
             return []
-        partials = self._partials_unsaved() if self.spills else []
+        partials = self._partials_unsaved() if self.has_external else []
         ids = self._ids[self.head - self.base : self.tail - self.base]
         positions = (np.flatnonzero(ids == _NONE)[:most] + self.head).tolist()
         self.fetch(positions)
@@ -337,7 +337,7 @@ class Stored(Directory):
 
     def dumped(self, columns: Sequence[Partials]) -> list[Partials]:
         """Copies of partials, as an image has them: none of those that are large."""
-        large = {slot for slot, _ in self._spilled}
+        large = {slot for slot, _ in self._external}
         return [() if slot in large else tuple([part.copy() for part in parts]) for slot, parts in enumerate(columns)]
 
     def block_ids(self) -> Array:
