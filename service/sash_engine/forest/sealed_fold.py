@@ -28,14 +28,14 @@ from sash_engine.forest.layout import Layout
 from sash_engine.forest.levels import Levels
 from sash_engine.monoids import Partial
 
-__all__ = ["Middle"]
+__all__ = ["SealedFold"]
 
 _NEVER = 2**63
 _NEAR = 32
 """Blocks scanned at a time: at 32 a scan's fixed cost is well under a microsecond a block."""
 
 
-class Middle:
+class SealedFold:
     """The fold of the blocks from some first one to the newest.
 
     Args:
