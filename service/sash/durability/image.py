@@ -39,14 +39,13 @@ from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, InvalidArgument, Unsupported
 from sash_engine.forest import Forest, Layout
 from sash_engine.forest.cold import Cold, PendingBlock
+from sash_engine.forest.external import is_large
 from sash_engine.forest.image import ForestImage
-from sash_engine.forest.spilled import is_large
 from sash_engine.monoids import First, Last, Max, Min, Monoid, Partials, Sum
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane
 from sash_engine.windows.ledger import Ledger
 from sash_engine.windows.pages import Numbers
-from sash_engine.windows.panes import PaneForest
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 
@@ -72,15 +71,11 @@ Save = Callable[[list[PendingBlock]], None]
 PartKey = Callable[[int], bytes | None]
 """What a part of an image is stored under, by its number; None where that is nothing."""
 
-MakeForest = Callable[[type[Forest], Layout, Cold, ForestImage], Forest]
-"""Makes a forest of a kind of its image."""
+MakeForest = Callable[[Layout, Cold, ForestImage], Forest]
+"""Makes a forest of its image."""
 
 _Records = Callable[[], Iterator[bytes]]
 """Makes records of what was copied; in any thread, and whatever becomes of the window meanwhile."""
-
-
-def _restored(kind: type[Forest], layout: Layout, cold: Cold, image: ForestImage) -> Forest:
-    return kind.restore(layout, cold, image)
 
 
 def _no_key(number: int) -> None:
@@ -145,11 +140,10 @@ class Image:
         for names, numbers in keys.chunks(_KEYS):
             self._take_keys(names, numbers)
             yield
-            forests = keys.with_forests(numbers)
-            while some := list(islice(forests, _FORESTS)):
-                for number, forest in some:
-                    assert isinstance(forest, Forest), "an algorithm keeps no forests"
-                    yield from self._take_forest(number, forest)
+            stores = keys.with_own_stores(numbers)
+            while some := list(islice(stores, _FORESTS)):
+                for number, store in some:
+                    yield from self._take_forest(number, store.forest)
                 yield
         yield from self._take_unused()
         self._take(lambda: ["end", self._totals])
@@ -278,7 +272,7 @@ def restore(
         FailedPrecondition: a newer version wrote them.
         InvalidArgument: the spec names an aggregate that is not installed.
     """
-    reader, number = _Reader(max_keys, clock, cold, forest or _restored), -1
+    reader, number = _Reader(max_keys, clock, cold, forest or Forest.restore), -1
     for number, data in enumerate(parts):
         called = f"part {number} of {name}"
         found, records = unseal("image", data, called, key(number), bound)
@@ -399,8 +393,7 @@ class _Reader:
         if self._forest is not None and self._forest.missing <= 0:
             assert self._cold is not None, "forests of an image need to load blocks"
             image = self._forest.image()
-            kind = Forest if window.spec.granularity is None else PaneForest
-            window.keys.give(self._forest.number, self._make(kind, window.layout, self._cold, image))
+            window.keys.adopt(self._forest.number, self._make(window.layout, self._cold, image))
             self._forest = None
 
     def _take_end(self, window: Window, totals: dict[str, int]) -> None:

@@ -515,9 +515,9 @@ class StoredWindow:
             raise DataLoss(f"{called} has parts that were written at different times")
         self.window.ledger = ledger
 
-    def _forest(self, kind: type[Forest], layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
+    def _forest(self, layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
         """Make a forest of what the image has of it."""
-        return kind.restore(layout, cold, made_of)
+        return Forest.restore(layout, cold, made_of)
 
     def _found_blocks(self) -> list[bytes]:
         found = self._session.existing(lambda i: values.block_key(self.number, self._next_block + i))

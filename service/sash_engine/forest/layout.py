@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,9 @@ class Layout:
         aggregates: name -> (monoid, the columns it reads by name, "time" for the time).
         block: entries in a sealed block, >= 1.
     """
+
+    open_row: ClassVar[bool] = False
+    """Whether the values of the newest row may change in place; see `Forest.open_row`."""
 
     def __init__(
         self,
@@ -120,6 +123,15 @@ class Layout:
         for slot, combine in enumerate(self._combines):
             out.append(combine(older[slot], newer[slot]))
         return out
+
+    def entries_of(self, rows: Array, partials: Sequence[Partials]) -> Array:
+        """How many entries k folds are over, int64 (k,): here, one for each row.
+
+        Args:
+            rows: int64 (k,), how many rows each fold is over.
+            partials: per slot the k partials.
+        """
+        return rows
 
     def stored(self, columns: Sequence[Array]) -> list[Array]:
         """Columns (the time first) as they are stored: numbers, bools, strings or bytes."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.forest.spilled import is_large
+from sash_engine.forest.external import is_large
 from sash_engine.monoids import Collect, CollectDistinct, FrequentItems, Monoid
 from sash_engine.windows.answers import Answer
 

@@ -10,9 +10,9 @@ per block and slot, so that they would be as much as the entries. So every such 
 its block is: what is as large as a chunk of numbers needs no chunks. It is read, cached, released as blocks are (see
 cold.py), as the bytes that `Monoid.encode` gives; the cache has those bytes, and they are decoded with each read.
 
-`Spilled` is the aggregate as the levels of a cold forest see it. Only the columns of partials differ from those of the
-aggregate: they have a second part, the ids. Whoever takes a partial out of a column gets it, loaded if need be; whoever
-will take several says so before, and they come in one round trip.
+`ExternalPartials` is the aggregate as the levels of a cold forest see it. Only its columns of partials differ: they
+have a second part, the ids. Taking a partial out of a column loads it if needed. Code that takes several names them
+first, and they come in one round trip.
 
 On one core (2^12 registers, k = 200): encode and decode 0.4 to 0.8 µs for distinct counts and quantiles, where to
 combine two takes 8 to 18 µs and to make one of a block 27 to 160 µs; 42 and 33 µs for frequent items, 88 µs to make.
@@ -35,15 +35,15 @@ from sash_engine.forest.image import ForestImage
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, object_array
 
-__all__ = ["Spilled", "is_large", "spilling", "with_small"]
+__all__ = ["ExternalPartials", "inline_partials", "is_large", "level_monoids"]
 
 _NONE = -1
 _PARTIALS_PER_TRIP = 4_096
 
 
-def spilling(monoids: Sequence[Monoid], cold: Cold | None) -> Sequence[Monoid]:
+def level_monoids(monoids: Sequence[Monoid], cold: Cold | None) -> Sequence[Monoid]:
     """The aggregates as the levels of a forest see them: large partials are kept in a tier, where there is one."""
-    return monoids if cold is None else [Spilled(each, cold) if is_large(each) else each for each in monoids]
+    return monoids if cold is None else [ExternalPartials(each, cold) if is_large(each) else each for each in monoids]
 
 
 def is_large(monoid: Monoid) -> bool:
@@ -51,7 +51,7 @@ def is_large(monoid: Monoid) -> bool:
     return monoid.large and monoid.dtypes == (np.dtype(object),)
 
 
-def with_small(image: ForestImage, monoids: Sequence[Monoid], cold: Cold) -> ForestImage:
+def inline_partials(image: ForestImage, monoids: Sequence[Monoid], cold: Cold) -> ForestImage:
     """An image with the partials of aggregates that are not large, although they were when it was made.
 
     They are read from the tier, and their ids are released: those partials stay in memory from now on.
@@ -86,7 +86,7 @@ def _restored(monoid: Monoid, columns: Sequence[Array], number: int) -> Partial:
         raise DataLoss(f"stored partial {number} cannot be read: {error}") from None
 
 
-class Spilled(Monoid):
+class ExternalPartials(Monoid):
     """An aggregate whose columns of partials are two parts: objects, and the ids of those that are stored instead.
 
     Args:
@@ -96,7 +96,7 @@ class Spilled(Monoid):
     A row is written once, by `put`, or released before it is written to again.
     """
 
-    function = "spilled"
+    function = "external"
     reads = ()
     dtypes = (np.dtype(object), np.dtype(np.int64))
 
