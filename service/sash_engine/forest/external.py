@@ -35,7 +35,7 @@ from sash_engine.forest.image import ForestImage
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, object_array
 
-__all__ = ["ExternalPartials", "inline_partials", "is_large", "level_monoids"]
+__all__ = ["ExternalPartials", "inline_partials", "level_monoids"]
 
 _NONE = -1
 _PARTIALS_PER_TRIP = 4_096
@@ -43,12 +43,7 @@ _PARTIALS_PER_TRIP = 4_096
 
 def level_monoids(monoids: Sequence[Monoid], cold: Cold | None) -> Sequence[Monoid]:
     """The aggregates as the levels of a forest see them: large partials are kept in a tier, where there is one."""
-    return monoids if cold is None else [ExternalPartials(each, cold) if is_large(each) else each for each in monoids]
-
-
-def is_large(monoid: Monoid) -> bool:
-    """Whether its partials are stored one by one: see `Monoid.large`."""
-    return monoid.large and monoid.dtypes == (np.dtype(object),)
+    return monoids if cold is None else [ExternalPartials(each, cold) if each.external else each for each in monoids]
 
 
 def inline_partials(image: ForestImage, monoids: Sequence[Monoid], cold: Cold) -> ForestImage:
@@ -59,7 +54,7 @@ def inline_partials(image: ForestImage, monoids: Sequence[Monoid], cold: Cold) -
     Raises:
         Unavailable, DataLoss: a partial cannot be read.
     """
-    small = [slot for slot in image.nodes if not is_large(monoids[slot])]
+    small = [slot for slot in image.nodes if not monoids[slot].external]
     if not small:
         return image
     partials, nodes = list(image.partials), dict(image.nodes)

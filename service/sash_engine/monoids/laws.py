@@ -1,8 +1,8 @@
 """The laws of an aggregate, for our own tests and for those of packages that add one.
 
     law                 says
-    definition          lift, combine and lower work; the answer is of the type that `answer` names, or None; large
-                        partials are one object
+    definition          lift, combine and lower work; the answer is None, or has the type `answer` and the form
+                        `schema`; large partials are one object
     identity            identity ∘ p == p == p ∘ identity
     associativity       (p ∘ q) ∘ r == p ∘ (q ∘ r)
     commutativity       p ∘ q == q ∘ p, where flagged
@@ -32,17 +32,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from sash_engine.monoids.base import Monoid, Partial, Partials, Values, rows
+from sash_engine.monoids.base import PYTHON_TYPES, Monoid, Partial, Partials, Schema, Values, rows
 
 __all__ = ["LAWS", "LawBroken", "check", "close"]
 
 TOLERANCE = 1e-9
 """Of aggregates that are not exact, unless said otherwise."""
+_SCALARS: Mapping[str, type] = {**{str(kind): python for kind, python in PYTHON_TYPES.items()}, "bytes": bytes}
 _MOST_PARTIALS = 6
 """So many sample partials make 216 triples for associativity."""
 
@@ -166,9 +167,23 @@ def _definition(sample: _Sample) -> None:
         answer = monoid.lower(partial)
         if answer is not None and type(answer) is not monoid.answer:
             raise LawBroken(sample.law, monoid, f"type of lower({_shown(partial)})", monoid.answer, answer)
+        if answer is not None and monoid.schema is not None and not _has_schema(answer, monoid.schema):
+            raise LawBroken(sample.law, monoid, f"schema of lower({_shown(partial)})", monoid.schema, answer)
     # A combine that changes its arguments is to be found out here, before the other laws feed it on its own leavings.
     for p, q in itertools.pairwise(sample.partials):
         monoid.combine(p, q)
+
+
+def _has_schema(answer: Any, schema: Schema) -> bool:
+    if isinstance(schema, list):
+        return type(answer) is list and all(_has_schema(item, schema[0]) for item in answer)
+    if isinstance(schema, dict):
+        return (
+            type(answer) is dict
+            and list(answer) == list(schema)
+            and all(_has_schema(answer[name], of) for name, of in schema.items())
+        )
+    return type(answer) is _SCALARS[schema]
 
 
 def _identity(sample: _Sample) -> None:

@@ -17,6 +17,7 @@ from sash_engine.monoids.base import (
     Partial,
     Partials,
     Read,
+    Schema,
     Values,
     object_array,
     typed,
@@ -134,7 +135,12 @@ class Collect(Monoid):
     reads = (Read("field", ANY),)
     large = True
     answer = list
+    values_per_entry = 1
     identity = ()
+
+    @property
+    def schema(self) -> Schema:
+        return [self.types[0]]
 
     def lift(self, value: Any) -> Partial:
         return (value,)
@@ -181,7 +187,12 @@ class CollectDistinct(Monoid):
     reads = (Read("field", ANY),)
     large = True
     answer = list
+    values_per_entry = 1
     identity = ()
+
+    @property
+    def schema(self) -> Schema:
+        return [self.types[0]]
 
     def lift(self, value: Any) -> Partial:
         return (_one_nan(value),)

@@ -25,14 +25,10 @@ from typing import Any
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids.base import Array, Monoid, Partial, Partials, Values, object_array
+from sash_engine.monoids.base import Array, Monoid, Partial, Partials, Schema, Values, object_array
 from sash_engine.monoids.numerics import lengths
-from sash_engine.monoids.sketches import DistinctCount, FrequentItems, Quantile, Suffixes
 
 __all__ = ["Pane", "exported", "imported", "part_names", "partials_table"]
-
-_PARAMETERS: dict[str, dict[str, Any]] = {"histogram": {"bounds": (0,)}}
-"""Some of which every aggregate can be made that needs any."""
 
 
 class Pane(Monoid):
@@ -57,9 +53,14 @@ class Pane(Monoid):
         self.commutative = inner.commutative
         self.exact = inner.exact
         self.large = inner.large
+        self.sparse_suffixes = inner.sparse_suffixes
         self.answer = inner.answer
         self.identity = inner.identity
         self.dtypes = inner.dtypes
+
+    @property
+    def schema(self) -> Schema | None:
+        return self.inner.schema
 
     def lift(self, value: Any) -> Partial:
         return value
@@ -104,11 +105,6 @@ class Pane(Monoid):
 
     def lift_columns(self, values: Values) -> Partials:
         return tuple(values)
-
-    def scan_suffix(self, values: Values) -> Sequence[Partial]:
-        if isinstance(self.inner, (DistinctCount, Quantile, FrequentItems)):
-            return Suffixes(self, values)  # a thousand sketches are too many to keep
-        return super().scan_suffix(values)
 
     def combine_columns(self, older: Partials, newer: Partials) -> Partials:
         return self.inner.combine_columns(older, newer)
@@ -187,7 +183,7 @@ def imported(monoid: Monoid, columns: Sequence[Array], entries: Array, name: str
 
 def _as_numbers(monoid: Monoid, columns: Sequence[Array]) -> bool:
     """Whether partials of sums over int64, which are integers of any size, came as int64 columns."""
-    return getattr(monoid, "integers", False) and not any(column.dtype.hasobject for column in columns)
+    return monoid.integers and not any(column.dtype.hasobject for column in columns)
 
 
 def _check_dtypes(monoid: Monoid, columns: Sequence[Array], name: str, path: str) -> None:
@@ -228,7 +224,7 @@ def partials_table(monoids: Iterable[type[Monoid]]) -> list[tuple[str, str, str]
 def _instances(cls: type[Monoid]) -> list[Monoid]:
     """One for all types that it can read."""
     every = product(*(read.accepts for read in cls.reads))
-    return [cls(*types, **_PARAMETERS.get(cls.function, {})) for types in every]
+    return [cls(*types, **cls.example) for types in every]
 
 
 def _forms(monoids: Sequence[Monoid]) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from sash_engine.monoids.base import (
     Partial,
     Partials,
     Read,
+    Schema,
     Values,
     object_array,
 )
@@ -55,6 +56,10 @@ class M4(Monoid):
     def __init__(self, *types: FieldType) -> None:
         super().__init__(*types)
         self.dtypes = (_INT64, NUMPY_TYPES[self.types[0]]) * 4
+
+    @property
+    def schema(self) -> Schema:
+        return {name: {"time": "int64", "value": self.types[0]} for name in ("first", "last", "min", "max")}
 
     def lift(self, value: Any) -> Partial:
         number, time = value
@@ -160,6 +165,10 @@ class LongestIncreasingRun(Monoid):
         super().__init__(*types)
         value = NUMPY_TYPES[self.types[0]]
         self.dtypes = (_INT64, value, value, *(_INT64,) * 7)
+
+    @property
+    def schema(self) -> Schema:
+        return {"length": "int64", "start": "int64", "end": "int64"}
 
     def lift(self, value: Any) -> Partial:
         number, time = value

@@ -22,65 +22,19 @@ import struct
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import datasketches as ds
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Schema, Values
 from sash_engine.monoids.sketch_forms import sound_frequent_items, sound_hll, sound_kll
 
-__all__ = ["DistinctCount", "FrequentItems", "Quantile", "Suffixes"]
-
-STRIDE = 32
-"""Combining two sketches costs as much as updating one with 30 to 100 values."""
+__all__ = ["DistinctCount", "FrequentItems", "Quantile"]
 
 _EMPTY_STRING = -1
 """What an HLL sketch counts in place of the empty string, which the library leaves out."""
-
-
-class Suffixes(Sequence[Partial]):
-    """The folds of rows i, i + 1, …, n - 1 for each i, of which every 32nd is kept and the others are made on demand.
-
-    Args:
-        monoid: the aggregate.
-        values: n >= 1 rows; they are copied.
-    """
-
-    def __init__(self, monoid: Monoid, values: Values) -> None:
-        self._monoid = monoid
-        self._values = [column.copy() for column in values]
-        self._kept: list[Partial] = []  # the newest first
-        for row in reversed(range(0, len(self), STRIDE)):
-            self._kept.append(self._from(row))
-        self._kept.reverse()
-
-    def __len__(self) -> int:
-        return len(self._values[0])
-
-    @overload
-    def __getitem__(self, row: int) -> Partial: ...
-    @overload
-    def __getitem__(self, row: slice) -> Sequence[Partial]: ...
-    def __getitem__(self, row: int | slice) -> Any:
-        if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(len(self)))]
-        row = range(len(self))[row]
-        return self._from(row) if row % STRIDE else self._kept[row // STRIDE]
-
-    def _from(self, row: int) -> Partial:
-        """Fold up to the next kept suffix, and that."""
-        stop = row - row % STRIDE + STRIDE
-        own = self._monoid.reduce([column[row:stop] for column in self._values])
-        if stop >= len(self):
-            return own
-        # While the scan is being made, the next kept suffix is the one that was appended last.
-        newer = self._kept[stop // STRIDE] if self._complete() else self._kept[-1]
-        return self._monoid.combine(own, newer)
-
-    def _complete(self) -> bool:
-        return len(self._kept) * STRIDE >= len(self)
 
 
 class _Sketch(Monoid):
@@ -88,6 +42,7 @@ class _Sketch(Monoid):
 
     commutative = True
     large = True
+    sparse_suffixes = True
 
     def lift(self, value: Any) -> Partial:
         return self._sketch_of([value])
@@ -102,9 +57,6 @@ class _Sketch(Monoid):
     def reduce(self, values: Values) -> Partial:
         items = values[0].tolist()
         return self._sketch_of(items) if items else None
-
-    def scan_suffix(self, values: Values) -> Sequence[Partial]:
-        return Suffixes(self, values)
 
     def decode(self, data: bytes) -> Partial:
         """Read the binary form of DataSketches, whoever wrote it.
@@ -265,6 +217,10 @@ class Quantile(_Sketch):
         self.k = _whole("k", k, 8, 65535)
 
     @property
+    def schema(self) -> Schema:
+        return ["float64"] if self.answer is list else "float64"
+
+    @property
     def error(self) -> float:
         """How far, as a share of all values, the rank of an answer is off; with 99 % confidence."""
         return float(ds.kll_doubles_sketch.get_normalized_rank_error(self.k, False))
@@ -339,11 +295,16 @@ class FrequentItems(_Sketch):
     reads = (Read("field", ("string", "int64")),)
     exact = False
     answer = list
+    values_per_entry = 4
 
     def __init__(self, *types: FieldType, limit: int = 10, lg_max_map_size: int = 10) -> None:
         super().__init__(*types)
         self.limit = _whole("limit", limit, 1, 10_000)
         self.lg_max_map_size = _whole("lg_max_map_size", lg_max_map_size, 3, 20)
+
+    @property
+    def schema(self) -> Schema:
+        return [{"item": self.types[0], "count": "int64", "lower": "int64", "upper": "int64"}]
 
     def lower(self, partial: Partial) -> list[dict[str, Any]]:
         if partial is None:

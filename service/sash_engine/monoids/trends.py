@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from operator import add
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from sash_engine.monoids.base import (
     Partial,
     Partials,
     Read,
+    Schema,
     Values,
     object_array,
     typed_parts,
@@ -173,11 +174,16 @@ class Histogram(Monoid):
     invertible = True
     large = True
     answer = dict
+    example: ClassVar[Mapping[str, Any]] = {"bounds": (0,)}
 
     def __init__(self, *types: FieldType, bounds: Sequence[float]) -> None:
         super().__init__(*types)
         self.bounds = _checked(bounds)
         self.identity = (0,) * (len(self.bounds) + 2)
+
+    @property
+    def schema(self) -> Schema:
+        return {"bounds": ["float64"], "counts": ["int64"], "nan": "int64"}
 
     def lift(self, value: Any) -> Partial:
         return self.reduce([np.array([value])])

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.forest.external import is_large
-from sash_engine.monoids import Collect, CollectDistinct, FrequentItems, Monoid
+from sash_engine.monoids import Monoid
 from sash_engine.windows.answers import Answer
 
 __all__ = ["MAX_ANSWERS", "MAX_BUCKETS", "MAX_LARGE_BUCKETS", "MAX_VALUES", "Costs"]
@@ -23,8 +22,6 @@ MAX_ANSWERS = 100_000
 MAX_VALUES = 2_000_000
 
 _MANY = (list, dict, bytes)
-_OF_ENTRIES: dict[type[Monoid], int] = {Collect: 1, CollectDistinct: 1, FrequentItems: 4}
-"""How many values an answer has for each entry, at most."""
 
 
 class Costs:
@@ -35,9 +32,9 @@ class Costs:
     """
 
     def __init__(self, monoids: Mapping[str, Monoid]) -> None:
-        large = [name for name, monoid in monoids.items() if is_large(monoid)]
+        large = [name for name, monoid in monoids.items() if monoid.external]
         self._large = large[0] if large else None
-        self._many = {name: type(monoid) for name, monoid in monoids.items() if monoid.answer in _MANY}
+        self._many = {name: monoid for name, monoid in monoids.items() if monoid.answer in _MANY}
 
     @property
     def sized(self) -> bool:
@@ -65,9 +62,10 @@ class Costs:
             overlap: in how many of them one entry may be.
         """
         values = 0
-        for name, function in self._many.items():
+        for name, monoid in self._many.items():
             most = size_of(whole[name]) * buckets
-            values += min(most, _OF_ENTRIES[function] * entries * overlap) if function in _OF_ENTRIES else most
+            each = monoid.values_per_entry
+            values += most if each is None else min(most, each * entries * overlap)
         if values > MAX_VALUES:
             raise InvalidArgument(
                 f"up to {values} values in the answers of one series", field="step", limit=f"{MAX_VALUES} values"
