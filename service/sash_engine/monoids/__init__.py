@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from sash_engine.monoids.base import FieldType, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.base import FieldType, Monoid, Partial, Partials, Read, Schema, Values
 from sash_engine.monoids.bloom import Bloom, BloomFilter
 from sash_engine.monoids.counting import Count, Sum
 from sash_engine.monoids.extremes import ArgMax, ArgMin, Max, MaxCount, Min, MinCount, Range
@@ -55,6 +55,7 @@ __all__ = [
     "Range",
     "Read",
     "RelativeVariation",
+    "Schema",
     "Skewness",
     "StdDev",
     "StdDevPopulation",
