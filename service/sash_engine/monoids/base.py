@@ -146,6 +146,8 @@ class Monoid(PartialForm, ABC):
     """`uncombine` is implemented. Only the algorithm Subtract-on-Evict uses it; the engine never subtracts."""
     exact: bool = True
     """The answer does not depend on how combines are grouped. Floats round and sketches approximate, so they differ."""
+    counts_entries: bool = False
+    """The partial is the number of entries. Windows know that number anyway, so they keep no partials for it."""
     sparse_suffixes: bool = False
     """`scan_suffix` keeps every 32nd fold and makes the others when they are asked for: for large partials that are
     cheap to make of some values, such as sketches."""

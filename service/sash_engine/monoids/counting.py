@@ -28,6 +28,7 @@ class Count(Monoid):
     reads = (TIME,)
     commutative = True
     invertible = True
+    counts_entries = True
     answer = int
     identity = 0
     parts = ("entries",)
