@@ -168,7 +168,7 @@ async def test_panes_of_it_and_partials_out_and_in():
 
 
 @pytest.mark.parametrize(
-    ("blob", "says"), [(b"BottomK?", "not a sample"), (MAGIC + bytes(8 * 11), "is no bottom_k of 10 entries")]
+    ("blob", "says"), [(b"BottomK?", "not a sample"), (MAGIC + bytes(8 * 11), "cannot be the bottom_k of 10 entries")]
 )
 async def test_partials_that_are_none_are_refused(blob, says):
     server = Server()

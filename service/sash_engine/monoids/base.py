@@ -1,4 +1,4 @@
-"""What an aggregate is: a monoid of partials with `lift`, `combine` and `lower`.
+"""Aggregates: monoids of partials with `lift`, `combine` and `lower`.
 
     values        v0    v1    v2    v3
                   |     |     |     |        lift
@@ -8,9 +8,9 @@
                       \\       /
                         p0123                lower -> answer
 
-An aggregate is *defined* by four scalar members: `identity`, `lift`, `combine`, `lower`. Everything else in
-`Monoid` is derived from them and may be overridden with a vectorised form; `monoids.laws` checks that an
-override equals what it overrides. The smallest aggregate that is of use:
+Four scalar members define an aggregate: `identity`, `lift`, `combine`, `lower`. All other methods of `Monoid` are
+derived from them. A subclass may override these with vectorised forms; `monoids.laws` checks that an override gives the
+same results. A small aggregate:
 
 >>> class AnyTrue(Monoid):
 ...     function = "any_true"
@@ -32,16 +32,16 @@ override equals what it overrides. The smallest aggregate that is of use:
 >>> any_true.lower(any_true.reduce([np.array([False, True, False])]))
 True
 
-Shapes. A *value* is one scalar, or a tuple of scalars where the aggregate reads several columns (`reads`).
-*Values* are a tuple of one NumPy array per column read, all of one length n. A *partial* is an opaque Python
-object: a scalar where `dtypes` has one element, a tuple where it has several. *Partials* are a tuple of one
-array per element of `dtypes`. An aggregate with `dtypes == (object,)` keeps Python objects.
+Shapes. A *value* is a scalar, or a tuple of scalars if the aggregate reads several columns (`reads`). *Values* are a
+tuple of NumPy arrays, one for each column read, all of one length n. A *partial* is an opaque Python object: a scalar
+if `dtypes` has one element, a tuple if it has several. *Partials* are a tuple of arrays, one for each element of
+`dtypes`. An aggregate with `dtypes == (object,)` keeps Python objects.
 
-The identity stands for "no entries". Columns of partials never hold it (every row folds at least one entry),
-so a fixed-width column needs no room for it and `identity` may be `None`.
+The identity stands for "no entries". Columns of partials never have it, because every row folds at least one entry. So
+a column of numbers needs no value for it, and `identity` may be `None`.
 
-Source: the lift/combine/lower split is that of Tangwongsan, Hirzel, Schneider and Wu, "General incremental
-sliding-window aggregation", VLDB 2015; the column forms are ours.
+Source: lift, combine and lower are those of Tangwongsan, Hirzel, Schneider and Wu, "General incremental sliding-window
+aggregation", VLDB 2015; the column forms are ours.
 """
 
 from __future__ import annotations
@@ -118,8 +118,7 @@ class Read:
 
 TIME = Read("time", ("int64",))
 FEW = 16
-"""Up to so many partials are folded one by one: for fewer, halving them in vectorised passes costs more than it saves.
-"""
+"""Up to so many partials are folded one by one, which is faster than vectorised passes over pairs."""
 
 
 class Monoid(PartialForm, ABC):
@@ -128,7 +127,7 @@ class Monoid(PartialForm, ABC):
     The attributes describe the aggregate to the rest of Sash, which never asks for a function by its name.
 
     Args:
-        types: the type of each column it reads, in the order of `reads`; float64 where omitted.
+        types: the type of each column it reads, in the order of `reads`; float64 by default.
 
     Subclasses take their parameters as keyword-only arguments and set `dtypes`. For a bad parameter they raise
     `InvalidArgument` with `field` set to the parameter's name.

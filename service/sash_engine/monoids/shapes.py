@@ -1,4 +1,4 @@
-"""The shape of a series: its M4 points, and its longest increasing run. Both name times, so both read the time."""
+"""The shape of a series: its M4 points, and its longest increasing run. Both read the time and return times."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _INT64 = np.dtype(np.int64)
 
 
 class M4(Monoid):
-    """First, last, smallest and largest value of a field with their times: what a line chart needs of a pixel column.
+    """First, last, smallest and largest value of a field with their times: enough for a pixel column of a line chart.
 
     The answer is `{"first": {"time": …, "value": …}, "last": …, "min": …, "max": …}`; None over no entries. NaN is
-    more extreme than any number; of several extremes it is the first in time.
+    more extreme than any number. Of equal extremes, the first in time counts.
 
     Partial: (first time, first value, then the same of last, min and max).
 
@@ -119,10 +119,10 @@ class M4(Monoid):
 
 
 class LongestIncreasingRun(Monoid):
-    """The longest run of consecutive entries whose values strictly increase; of several, the first in time.
+    """The longest run of consecutive entries whose values strictly increase; of equally long ones, the first in time.
 
     The answer is `{"length": entries, "start": time of the first, "end": time of the last}`; None over no entries.
-    NaN ends a run and is one of its own.
+    NaN ends a run and is a run of its own.
 
         values    4   1   2   5 | 7   3   6         prefix: the run that the first entry begins
                       [ prefix ...                  suffix: the run that the last entry ends
