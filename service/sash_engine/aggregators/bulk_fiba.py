@@ -149,7 +149,7 @@ class BulkFiBA(FiBA, Bulk):
             self._size = 0
             return before
         path = self._cut(time)
-        self._mend(path)
+        self._refill_path(path)
         self._repair()
         return before - self._size
 
@@ -180,7 +180,7 @@ class BulkFiBA(FiBA, Bulk):
                 neighbour = neighbour.children[0]
             node = node.children[0]
 
-    def _mend(self, path: list[Step]) -> None:
+    def _refill_path(self, path: list[Step]) -> None:
         """Bring the nodes of the boundary path back to the least arity, and make the path the left spine."""
         finger = path[-1][0]
         for node, neighbour, above in reversed(path):

@@ -194,7 +194,7 @@ class LogMTA(Range):
             return 0
         total, old = self._total(), self.monoid.identity
 
-        def goes(node: LevelNode) -> bool:
+        def leaves(node: LevelNode) -> bool:
             nonlocal old
             longer = self.monoid.combine(old, node[1])
             if not predicate(total, longer):
@@ -202,23 +202,23 @@ class LogMTA(Range):
             old = longer
             return True
 
-        index = self._search(goes)
-        return index - self._head + (index == self._tail and goes(self._open))
+        index = self._search(leaves)
+        return index - self._head + (index == self._tail and leaves(self._open))
 
-    def _search(self, goes: Callable[[LevelNode], bool]) -> int:
+    def _search(self, leaves: Callable[[LevelNode], bool]) -> int:
         """Return the index of the first entry in the forest that stays, or the tail.
 
         Args:
-            goes: tells whether all entries of a node leave. It is called from left to right, each time with the node
+            leaves: tells whether all entries of a node leave. It is called from left to right, each time with the node
                 after those for which it was true.
         """
         queues = self._levels.queues
         for level, index in decompose(self._head, self._tail):
-            if goes(queues[level][index]):
+            if leaves(queues[level][index]):
                 continue
             while level:
                 level, index = level - 1, 2 * index
-                if goes(queues[level][index]):
+                if leaves(queues[level][index]):
                     index += 1
             return index
         return self._tail

@@ -209,7 +209,7 @@ class Reactive(InOrder):
             self._inserted = numbers.stop
             self._lay_out([*self.numbers, *numbers], [*leaves, *partials])
         else:
-            self._mend([*slots, *map(self._place, partials)])
+            self._recompute_all([*slots, *map(self._place, partials)])
 
     def _place(self, partial: Partial) -> int:
         """Put a partial into the next slot, which must be free; return the slot."""
@@ -240,7 +240,7 @@ class Reactive(InOrder):
         while self._used and self._tree[self._capacity + self._slot(self._used - 1)] is HOLE:
             self._used -= 1
 
-    def _mend(self, slots: Iterable[int]) -> None:
+    def _recompute_all(self, slots: Iterable[int]) -> None:
         """Recompute the ancestors of these slots, each once."""
         tree = self._tree
         nodes = {(self._capacity + slot) >> 1 for slot in slots}
@@ -250,7 +250,7 @@ class Reactive(InOrder):
             nodes = {node >> 1 for node in nodes}
 
     def _climb(self, slot: int) -> None:
-        """Recompute the ancestors of one slot: as `_mend`, without its sets."""
+        """Recompute the ancestors of one slot: as `_recompute_all`, without its sets."""
         tree, combine = self._tree, self.monoid.combine
         node = (self._capacity + slot) >> 1
         while node:
