@@ -11,7 +11,7 @@ import pytest
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Bloom, DistinctCount, FrequentItems, Quantile
-from sash_engine.monoids.sketch_forms import sound_frequent_items, sound_hll, sound_kll
+from sash_engine.monoids.sketch_forms import checked_frequent_items, checked_hll, checked_kll
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,43 +135,43 @@ def unordered(data):
 
 
 def frequent(data):
-    return sound_frequent_items(data, strings=True)
+    return checked_frequent_items(data, strings=True)
 
 
 @pytest.mark.parametrize(
     ("sound", "data"),
     [
-        (sound_hll, with_bytes(EMPTY_HLL, (3, b"\x03"))),
-        (sound_hll, with_bytes(EMPTY_HLL, (3, b"\x16"))),
-        (sound_hll, with_bytes(HLL_8, (8, packed("<d", -1.0)))),
-        (sound_hll, with_bytes(HLL_8, (8, packed("<d", 2.0**63)))),
-        (sound_hll, with_bytes(HLL_8, (8, packed("<d", float("nan"))))),
-        (sound_hll, with_bytes(HLL_8, (50, b"\x40"))),
-        (sound_hll, HLL_8 + b"\1\0\0\0"),
-        (sound_hll, HLL_8[:-1]),
-        (sound_hll, LIST + bytes(2048)),  # more places than a table may have
-        (sound_hll, with_bytes(LIST, (8, packed("<I", 5)))),  # a coupon without a value
-        (sound_hll, of_lg(SET, 7, 8)),
-        (sound_hll, of_lg(SET, 8, 25)),
-        (sound_hll, of_lg(SET, 8)),
-        (sound_hll, with_bytes(HLL_4, (36, packed("<I", 7)))),  # exceptions
-        (sound_hll, with_bytes(hll(2000, 4, ds.HLL_4).serialize_compact(), (6, b"\xfa"), (40, b"\x77" * 8))[:48]),
-        (sound_kll, kll_of([5], m=7)),
-        (sound_kll, kll_of([5], k=7)),
-        (sound_kll, kll_of([5], least_k=9)),
-        (sound_kll, kll_of([5], least_k=7)),
-        (sound_kll, kll_of([5], n=6)),
-        (sound_kll, kll_of([5], levels=0)),
-        (sound_kll, kll_of([5], shift=1)),
-        (sound_kll, kll_of([5], greatest=3.0)),
-        (sound_kll, kll_of([-1, 3, 1], n=9)),
-        (sound_kll, kll_of([0] * 60 + [4])),  # 2^62 values
-        (sound_kll, kll_of([0] * 61 + [1])),  # 62 levels
-        (sound_kll, unordered(kll_of([8], flags=2))),
-        (sound_kll, unordered(kll_of([2, 8]))),
-        (sound_kll, kll(0).serialize() + bytes(8)),
-        (sound_kll, kll(1).serialize() + bytes(8)),
-        (sound_kll, with_bytes(kll(1).serialize(), (8, packed("<d", float("nan"))))),
+        (checked_hll, with_bytes(EMPTY_HLL, (3, b"\x03"))),
+        (checked_hll, with_bytes(EMPTY_HLL, (3, b"\x16"))),
+        (checked_hll, with_bytes(HLL_8, (8, packed("<d", -1.0)))),
+        (checked_hll, with_bytes(HLL_8, (8, packed("<d", 2.0**63)))),
+        (checked_hll, with_bytes(HLL_8, (8, packed("<d", float("nan"))))),
+        (checked_hll, with_bytes(HLL_8, (50, b"\x40"))),
+        (checked_hll, HLL_8 + b"\1\0\0\0"),
+        (checked_hll, HLL_8[:-1]),
+        (checked_hll, LIST + bytes(2048)),  # more places than a table may have
+        (checked_hll, with_bytes(LIST, (8, packed("<I", 5)))),  # a coupon without a value
+        (checked_hll, of_lg(SET, 7, 8)),
+        (checked_hll, of_lg(SET, 8, 25)),
+        (checked_hll, of_lg(SET, 8)),
+        (checked_hll, with_bytes(HLL_4, (36, packed("<I", 7)))),  # exceptions
+        (checked_hll, with_bytes(hll(2000, 4, ds.HLL_4).serialize_compact(), (6, b"\xfa"), (40, b"\x77" * 8))[:48]),
+        (checked_kll, kll_of([5], m=7)),
+        (checked_kll, kll_of([5], k=7)),
+        (checked_kll, kll_of([5], least_k=9)),
+        (checked_kll, kll_of([5], least_k=7)),
+        (checked_kll, kll_of([5], n=6)),
+        (checked_kll, kll_of([5], levels=0)),
+        (checked_kll, kll_of([5], shift=1)),
+        (checked_kll, kll_of([5], greatest=3.0)),
+        (checked_kll, kll_of([-1, 3, 1], n=9)),
+        (checked_kll, kll_of([0] * 60 + [4])),  # 2^62 values
+        (checked_kll, kll_of([0] * 61 + [1])),  # 62 levels
+        (checked_kll, unordered(kll_of([8], flags=2))),
+        (checked_kll, unordered(kll_of([2, 8]))),
+        (checked_kll, kll(0).serialize() + bytes(8)),
+        (checked_kll, kll(1).serialize() + bytes(8)),
+        (checked_kll, with_bytes(kll(1).serialize(), (8, packed("<d", float("nan"))))),
         (frequent, with_bytes(items(2).serialize(), (4, b"\x02"))),
         (frequent, with_bytes(items(2).serialize(), (3, b"\x15"))),
         (frequent, with_bytes(items(7, 4).serialize(), (4, b"\x03"))),
@@ -192,13 +192,13 @@ def test_each_check_holds_alone(sound, data):
 @pytest.mark.parametrize(
     ("sound", "data", "expected"),
     [
-        (sound_hll, with_bytes(EMPTY_HLL, (6, b"\x05")), EMPTY_HLL),  # an empty list, whatever it says it has
-        (sound_hll, HLL_8 + bytes(4), HLL_8),
-        (sound_hll, of_lg(SET, 8, 24), None),
-        (sound_hll, LIST + bytes(2028), LIST),
-        (sound_kll, kll_of([5]), kll_of([5])),
-        (sound_kll, kll_of([0] * 60 + [3]), None),
-        (sound_kll, unordered(kll_of([8])), unordered(kll_of([8]))),
+        (checked_hll, with_bytes(EMPTY_HLL, (6, b"\x05")), EMPTY_HLL),  # an empty list, whatever it says it has
+        (checked_hll, HLL_8 + bytes(4), HLL_8),
+        (checked_hll, of_lg(SET, 8, 24), None),
+        (checked_hll, LIST + bytes(2028), LIST),
+        (checked_kll, kll_of([5]), kll_of([5])),
+        (checked_kll, kll_of([0] * 60 + [3]), None),
+        (checked_kll, unordered(kll_of([8])), unordered(kll_of([8]))),
         (frequent, with_bytes(ITEMS, (16, packed("<Q", 2**62 - 1))), None),
         (frequent, with_bytes(ITEMS, (16, packed("<Q", 16)), (24, packed("<Q", 1))), None),
     ],
@@ -214,7 +214,7 @@ def test_a_sketch_that_was_merged_says_so_still(kind):
     union.update(hll(3000))
     union.update(hll(5000))
     merged = union.get_result(kind)
-    found = sound_hll(merged.serialize_compact())
+    found = checked_hll(merged.serialize_compact())
     assert found[5] & 16
     assert ds.hll_sketch.deserialize(found).get_estimate() == merged.get_estimate()
 
@@ -239,7 +239,7 @@ def test_every_form_of_an_hll_sketch_becomes_ours(lg_k, n):
     for kind in (ds.HLL_4, ds.HLL_6, ds.HLL_8):
         theirs = hll(n, lg_k, kind)
         for data in (theirs.serialize_compact(), theirs.serialize_updatable()):
-            found = sound_hll(data)
+            found = checked_hll(data)
             assert ds.hll_sketch.deserialize(found).get_estimate() == theirs.get_estimate()
             # Coupons come in the order of the table that they were in.
             assert (found[:12], sorted(found[12:])) == (ours[:12], sorted(ours[12:]))
@@ -250,7 +250,7 @@ def test_every_form_of_an_hll_sketch_becomes_ours(lg_k, n):
 def test_every_kll_sketch_stays_as_it_is(k, n):
     sketch = kll(n, k)
     sketch.merge(kll(n // 2, 8))
-    assert sound_kll(sketch.serialize()) == sketch.serialize()
+    assert checked_kll(sketch.serialize()) == sketch.serialize()
 
 
 def test_a_kll_sketch_of_many_levels():
@@ -259,7 +259,7 @@ def test_a_kll_sketch_of_many_levels():
     for _ in range(50):
         other = ds.kll_doubles_sketch.deserialize(sketch.serialize())
         sketch.merge(other)
-        assert sound_kll(sketch.serialize())
+        assert checked_kll(sketch.serialize())
     assert sketch.n == 100 << 50
 
 
@@ -268,7 +268,7 @@ def test_a_kll_sketch_of_many_levels():
 def test_every_frequent_items_sketch_stays_what_it_is(lg, n):
     theirs = items(n, lg)
     data = theirs.serialize()
-    found = sound_frequent_items(data, strings=True)
+    found = checked_frequent_items(data, strings=True)
     assert found[:4] + found[5:] == data[:4] + data[5:], "but for the size of the table"
     kind = ds.frequent_items_error_type.NO_FALSE_NEGATIVES
     ours = ds.frequent_strings_sketch.deserialize(found)

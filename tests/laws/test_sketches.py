@@ -9,6 +9,7 @@ import pytest
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Bloom, BloomFilter, CollectDistinct, DistinctCount, FrequentItems, MinCount, Quantile
 from sash_engine.monoids.bloom import xxh64
+from sash_engine.monoids.pane import Pane
 from sash_engine.monoids.suffixes import STRIDE, Suffixes
 from tests.support.aggregates import column
 
@@ -283,6 +284,13 @@ def test_suffixes_on_demand(n):
     assert [distinct.lower(partial) for partial in suffixes[n // 2 :]] == list(range(n - n // 2, 0, -1))
     with pytest.raises(IndexError):
         suffixes[n]
+
+
+@pytest.mark.parametrize("monoid", [DistinctCount("int64"), Quantile("int64"), FrequentItems("int64")], ids=repr)
+def test_a_block_keeps_few_suffixes_of_sketches(monoid):
+    column = np.arange(100)
+    assert isinstance(monoid.scan_suffix([column]), Suffixes)
+    assert isinstance(Pane(monoid).scan_suffix(monoid.lift_columns([column])), Suffixes)
 
 
 @pytest.mark.parametrize(

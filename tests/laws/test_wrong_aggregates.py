@@ -30,7 +30,7 @@ class WrongItems(Collect):
 class WrongMembers(M4):
     @property
     def schema(self):
-        return {**super().schema, "first": {"value": "float64", "time": "int64"}}
+        return {**super().schema, "first": {"value": "int64", "time": "int64"}}
 
 
 class LargeNumbers(Max):
@@ -208,6 +208,26 @@ def test_caught(wrong, law):
     assert caught.value.law == law
     assert caught.value.monoid is monoid
     assert wrong.__name__ in str(caught.value)
+
+
+def test_a_large_aggregate_of_numbers_is_not_stored_apart():
+    assert not LargeNumbers("int64").external
+    assert LargeNumbers("string").external
+
+
+def test_takers_and_putters_follow_take_and_put():
+    class Negative(Max):
+        def take(self, partials, index):
+            return -super().take(partials, index)
+
+        def put(self, partials, index, partial):
+            super().put(partials, index, -partial)
+
+    negative = Negative("int64")
+    columns = (np.array([-1, -2]),)
+    assert negative.taker(columns)(1) == 2
+    negative.putter(columns)(0, 7)
+    assert columns[0].tolist() == [-7, -2]
 
 
 def test_every_law_catches_something():

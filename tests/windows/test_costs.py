@@ -80,6 +80,14 @@ def test_a_series_of_answers_that_are_large_each(aggregate):
     assert len(w.series(0, 3000, 10, None, None).times) == 300
 
 
+def test_a_series_of_frequent_items():
+    """1,000 items of four values in 1,000 buckets: too many if each is in 600 of them, but not if each is in one."""
+    w = window({"top": {"function": "frequent_items", "limit": 1000, "lg_max_map_size": 11}}, fields={"value": "int64"})
+    w.bulk_insert(Batch(np.arange(1000), {"value": np.arange(1000)}))
+    assert refusal(w.series, 0, 1000, 1, 600, None) == ("step", f"{MAX_VALUES} values")
+    assert len(w.series(0, 1000, 1, None, None).times) == 1000
+
+
 def test_a_series_over_nothing_has_no_values():
     w = window({"all": {"function": "collect"}})
     assert w.series(0, 5000, 1, 5000, None).aggregates["all"].tolist() == [[]] * 5000

@@ -491,6 +491,11 @@ class Longest(Monoid):
         return len(partial)
 
 
+def test_numbers_are_no_partials_of_texts():
+    with pytest.raises(InvalidArgument, match="must be one column of bytes"):
+        imported(Longest(), (np.array([7]),), np.array([1]), "longest")
+
+
 def test_partials_of_an_aggregate_that_reads_anything_are_tried_out():
     (partial,) = imported(Longest(), blob(b'"ann"'), np.array([1]), "longest")
     assert partial.tolist() == ["ann"]

@@ -8,13 +8,13 @@
             /       \\             /       \\
          [|1|]     [|3|]       [|5|]     [|7|]               the answer is lower(root.total)
 
-An entry enters a leaf. A node with too many entries splits, and the entries between the pieces move up; a node
-with too few takes some from a sibling or joins it. Every node on the way to the root is then recomputed: that
-walk is the price that FiBA (`fiba.py`) avoids, and this structure is the baseline that it is measured against.
+An entry is inserted into a leaf. A node with too many entries splits, and the entries between the pieces move up. A
+node with too few entries takes some from a sibling or joins it (`btree_shape.py`). Then every node on the way to the
+root is recomputed. FiBA (`fiba.py`) avoids this walk; this structure is its baseline.
 
-Worked example, on the tree above: evicting 4 moves its successor, 5, into the root and leaves the leaf [|5|]
-empty; that leaf joins its sibling ([|6|7|]); their parent now has one child, and joins its own sibling with
-the root's entry between them ([|2|5|]); the root is empty, so the tree becomes one level lower.
+Worked example, on the tree above: evicting 4 moves its successor, 5, into the root and leaves the leaf [|5|] empty.
+That leaf joins its sibling ([|6|7|]). Their parent now has one child, and joins its own sibling with the entry of the
+root between them ([|2|5|]). The root is empty, so the tree becomes one level lower.
 
 >>> from sash_engine.monoids import Sum
 >>> tree = BTree(Sum("int64"), min_arity=2)
@@ -51,15 +51,15 @@ __all__ = ["BTree"]
 
 
 class BTree(Shape, OutOfOrder, Range):
-    """A B-tree whose nodes carry the partials of their subtrees.
+    """A B-tree whose nodes have the partials of their subtrees.
 
     Args:
         monoid: the aggregate.
-        min_arity: the least number of children of an inner node, at least 2; the most is twice that. A leaf has
-            one entry less than an inner node of the same arity.
+        min_arity: the least number of children of an inner node, at least 2; the greatest is twice that. A leaf has
+            one entry less than an inner node has children.
 
     Raises:
-        InvalidArgument: `min_arity` is no integer, or below 2.
+        InvalidArgument: `min_arity` is not an integer from 2 on.
     """
 
     algorithm = "btree"
@@ -99,7 +99,7 @@ class BTree(Shape, OutOfOrder, Range):
         return self.monoid.lower(self._fold(self._start(start, end), start, end))
 
     def _fold(self, node: Node, start: int | None, end: int | None) -> Partial:
-        """Fold what `node` has within [start, end]; None where that side is known to be within."""
+        """Fold the entries below `node` within [start, end]; a bound is None if the subtree does not cross it."""
         if start is None and end is None and self._covers_subtree(node):
             return node.total
         times, children, combine = node.times, node.children, self.monoid.combine
@@ -109,7 +109,7 @@ class BTree(Shape, OutOfOrder, Range):
             return self._fold_all(node.partials[first:last])
         if first == last:
             return self._fold(children[first], start, end)
-        # An entry at `start` has nothing but older ones to its left: that child is left out; likewise at `end`.
+        # The child before an entry at `start` has only older entries, so it is left out; likewise at `end`.
         total = node.partials[first]
         if times[first] != start:
             total = combine(self._fold(children[first], start, None), total)
@@ -163,7 +163,7 @@ class BTree(Shape, OutOfOrder, Range):
         if at == len(node.times) or node.times[at] != time:
             raise self._absent(time)
         if node.children:
-            # The entry is inside: its successor, which is in a leaf, takes its place and is what goes.
+            # The entry is in an inner node: its successor, which is in a leaf, takes its place.
             leaf = node.children[at + 1]
             while leaf.children:
                 leaf = leaf.children[0]
@@ -180,7 +180,7 @@ class BTree(Shape, OutOfOrder, Range):
     # ---------------------------------------------------------------- repair
 
     def _repair(self) -> None:
-        """Recompute the totals that the touched nodes change: theirs and, upwards, their ancestors'."""
+        """Recompute the totals of the touched nodes and of their ancestors."""
         height = 0
         while height < len(self._touched):  # recomputing a level touches the next
             for node in self._touched[height]:
@@ -193,7 +193,7 @@ class BTree(Shape, OutOfOrder, Range):
         self._touched.clear()
 
     def _recompute(self, node: Node) -> None:
-        """Bring what is stored about a node's subtree up to date; its children are."""
+        """Recompute what a node stores about its subtree; its children are up to date."""
         node.total = self._up_total(node)
 
     def _up_total(self, node: Node) -> Partial:

@@ -32,11 +32,11 @@ __all__ = ["Item", "Node", "Shape"]
 
 
 class Node:
-    """One node: k entries and, unless it is a leaf, k + 1 children around them.
+    """A node: k entries and, unless it is a leaf, k + 1 children around them.
 
-    `total` is the partial of the subtree. In the finger trees it depends on where the node is (see `fiba.py`),
-    and `left` and `right` say that the node is on the left or right spine; `size`, the number of entries below,
-    is kept by the bulk tree only.
+    `total` is the partial of the subtree. In the finger trees it depends on the place of the node (see `fiba.py`), and
+    `left` and `right` tell whether the node is on the left or right spine. Only the bulk tree uses `size`, the number
+    of entries in the subtree.
     """
 
     __slots__ = ("children", "height", "left", "parent", "partials", "right", "size", "times", "total")
@@ -64,11 +64,10 @@ Item = tuple[int, Partial, Node | None]
 
 
 class Shape:
-    """A tree of nodes that have from `min_arity` to twice as many children.
+    """A tree whose inner nodes have from `min_arity` to 2 `min_arity` children.
 
     Args:
-        min_arity: the least number of children of an inner node, at least 2. A leaf has one entry less than an inner
-            node of the same arity.
+        min_arity: the least number of children of an inner node, at least 2.
     """
 
     def __init__(self, min_arity: int) -> None:
@@ -87,10 +86,10 @@ class Shape:
     # ---------------------------------------------------------------- growing
 
     def _add(self, sites: list[tuple[Node, list[Item]]]) -> None:
-        """Put new entries into leaves, and let nodes that overflow split, one level of the tree after the other.
+        """Insert new entries into leaves, and split nodes that overflow, level by level from the leaves up.
 
         Args:
-            sites: leaves, each once and in time order, with their new entries, in time order.
+            sites: leaves, each once and in time order, with their new entries in time order.
         """
         self._size += sum(len(items) for _, items in sites)
         while sites:
@@ -110,7 +109,7 @@ class Shape:
             sites = above
 
     def _absorb(self, node: Node, items: list[Item]) -> None:
-        """Take items in, each with the child to its right."""
+        """Insert items, each with the child to its right."""
         self._touch(node)
         inner = bool(node.children)
         if len(items) == 1:
@@ -133,11 +132,11 @@ class Shape:
                     item[2].parent = node
 
     def _split(self, node: Node) -> list[Item]:
-        """Cut an overfull node into pieces; return all but the first, each behind the entry that goes before it.
+        """Cut an overfull node into pieces; return all but the first, each with the entry before it.
 
-        The pieces have min_arity + 1 children, and the last one what is left (min_arity to twice that): far
-        enough from both bounds that the splits and joins to come are paid for by the inserts and evicts before
-        them. `node` stays the first piece.
+        The pieces have min_arity + 1 children, and the last one has the rest, from min_arity to twice that. So each
+        piece is far enough from both bounds that many inserts or evicts come before its next split or join. `node`
+        becomes the first piece.
         """
         width = self.min_arity + 1
         arity = len(node.times) + 1
@@ -157,7 +156,7 @@ class Shape:
         return promoted
 
     def _grow(self) -> None:
-        """Put a new root, so far without entries, above the root."""
+        """Put a new root without entries above the root."""
         root = self._new_node(self._root.height + 1)
         root.children.append(self._root)
         self._root.parent = root
@@ -169,7 +168,7 @@ class Shape:
     # ---------------------------------------------------------------- shrinking
 
     def _refill(self, node: Node) -> None:
-        """Bring a node that is one entry short, and after it its ancestors, back to the least arity."""
+        """Bring a node that lacks one entry, and then its ancestors, back to the least arity."""
         while len(node.times) < self.min_arity - 1 and node.parent is not None:
             parent = node.parent
             at = parent.children.index(node)
@@ -212,9 +211,9 @@ class Shape:
             self._touch(changed)
 
     def _join(self, node: Node, neighbour: Node, above: Node, at: int) -> None:
-        """Move all of `node`, and entry `at` of their ancestor `above` behind it, into the newer neighbour.
+        """Move all of `node`, and after it entry `at` of their ancestor `above`, into the newer neighbour.
 
-        Where `above` is not the parent, the nodes between have `node`'s subtree as their only child: they go too.
+        If `above` is not the parent, the nodes between them have only this subtree as a child, and are dropped too.
         """
         neighbour.times[:0] = [*node.times, above.times[at]]
         neighbour.partials[:0] = [*node.partials, above.partials[at]]
@@ -242,5 +241,5 @@ class Shape:
             self._touch(self._root)
 
     def _drop(self, node: Node) -> None:
-        """Part with a node and all that is below it."""
+        """Detach a node and its subtree from the tree."""
         node.parent = None

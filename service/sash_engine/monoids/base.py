@@ -117,7 +117,7 @@ class Read:
 
 
 TIME = Read("time", ("int64",))
-FEW = 16
+_FEW = 16
 """Up to so many partials are folded one by one, which is faster than vectorised passes over pairs."""
 
 
@@ -164,7 +164,7 @@ class Monoid(PartialForm, ABC):
         if len(types) > len(self.reads):
             raise InvalidArgument(f"{self.function} reads {len(self.reads)} columns, not {len(types)}")
         given = list(types)
-        given += [preferred(read) for read in self.reads[len(types) :]]
+        given += [default_type(read) for read in self.reads[len(types) :]]
         for read, kind in zip(self.reads, given, strict=True):
             if kind not in read.accepts:
                 raise InvalidArgument(
@@ -262,7 +262,7 @@ class Monoid(PartialForm, ABC):
 
     def fold(self, partials: Partials) -> Partial:
         """Fold n >= 0 partials in order. With a vectorised `combine_columns` it combines pairs while there are many."""
-        while len(partials[0]) > FEW and self._vectorised():
+        while len(partials[0]) > _FEW and self._vectorised():
             even = len(partials[0]) & ~1
             pairs = self.combine_columns(
                 tuple(column[0:even:2] for column in partials), tuple(column[1:even:2] for column in partials)
@@ -314,7 +314,7 @@ class Monoid(PartialForm, ABC):
         return f"{type(self).__name__}({', '.join(self.types)})"
 
 
-def preferred(read: Read) -> FieldType:
+def default_type(read: Read) -> FieldType:
     """Return the type that a column is assumed to have if the caller names none."""
     if read.default == "time":
         return "int64"

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids.base import Array, Monoid, Partial, Partials, Schema, Values, object_array
+from sash_engine.monoids.base import Array, Monoid, Partial, Partials, Values, object_array
 from sash_engine.monoids.numerics import lengths
 
 __all__ = ["Pane", "exported", "imported", "part_names", "partials_table"]
@@ -57,10 +57,6 @@ class Pane(Monoid):
         self.answer = inner.answer
         self.identity = inner.identity
         self.dtypes = inner.dtypes
-
-    @property
-    def schema(self) -> Schema | None:
-        return self.inner.schema
 
     def lift(self, value: Any) -> Partial:
         return value

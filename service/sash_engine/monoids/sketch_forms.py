@@ -24,7 +24,7 @@ import numpy as np
 
 from sash_engine.monoids.base import Array
 
-__all__ = ["sound_frequent_items", "sound_hll", "sound_kll"]
+__all__ = ["checked_frequent_items", "checked_hll", "checked_kll"]
 
 MOST = 2**62
 """A sketch that claims so many entries is damaged."""
@@ -33,7 +33,7 @@ _EMPTY = 4
 _HLL_FAMILY, _KLL_FAMILY, _ITEMS_FAMILY = 7, 15, 10
 
 
-def sound_hll(data: bytes) -> bytes:
+def checked_hll(data: bytes) -> bytes:
     """Check an HLL sketch of any form, and rewrite it as compact HLL_8.
 
     Raises:
@@ -119,7 +119,7 @@ def _registers(data: bytes, lg_k: int, least: int, kind: int) -> Array:
     return registers
 
 
-def sound_kll(data: bytes) -> bytes:
+def checked_kll(data: bytes) -> bytes:
     """Check a KLL sketch of doubles, and return it unchanged.
 
     Raises:
@@ -166,7 +166,7 @@ def _two_thirds(k: int, power: int) -> int:
     return scaled + 1 >> 1
 
 
-def sound_frequent_items(data: bytes, strings: bool) -> bytes:
+def checked_frequent_items(data: bytes, strings: bool) -> bytes:
     """Check a frequent items sketch, and rewrite it with the smallest table that holds its items.
 
     Args:

@@ -26,7 +26,7 @@ import numpy as np
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Schema, Values
-from sash_engine.monoids.sketch_forms import sound_frequent_items, sound_hll, sound_kll
+from sash_engine.monoids.sketch_forms import checked_frequent_items, checked_hll, checked_kll
 
 __all__ = ["DistinctCount", "FrequentItems", "Quantile"]
 
@@ -62,7 +62,7 @@ class _Sketch(Monoid):
             InvalidArgument: `data` is not a sketch of this kind, or is damaged.
         """
         try:
-            return self._fitted(self._read(self._sound(data)))
+            return self._resized(self._read(self._checked(data)))
         except (RuntimeError, ValueError, IndexError, MemoryError, struct.error) as error:
             raise InvalidArgument(f"not a sketch of {self.function}: {error}") from None
 
@@ -81,7 +81,7 @@ class _Sketch(Monoid):
         """Make a sketch of both."""
 
     @abstractmethod
-    def _sound(self, data: bytes) -> bytes:
+    def _checked(self, data: bytes) -> bytes:
         """Check everything that the library relies on, and return bytes that it can read.
 
         Raises:
@@ -93,7 +93,7 @@ class _Sketch(Monoid):
         """Deserialise checked bytes. The library does not check offsets itself."""
 
     @abstractmethod
-    def _fitted(self, sketch: Partial) -> Partial:
+    def _resized(self, sketch: Partial) -> Partial:
         """Bring a sketch of another size to this aggregate's size, so that it does not take more memory."""
 
 
@@ -164,13 +164,13 @@ class DistinctCount(_Sketch):
         union.update(newer)
         return union.get_result(ds.HLL_8)
 
-    def _sound(self, data: bytes) -> bytes:
-        return sound_hll(data)
+    def _checked(self, data: bytes) -> bytes:
+        return checked_hll(data)
 
     def _read(self, data: bytes) -> Partial:
         return ds.hll_sketch.deserialize(data)
 
-    def _fitted(self, sketch: Partial) -> Partial:
+    def _resized(self, sketch: Partial) -> Partial:
         if sketch.lg_config_k == self.lg_k:
             return sketch
         union = ds.hll_union(self.lg_k)
@@ -256,13 +256,13 @@ class Quantile(_Sketch):
     def implausible(self, partials: Partials, entries: Array) -> Array:
         return np.fromiter((sketch.n for sketch in partials[0]), np.float64, len(entries)) > entries
 
-    def _sound(self, data: bytes) -> bytes:
-        return sound_kll(data)
+    def _checked(self, data: bytes) -> bytes:
+        return checked_kll(data)
 
     def _read(self, data: bytes) -> Partial:
         return ds.kll_doubles_sketch.deserialize(data)
 
-    def _fitted(self, sketch: Partial) -> Partial:
+    def _resized(self, sketch: Partial) -> Partial:
         return sketch if sketch.k <= self.k else self._union(ds.kll_doubles_sketch(self.k), sketch)
 
 
@@ -338,10 +338,10 @@ class FrequentItems(_Sketch):
     def implausible(self, partials: Partials, entries: Array) -> Array:
         return np.fromiter((sketch.total_weight for sketch in partials[0]), np.float64, len(entries)) > entries
 
-    def _sound(self, data: bytes) -> bytes:
-        return sound_frequent_items(data, self.types[0] == "string")
+    def _checked(self, data: bytes) -> bytes:
+        return checked_frequent_items(data, self.types[0] == "string")
 
-    def _fitted(self, sketch: Partial) -> Partial:
+    def _resized(self, sketch: Partial) -> Partial:
         ours = self._sketch_of([])
         return self._union(ours, sketch) if sketch.epsilon < ours.epsilon else sketch
 
