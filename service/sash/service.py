@@ -77,7 +77,7 @@ class Service:
         rest = create_app(self.plane, settings, registry, metrics, not_ready=self._not_ready)
         rest.routes.extend(ui.routes())
         self._rpc = RpcServer(self.plane, settings, metrics)
-        closing = rest.state.closing
+        closing = rest.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(settings.max_concurrent_calls, closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)

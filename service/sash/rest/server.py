@@ -8,9 +8,9 @@ import socket
 from collections.abc import Iterator, Mapping
 
 import uvicorn
-from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sash.rest.app import RestApp
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
 
@@ -21,12 +21,12 @@ class RestServer:
     """Serves an app over HTTP.
 
     Args:
-        app: what to serve; its `state.closing` is set when the server closes.
+        app: what to serve; its `closing` is set when the server closes.
         settings: host and port.
         ahead: apps that get the requests under a path prefix, without passing through `app`.
     """
 
-    def __init__(self, app: Starlette, settings: Settings, ahead: Mapping[str, ASGIApp] | None = None) -> None:
+    def __init__(self, app: RestApp, settings: Settings, ahead: Mapping[str, ASGIApp] | None = None) -> None:
         self._app = app
         self._settings = settings
         config = uvicorn.Config(
@@ -69,7 +69,7 @@ class RestServer:
 
     async def stop(self, grace_s: float) -> None:
         """Take no new requests, let go of those who watch, let the rest finish for `grace_s` seconds, close."""
-        self._app.state.closing.set()
+        self._app.closing.set()
         if self._task is not None:
             # uvicorn counts in whole seconds, and takes 0 for no limit.
             self._config.timeout_graceful_shutdown = max(1, round(grace_s))
