@@ -12,15 +12,12 @@ from starlette.types import Message, Receive, Scope
 
 from sash.plane import Plane
 from sash.rest.bodies import JSON, parse_json
-from sash.rest.declare import Body
+from sash.rest.declare import SAFE, Body
 from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, TooLarge
 
 __all__ = ["Call", "Edge", "Gone"]
-
-# What curl -d and the like say of any body when told nothing.
-FORM = "application/x-www-form-urlencoded"
 
 
 class Gone(Exception):
@@ -68,6 +65,8 @@ class Call:
             self.kind = self._media_type(body)
             if body.bytes_max is not None:
                 self._bytes_max = min(body.bytes_max, self._bytes_max)
+        elif scope["method"] not in SAFE and (given := self.header(b"content-type")) and _kind(given) != JSON:
+            raise _not_taken(given, "send no body")
 
     def header(self, name: bytes, default: str = "") -> str:
         """Return a header, by its name in lower case."""
@@ -129,16 +128,27 @@ class Call:
             raise UnsupportedMediaType(
                 f"Content-Encoding {encoding[:80]!r} is not taken; send the body as it is", field="Content-Encoding"
             )
-        found = self.header(b"content-type", FORM).partition(";")[0].strip().lower()
-        if found == FORM:
-            return next(iter(body.contents))
-        if found not in body.kinds:
-            raise UnsupportedMediaType(
-                f"Content-Type {found[:80]!r} is not taken here; send {' or '.join(body.kinds)}", field="Content-Type"
-            )
-        return body.kinds[found]
+        given = self.header(b"content-type")
+        found = body.kinds.get(given) or body.kinds.get(_kind(given))
+        if found is None:
+            raise _not_taken(given, f"send {' or '.join(body.kinds)}")
+        return found
 
     def _too_large(self, message: str) -> TooLarge:
         most = self._bytes_max
         mib = f"{most / 2**20:g} MiB" if most % 2**20 == 0 else f"{most} bytes"
         return TooLarge(f"{message}; {mib} are allowed", field="body", limit=mib)
+
+
+def _kind(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _not_taken(given: str, instead: str) -> UnsupportedMediaType:
+    """Refuse a body by its type.
+
+    A web page of any site may send forms, plain text and bodies without a type. It may send other types only where the
+    service allows that site (CORS). So a type that is missing is not guessed.
+    """
+    said = f"Content-Type {given[:80]!r} is not taken here" if given else "Content-Type is missing"
+    return UnsupportedMediaType(f"{said}; {instead}", field="Content-Type")

@@ -20,7 +20,7 @@ from sash.rest.bodies import JSON
 from sash.rest.parameters import Parser, declared_by
 from sash.rest.problems import MEDIA_TYPE
 
-__all__ = ["Body", "Problems", "Right", "Route", "RouteGroup", "answer", "reference"]
+__all__ = ["SAFE", "Body", "Problems", "Right", "Route", "RouteGroup", "answer", "reference"]
 
 Right = Literal["read", "write", "admin"]
 """What a caller must be allowed to do. `admin`: create, delete and import windows, and change their aggregates."""
@@ -28,12 +28,16 @@ Right = Literal["read", "write", "admin"]
 Problems = Mapping[int, str]
 """What may go wrong, by status."""
 
+SAFE = ("GET", "HEAD")
+"""The methods that change nothing."""
+
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 _BODY: Problems = {
     413: "The body, or the number of entries in it, is too large",
     415: "The Content-Type is not taken here",
 }
+_NO_BODY: Problems = {415: "The request has a body whose Content-Type is not application/json"}
 _ANY: Problems = {503: "As many requests as allowed are in progress; Retry-After says when to try again"}
 
 
@@ -91,7 +95,8 @@ class Route:
         self.awaited = iscoroutinefunction(handler)
         self.status = min(answers)
         self._answers = answers
-        self._problems = _any_of(*errors, *([] if body is None else [_BODY]), _ANY)
+        about_body = _BODY if body is not None else {} if method in SAFE else _NO_BODY
+        self._problems = _any_of(*errors, about_body, _ANY)
         self._parameters = declared_by(handler, path)
         asked = [each for each in self._parameters if not each.in_path]
         # Routes without parameters ignore the query string.
