@@ -81,7 +81,7 @@ class Service:
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(settings.max_concurrent_calls, closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
-        self._rest = RestServer(rest, settings, ahead={PREFIX: connect})
+        self._rest = RestServer(rest, closing, settings, metrics, ahead={PREFIX: connect})
 
     @property
     def grpc_port(self) -> int:

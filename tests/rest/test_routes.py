@@ -203,7 +203,7 @@ async def test_health_needs_no_right():
         ("GET", "/v1/windows/import", 405, "POST"),
         ("DELETE", "/v1/windows/import", 405, "POST"),
         ("PATCH", "/v1/windows/import", 405, "POST"),
-        ("POST", "/docs", 405, "GET"),
+        ("POST", "/docs", 405, "GET, HEAD"),
         ("GET", "/v1/windows/", 404, None),
         ("GET", "/v1/windows//query", 404, None),
         ("GET", "/v1/windows/w/query/", 404, None),
