@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from starlette.types import Message, Receive, Scope
+from starlette.types import Receive, Scope
 
 from sash.plane import Plane
 from sash.rest.bodies import JSON, parse_json
@@ -89,13 +89,14 @@ class Call:
         announced = self.header(b"content-length")
         if announced.isdecimal() and int(announced) > self._bytes_max:
             raise self._too_large(f"the body has {announced[:30]} bytes")
-        chunks, size = [], 0
-        async for chunk in self.stream():
-            size += len(chunk)
+        parts, size, more = [], 0, True
+        while more:
+            part, more = await self._part()
+            size += len(part)
             if size > self._bytes_max:
                 raise self._too_large("the body is too large")
-            chunks.append(chunk)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def json(self) -> dict[str, Any]:
         """Read the body as a JSON object; raises as `body` and `parse_json`."""
@@ -116,11 +117,15 @@ class Call:
         """Yield the body part by part, of any size."""
         more = True
         while more:
-            message: Message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise Gone
-            yield message.get("body", b"")
-            more = message.get("more_body", False)
+            part, more = await self._part()
+            yield part
+
+    async def _part(self) -> tuple[bytes, bool]:
+        """Wait for the next part of the body; return whether there are more."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        return message.get("body", b""), message.get("more_body", False)
 
     def _media_type(self, body: Body) -> str:
         encoding = self.header(b"content-encoding", "identity")
