@@ -57,10 +57,10 @@ def create_app(
     Args:
         plane: the operations, called on the event loop that serves the app, and on no other.
         settings: limits.
-        registry: what ``/metrics`` shows.
+        registry: the metrics that ``/metrics`` shows.
         metrics: counts the requests that end in an error.
         not_ready: returns why ``/readyz`` asks for no requests; None if it asks for them.
-        admit: raises where the caller lacks a right on a window. It is called before the body is read.
+        admit: raises if the caller lacks a right on a window. It is called before the body is read.
     """
     closing = asyncio.Event()
     edge = Edge(plane, settings, registry, not_ready, closing)

@@ -22,16 +22,16 @@ def parse_json(body: bytes) -> dict[str, Any]:
     """Parse a JSON object.
 
     Raises:
-        InvalidArgument: no JSON, or no object. NaN and Infinity, which are no JSON although many write them, are
-            named with their path; so is a name that an object has twice.
+        InvalidArgument: it is not JSON, or not an object, or an object has a name twice. The message has the path of a
+            NaN or Infinity, which JSON does not have although many programs write them, and of such a name.
     """
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         if (path := _literal_path(body)) is not None:
             raise InvalidArgument(
-                f'{path}: NaN and Infinity are no JSON numbers; a float64 takes them as "NaN", "Infinity" and '
-                '"-Infinity"',
+                f'{path}: NaN and Infinity are not JSON numbers; write them as "NaN", "Infinity" and '
+                '"-Infinity" for a float64',
                 field=path,
             ) from None
         raise InvalidArgument(f"the body is not JSON: {error}", field="body") from None
@@ -67,11 +67,11 @@ def _check_names(body: bytes, document: dict[str, Any]) -> None:
 
 
 class _Mark:
-    """Takes the place of a value that a document must not have."""
+    """Takes the place of a forbidden value in a document."""
 
 
 def _literal_path(body: bytes) -> str | None:
-    """Where a document that the strict parser refused has NaN, Infinity or -Infinity, if that is what is wrong."""
+    """Return the path of NaN, Infinity or -Infinity in a document that the parser refused; None if it has none."""
     if b"NaN" not in body and b"Infinity" not in body:
         return None
     mark = _Mark()
@@ -83,7 +83,7 @@ def _literal_path(body: bytes) -> str | None:
 
 
 def _duplicate_path(body: bytes) -> str | None:
-    """Where a valid document has a name for the second time."""
+    """Return the path of a name that a valid document has for the second time; None if there is none."""
     mark = _Mark()
 
     def unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _duplicate_path(body: bytes) -> str | None:
 
 
 def _path_to(mark: _Mark, document: Any) -> str | None:
-    """The path of the first mark in a document, in the document's order; None if it has none."""
+    """Return the path of the first mark in a document, in the document's order; None if it has none."""
     pending: list[tuple[str, Any]] = [("", document)]  # no recursion: documents may be deep
     while pending:
         path, item = pending.pop()

@@ -26,12 +26,12 @@ class Gone(Exception):
 
 @dataclass(frozen=True)
 class Edge:
-    """What the handlers of all routes share.
+    """The objects that the handlers of all routes share.
 
     Attributes:
         plane: the operations.
         settings: limits.
-        registry: what ``/metrics`` shows.
+        registry: the metrics that ``/metrics`` shows.
         not_ready: returns why ``/readyz`` asks for no requests; None if it asks for them.
         closing: is set when the service is about to end.
     """

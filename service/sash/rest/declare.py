@@ -23,10 +23,10 @@ from sash.rest.problems import MEDIA_TYPE
 __all__ = ["SAFE", "Body", "Problems", "Right", "Route", "RouteGroup", "answer", "reference"]
 
 Right = Literal["read", "write", "admin"]
-"""What a caller must be allowed to do. `admin`: create, delete and import windows, and change their aggregates."""
+"""A right of a caller. `admin`: to create, delete and import windows, and to change their aggregates."""
 
 Problems = Mapping[int, str]
-"""What may go wrong, by status."""
+"""Errors, by status."""
 
 SAFE = ("GET", "HEAD")
 """The methods that change nothing."""
@@ -42,13 +42,13 @@ _ANY: Problems = {503: "As many requests as allowed are in progress; Retry-After
 
 
 def reference(schema: str, example: Any = None) -> dict[str, Any]:
-    """Return what OpenAPI says of content whose schema has a name."""
+    """Return content with a named schema, as OpenAPI describes it."""
     content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{schema}"}}
     return content if example is None else {**content, "example": example}
 
 
 def answer(description: str, schema: str, example: Any = None) -> dict[str, Any]:
-    """Return what OpenAPI says of an answer in JSON."""
+    """Return an answer in JSON, as OpenAPI describes it."""
     return {"description": description, "content": {JSON: reference(schema, example)}}
 
 
@@ -56,7 +56,7 @@ class Body:
     """The body of a request.
 
     Args:
-        contents: what OpenAPI says of each media type that is taken.
+        contents: the media types that the route takes, as OpenAPI describes them.
         also: other names of these media types.
         bytes_max: a limit below `SASH_MAX_BODY_BYTES`.
     """
@@ -163,10 +163,10 @@ class RouteGroup:
             method: of HTTP.
             path: with ``{name}`` for the window's name, which is the handler's second argument.
             summary: what the route does, in a line.
-            right: what the caller must be allowed to do; None: nothing.
+            right: the right that the caller needs; None: no right.
             answers: the successful answers, by status, as OpenAPI describes them.
-            errors: what may go wrong beyond what may go wrong with every request.
-            body: what the body may be; None: there is none.
+            errors: the errors of this route, beside those of all routes.
+            body: the media types of the body; None: the route takes no body.
             head: whether the route answers HEAD, too, as monitors ask.
         """
 

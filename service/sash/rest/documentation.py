@@ -1,4 +1,4 @@
-"""What is served beside the declared routes: the OpenAPI document, Swagger UI, and what else is added, as the page.
+"""Serves the OpenAPI document and Swagger UI, and the routes that are added, such as the page.
 
 The files of Swagger UI come from the package `fastapi_offline`, so that the page loads nothing from other servers.
 """
@@ -60,7 +60,7 @@ def documentation_app(metrics: Metrics) -> Starlette:
     """Make the app.
 
     Args:
-        metrics: counts the requests of paths and methods that there are not.
+        metrics: counts the requests of unknown paths and methods.
     """
     app = Starlette(
         routes=[
@@ -88,7 +88,7 @@ def _document() -> bytes:
 
 
 class _HttpErrors:
-    """Makes problem documents for paths and methods that there are not."""
+    """Makes problem documents for unknown paths and methods."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

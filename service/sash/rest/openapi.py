@@ -17,9 +17,9 @@ DESCRIPTION = """Named sliding windows: push entries, ask for the aggregates of 
 Time is an int64 in ticks of the window's unit. Ranges include both ends, unless `end_exclusive` is true.
 A lookback `l` as of `t` covers `t - l < time <= t`. Where JSON has no number, answers (and float64 values in requests)
 have the strings `"NaN"`, `"Infinity"` and `"-Infinity"`, and bytes are base64. Every error is a problem document (RFC
-9457) that names the field, and the limit where one was passed. Any call is answered with 503 where too many are in
-progress, with 421 if its `Host` is not one of `SASH_ALLOWED_HOSTS`, and a write from a web page of another origin than
-`SASH_CORS_ORIGINS` with 403.
+9457) that names the field, and the limit if one was passed. Any request is answered with 503 if too many are in
+progress, and with 421 if its `Host` is not allowed (`SASH_ALLOWED_HOSTS`). A write from a web page of another origin is
+answered with 403 unless `SASH_CORS_ORIGINS` allows the origin.
 
 A write is answered when it is as durable as the answer's `durability` says: `sync`, the tier has it; `interval`, the
 tier has it a moment later; `memory`, no tier ever has it. A write with a `producer` and a `sequence` (1, 2, 3, … for

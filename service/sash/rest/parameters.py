@@ -26,10 +26,10 @@ _INTEGER = re.compile(r"-?[0-9]{1,40}")
 
 @dataclass(frozen=True)
 class Parameter:
-    """What the signature does not say of a parameter.
+    """Describes a parameter, beyond its name, type and default.
 
     Attributes:
-        description: what it means.
+        description: its meaning.
         example: a value that the documentation shows.
         limits: the limits that the operation checks, in the words of JSON Schema: ``{"minimum": 0}``.
         only_with: the media type of the body that the parameter goes with; None: any request.

@@ -26,7 +26,7 @@ from sash_engine.errors import NotFound
 __all__ = ["Admit", "Router", "wrong_method"]
 
 Admit = Callable[[Right, str | None], None]
-"""Raises where the caller lacks a right on a window; None: the route is of no window that exists."""
+"""Raises if the caller lacks a right on a window; None: the route names no window."""
 
 _Methods = dict[str, Route]
 _JSON_TYPE = (b"content-type", b"application/json")
@@ -37,7 +37,7 @@ class Router:
 
     Args:
         routes: the declarations.
-        edge: what the handlers share.
+        edge: the objects that the handlers share.
         fallback: gets the requests of all other paths.
         metrics: counts the requests that end in an error.
         calls_max: how many requests may be in progress. Each may hold a body in memory.

@@ -85,7 +85,7 @@ COMMIT = Document(
         "batch": Member(INT64, required=True, about={"minimum": 0}),
         "stages": Member(STRINGS, required=True),
     },
-    "The parts that make a batch, in the order in which they are applied; none: an empty batch.",
+    "The parts of a batch, in the order in which they are applied. Without parts, the batch is empty.",
 )
 ORIGIN = {name: each.schema for name, each in ORIGIN_MEMBERS.items()}
 
@@ -94,7 +94,10 @@ _VALUE = {"description": "A value of the field's type.", "type": ["number", "str
 _COUNTS = dict.fromkeys(("inserted", "late", "evicted", "duplicates", "ahead"), INT64.schema)
 _GIVEN = {
     "durability": {"type": "string", "enum": ["sync", "interval", "memory"]},
-    "already_applied": {"type": "boolean", "description": "A retry, which changed nothing; only where it is true."},
+    "already_applied": {
+        "type": "boolean",
+        "description": "The write is a retry and changed nothing. Absent unless true.",
+    },
 }
 _PARTIALS = {
     "description": "By aggregate and part: columns, as the page Partials of the documentation lists them. Parts that "
@@ -105,7 +108,7 @@ _PARTIALS = {
 
 SCHEMAS: dict[str, Any] = {
     "Problem": {
-        "description": "An error, as RFC 9457 has it.",
+        "description": "An error, in the form of RFC 9457.",
         "type": "object",
         "required": ["type", "title", "status", "detail"],
         "properties": {
@@ -115,11 +118,11 @@ SCHEMAS: dict[str, Any] = {
             "detail": {"type": "string"},
             "reason": {
                 "type": "string",
-                "description": "Which error it is, for programs: the reason that gRPC's ErrorInfo has.",
+                "description": "The kind of error, for programs: the reason of gRPC's ErrorInfo.",
                 "example": "OUT_OF_ROOM",
             },
-            "field": {"type": "string", "description": "Path of the offending field."},
-            "limit": {"type": "string", "description": "The bound that was passed."},
+            "field": {"type": "string", "description": "Path of the field that is wrong."},
+            "limit": {"type": "string", "description": "The limit that was passed."},
         },
     },
     "Window": {
@@ -134,21 +137,21 @@ SCHEMAS: dict[str, Any] = {
             "keys": {**INT64.schema, "description": "How many keys have entries."},
             "oldest": {
                 **_OPTIONAL_INT64,
-                "description": "The oldest entry's time; null where empty, and where keyed.",
+                "description": "Time of the oldest entry; null if the window is empty or keyed.",
             },
             "newest": {
                 **_OPTIONAL_INT64,
-                "description": "The newest entry's time, over all keys; null where empty.",
+                "description": "Time of the newest entry of all keys; null if the window is empty.",
             },
             "high_water_mark": {
                 **_OPTIONAL_INT64,
-                "description": "The newest time that was ever inserted. It stays when entries leave; null before.",
+                "description": "The newest time that was ever inserted, even if its entry has left; null if none was.",
             },
             "counts": {"$ref": "#/components/schemas/Counts"},
             "durability": _GIVEN["durability"],
             "problem": {
                 "type": ["string", "null"],
-                "description": "Why the window answers nothing at the moment: it is being recovered, or cannot be.",
+                "description": "The reason why the window does not answer now: it is being recovered, or cannot be.",
             },
         },
     },
@@ -158,14 +161,15 @@ SCHEMAS: dict[str, Any] = {
         "properties": {"windows": {"type": "array", "items": {"$ref": "#/components/schemas/Window"}}},
     },
     "Counts": {
-        "description": "What became of entries. `duplicates` are of a time that was there, where a window keeps one: "
-        "they were not kept, or took the other's place. `ahead` are too far ahead of wall time (`order.ahead`).",
+        "description": "Numbers of entries. `duplicates` have the time of an entry that was there, in a window that "
+        "keeps one for each time: they were dropped, or took its place. `ahead` are too far ahead of wall time "
+        "(`order.ahead`).",
         "type": "object",
         "required": list(_COUNTS),
         "properties": _COUNTS,
     },
     "Written": {
-        "description": "What became of a write's entries; `answers` where they were asked for.",
+        "description": "How many entries a write inserted, evicted and left out; `answers` if they were asked for.",
         "type": "object",
         "required": [*_COUNTS, "durability"],
         "properties": {
@@ -180,7 +184,7 @@ SCHEMAS: dict[str, Any] = {
         "properties": {"evicted": INT64.schema, "entries": INT64.schema, **_GIVEN},
     },
     "Staged": {
-        "description": "A part of a batch that is kept; `stage` names it in the commit.",
+        "description": "A staged part of a batch. The commit names it by `stage`.",
         "type": "object",
         "required": ["stage", "entries", "durability"],
         "properties": {"stage": {"type": "string"}, "entries": INT64.schema, "durability": _GIVEN["durability"]},
@@ -201,7 +205,7 @@ SCHEMAS: dict[str, Any] = {
             "key": {"type": "string"},
             "value": _VALUE,
             "fields": {"type": "object", "additionalProperties": _VALUE},
-            "answer": {"type": "boolean", "default": False, "description": "Answer as a query does, afterwards."},
+            "answer": {"type": "boolean", "default": False, "description": "Answer as a query does, after the write."},
             "lookbacks": {
                 "type": "array",
                 "items": {"type": ["string", "integer"]},
@@ -242,7 +246,7 @@ SCHEMAS: dict[str, Any] = {
             "end": _OPTIONAL_INT64,
             "entries": INT64.schema,
             "aggregates": {"type": "object", "additionalProperties": True},
-            "partials": {**_PARTIALS, "description": "Where asked for: columns of one row, as bulk-insert takes them."},
+            "partials": {**_PARTIALS, "description": "If asked for: columns of one row, as bulk-insert takes them."},
         },
     },
     "Answers": {
@@ -290,7 +294,7 @@ SCHEMAS: dict[str, Any] = {
         "required": ["keys"],
         "properties": {
             "keys": {"type": "array", "items": {"type": "string"}},
-            "next": {**INT64.schema, "description": "Where to go on (`position`); absent where there are no more."},
+            "next": {**INT64.schema, "description": "Where to go on (`position`); absent if there are no more keys."},
         },
     },
     "Aggregates": {

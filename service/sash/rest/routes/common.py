@@ -1,4 +1,4 @@
-"""What routes have in common: parameters, errors, streams."""
+"""Parameters, errors and streams that several routes have."""
 
 from __future__ import annotations
 

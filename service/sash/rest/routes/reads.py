@@ -35,14 +35,13 @@ _NO_ANSWER: Problems = {
 
 _Keys = Annotated[
     Sequence[str],
-    Parameter(
-        "The key; where the window is keyed, this or `all_keys` is required. Several may be given.", example=["JFK"]
-    ),
+    Parameter("The key. A keyed window needs this or `all_keys`. May be repeated.", example=["JFK"]),
 ]
 _AllKeys = Annotated[bool, Parameter("Every key that has entries, instead of `key`.")]
 _Combine = Annotated[bool, Parameter("One answer over the entries of all the keys, instead of one for each.")]
 _Lookbacks = Annotated[
-    Sequence[str], Parameter("A duration (5m, 1h30m) or ticks; none: everything. Repeatable.", example=["1h"])
+    Sequence[str],
+    Parameter("A duration (5m, 1h30m) or ticks. Without it, the whole window. May be repeated.", example=["1h"]),
 ]
 _AsOf = Annotated[
     int | None,
@@ -123,7 +122,7 @@ def series(
     ],
     width: Annotated[
         str | None,
-        Parameter("How long a bucket is; `step` where missing. Larger than `step`: they overlap.", example="1h"),
+        Parameter("The length of a bucket; by default `step`. Buckets longer than `step` overlap.", example="1h"),
     ] = None,
     key: _Keys = (),
     all_keys: _AllKeys = False,
@@ -137,11 +136,11 @@ def series(
 @READS.route(
     "GET",
     "/v1/windows/{name}/watch",
-    "The current answers as server-sent events: at once, and again whenever they have changed",
+    "The current answers as server-sent events: at once, and whenever they have changed",
     right="read",
     answers={
         200: {
-            "description": "Events whose data is the document that a query answers; `problem`, where it ends.",
+            "description": "Events with the document that a query answers. An event `problem` ends the stream.",
             "content": {EVENTS: {"itemSchema": {"$ref": "#/components/schemas/Event"}}},
         }
     },
@@ -158,7 +157,9 @@ def watch(
     partials: _Partials = False,
     interval: Annotated[
         int,
-        Parameter("Milliseconds between two looks.", limits={"minimum": INTERVAL_MS_MIN, "maximum": INTERVAL_MS_MAX}),
+        Parameter(
+            "Milliseconds between two evaluations.", limits={"minimum": INTERVAL_MS_MIN, "maximum": INTERVAL_MS_MAX}
+        ),
     ] = INTERVAL_MS,
 ) -> Response:
     question = _question(key, all_keys, combine, lookback, as_of, partials)
@@ -183,9 +184,9 @@ def watch(
 async def keys(
     call: Call,
     name: Name,
-    prefix: Annotated[str | None, Parameter("Only keys that start so.", example="J")] = None,
-    limit: Annotated[int, Parameter("As many at most.", limits={"minimum": 1})] = 1000,
-    position: Annotated[int, Parameter("Where to go on: `next` of the answer before.", limits={"minimum": 0})] = 0,
+    prefix: Annotated[str | None, Parameter("Only keys with this prefix.", example="J")] = None,
+    limit: Annotated[int, Parameter("The largest number of keys to answer.", limits={"minimum": 1})] = 1000,
+    position: Annotated[int, Parameter("Where to go on: `next` of the previous answer.", limits={"minimum": 0})] = 0,
 ) -> dict[str, Any]:
     found, next_ = await key_names(call.plane, name, prefix or "", limit, position)
     return {"keys": found} | ({} if next_ is None else {"next": next_})
@@ -194,7 +195,7 @@ async def keys(
 @READS.route(
     "GET",
     "/v1/windows/{name}/entries",
-    "The entries themselves, by key and time, as bulks that could be inserted again",
+    "The entries, by key and time, as bulks that bulk-insert takes",
     right="read",
     answers={
         200: {

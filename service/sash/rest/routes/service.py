@@ -37,7 +37,7 @@ def metrics(call: Call) -> Response:
     "/healthz",
     "Is the process alive?",
     right=None,
-    answers={200: answer("It is", "Status")},
+    answers={200: answer("It is alive", "Status")},
     head=True,
 )
 def healthz(call: Call) -> dict[str, Any]:
@@ -47,10 +47,10 @@ def healthz(call: Call) -> dict[str, Any]:
 @SERVICE.route(
     "GET",
     "/readyz",
-    "Does it want to be sent requests?",
+    "Is the service ready for requests?",
     right=None,
-    answers={200: answer("It does", "Status")},
-    errors=({503: "It does not; `detail` says why: it is starting, or shutting down, or its tier is away"},),
+    answers={200: answer("It is ready", "Status")},
+    errors=({503: "It is not ready; `detail` says why: it is starting or shutting down, or its tier is away"},),
     head=True,
 )
 def readyz(call: Call) -> dict[str, Any] | Response:

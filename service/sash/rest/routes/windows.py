@@ -34,7 +34,7 @@ WINDOWS = RouteGroup("windows", "Create, show and delete windows.")
         also={"application/x-yaml": YAML, "text/yaml": YAML},
         bytes_max=MAX_SPEC_BYTES,
     ),
-    answers={201: answer("Created", "Window"), 200: answer("It exists already, with this very spec", "Window")},
+    answers={201: answer("Created", "Window"), 200: answer("It exists with the same spec", "Window")},
     errors=(INVALID, {409: "It exists with another spec", 429: "There are as many windows as allowed"}, STORING),
 )
 async def create_window(call: Call) -> Response:
@@ -71,7 +71,7 @@ def get_window(call: Call, name: Name) -> dict[str, Any]:
     "/v1/windows/{name}",
     "Delete a window",
     right="admin",
-    answers={200: answer("Deleted; how many entries it had", "Removed", {"entries": 42})},
+    answers={200: answer("Deleted; `entries` is how many entries it had", "Removed", {"entries": 42})},
     errors=(UNKNOWN, STORING),
 )
 async def delete_window(call: Call, name: Name) -> dict[str, Any]:
@@ -88,7 +88,7 @@ async def delete_window(call: Call, name: Name) -> dict[str, Any]:
     errors=(
         INVALID,
         UNKNOWN,
-        {409: "There is an aggregate of that name with another definition"},
+        {409: "An aggregate of that name has another definition"},
         NO_VALUES,
         STORING,
     ),
@@ -101,7 +101,7 @@ async def add_aggregates(call: Call, name: Name) -> dict[str, Any]:
 @WINDOWS.route(
     "GET",
     "/v1/windows/{name}/export",
-    "A window with all it knows, as one file",
+    "Export a window with all its state, as one file",
     right="read",
     answers={200: {"description": "The window as it is now, as an attachment NAME.sash", "content": FILE}},
     errors=(UNKNOWN, NO_VALUES, STORED),

@@ -25,29 +25,35 @@ _CONFLICTS: tuple[Problems, ...] = (
     NUMBERED,
 )
 _BULK = Body({JSON: reference("Columns", {"time": [17, 18, 19], "value": [4, 5.5, "NaN"]}), ARROW: BINARY})
-_WRITTEN = answer("What became of the entries", "Written", COUNT_EXAMPLE)
+_WRITTEN = answer(
+    "How many entries were inserted, late, duplicates, too far ahead and evicted", "Written", COUNT_EXAMPLE
+)
 
 
 def _with_arrow(name: str) -> Parameter:
-    return Parameter("With an Arrow body; in JSON it is a member.", limits=ORIGIN[name], only_with=ARROW)
+    return Parameter(
+        "Of a write with an Arrow body. A JSON body has it as a member.", limits=ORIGIN[name], only_with=ARROW
+    )
 
 
 @WRITES.route(
     "POST",
     "/v1/windows/{name}/insert",
-    "Insert one entry, and answer where asked to",
+    "Insert one entry, and answer a query if asked to",
     right="write",
     body=Body({JSON: {**reference("Entry"), "examples": ENTRY_EXAMPLES}}),
     answers={
         200: answer(
-            "What became of the entry", "Written", {**COUNT_EXAMPLE, "inserted": 1, "answers": [ANSWER_EXAMPLE]}
+            "Whether the entry was inserted, late, a duplicate or too far ahead, and how many were evicted",
+            "Written",
+            {**COUNT_EXAMPLE, "inserted": 1, "answers": [ANSWER_EXAMPLE]},
         )
     },
     errors=(INVALID, UNKNOWN, *_CONFLICTS, STORING),
 )
 async def insert(call: Call, name: Name) -> dict[str, Any]:
+    spec = call.plane.spec(name)  # before the body is read: the window may be unknown
     document = await call.json()
-    spec = call.plane.spec(name)
     asked, lookbacks = columns.taken_question(document, spec)
     origin = columns.taken_origin(document, spec)
     time, fields, key = columns.entry_of(document, spec)
@@ -102,16 +108,20 @@ async def bulk_evict(call: Call, name: Name) -> dict[str, Any]:
 @WRITES.route(
     "POST",
     "/v1/windows/{name}/stage",
-    "Keep a part of a batch, invisible, until the batch is committed or the part expires",
+    "Stage a part of a batch: it is invisible until the batch is committed, or it expires",
     right="write",
     body=_BULK,
-    answers={200: answer("It is kept", "Staged", {"stage": "7f2c9a0b61d4e385", "entries": 3, "durability": "sync"})},
-    errors=(INVALID, UNKNOWN, {409: "The batch is committed already", 429: "Too many parts are kept"}, STORING),
+    answers={
+        200: answer("The part is staged", "Staged", {"stage": "7f2c9a0b61d4e385", "entries": 3, "durability": "sync"})
+    },
+    errors=(INVALID, UNKNOWN, {409: "The batch is committed already", 429: "Too many parts are staged"}, STORING),
 )
 async def stage(
     call: Call,
     name: Name,
-    query: Annotated[str, Parameter("Whose batch it is: 1 to 200 bytes.", example="delays", limits=WRITER.schema)],
+    query: Annotated[
+        str, Parameter("The query that the batch belongs to: 1 to 200 bytes.", example="delays", limits=WRITER.schema)
+    ],
     batch: Annotated[int, Parameter("The batch's number.", example=0, limits={"minimum": 0})],
 ) -> dict[str, Any]:
     return staged_document(await unbroken(call.plane.stage(name, await _part(call, name), query, batch)))
@@ -135,7 +145,7 @@ async def _part(call: Call, name: str) -> Batch:
     errors=(
         INVALID,
         UNKNOWN,
-        {409: "A part is not there, or the window's order policy rejects an entry"},
+        {409: "A part is not staged, or the window's order policy rejects an entry"},
         STORING,
     ),
 )
