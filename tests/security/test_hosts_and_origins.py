@@ -132,11 +132,12 @@ def test_refusals_are_counted(http):
 
 
 async def test_a_request_has_one_host():
-    twice = (("Host", "localhost"), ("Host", "evil.example"))
+    guard, twice = guarded(), (("Host", "localhost"), ("Host", "evil.example"))
+    assert (await ask(guard, "GET", twice[0]))[0] == 200
     for headers in ((), twice, twice[::-1], (twice[0], twice[0])):
-        assert (await ask(guarded(), "GET", *headers))[0] == 400
-    assert (await ask(guarded(), "GET", version="1.0"))[0] == 200
-    assert (await ask(guarded(), "GET", *twice, version="1.0"))[0] == 400
+        assert (await ask(guard, "GET", *headers))[0] == 400
+    assert (await ask(guard, "GET", version="1.0"))[0] == 200
+    assert (await ask(guard, "GET", *twice, version="1.0"))[0] == 400
 
 
 def test_an_address_in_the_request_line_does_not_replace_the_host(service):
