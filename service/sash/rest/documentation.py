@@ -29,7 +29,7 @@ __all__ = ["documentation_app"]
 
 _FILES = "/static-offline-docs"
 _SCRIPT = """SwaggerUIBundle({
-  url: "/openapi.json", dom_id: "#swagger-ui", layout: "BaseLayout", deepLinking: true, showCommonExtensions: true,
+  url: "/openapi.json", dom_id: "#swagger-ui", layout: "BaseLayout", deepLinking: true, showExtensions: true,
   presets: [SwaggerUIBundle.presets.apis, SwaggerUIBundle.SwaggerUIStandalonePreset],
 });"""
 _PAGE = f"""<!DOCTYPE html>
