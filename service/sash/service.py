@@ -77,11 +77,11 @@ class Service:
         rest = create_app(self.plane, settings, registry, metrics, not_ready=self._not_ready)
         rest.routes.extend(ui.routes())
         self._rpc = RpcServer(self.plane, settings, metrics)
-        closing = rest.state.closing
+        closing = rest.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(settings.max_concurrent_calls, closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
-        self._rest = RestServer(rest, settings, ahead={PREFIX: connect})
+        self._rest = RestServer(rest, closing, settings, metrics, ahead={PREFIX: connect})
 
     @property
     def grpc_port(self) -> int:

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.words import first_wrong
@@ -46,6 +46,31 @@ LogLevel = Annotated[
 ]
 
 
+_HOST = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f:.]+", re.IGNORECASE)
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/,*]+", re.IGNORECASE)
+
+
+def _listed(pattern: re.Pattern[str], what: str) -> BeforeValidator:
+    """Read names between commas, each of which matches."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        names = tuple(name.strip().lower() for name in value.split(",") if name.strip())
+        for name in names:
+            if not pattern.fullmatch(name):
+                raise ValueError(f"must be {what}, separated by commas, not {name[:80]!r}")
+        return names
+
+    return BeforeValidator(read)
+
+
+Hosts = Annotated[
+    tuple[str, ...], NoDecode, _listed(_HOST, "host names without ports (sash.example.com, *.example.com, or *)")
+]
+Origins = Annotated[tuple[str, ...], NoDecode, _listed(_ORIGIN, "origins (https://grafana.example.com:3000, or *)")]
+
+
 class Settings(BaseSettings):
     """The settings of one service; each is read from ``SASH_`` and its name in capitals."""
 
@@ -54,6 +79,16 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", min_length=1, description="Address that the service listens on.")
     grpc_port: Port = Field(7070, description="Port of gRPC. 0 takes a free one.")
     rest_port: Port = Field(7071, description="Port of REST, Connect and the page. 0 takes a free one.")
+    allowed_hosts: Hosts = Field(
+        (),
+        description="Host names, separated by commas, by which clients may call REST, Connect and the page, beside "
+        "localhost and the address that the service listens on. `*.example.com` allows all names below it, `*` all.",
+    )
+    cors_origins: Origins = Field(
+        (),
+        description="Origins of web pages, separated by commas, that may call REST and Connect from a browser, beside "
+        "the service's own page: `https://grafana.example.com`. `*` allows all.",
+    )
     data: str = Field(
         "sash-data",
         min_length=1,

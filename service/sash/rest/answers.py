@@ -1,8 +1,8 @@
-"""The plane's values as JSON.
+"""Writes answers as JSON.
 
-Numbers are written as proto3's JSON mapping does where JSON has none: NaN and the infinities as "NaN",
-"Infinity" and "-Infinity". Bytes are base64. An integer of any size is a JSON integer. A column of numbers is written
-from its array, without a Python object per number, unless it holds one of those.
+NaN and the infinities, which JSON does not have, are "NaN", "Infinity" and "-Infinity", as in proto3's JSON mapping.
+Bytes are base64. An integer of any size is a JSON integer. A column of finite numbers is written from its array,
+without a Python object for each number.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ __all__ = [
 
 
 def json_bytes(document: Any) -> bytes:
-    """JSON of plain values, and arrays of finite numbers or bools."""
+    """Return JSON of plain values, and of arrays of finite numbers or bools."""
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def json_response(document: Any, status: int = 200) -> Response:
-    """A JSON response, as `json_bytes`."""
+    """Return a JSON response of what `json_bytes` takes."""
     return Response(json_bytes(document), status, media_type="application/json")
 
 
 def answer_document(answer: Answer, spec: WindowSpec | None = None) -> dict[str, Any]:
-    """An answer as JSON values.
+    """Return an answer as JSON values.
 
     Args:
-        spec: the window's, where the answer has partials.
+        spec: of the window; needed if the answer has partials.
     """
     document = {
         "key": answer.key,
@@ -67,7 +67,7 @@ def answer_document(answer: Answer, spec: WindowSpec | None = None) -> dict[str,
 
 
 def bulk_document(batch: Batch, spec: WindowSpec) -> dict[str, Any]:
-    """Entries of a window as JSON columns that bulk-insert takes."""
+    """Return entries of a window as JSON columns that bulk-insert takes."""
     document: dict[str, Any] = {"time": np.ascontiguousarray(batch.times)}
     if batch.keys is not None:
         document["key"] = batch.keys.decode().tolist()
@@ -81,7 +81,7 @@ def bulk_document(batch: Batch, spec: WindowSpec) -> dict[str, Any]:
 
 
 def _partials(partials: Mapping[str, Partials], spec: WindowSpec) -> dict[str, Any]:
-    """Partials by aggregate and part; those that are no numbers have one part, which is base64."""
+    """Return partials by aggregate and part. Partials that are not numbers have one part, in base64."""
     monoids, document = spec.monoids(), {}
     for name, columns in partials.items():
         blobs = any(column.dtype.hasobject for column in columns)
@@ -91,7 +91,7 @@ def _partials(partials: Mapping[str, Partials], spec: WindowSpec) -> dict[str, A
 
 
 def series_document(series: Series, start: int, end: int, step: int) -> dict[str, Any]:
-    """A series as JSON values, column by column; `start`, `end` and `step` are ticks, as they were asked for."""
+    """Return a series as JSON values, column by column; `start`, `end` and `step` are the question's, in ticks."""
     return {
         "key": series.key,
         "start": start,
@@ -105,7 +105,7 @@ def series_document(series: Series, start: int, end: int, step: int) -> dict[str
 
 
 def window_document(window: WindowInfo) -> dict[str, Any]:
-    """What there is to know of a window as plain JSON values."""
+    """Return the description of a window as JSON values."""
     return {
         "spec": plain(window.spec.document()),
         "entries": window.entries,
@@ -126,7 +126,7 @@ def window_document(window: WindowInfo) -> dict[str, Any]:
 
 
 def write_document(result: WriteResult, answered: bool = False) -> dict[str, Any]:
-    """What became of a write's entries; and the answers, where they were asked for."""
+    """Return the result of a write as JSON values, with the answers if they were asked for."""
     document: dict[str, Any] = {
         "inserted": result.inserted,
         "late": result.late,
@@ -140,17 +140,17 @@ def write_document(result: WriteResult, answered: bool = False) -> dict[str, Any
 
 
 def eviction_document(result: WriteResult) -> dict[str, Any]:
-    """What became of an eviction."""
+    """Return the result of an eviction as JSON values."""
     return {"evicted": result.evicted} | _given(result)
 
 
 def staged_document(staged: Staged) -> dict[str, Any]:
-    """A part of a batch that is kept."""
+    """Return a staged part of a batch as JSON values."""
     return {"stage": staged.stage, "entries": staged.entries, "durability": staged.durability}
 
 
 def _given(result: WriteResult) -> dict[str, Any]:
-    """How durable a write is, and whether it is a retry of one that was."""
+    """Return how durable a write is, and whether it is a retry."""
     return {"durability": result.durability} | ({"already_applied": True} if result.already_applied else {})
 
 
@@ -169,11 +169,11 @@ def _column(answers: Array) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """An answer as JSON values."""
+    """Return a value as JSON values."""
     if isinstance(value, float):
         return value if isfinite(value) else "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, int) and not isinstance(value, bool):
-        # The writer stops at 64 bits, which the sum of an int64 field does not.
+        # orjson writes integers of up to 64 bits. The sum of an int64 field may be larger.
         return value if -(2**63) <= value < 2**64 else orjson.Fragment(str(value))
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]

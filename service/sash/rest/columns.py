@@ -1,7 +1,7 @@
-"""JSON values to the plane's: one entry, or columns of entries, typed by the window's spec.
+"""Reads entries from JSON: one entry, or columns of entries, typed by the window's spec.
 
-JSON has one kind of number, so the types are checked here, value by value, before anything becomes an array:
-NumPy would turn true into 1 and 1.5 into 1. `set(map(type, …))` makes that check cost 15 ns a value.
+JSON has one kind of number, and NumPy turns true into 1 and 1.5 into 1. So the types are checked here, value by value,
+before anything becomes an array. `set(map(type, …))` does that in 15 ns a value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from sash_engine.windows.spec import WindowSpec
 
 __all__ = [
     "BLOB",
-    "ORIGIN",
     "batch_of",
     "entry_of",
     "integer",
@@ -34,10 +33,10 @@ __all__ = [
 ]
 
 BLOB = "blob"
-"""What the only part of a partial is called that is no numbers."""
+"""The name of the part of a partial that is not numbers."""
 
 ORIGIN = ("producer", "sequence", "epoch")
-"""What says who sends a write."""
+"""The members that say who sends a write."""
 
 TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
 INT64_RANGE = "-2^63 to 2^63 - 1"
@@ -52,10 +51,10 @@ Array = npt.NDArray[Any]
 
 
 def entry_of(document: Mapping[str, Any], spec: WindowSpec) -> tuple[int, dict[str, Any], str | None]:
-    """Time, fields and key of one entry; the document has nothing else.
+    """Return time, fields and key of one entry.
 
     Raises:
-        InvalidArgument: names the member that is missing, unknown or of the wrong type.
+        InvalidArgument: a member is missing, unknown or of the wrong type.
     """
     time = integer(member(document, "time"), "time")
     key = text(document["key"], "key") if "key" in document else None
@@ -67,7 +66,7 @@ def entry_of(document: Mapping[str, Any], spec: WindowSpec) -> tuple[int, dict[s
 
 
 def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, list[str | int]]:
-    """Take ``"answer"`` and ``"lookbacks"`` out of an entry's document: whether to answer, and over what.
+    """Take ``"answer"`` and ``"lookbacks"`` out of an entry's document.
 
     Raises:
         InvalidArgument: one of them is of the wrong type.
@@ -83,14 +82,14 @@ def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, li
     return answer, lookbacks
 
 
-def taken_origin(document: dict[str, Any], spec: WindowSpec | None = None) -> Origin | None:
-    """Take ``"producer"``, ``"sequence"`` and ``"epoch"`` out of a document: who sends the write, where it says so.
+def taken_origin(document: dict[str, Any], spec: WindowSpec) -> Origin | None:
+    """Take ``"producer"``, ``"sequence"`` and ``"epoch"`` out of a document; return None if it has none of them.
 
     Args:
-        spec: whose fields may be called so; None where there are no fields.
+        spec: of the window; its fields may have these names.
 
     Raises:
-        InvalidArgument: one of them is of the wrong type, or one that it needs is missing.
+        InvalidArgument: one of them is of the wrong type, or only some that belong together are there.
     """
     taken = _taken(document, spec, ORIGIN)
     producer = text(taken["producer"], "producer") if "producer" in taken else None
@@ -98,21 +97,21 @@ def taken_origin(document: dict[str, Any], spec: WindowSpec | None = None) -> Or
     return origin_of(producer, sequence, epoch)
 
 
-def _taken(document: dict[str, Any], spec: WindowSpec | None, names: Sequence[str]) -> dict[str, Any]:
+def _taken(document: dict[str, Any], spec: WindowSpec, names: Sequence[str]) -> dict[str, Any]:
     """Take some members out of a document.
 
-    Where a field is called so, it is the field that stands beside time and key; with ``"fields"`` both have a place.
+    If a field has the name of such a member, the member beside time and key is the field. With ``"fields"``, the field
+    is in there, and both can be given.
     """
-    fields: Mapping[str, Any] = {} if spec is None else spec.fields
-    nested = "fields" in document and "fields" not in fields
-    return {name: document.pop(name) for name in names if name in document and (nested or name not in fields)}
+    nested = "fields" in document and "fields" not in spec.fields
+    return {name: document.pop(name) for name in names if name in document and (nested or name not in spec.fields)}
 
 
 def integer(value: Any, path: str) -> int:
-    """An int64.
+    """Return a value that is an int64.
 
     Raises:
-        InvalidArgument: it is none: a float (1.0 too), a bool, a string, null, or out of range.
+        InvalidArgument: it is not: a float (1.0 too), a bool, a string, null, or out of range.
     """
     if type(value) is not int:
         # The parser makes a float of an integer of more than 64 bits.
@@ -125,10 +124,10 @@ def integer(value: Any, path: str) -> int:
 
 
 def text(value: Any, path: str) -> str:
-    """A string.
+    """Return a value that is a string.
 
     Raises:
-        InvalidArgument: it is none.
+        InvalidArgument: it is not.
     """
     if type(value) is not str:
         raise InvalidArgument(f"{path} must be a string, not {_kind(value)}", field=path)
@@ -136,10 +135,10 @@ def text(value: Any, path: str) -> str:
 
 
 def texts(value: Any, path: str) -> list[str]:
-    """A list of strings.
+    """Return a value that is a list of strings.
 
     Raises:
-        InvalidArgument: it is none, or has another thing in it.
+        InvalidArgument: it is not a list, or one of its values is not a string.
     """
     return _strings(_list(value, path), path)
 
@@ -178,17 +177,17 @@ def _scalar(value: Any, kind: FieldType, path: str) -> Any:
 
 
 def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) -> Batch:
-    """The columns of a bulk: a list of as many values for each; or of partials, where it has ``"partials"``.
+    """Return the columns of a bulk, which are values or, with ``"partials"``, partials.
 
     Raises:
-        InvalidArgument: names the column, or the value in it (``delay[17]``), that is wrong.
+        InvalidArgument: a column or a value in it is wrong; `field` names it: ``delay[17]``.
         TooLarge: more than `entries_max` entries.
     """
     times = _list(member(document, "time"), "time")
     if len(times) > entries_max:
         raise TooLarge(f"a write of {len(times)} entries is too large", field="time", limit=f"{entries_max} entries")
     keys = Coded.of(texts(document["key"], "key")) if "key" in document else None
-    # A field may be called so: its values are a list, and partials an object.
+    # A field may be called "partials": its values are a list, and partials are an object.
     partials = document.get("partials")
     if "partials" in document and ("partials" not in spec.fields or (spec.granularity and type(partials) is dict)):
         return _partial_batch(document, spec, _integers(times, "time"), keys)
@@ -203,10 +202,12 @@ def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) ->
 
 
 def _partial_batch(document: Mapping[str, Any], spec: WindowSpec, times: Array, keys: Coded | None) -> Batch:
-    """Rows that are partials of every aggregate, instead of values of every field."""
+    """Return rows that have partials of every aggregate instead of values of every field."""
     for name in document:
         if name not in ("time", "key", "partials", "entries"):
-            raise InvalidArgument(f"{name!r} stands beside partials, where only time, key and entries do", field=name)
+            raise InvalidArgument(
+                f"{name!r} is unknown beside partials; only time, key and entries are taken there", field=name
+            )
     entries = _integers(_list(member(document, "entries"), "entries"), "entries")
     monoids = spec.monoids()
     partials = {}
@@ -222,8 +223,8 @@ def _partial_batch(document: Mapping[str, Any], spec: WindowSpec, times: Array, 
 
 
 def _partials(document: Mapping[str, Any], monoid: Monoid, path: str) -> Partials:
-    """Columns of one aggregate's partials: a list for each part, or of blobs in base64 where a part is no number."""
-    # Sums over int64 are integers of any size, and blobs; those that fit may come as numbers.
+    """Return the columns of one aggregate's partials: a list for each part, or one list of blobs in base64."""
+    # Sums over int64 are blobs, as they may have any size. Those that fit into an int64 may come as numbers, too.
     numbers = monoid.fixed or getattr(monoid, "integers", False)
     if list(document) == [BLOB] or not numbers:
         blobs = texts(_parts(document, [BLOB], path)[0], f"{path}.{BLOB}")
@@ -273,7 +274,7 @@ def _integers(values: list[Any], name: str) -> Array:
         try:
             return np.array(values, np.int64)
         except OverflowError:
-            pass  # below: which one
+            pass  # find out which one
     raise _first_wrong(values, name, integer)
 
 
@@ -308,23 +309,23 @@ def _first_wrong(values: list[Any], name: str, check: Callable[[Any, str], Any])
 
 
 def member(document: Mapping[str, Any], name: str) -> Any:
-    """What a document has under a name; raises InvalidArgument where that is missing."""
+    """Return a member of a document; raises InvalidArgument if it is missing."""
     if name not in document:
         raise InvalidArgument(f"{name} is missing", field=name)
     return document[name]
 
 
 def _named(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any]:
-    """What a document says of the window's fields.
+    """Return the members of a document that are fields of the window.
 
-    They stand in ``"fields"``, or beside time and key under their own names; ``"value"`` is the only field
-    of a window that has one, whatever its name.
+    They are in ``"fields"``, or beside time and key. If the window has one field, ``"value"`` is that field, whatever
+    its name.
     """
     found = {name: value for name, value in document.items() if name not in ("time", "key")}
     if "fields" in found and "fields" not in spec.fields:
         fields = found.pop("fields")
         for name in found:
-            raise InvalidArgument(f"{name!r} stands beside fields, where only time and key do", field=name)
+            raise InvalidArgument(f"{name!r} is unknown beside fields; only time and key are taken there", field=name)
         return _object(fields, "fields")
     if "value" in found and "value" not in spec.fields and len(spec.fields) == 1:
         found[next(iter(spec.fields))] = found.pop("value")

@@ -1,9 +1,9 @@
-"""Errors as RFC 9457 problem documents: the one place where this edge maps them.
+"""Makes RFC 9457 problem documents of errors. REST maps errors here only.
 
 {"type": "urn:sash:error:invalid-argument", "title": "Invalid argument", "status": 400,
  "detail": "time[3] must be an integer, not a float", "reason": "INVALID_ARGUMENT", "field": "time[3]"}
 
-`reason` is what the gRPC edge says in its ErrorInfo.
+`reason` is the reason of the ErrorInfo that gRPC sends for the same error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class UnsupportedMediaType(errors.InvalidArgument):
-    """The body's Content-Type is none that the path takes. Only HTTP knows such a thing."""
+    """The path does not take the body's Content-Type. Only HTTP has this error."""
 
 
 STATUSES: Mapping[type[errors.SashError], HTTPStatus] = {
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 class Problem(Response):
-    """A problem document as a response; members that are None are left out."""
+    """A response that is a problem document, without the members that are None."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class Problem(Response):
 
 
 def kind_of(error: errors.SashError) -> type[errors.SashError]:
-    """Return the class that says how an error is mapped: its own, or the nearest one above that has a status."""
+    """Return the class by which an error is mapped: its own, or the nearest base class that has a status."""
     return next(cls for cls in type(error).__mro__ if cls in STATUSES)
 
 
 def of_error(error: Exception, method: str, path: str) -> Problem:
-    """Map an exception; what is not a `SashError` is logged in full and shown as 500 only."""
+    """Map an exception. One that is not a `SashError` is logged in full, and the caller sees only a 500."""
     if not isinstance(error, errors.SashError):
         _log.error("%s %s failed", method, path, exc_info=error)
         return of_status(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed; its log says how", reason="INTERNAL")
@@ -105,7 +105,7 @@ def of_error(error: Exception, method: str, path: str) -> Problem:
 def of_status(
     status: int, detail: str, headers: Mapping[str, str] | None = None, *, reason: str | None = None
 ) -> Problem:
-    """A problem that HTTP itself names: an unknown path, a method that a path does not have."""
+    """Return a problem of HTTP itself: an unknown path, a method that a path does not take."""
     return Problem("about:blank", HTTPStatus(status).phrase, status, detail, reason=reason, headers=headers)
 
 
