@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 )
 
 from sash_client import Client, FailedPrecondition, InvalidArgument, WriteResult
+from sash_spark.login import Login
 
 __all__ = ["BATCH_ID", "QUERY_ID", "Part", "Route", "batch_name", "gathered", "named_fields"]
 
@@ -84,6 +85,7 @@ class Route:
         rows_per_call: rows that a task gathers before it sends them.
         timeout_s: seconds that one call may take.
         panes: rows are what `preaggregate` returns, and `fields` are of no account.
+        login: what the service is shown.
     """
 
     target: str
@@ -94,6 +96,7 @@ class Route:
     rows_per_call: int
     timeout_s: float
     panes: bool = False
+    login: Login = field(default_factory=Login)
 
     def fitted(self, schema: StructType, *, as_rows: bool = True) -> Route:
         """Return it with all fields named, checked against the window and the columns that there are.
@@ -147,7 +150,7 @@ class Route:
 
     def client(self) -> Client:
         """A connection."""
-        return Client(self.target, timeout_s=self.timeout_s)
+        return self.login.client(self.target, self.timeout_s)
 
     def is_committed(self, query: str, batch: int) -> bool:
         """Whether the service has a batch: it then refuses a part of it, even an empty one."""

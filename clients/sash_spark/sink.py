@@ -28,6 +28,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sash_client import InvalidArgument, WriteResult
+from sash_spark.login import Login
 from sash_spark.parts import QUERY_ID, Part, Route, batch_name, named_fields
 from sash_spark.preaggregate import check_preaggregation, preaggregate
 
@@ -98,6 +99,7 @@ def sash_sink(
     timeout_s: float = 60.0,
     preaggregate: bool = False,
     on_batch: Callable[[BatchReport], None] | None = None,
+    login: Login | None = None,
 ) -> SashSink:
     """Return a sink for `DataFrame.writeStream.foreachBatch`.
 
@@ -116,10 +118,11 @@ def sash_sink(
         preaggregate: have Spark combine rows into panes, and write those: for a window with a granularity whose
             aggregates Spark can combine; see `preaggregate.py`.
         on_batch: called on the driver after each micro-batch.
+        login: what the service is shown: a token, TLS.
     """
     if rows_per_call < 1:
         raise InvalidArgument("rows_per_call must be positive", field="rows_per_call")
-    route = Route(target, window, time, key, named_fields(fields), rows_per_call, timeout_s)
+    route = Route(target, window, time, key, named_fields(fields), rows_per_call, timeout_s, login=login or Login())
     return SashSink(route, query, on_batch, preaggregate)
 
 

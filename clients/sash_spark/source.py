@@ -34,12 +34,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import IntegralType, StringType, StructType
 
 from sash_client import DeadlineExceeded, InvalidArgument, Unavailable
+from sash_spark.login import LOGIN_OPTIONS, Login
 from sash_spark.options import Options
 from sash_spark.parts import BATCH_ID, QUERY_ID, Part, Route, batch_name
 
 __all__ = ["SashDataSource", "register"]
 
-_OPTIONS = {"target", "window", "time", "key", "fields", "query", "batch", "rows_per_call", "timeout_s"}
+_OPTIONS = {"target", "window", "time", "key", "fields", "query", "batch", "rows_per_call", "timeout_s"} | LOGIN_OPTIONS
 
 
 def register(spark: SparkSession) -> None:
@@ -58,6 +59,8 @@ class SashDataSource(DataSource):
 
     Options to write: `target`, `window`, `time`, `key`; `fields` (comma-separated: names, or field=column); `query`,
     `batch`; `rows_per_call`; `timeout_s`. They mean what the arguments of `sash_sink` mean.
+
+    Options of both: `token`, or `token_file`; `tls`, `tls.ca`, `tls.cert`, `tls.key`, `tls.name`, as in `Login`.
     """
 
     @classmethod
@@ -169,6 +172,7 @@ def _route(options: Options, schema: StructType, overwrite: bool) -> Route:
         fields=_fields(options),
         rows_per_call=options.number("rows_per_call", 65_536, least=1),
         timeout_s=options.seconds("timeout_s", 60.0),
+        login=Login.of(options),
     )
     columns = {f.name: f.dataType for f in schema.fields}
     kind = None if route.key is None else columns.get(route.key)

@@ -18,6 +18,8 @@ import uvloop
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
 from sash import ui
+from sash.access.build import access_of
+from sash.access.http import HttpAccess
 from sash.clock import SystemClock
 from sash.connect.app import PREFIX, ConnectApp
 from sash.durability.catalogue import Catalogue
@@ -25,6 +27,7 @@ from sash.durability.storage import Storage
 from sash.memory import give_back
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.rest.access import METRICS, open_paths, refusal
 from sash.rest.app import create_app
 from sash.rest.server import RestServer
 from sash.rpc.gate import Gate
@@ -70,18 +73,26 @@ class Service:
             store_entries=settings.store_entries,
             interval_s=settings.commit_interval_ms / 1000,
         )
-        self.plane = Plane(catalogue, metrics, clock, self._storage)
-        metrics.watch(self.plane.list)
+        self._access = access_of(settings, clock)
+        self.plane = Plane(catalogue, metrics, clock, self._storage, self._access)
+        metrics.watch(self._storage.all)
         metrics.watch_storage(self._storage.status)
         self._started = asyncio.Event()
         rest = create_app(self.plane, settings, registry, metrics, not_ready=self._not_ready)
         rest.routes.extend(ui.routes())
-        self._rpc = RpcServer(self.plane, settings, metrics)
+        rest.add_middleware(
+            HttpAccess,
+            access=self._access,
+            refuse=refusal(metrics),
+            is_open=open_paths(settings.public, ui.PATHS),
+            reads_all=METRICS.__eq__,
+        )
+        self._rpc = RpcServer(self.plane, settings, metrics, self._access)
         closing = rest.state.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(settings.max_concurrent_calls, closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
-        self._rest = RestServer(rest, settings, ahead={PREFIX: connect})
+        self._rest = RestServer(rest, settings, ahead={PREFIX: HttpAccess(connect, self._access, connect.refuse)})
 
     @property
     def grpc_port(self) -> int:
@@ -132,6 +143,7 @@ class Service:
             await asyncio.sleep(_TIDY_EVERY_S)
             try:
                 self.plane.tidy()
+                await self._access.refresh()
                 await asyncio.to_thread(give_back)
                 if ready != (self._not_ready() is None):
                     ready = not ready

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.words import first_wrong
@@ -18,7 +19,10 @@ __all__ = ["MIB", "Settings", "load_settings", "misspelt"]
 
 MIB = 2**20
 
-_OTHERS = re.compile(r"SASH_(TARGET=.*|SERVICE_.*|PORT=tcp://.*|PORT_\d+_.*)", re.DOTALL)
+_OTHERS = re.compile(
+    r"SASH_((TARGET|TOKEN|TOKEN_FILE|TLS|TLS_CA|CLIENT_CERT|CLIENT_KEY)=.*|SERVICE_.*|PORT=tcp://.*|PORT_\d+_.*)",
+    re.DOTALL,
+)
 """What the command line reads, and what Kubernetes sets for a service that is called sash."""
 
 _UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -44,6 +48,14 @@ LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
     BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value),
 ]
+
+
+def _names(value: Any) -> Any:
+    """Names between commas, as a set."""
+    return {name.strip() for name in value.split(",") if name.strip()} if isinstance(value, str) else value
+
+
+PublicPaths = Annotated[frozenset[Literal["metrics", "docs"]], NoDecode, BeforeValidator(_names)]
 
 
 class Settings(BaseSettings):
@@ -93,6 +105,13 @@ class Settings(BaseSettings):
     )
     shutdown_grace_s: float = Field(
         10.0, ge=0, description="Seconds that a stopping service gives to calls in progress after that."
+    )
+    tokens: Path | None = Field(
+        None, description="A YAML file of tokens. If it is set, calls need a token. It is read again when it changes."
+    )
+    public: PublicPaths = Field(
+        frozenset(),
+        description="What needs no token: `metrics` (`/metrics`), `docs` (`/docs`, `/openapi.json`), or both.",
     )
     log_level: LogLevel = Field("info", description="The least severe messages to log.")
 

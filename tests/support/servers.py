@@ -36,7 +36,7 @@ __all__ = ["Running", "running_service", "serve_command", "service_process"]
 WAIT_S = 20
 
 
-@dataclass
+@dataclass(eq=False)
 class Running:
     """A service that runs."""
 

@@ -609,11 +609,14 @@ class Storage:
         kept = self._kept.get(name)
         return parts if kept is None or self._backing is None else self._backing.held(kept.number, parts)
 
-    async def restore(self, parts: AsyncIterator[bytes], name: str | None) -> Window:
-        """See `Plane.restore`."""
+    async def restore(
+        self, parts: AsyncIterator[bytes], name: str | None, admit: Callable[[str], None] = lambda _: None
+    ) -> Window:
+        """See `Plane.restore`; `admit` gets the window's name before anything is made, and may refuse it."""
         made: list[Kept] = []
 
         def make(spec: WindowSpec) -> Window:
+            admit(spec.name)
             self._check_new(spec)
             durability = self._durability(spec)
             if durability == "memory":

@@ -197,8 +197,8 @@ class _Routes:
 
     async def insert(self, request: Request) -> Response:
         media_type(request, (JSON,))
+        spec = self._plane.spec(_name(request), "insert")
         document = parse_json(await self._body(request))
-        spec = self._plane.spec(_name(request))
         answer, lookbacks = columns.taken_question(document, spec)
         origin = columns.taken_origin(document, spec)
         time, fields, key = columns.entry_of(document, spec)
@@ -245,7 +245,7 @@ class _Routes:
         """
         kind = media_type(request, (JSON, ARROW))
         # Before the body: to find out after 64 MiB that there is no such window helps nobody.
-        spec = self._plane.spec(_name(request))
+        spec = self._plane.spec(_name(request), "bulk_insert")
         entries_max = self._settings.max_entries_per_write
         if kind == JSON:
             if origin:

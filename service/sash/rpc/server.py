@@ -24,9 +24,11 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from sash.access.access import Access
 from sash.calls import unbroken
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.rpc.access import AccessInterceptor, note_peer
 from sash.rpc.errors import status_of
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
@@ -50,12 +52,14 @@ class RpcServer:
         plane: the operations, called on the running event loop only.
         settings: host, port and limits.
         metrics: counts the calls that end in an error.
+        access: who may call; everybody where None.
 
     Create it inside a running event loop.
     """
 
-    def __init__(self, plane: Plane, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, plane: Plane, settings: Settings, metrics: Metrics, access: Access | None = None) -> None:
         self._server = grpc.aio.server(
+            interceptors=[AccessInterceptor(access, metrics)] if access is not None and access.is_on else (),
             options=[
                 ("grpc.max_receive_message_length", settings.max_body_bytes),
                 # An answer may be larger than any request: collect over a whole window.
@@ -177,6 +181,7 @@ class _Guarded:
         self._waits = inspect.iscoroutinefunction(method.call)
 
     async def unary(self, data: Any, context: Context) -> Any:
+        note_peer(context)
         try:
             with self._gate:
                 request = self._requests(data) if self._method.streams_requests else self._parsed(data)
@@ -186,6 +191,7 @@ class _Guarded:
 
     async def stream(self, data: Any, context: Context) -> AsyncGenerator[Any, None]:
         answered = 0
+        note_peer(context)
         try:
             with self._gate:
                 request = self._requests(data) if self._method.streams_requests else self._parsed(data)
