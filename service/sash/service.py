@@ -18,7 +18,7 @@ import uvloop
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
 from sash import ui
-from sash.access.build import access_of
+from sash.access.build import access_of, certificates_of, check_exposure
 from sash.access.http import HttpAccess
 from sash.clock import SystemClock
 from sash.connect.app import PREFIX, ConnectApp
@@ -58,6 +58,7 @@ class Service:
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self._settings = settings
+        check_exposure(settings)
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -87,12 +88,15 @@ class Service:
             is_open=open_paths(settings.public, ui.PATHS),
             reads_all=METRICS.__eq__,
         )
-        self._rpc = RpcServer(self.plane, settings, metrics, self._access)
+        self._certificates = certificates_of(settings)
+        self._rpc = RpcServer(self.plane, settings, metrics, self._access, self._certificates)
         closing = rest.state.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(settings.max_concurrent_calls, closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
-        self._rest = RestServer(rest, settings, ahead={PREFIX: HttpAccess(connect, self._access, connect.refuse)})
+        tls = None if self._certificates is None else self._certificates.context
+        ahead = {PREFIX: HttpAccess(connect, self._access, connect.refuse)}
+        self._rest = RestServer(rest, settings, ahead, tls)
 
     @property
     def grpc_port(self) -> int:
@@ -144,6 +148,8 @@ class Service:
             try:
                 self.plane.tidy()
                 await self._access.refresh()
+                if self._certificates is not None:
+                    await self._certificates.refresh()
                 await asyncio.to_thread(give_back)
                 if ready != (self._not_ready() is None):
                     ready = not ready
@@ -177,7 +183,10 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, asked_to_stop.set)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     # Scripts wait for this line and read the ports from it.
-    print(f"sash: gRPC on {host}:{service.grpc_port}, REST and page on http://{host}:{service.rest_port}/", flush=True)
+    scheme = "http" if settings.tls_cert is None else "https"
+    print(
+        f"sash: gRPC on {host}:{service.grpc_port}, REST and page on {scheme}://{host}:{service.rest_port}/", flush=True
+    )
     await asked_to_stop.wait()
     _log.info("shutting down")
     await service.stop()

@@ -106,6 +106,21 @@ class Settings(BaseSettings):
     shutdown_grace_s: float = Field(
         10.0, ge=0, description="Seconds that a stopping service gives to calls in progress after that."
     )
+    tls_cert: Path | None = Field(
+        None,
+        description="The certificate for TLS on both ports, and those between it and its authority: a PEM file. It is "
+        "read again when it changes, as are those below.",
+    )
+    tls_key: Path | None = Field(
+        None, description="The private key of the certificate: a PEM file, without a password."
+    )
+    tls_client_ca: Path | None = Field(
+        None, description="Authorities, a PEM file. If it is set, clients need a certificate from one of them."
+    )
+    insecure: bool = Field(
+        False,
+        description="`1` serves other machines although nothing says who may call.",
+    )
     tokens: Path | None = Field(
         None, description="A YAML file of tokens. If it is set, calls need a token. It is read again when it changes."
     )

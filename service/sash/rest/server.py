@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 
 import uvicorn
@@ -24,9 +25,16 @@ class RestServer:
         app: what to serve; its `state.closing` is set when the server closes.
         settings: host and port.
         ahead: apps that get the requests under a path prefix, without passing through `app`.
+        tls: the context for TLS; without it where None.
     """
 
-    def __init__(self, app: Starlette, settings: Settings, ahead: Mapping[str, ASGIApp] | None = None) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        settings: Settings,
+        ahead: Mapping[str, ASGIApp] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._app = app
         self._settings = settings
         config = uvicorn.Config(
@@ -37,6 +45,7 @@ class RestServer:
             log_config=None,
             access_log=False,
             server_header=False,
+            ssl_context_factory=None if tls is None else lambda *_: tls,
         )
         self._config = config
         self._server = _Server(config)

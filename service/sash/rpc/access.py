@@ -10,11 +10,12 @@ import grpc
 
 from sash.access.access import Access
 from sash.access.caller import CALLER, PEER
+from sash.access.tls import Certificates, Pem
 from sash.metrics import Metrics
 from sash.rpc.errors import status_of
 from sash_engine.errors import SashError
 
-__all__ = ["AccessInterceptor", "note_peer"]
+__all__ = ["AccessInterceptor", "note_peer", "server_credentials"]
 
 _OPEN = "/grpc.health.v1.Health/"
 
@@ -52,6 +53,28 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
             await context.abort(status.code, status.details, status.trailing_metadata)
 
         return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
+    """Credentials that go by the files as they are: gRPC asks at each handshake, on a thread of its own."""
+
+    def configuration(pem: Pem) -> Any:
+        return grpc.ssl_server_certificate_configuration([(pem.key, pem.cert)], pem.client_ca)
+
+    given = certificates.pem
+
+    def changed() -> Any:
+        nonlocal given
+        pem = certificates.pem
+        if pem is given:
+            return None
+        given = pem
+        return configuration(pem)
+
+    credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
+        configuration(given), changed, require_client_authentication=given.client_ca is not None
+    )
+    return credentials
 
 
 def note_peer(context: Any) -> None:
