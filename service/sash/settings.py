@@ -124,6 +124,22 @@ class Settings(BaseSettings):
     tokens: Path | None = Field(
         None, description="A YAML file of tokens. If it is set, calls need a token. It is read again when it changes."
     )
+    jwt_jwks: str | None = Field(
+        None,
+        min_length=1,
+        description="The keys of an identity provider (a JSON Web Key Set): a file or an `https://` address. If it is "
+        "set, calls need a token, and its JSON Web Tokens are accepted.",
+    )
+    jwt_issuer: str | None = Field(None, min_length=1, description="The issuer that such a token must name (`iss`).")
+    jwt_audience: str | None = Field(None, min_length=1, description="The audience that it must name (`aud`).")
+    jwt_role_claim: str = Field(
+        "role", min_length=1, description="The claim with the role: `read`, `write` or `admin`, or a list of such."
+    )
+    jwt_windows_claim: str = Field(
+        "windows",
+        description="The claim with the patterns of windows: a list, or a text with spaces between. If this is empty, "
+        "every window.",
+    )
     public: PublicPaths = Field(
         frozenset(),
         description="What needs no token: `metrics` (`/metrics`), `docs` (`/docs`, `/openapi.json`), or both.",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from ipaddress import IPv6Address, ip_address
+from urllib.parse import urlsplit
 
 from sash.access.access import Access, Source
+from sash.access.jwt import JwtRules, Jwts
 from sash.access.tls import Certificates
 from sash.access.tokens import Tokens
 from sash.settings import Settings
@@ -26,7 +28,22 @@ def access_of(settings: Settings, clock: Clock) -> Access:
     sources: list[Source] = []
     if settings.tokens is not None:
         sources.append(Tokens(settings.tokens, clock))
+    if settings.jwt_jwks is not None:
+        sources.append(Jwts(_rules(settings, settings.jwt_jwks), clock))
     return Access(clock, sources)
+
+
+def _rules(settings: Settings, jwks: str) -> JwtRules:
+    issuer, audience = settings.jwt_issuer, settings.jwt_audience
+    for name, value in (("jwt_issuer", issuer), ("jwt_audience", audience)):
+        if value is None:
+            # Without them, a token that the provider made for another service would do.
+            raise InvalidArgument(f"SASH_{name.upper()} is missing: SASH_JWT_JWKS needs it", field=name)
+    if jwks.startswith("http://") and not is_loopback(urlsplit(jwks).hostname or ""):
+        raise InvalidArgument("SASH_JWT_JWKS must be https: keys over http are anybody's", field="jwt_jwks")
+    assert issuer is not None
+    assert audience is not None
+    return JwtRules(jwks, issuer, audience, settings.jwt_role_claim, settings.jwt_windows_claim)
 
 
 def certificates_of(settings: Settings) -> Certificates | None:
@@ -54,10 +71,10 @@ def check_exposure(settings: Settings) -> None:
     """
     if is_loopback(settings.host) or settings.insecure:
         return
-    if settings.tokens is None and settings.tls_client_ca is None:
+    if settings.tokens is None and settings.jwt_jwks is None and settings.tls_client_ca is None:
         raise InvalidArgument(
-            f"SASH_HOST={settings.host} lets other machines call, and nothing says who may. Set SASH_TOKENS or "
-            "SASH_TLS_CLIENT_CA; or SASH_INSECURE=1, to let everybody do everything",
+            f"SASH_HOST={settings.host} lets other machines call, and nothing says who may. Set SASH_TOKENS, "
+            "SASH_JWT_JWKS or SASH_TLS_CLIENT_CA; or SASH_INSECURE=1, to let everybody do everything",
             field="host",
         )
     if settings.tls_cert is None:
