@@ -70,7 +70,7 @@ def settings() -> str:
 
 
 def _default(name: str, value: Any) -> str:
-    if value is None:
+    if value is None or value == ():
         return "none"
     if isinstance(value, int) and name.endswith("_bytes"):
         return f"{value // MIB} MiB"

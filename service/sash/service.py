@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 
 from sash import ui
 from sash.access.build import access_of, certificates_of, check_exposure
-from sash.access.http import HttpAccess
+from sash.access.http import HttpAccess, http_admit
 from sash.clock import SystemClock
 from sash.connect.app import PREFIX, ConnectApp
 from sash.durability.catalogue import Catalogue
@@ -79,24 +79,18 @@ class Service:
         metrics.watch(self._storage.all)
         metrics.watch_storage(self._storage.status)
         self._started = asyncio.Event()
-        rest = create_app(self.plane, settings, registry, metrics, not_ready=self._not_ready)
+        rest = create_app(self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access))
         rest.routes.extend(ui.routes())
-        rest.add_middleware(
-            HttpAccess,
-            access=self._access,
-            refuse=refusal(metrics),
-            is_open=open_paths(settings.public, ui.PATHS),
-            reads_all=METRICS.__eq__,
-        )
         self._certificates = certificates_of(settings)
         self._rpc = RpcServer(self.plane, settings, metrics, self._access, self._certificates)
-        closing = rest.state.closing
+        closing = rest.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(settings.max_concurrent_calls, closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
-        tls = None if self._certificates is None else self._certificates.context
+        guarded = HttpAccess(rest, self._access, refusal(metrics), open_paths(settings.public, ui.PATHS), METRICS)
         ahead = {PREFIX: HttpAccess(connect, self._access, connect.refuse)}
-        self._rest = RestServer(rest, settings, ahead, tls)
+        tls = None if self._certificates is None else self._certificates.context
+        self._rest = RestServer(guarded, closing, settings, metrics, ahead, tls)
 
     @property
     def grpc_port(self) -> int:

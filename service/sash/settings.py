@@ -50,12 +50,30 @@ LogLevel = Annotated[
 ]
 
 
-def _names(value: Any) -> Any:
-    """Names between commas, as a set."""
-    return {name.strip() for name in value.split(",") if name.strip()} if isinstance(value, str) else value
+_HOST = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f:.]+", re.IGNORECASE)
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/,*]+", re.IGNORECASE)
 
 
-PublicPaths = Annotated[frozenset[Literal["metrics", "docs"]], NoDecode, BeforeValidator(_names)]
+def _listed(pattern: re.Pattern[str], what: str) -> BeforeValidator:
+    """Read names between commas, each of which matches."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        names = tuple(name.strip().lower() for name in value.split(",") if name.strip())
+        for name in names:
+            if not pattern.fullmatch(name):
+                raise ValueError(f"must be {what}, separated by commas, not {name[:80]!r}")
+        return names
+
+    return BeforeValidator(read)
+
+
+Hosts = Annotated[
+    tuple[str, ...], NoDecode, _listed(_HOST, "host names without ports (sash.example.com, *.example.com, or *)")
+]
+Origins = Annotated[tuple[str, ...], NoDecode, _listed(_ORIGIN, "origins (https://grafana.example.com:3000, or *)")]
+Public = Annotated[tuple[Literal["metrics", "docs"], ...], NoDecode, _listed(re.compile(".*"), "names")]
 
 
 class Settings(BaseSettings):
@@ -66,6 +84,16 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", min_length=1, description="Address that the service listens on.")
     grpc_port: Port = Field(7070, description="Port of gRPC. 0 takes a free one.")
     rest_port: Port = Field(7071, description="Port of REST, Connect and the page. 0 takes a free one.")
+    allowed_hosts: Hosts = Field(
+        (),
+        description="Host names, separated by commas, by which clients may call REST, Connect and the page, beside "
+        "localhost and the address that the service listens on. `*.example.com` allows all names below it, `*` all.",
+    )
+    cors_origins: Origins = Field(
+        (),
+        description="Origins of web pages, separated by commas, that may call REST and Connect from a browser, beside "
+        "the service's own page: `https://grafana.example.com`. `*` allows all.",
+    )
     data: str = Field(
         "sash-data",
         min_length=1,
@@ -140,8 +168,8 @@ class Settings(BaseSettings):
         description="The claim with the patterns of windows: a list, or a text with spaces between. If this is empty, "
         "every window.",
     )
-    public: PublicPaths = Field(
-        frozenset(),
+    public: Public = Field(
+        (),
         description="What needs no token: `metrics` (`/metrics`), `docs` (`/docs`, `/openapi.json`), or both.",
     )
     log_level: LogLevel = Field("info", description="The least severe messages to log.")

@@ -20,7 +20,7 @@ from sash_client import Client
 from sash_client.window import Window
 from tests.support.numbered import Numbered, serving
 from tests.support.recorder import status
-from tests.support.servers import WAIT_S, Running, service_process
+from tests.support.servers import WAIT_S, Running, json_head, service_process
 
 SPEC = """name: demo
 time_unit: s
@@ -328,7 +328,7 @@ def test_signals_end_it_gracefully(number):
         http = running.http()
         http.post("/v1/windows", json={"name": "w", "aggregates": {"n": {"function": "count"}}}).raise_for_status()
         with socket.create_connection(("127.0.0.1", running.rest_port)) as holder:
-            head = b"POST /v1/windows/w/insert HTTP/1.1\r\nhost: x\r\ncontent-length: 23\r\n\r\n"
+            head = json_head("/v1/windows/w/insert", 23)
             holder.sendall(head + b'{"time": 1,')
             assert http.get("/healthz").status_code == 200
             running.process.send_signal(number)
@@ -377,7 +377,8 @@ def test_a_recovery_ends_with_a_signal_and_leaves_the_data_to_the_next(number, t
 
 def test_settings_come_from_the_environment():
     with service_process(SASH_MAX_BODY_BYTES="2048") as running:
-        response = running.http().post("/v1/windows", content=b" " * 4096)
+        headers = {"content-type": "application/json"}
+        response = running.http().post("/v1/windows", content=b" " * 4096, headers=headers)
         assert (response.status_code, response.json()["limit"]) == (413, "2048 bytes")
 
 

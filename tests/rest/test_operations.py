@@ -193,31 +193,3 @@ def test_entries_too_far_ahead_are_answered_for(http):
     assert (refused.status_code, refused.json()["field"]) == (409, "time")
     assert http.get(path).json()["counts"]["ahead"] == 0
     http.delete(path)
-
-
-def test_a_body_without_content_type_is_json(http, window):
-    request = http.build_request("POST", f"/v1/windows/{window}/insert", content=b'{"time": 1, "value": 2}')
-    assert "content-type" not in request.headers
-    assert http.send(request).json()["inserted"] == 1
-
-
-def test_a_body_that_calls_itself_a_form_is_json(http, window):
-    """`curl -d` says so of every body."""
-    form = {"content-type": "application/x-www-form-urlencoded"}
-    path = "/v1/windows/by_hand"
-    spec = b'{"name": "by_hand", "aggregates": {"n": {"function": "count"}}}'
-    assert http.post("/v1/windows", content=spec, headers=form).status_code == 201
-    for route, body, answer in (
-        ("insert", b'{"time": 1, "value": 2}', {**NOTHING, "inserted": 1}),
-        (
-            "bulk-insert",
-            b'{"time": [2, 3], "value": [2, 3]}',
-            {**NOTHING, "inserted": 2},
-        ),
-        ("bulk-evict", b'{"time": 1}', {"evicted": 1, "durability": "memory"}),
-    ):
-        assert http.post(f"{path}/{route}", content=body, headers=form).json() == answer
-    added = http.post(f"{path}/aggregates", content=b'{"total": {"function": "sum"}}', headers=form)
-    assert added.status_code == 200
-    assert query(http, "by_hand")[0]["aggregates"] == {"n": 2, "total": 5.0}
-    http.delete(path)

@@ -105,7 +105,8 @@ class OverRest:
     def export_and_import(self, name):
         exported = self.http.get(f"/v1/windows/{name}/export")
         self.http.delete(f"/v1/windows/{name}")
-        return self.call("POST", "/import", params={"name": name}, content=exported.content)
+        file = {"content": exported.content, "headers": {"content-type": exported.headers["content-type"]}}
+        return self.call("POST", "/import", params={"name": name}, **file)
 
     def query(self, name, keys, lookbacks, combine=False):
         asked = {**which(keys), "lookback": lookbacks, "partials": "true"} | ({"combine": "true"} if combine else {})

@@ -9,7 +9,7 @@ from google.rpc import error_details_pb2, status_pb2
 from sash.rest.problems import of_error
 from sash.rpc.errors import status_of
 from sash_engine import errors
-from tests.support.servers import problem
+from tests.support.servers import json_head, problem
 
 JSON = {"content-type": "application/json"}
 COUNT = {"n": {"function": "count"}}
@@ -513,8 +513,8 @@ def test_a_client_that_goes_away_does_no_harm(http, service, unchanged):
 
     for ending in (b"", b'{"time": 1, "val'):
         with socket.create_connection(("127.0.0.1", service.rest_port)) as connection:
-            head = f"POST /v1/windows/{unchanged}/insert HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n"
-            connection.sendall(head.encode() + ending)
+            head = json_head(f"/v1/windows/{unchanged}/insert", 50)
+            connection.sendall(head + ending)
     assert http.get("/healthz").status_code == 200
 
 
@@ -528,7 +528,7 @@ def test_requests_beyond_those_allowed_are_refused():
         http = small.http()
         http.post("/v1/windows", json={"name": "w", "aggregates": COUNT})
         with socket.create_connection(("127.0.0.1", small.rest_port)) as holder:
-            head = b"POST /v1/windows/w/insert HTTP/1.1\r\nhost: x\r\ncontent-length: 23\r\n\r\n"
+            head = json_head("/v1/windows/w/insert", 23)
             holder.sendall(head + b'{"time": 1,')
             response = http.get("/healthz")
             while response.status_code != 503:  # until the half request has arrived

@@ -290,7 +290,7 @@ def test_an_aggregate_that_is_refused_changes_nothing(http, delays, document, st
 
 
 def test_aggregates_that_are_no_object(http, delays):
-    refuse(http, "POST", f"{delays}/aggregates", 400, "body", content=b"[]")
+    refuse(http, "POST", f"{delays}/aggregates", 400, "body", json=[])
     refuse(http, "POST", f"{delays}/aggregates", 415, "Content-Type", content=b"{}", headers={"content-type": ARROW})
     refuse(http, "POST", "/v1/windows/unknown/aggregates", 404, "window", json={"p": {"function": "max"}})
 

@@ -19,7 +19,7 @@ from tests.rest.conftest import made
 from tests.rest.test_arrow import ARROW, batch, stream
 from tests.rest.test_problems import refuse
 from tests.support.mutations import with_counts
-from tests.support.servers import WAIT_S, problem
+from tests.support.servers import WAIT_S, json_head, problem
 from tests.support.waiting import until
 
 OCTETS = {"content-type": "application/octet-stream"}
@@ -470,7 +470,7 @@ def test_an_export_and_an_import_are_streams(http, service, window, monkeypatch)
     assert exported.content == b"".join(parts)
     created = http.post("/v1/windows/import?name=other", content=exported.content, headers=OCTETS)
     assert (created.status_code, created.json()["spec"]["name"]) == (201, window)
-    http.post("/v1/windows/import", content=iter(parts)).raise_for_status()
+    http.post("/v1/windows/import", content=iter(parts), headers=OCTETS).raise_for_status()
     assert taken == [("other", b"".join(parts)), (None, b"".join(parts))]
     refuse(http, "POST", "/v1/windows/import?other=1", 400, "other", content=b"x", headers=OCTETS)
     refuse(http, "POST", "/v1/windows/import", 415, "Content-Type", json={})
@@ -510,8 +510,8 @@ def test_a_write_whose_client_goes_is_ended(service, window, monkeypatch):
     monkeypatch.setattr(service.plane, "insert", insert)
     body = b'{"time": 1, "value": 1}'
     with socket.create_connection(("127.0.0.1", service.rest_port)) as client:
-        head = f"POST /v1/windows/{window}/insert HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
-        client.sendall(head.encode() + body)
+        head = json_head(f"/v1/windows/{window}/insert", len(body))
+        client.sendall(head + body)
         assert begun.wait(WAIT_S)
     go.set()
     assert ended.wait(WAIT_S)

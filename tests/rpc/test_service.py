@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from sash_engine.errors import InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.test_operations import bulk
-from tests.support.servers import WAIT_S, running_service
+from tests.support.servers import WAIT_S, json_head, running_service
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -136,7 +136,7 @@ def test_a_call_in_progress_is_finished():
         http = service.http()
         http.post("/v1/windows", json={"name": "w", "aggregates": {"n": {"function": "count"}}})
         holder = socket.create_connection(("127.0.0.1", service.rest_port))
-        head = b"POST /v1/windows/w/insert HTTP/1.1\r\nhost: x\r\ncontent-length: 23\r\n\r\n"
+        head = json_head("/v1/windows/w/insert", 23)
         holder.sendall(head + b'{"time": 1,')
         stopping = threading.Thread(target=service.stop)
         stopping.start()

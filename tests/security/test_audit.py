@@ -1,6 +1,7 @@
 """The audit log: a line for each call that matters, and none that a caller can forge."""
 
 import logging
+import shlex
 
 import grpc
 import pytest
@@ -23,7 +24,7 @@ def lines(caplog):
     def lines():
         found = [record.getMessage() for record in caplog.records if record.name == "sash.audit"]
         caplog.clear()
-        return [dict(part.split("=", 1) for part in line.split(" ")) for line in found]
+        return [dict(part.split("=", 1) for part in shlex.split(line)) for line in found]
 
     return lines
 
@@ -84,11 +85,11 @@ def test_refusals_are_there(service, lines):
     with pytest.raises(grpc.RpcError):
         service.stub().Query(pb.QueryRequest(window="hidden"))
     expected = [
-        ("reader", "query", "hidden", "PERMISSION_DENIED"),
-        ("writer", "delete", "seen", "PERMISSION_DENIED"),
-        ("-", "/v1/windows", "-", "UNAUTHENTICATED"),
-        ("-", "/sash.v1.Windows/Query", "-", "UNAUTHENTICATED"),
-        ("reader", "/metrics", "*", "PERMISSION_DENIED"),
+        ("reader", "GET /v1/windows/hidden/query", "hidden", "PERMISSION_DENIED"),
+        ("writer", "DELETE /v1/windows/seen", "seen", "PERMISSION_DENIED"),
+        ("-", "GET /v1/windows", "-", "UNAUTHENTICATED"),
+        ("-", "POST /sash.v1.Windows/Query", "-", "UNAUTHENTICATED"),
+        ("reader", "GET /metrics", "*", "PERMISSION_DENIED"),
         ("reader", "query", "hidden", "PERMISSION_DENIED"),
         ("-", "/sash.v1.Windows/Query", "-", "UNAUTHENTICATED"),
     ]

@@ -253,7 +253,7 @@ def test_a_refused_body_is_not_read(service):
     for name, status in (("wrong", 401), ("reader", 403)):
         with socket.create_connection(("127.0.0.1", service.rest_port), timeout=20) as connection:
             connection.sendall(
-                b"POST /v1/windows/seen/bulk-insert HTTP/1.1\r\nhost: sash\r\ncontent-type: application/json\r\n"
+                b"POST /v1/windows/seen/bulk-insert HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                 b"content-length: 100000\r\nauthorization: %s\r\n\r\n" % bearer(name)["authorization"].encode()
             )
             assert connection.recv(100).startswith(b"HTTP/1.1 %d " % status)

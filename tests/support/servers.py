@@ -31,7 +31,7 @@ from sash.settings import Settings
 from sash_engine.clock import Clock
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 
-__all__ = ["Running", "running_service", "serve_command", "service_process"]
+__all__ = ["Running", "json_head", "running_service", "serve_command", "service_process"]
 
 WAIT_S = 20
 
@@ -174,3 +174,9 @@ def problem(response: httpx.Response) -> dict[str, Any]:
     assert document["title"]
     assert document["detail"]
     return document
+
+
+def json_head(path: str, length: int) -> bytes:
+    """The head of a POST request with a body of JSON, for tests that send the body in pieces."""
+    lines = (f"POST {path} HTTP/1.1", "host: localhost", "content-type: application/json", f"content-length: {length}")
+    return "\r\n".join((*lines, "", "")).encode()

@@ -106,6 +106,11 @@ class Access:
         if self.is_on:
             self._require(operation, RIGHTS[operation], window)
 
+    def admit(self, what: str, right: Right, window: str | None) -> None:
+        """Check a right before it is known which operation it is for; `what` is for the audit log. As `require`."""
+        if self.is_on:
+            self._require(what, right, window)
+
     def sees(self, window: str) -> bool:
         """Whether the caller of this call may know that there is such a window."""
         if not self.is_on:

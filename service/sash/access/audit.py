@@ -1,7 +1,7 @@
 """The audit log: one line for each call that matters, on the logger `sash.audit`.
 
 who=flights-admin operation=delete window=flights from=10.0.0.7:52114 outcome=ok
-who=- operation=/v1/windows window=- from=10.0.0.9:40512 outcome=UNAUTHENTICATED
+who=- operation="GET /v1/windows" window=- from=10.0.0.9:40512 outcome=UNAUTHENTICATED
 
 Successes and failures are at level INFO, refusals at WARNING.
 """

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any
 
 from sash.access.access import Access
 from sash.access.caller import CALLER, PEER
+from sash.access.rights import Right
 from sash_engine.errors import SashError
 
-__all__ = ["HttpAccess", "Refuse"]
+__all__ = ["HttpAccess", "Refuse", "http_admit"]
 
 Scope = Any
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+_SCOPE: ContextVar[Scope] = ContextVar("scope")
 Refuse = Callable[[Scope, Receive, Send, SashError], Awaitable[None]]
 
 
@@ -26,7 +29,7 @@ class HttpAccess:
         access: who may come in.
         refuse: answers a refused request in the form of the app.
         is_open: whether a path needs no token.
-        reads_all: whether a path shows something of every window, so that the caller must see them all.
+        of_every_window: a path that shows something of every window, so that the caller must see them all.
     """
 
     def __init__(
@@ -35,31 +38,46 @@ class HttpAccess:
         access: Access,
         refuse: Refuse,
         is_open: Callable[[str], bool] = lambda _: False,
-        reads_all: Callable[[str], bool] = lambda _: False,
+        of_every_window: str = "",
     ) -> None:
         self._app = app
         self._access = access
         self._refuse = refuse
         self._is_open = is_open
-        self._reads_all = reads_all
+        self._of_every_window = of_every_window
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         PEER.set(lambda: _address(scope))
+        _SCOPE.set(scope)
         path = scope["path"]
         if self._access.is_on and not self._is_open(path):
             try:
                 values = [value for name, value in scope["headers"] if name == b"authorization"]
                 CALLER.set(await self._access.caller_of(values))
-                if self._reads_all(path):
-                    self._access.require_every_window(path)
+                if path == self._of_every_window:
+                    self._access.require_every_window(_what(scope))
             except SashError as error:
-                self._access.audit_entry(path, error)
+                self._access.audit_entry(_what(scope), error)
                 await self._refuse(scope, receive, send, error)
                 return
         await self._app(scope, receive, send)
+
+
+def http_admit(access: Access) -> Callable[[str, str | None], None]:
+    """Return what checks a right of the caller of this request on a window, before the body is read."""
+
+    def admit(right: str, window: str | None) -> None:
+        if access.is_on:
+            access.admit(_what(_SCOPE.get()), Right[right.upper()], window)
+
+    return admit
+
+
+def _what(scope: Scope) -> str:
+    return f"{scope['method']} {scope['path']}"
 
 
 def _address(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""Serves the HTTP port with uvicorn on a running event loop: the REST app, and what is put ahead of it."""
+"""Serves the HTTP port with uvicorn on a running event loop: the REST app, and the apps ahead of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import ssl
 from collections.abc import Iterator, Mapping
 
 import uvicorn
-from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sash.metrics import Metrics
+from sash.rest.guards import Guard
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
 
@@ -22,23 +23,27 @@ class RestServer:
     """Serves an app over HTTP.
 
     Args:
-        app: what to serve; its `state.closing` is set when the server closes.
-        settings: host and port.
+        app: what to serve.
+        closing: is set when the server closes, which ends all watches.
+        settings: host and port, and the hosts and origins that may call.
+        metrics: counts the requests that are refused ahead of the app.
         ahead: apps that get the requests under a path prefix, without passing through `app`.
         tls: the context for TLS; without it where None.
     """
 
     def __init__(
         self,
-        app: Starlette,
+        app: ASGIApp,
+        closing: asyncio.Event,
         settings: Settings,
+        metrics: Metrics,
         ahead: Mapping[str, ASGIApp] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._app = app
+        self._closing = closing
         self._settings = settings
         config = uvicorn.Config(
-            _by_prefix(ahead or {}, app),
+            Guard(_by_prefix(ahead or {}, app), settings, metrics),
             http="httptools",
             ws="none",
             lifespan="off",
@@ -74,11 +79,11 @@ class RestServer:
         await asyncio.wait([self._task, up], return_when=asyncio.FIRST_COMPLETED)
         up.cancel()
         if self._task.done():
-            await self._task  # raises what went wrong
+            await self._task  # raises the error
 
     async def stop(self, grace_s: float) -> None:
-        """Take no new requests, let go of those who watch, let the rest finish for `grace_s` seconds, close."""
-        self._app.state.closing.set()
+        """Take no new requests, end all watches, let the rest finish for `grace_s` seconds, close."""
+        self._closing.set()
         if self._task is not None:
             # uvicorn counts in whole seconds, and takes 0 for no limit.
             self._config.timeout_graceful_shutdown = max(1, round(grace_s))

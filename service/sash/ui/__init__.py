@@ -1,7 +1,7 @@
 """The page at ``/``: the windows, the current answers of one of them, and a chart of one of its aggregates.
 
-Four hand-written files, nothing to build, nothing from elsewhere: the Content-Security-Policy lets the page
-load and ask this service only. The page writes what it is told as text, never as markup.
+There are four files, written by hand, with nothing to build. The Content-Security-Policy lets the page load from and
+call this service only. The page writes answers as text, never as markup.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ PATHS = tuple(_FILES)
 
 _HEADERS = {
     "content-security-policy": "default-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
 

@@ -1,0 +1,256 @@
+"""Routes that ask for aggregates, entries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Annotated, Any
+
+from starlette.responses import Response, StreamingResponse
+
+from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, check_interval, key_names
+from sash.rest import arrow
+from sash.rest.answers import answer_document, bulk_document, json_bytes, series_document
+from sash.rest.bodies import ARROW, JSON
+from sash.rest.call import Call
+from sash.rest.declare import Problems, RouteGroup, answer, reference
+from sash.rest.parameters import Parameter
+from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, STORED, UNKNOWN, Name, streamed
+from sash.rest.schemas import ANSWER_EXAMPLE, SERIES_EXAMPLE
+from sash.rest.watch import MEDIA_TYPE as EVENTS
+from sash.rest.watch import events
+from sash_engine.errors import InvalidArgument
+from sash_engine.windows.batch import Batch
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.spec import WindowSpec, parse_duration
+
+__all__ = ["READS"]
+
+READS = RouteGroup("reads", "Ask for aggregates.")
+
+_NO_ANSWER: Problems = {
+    422: "An aggregate depends on the order of entries, so it has no answer over several keys together. Or the "
+    "window's algorithm answers for the whole window only"
+}
+
+_Keys = Annotated[
+    Sequence[str],
+    Parameter(
+        "The key; where the window is keyed, this or `all_keys` is required. Several may be given.", example=["JFK"]
+    ),
+]
+_AllKeys = Annotated[bool, Parameter("Every key that has entries, instead of `key`.")]
+_Combine = Annotated[bool, Parameter("One answer over the entries of all the keys, instead of one for each.")]
+_Lookbacks = Annotated[
+    Sequence[str], Parameter("A duration (5m, 1h30m) or ticks; none: everything. Repeatable.", example=["1h"])
+]
+_AsOf = Annotated[
+    int | None,
+    Parameter(
+        "End of the lookbacks: as_of - L < time <= as_of. Without it a lookback is now - L < time. Now "
+        "is the key's high-water mark, the newest time ever inserted into it; with `combine` that of all the keys "
+        "asked for; or wall time, if that is the window's clock."
+    ),
+]
+_Partials = Annotated[bool, Parameter("Answer with partials, too.")]
+_EndExclusive = Annotated[bool, Parameter("Take start <= time < end, so that ranges that meet share no entry.")]
+_START, _END = 1357040000000000, 1357041800000000
+
+
+@READS.route(
+    "GET",
+    "/v1/windows/{name}/query",
+    "The current answer, over everything or over one or more lookbacks",
+    right="read",
+    answers={200: answer("One answer per key and lookback", "Answers", {"answers": [ANSWER_EXAMPLE]})},
+    errors=(INVALID, UNKNOWN, _NO_ANSWER, STORED),
+)
+def query(
+    call: Call,
+    name: Name,
+    key: _Keys = (),
+    all_keys: _AllKeys = False,
+    combine: _Combine = False,
+    lookback: _Lookbacks = (),
+    as_of: _AsOf = None,
+    partials: _Partials = False,
+) -> dict[str, Any]:
+    return _answers(call, name, _question(key, all_keys, combine, lookback, as_of, partials))
+
+
+@READS.route(
+    "GET",
+    "/v1/windows/{name}/range",
+    "The answer over start <= time <= end (or < end), of one key or over the entries of several",
+    right="read",
+    answers={200: answer("The answer", "Answer", {**ANSWER_EXAMPLE, "lookback": None})},
+    errors=(INVALID, UNKNOWN, _NO_ANSWER, STORED),
+)
+def range_query(
+    call: Call,
+    name: Name,
+    start: Annotated[int, Parameter(example=_START)],
+    end: Annotated[int, Parameter(example=_END)],
+    end_exclusive: _EndExclusive = False,
+    key: _Keys = (),
+    all_keys: _AllKeys = False,
+    partials: _Partials = False,
+) -> dict[str, Any]:
+    found = call.plane.range_query(name, RangeQuery(start, end, *_keys(key, all_keys), partials, end_exclusive))
+    return answer_document(found, call.plane.spec(name) if partials else None)
+
+
+@READS.route(
+    "GET",
+    "/v1/windows/{name}/series",
+    "Answers over many buckets at once, which may overlap: the points of a chart",
+    right="read",
+    answers={
+        200: {
+            "description": "The answers, column by column. As Arrow: columns time, entries and aggregates.NAME.",
+            "content": {JSON: reference("Series", SERIES_EXAMPLE), ARROW: BINARY},
+        }
+    },
+    errors=(INVALID, UNKNOWN, _NO_ANSWER, STORED),
+)
+def series(
+    call: Call,
+    name: Name,
+    start: Annotated[int, Parameter("Where the first bucket starts.", example=_START)],
+    end: Annotated[int, Parameter("Every bucket starts before it.", example=_END)],
+    step: Annotated[
+        str, Parameter("From one bucket's start to the next: a duration (1s, 15m) or ticks.", example="15m")
+    ],
+    width: Annotated[
+        str | None,
+        Parameter("How long a bucket is; `step` where missing. Larger than `step`: they overlap.", example="1h"),
+    ] = None,
+    key: _Keys = (),
+    all_keys: _AllKeys = False,
+) -> dict[str, Any] | Response:
+    found = call.plane.series(name, SeriesQuery(start, end, step, width, *_keys(key, all_keys)))
+    if call.prefers(ARROW):
+        return Response(arrow.stream_of(found), media_type=ARROW)
+    return series_document(found, start, end, parse_duration(step, call.plane.spec(name).time_unit, "step"))
+
+
+@READS.route(
+    "GET",
+    "/v1/windows/{name}/watch",
+    "The current answers as server-sent events: at once, and again whenever they have changed",
+    right="read",
+    answers={
+        200: {
+            "description": "Events whose data is the document that a query answers; `problem`, where it ends.",
+            "content": {EVENTS: {"itemSchema": {"$ref": "#/components/schemas/Event"}}},
+        }
+    },
+    errors=(INVALID, UNKNOWN, _NO_ANSWER, STORED),
+)
+def watch(
+    call: Call,
+    name: Name,
+    key: _Keys = (),
+    all_keys: _AllKeys = False,
+    combine: _Combine = False,
+    lookback: _Lookbacks = (),
+    as_of: _AsOf = None,
+    partials: _Partials = False,
+    interval: Annotated[
+        int,
+        Parameter("Milliseconds between two looks.", limits={"minimum": INTERVAL_MS_MIN, "maximum": INTERVAL_MS_MAX}),
+    ] = INTERVAL_MS,
+) -> Response:
+    question = _question(key, all_keys, combine, lookback, as_of, partials)
+    check_interval(interval, "interval")
+
+    def look() -> bytes:
+        return json_bytes(_answers(call, name, question))
+
+    look()  # refuses a wrong question before the stream begins
+    stream = events(look, interval, call.edge.closing)
+    return StreamingResponse(stream, headers={"cache-control": "no-store"}, media_type=EVENTS)
+
+
+@READS.route(
+    "GET",
+    "/v1/windows/{name}/keys",
+    "The keys that have entries, page by page, in the order of their first entries",
+    right="read",
+    answers={200: answer("Some of the keys", "Keys", {"keys": ["JFK", "JAX"], "next": 2})},
+    errors=(INVALID, UNKNOWN),
+)
+async def keys(
+    call: Call,
+    name: Name,
+    prefix: Annotated[str | None, Parameter("Only keys that start so.", example="J")] = None,
+    limit: Annotated[int, Parameter("As many at most.", limits={"minimum": 1})] = 1000,
+    position: Annotated[int, Parameter("Where to go on: `next` of the answer before.", limits={"minimum": 0})] = 0,
+) -> dict[str, Any]:
+    found, next_ = await key_names(call.plane, name, prefix or "", limit, position)
+    return {"keys": found} | ({} if next_ is None else {"next": next_})
+
+
+@READS.route(
+    "GET",
+    "/v1/windows/{name}/entries",
+    "The entries themselves, by key and time, as bulks that could be inserted again",
+    right="read",
+    answers={
+        200: {
+            "description": "The entries. As Arrow: a record batch for each bulk.",
+            "content": {
+                JSON: reference("Bulks", {"bulks": [{"time": [17, 18], "fields": {"value": [4.0, 5.5]}}]}),
+                ARROW: BINARY,
+            },
+        }
+    },
+    errors=(INVALID, UNKNOWN, NO_VALUES, STORED),
+)
+def entries(
+    call: Call,
+    name: Name,
+    start: Annotated[int | None, Parameter(example=_START)] = None,
+    end: Annotated[int | None, Parameter(example=_END)] = None,
+    end_exclusive: _EndExclusive = False,
+    key: _Keys = (),
+    all_keys: _AllKeys = False,
+) -> Response:
+    bulks = call.plane.entries(name, EntriesQuery(start, end, *_keys(key, all_keys), end_exclusive))
+    first, spec = next(bulks, None), call.plane.spec(name)
+    bulks = chain([] if first is None else [first], bulks)
+    if call.prefers(ARROW):
+        return streamed(arrow.stream_of_bulks(bulks, spec), ARROW)
+    return streamed(_json_bulks(bulks, spec), JSON)
+
+
+def _question(
+    key: Sequence[str], all_keys: bool, combine: bool, lookback: Sequence[str], as_of: int | None, partials: bool
+) -> Query:
+    # With `combine`, one key is a list of one.
+    one, several = (None, key) if combine and key and not all_keys else _keys(key, all_keys)
+    return Query(one, lookback, as_of, several, combine, partials)
+
+
+def _keys(key: Sequence[str], all_keys: bool) -> tuple[str | None, KeyList]:
+    """Return the one key, and the several keys, that are asked for: at most one of the two is there."""
+    if all_keys:
+        if key:
+            raise InvalidArgument("give either key or all_keys", field="all_keys")
+        return None, ALL_KEYS
+    return (key[0] if key else None, ()) if len(key) < 2 else (None, key)
+
+
+def _answers(call: Call, name: str, question: Query) -> dict[str, Any]:
+    found = call.plane.query(name, question)
+    spec = call.plane.spec(name) if question.partials else None
+    return {"answers": [answer_document(each, spec) for each in found]}
+
+
+def _json_bulks(bulks: Iterator[Batch], spec: WindowSpec) -> Iterator[bytes]:
+    """Yield one document, bulk by bulk: ``{"bulks": [{"time": […], …}, …]}``."""
+    before = b'{"bulks":['
+    for bulk in bulks:
+        yield before + json_bytes(bulk_document(bulk, spec))
+        before = b","
+    yield b"]}" if before == b"," else before + b"]}"

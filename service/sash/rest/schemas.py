@@ -1,0 +1,302 @@
+"""The documents of bodies and answers: their JSON Schemas, and examples of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sash.rest.bodies import JSON
+from sash.rest.members import INT64, ORIGIN_MEMBERS, STRING, STRINGS, WRITER, Document, Member
+
+__all__ = [
+    "AGGREGATES_EXAMPLE",
+    "ANSWER_EXAMPLE",
+    "COMMIT",
+    "COUNT_EXAMPLE",
+    "ENTRY_EXAMPLES",
+    "EVICTION",
+    "NAMED",
+    "ORIGIN",
+    "SCHEMAS",
+    "SERIES_EXAMPLE",
+    "SPEC_EXAMPLE",
+    "YAML_EXAMPLE",
+]
+
+SPEC_EXAMPLE: dict[str, Any] = {
+    "name": "departure_delay",
+    "time_unit": "us",
+    "keyed": True,
+    "fields": {"delay": "float64", "carrier": "string"},
+    "aggregates": {
+        "flights": {"function": "count"},
+        "mean": {"function": "mean", "field": "delay"},
+        "worst": {"function": "arg_max", "field": "delay", "returns": "carrier"},
+    },
+    "slide": {"max_age": "6h", "max_count": 1000000},
+}
+YAML_EXAMPLE = """name: latency
+aggregates:
+  requests: {function: count}
+  mean: {function: mean}
+slide: {max_age: 1d}
+"""
+ANSWER_EXAMPLE = {
+    "key": "JFK",
+    "lookback": "1h",
+    "start": 1357037940000001,
+    "end": 1357041540000000,
+    "entries": 2,
+    "aggregates": {"flights": 2, "mean": 12.5, "worst": "AA"},
+}
+SERIES_EXAMPLE = {
+    "key": "JFK",
+    "start": 1357040000000000,
+    "end": 1357041800000000,
+    "step": 900000000,
+    "width": 3600000000,
+    "time": [1357040000000000, 1357040900000000],
+    "entries": [2, 0],
+    "aggregates": {"flights": [2, 0], "mean": [12.5, None], "worst": ["AA", None]},
+}
+AGGREGATES_EXAMPLE = {
+    "p95": {"function": "quantile", "field": "delay", "q": 0.95},
+    "longest": {"function": "max", "field": "delay"},
+}
+
+COUNT_EXAMPLE = {"inserted": 3, "late": 0, "evicted": 0, "duplicates": 0, "ahead": 0, "durability": "sync"}
+ENTRY_EXAMPLES: dict[str, Any] = {
+    "one field": {"value": {"time": 17, "value": 4}},
+    "several fields, keyed": {
+        "value": {"time": 1357041540000000, "key": "JFK", "fields": {"delay": 4.0, "carrier": "AA"}}
+    },
+    "with the answer after it": {"value": {"time": 18, "value": 5, "answer": True, "lookbacks": ["5m", "1h"]}},
+    "applied once, however often it is sent": {
+        "value": {"time": 19, "value": 6, "producer": "sensor-7", "sequence": 1}
+    },
+}
+
+NAMED = {"pattern": "^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"}
+"""The limits of a window's name."""
+
+EVICTION = Document({"time": Member(INT64, required=True), "key": Member(STRING), **ORIGIN_MEMBERS})
+COMMIT = Document(
+    {
+        "query": Member(WRITER, required=True),
+        "batch": Member(INT64, required=True, about={"minimum": 0}),
+        "stages": Member(STRINGS, required=True),
+    },
+    "The parts that make a batch, in the order in which they are applied; none: an empty batch.",
+)
+ORIGIN = {name: each.schema for name, each in ORIGIN_MEMBERS.items()}
+
+_OPTIONAL_INT64 = {"type": ["integer", "null"], "format": "int64"}
+_VALUE = {"description": "A value of the field's type.", "type": ["number", "string", "boolean"]}
+_COUNTS = dict.fromkeys(("inserted", "late", "evicted", "duplicates", "ahead"), INT64.schema)
+_GIVEN = {
+    "durability": {"type": "string", "enum": ["sync", "interval", "memory"]},
+    "already_applied": {"type": "boolean", "description": "A retry, which changed nothing; only where it is true."},
+}
+_PARTIALS = {
+    "description": "By aggregate and part: columns, as the page Partials of the documentation lists them. Parts that "
+    "are not numbers are a column `blob` in base64.",
+    "type": "object",
+    "additionalProperties": {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
+}
+
+SCHEMAS: dict[str, Any] = {
+    "Problem": {
+        "description": "An error, as RFC 9457 has it.",
+        "type": "object",
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": {"type": "string", "format": "uri"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            "reason": {
+                "type": "string",
+                "description": "Which error it is, for programs: the reason that gRPC's ErrorInfo has.",
+                "example": "OUT_OF_ROOM",
+            },
+            "field": {"type": "string", "description": "Path of the offending field."},
+            "limit": {"type": "string", "description": "The bound that was passed."},
+        },
+    },
+    "Window": {
+        "type": "object",
+        "required": [
+            *("spec", "entries", "keys", "oldest", "newest", "high_water_mark"),
+            *("counts", "durability", "problem"),
+        ],
+        "properties": {
+            "spec": {"$ref": "#/components/schemas/WindowSpec"},
+            "entries": INT64.schema,
+            "keys": {**INT64.schema, "description": "How many keys have entries."},
+            "oldest": {
+                **_OPTIONAL_INT64,
+                "description": "The oldest entry's time; null where empty, and where keyed.",
+            },
+            "newest": {
+                **_OPTIONAL_INT64,
+                "description": "The newest entry's time, over all keys; null where empty.",
+            },
+            "high_water_mark": {
+                **_OPTIONAL_INT64,
+                "description": "The newest time that was ever inserted. It stays when entries leave; null before.",
+            },
+            "counts": {"$ref": "#/components/schemas/Counts"},
+            "durability": _GIVEN["durability"],
+            "problem": {
+                "type": ["string", "null"],
+                "description": "Why the window answers nothing at the moment: it is being recovered, or cannot be.",
+            },
+        },
+    },
+    "Windows": {
+        "type": "object",
+        "required": ["windows"],
+        "properties": {"windows": {"type": "array", "items": {"$ref": "#/components/schemas/Window"}}},
+    },
+    "Counts": {
+        "description": "What became of entries. `duplicates` are of a time that was there, where a window keeps one: "
+        "they were not kept, or took the other's place. `ahead` are too far ahead of wall time (`order.ahead`).",
+        "type": "object",
+        "required": list(_COUNTS),
+        "properties": _COUNTS,
+    },
+    "Written": {
+        "description": "What became of a write's entries; `answers` where they were asked for.",
+        "type": "object",
+        "required": [*_COUNTS, "durability"],
+        "properties": {
+            **_COUNTS,
+            **_GIVEN,
+            "answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}},
+        },
+    },
+    "Removed": {
+        "description": "How many entries were removed.",
+        "type": "object",
+        "properties": {"evicted": INT64.schema, "entries": INT64.schema, **_GIVEN},
+    },
+    "Staged": {
+        "description": "A part of a batch that is kept; `stage` names it in the commit.",
+        "type": "object",
+        "required": ["stage", "entries", "durability"],
+        "properties": {"stage": {"type": "string"}, "entries": INT64.schema, "durability": _GIVEN["durability"]},
+    },
+    "Commit": COMMIT.schema(),
+    "Bulks": {
+        "description": "Entries, by key and time, as bulks that bulk-insert takes.",
+        "type": "object",
+        "required": ["bulks"],
+        "properties": {"bulks": {"type": "array", "items": {"$ref": "#/components/schemas/Columns"}}},
+    },
+    "Entry": {
+        "description": "One entry. `value` is the only field of a window that has one; `fields` names every field.",
+        "type": "object",
+        "required": ["time"],
+        "properties": {
+            "time": INT64.schema,
+            "key": {"type": "string"},
+            "value": _VALUE,
+            "fields": {"type": "object", "additionalProperties": _VALUE},
+            "answer": {"type": "boolean", "default": False, "description": "Answer as a query does, afterwards."},
+            "lookbacks": {
+                "type": "array",
+                "items": {"type": ["string", "integer"]},
+                "description": "With `answer`: the lookbacks of that query.",
+            },
+            **ORIGIN,
+        },
+    },
+    "Columns": {
+        "description": "Entries as columns of one length: `time`, `key` where keyed, and each field by its name, "
+        "beside them or in `fields`. A window with a granularity takes `partials` of every aggregate, and `entries`, "
+        "instead.",
+        "type": "object",
+        "required": ["time"],
+        "properties": {
+            "time": {"type": "array", "items": INT64.schema},
+            "key": {"type": "array", "items": {"type": "string"}},
+            "fields": {"type": "object", "additionalProperties": {"type": "array", "items": _VALUE}},
+            "partials": _PARTIALS,
+            "entries": {
+                "type": "array",
+                "items": INT64.schema,
+                "description": "With `partials`: how many entries each row stands for.",
+            },
+            **ORIGIN,
+        },
+        "additionalProperties": {"type": "array", "items": _VALUE},
+    },
+    "Eviction": EVICTION.schema(),
+    "Answer": {
+        "description": "The aggregates of the entries with start <= time <= end.",
+        "type": "object",
+        "required": ["key", "lookback", "start", "end", "entries", "aggregates"],
+        "properties": {
+            "key": {"type": ["string", "null"]},
+            "lookback": {"type": ["string", "null"]},
+            "start": _OPTIONAL_INT64,
+            "end": _OPTIONAL_INT64,
+            "entries": INT64.schema,
+            "aggregates": {"type": "object", "additionalProperties": True},
+            "partials": {**_PARTIALS, "description": "Where asked for: columns of one row, as bulk-insert takes them."},
+        },
+    },
+    "Answers": {
+        "type": "object",
+        "required": ["answers"],
+        "properties": {"answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}},
+    },
+    "Event": {
+        "description": "A server-sent event: answers, or the `problem` that ends the stream.",
+        "type": "object",
+        "required": ["data"],
+        "properties": {
+            "event": {"type": "string", "enum": ["message", "problem"]},
+            "data": {
+                "type": "string",
+                "contentMediaType": JSON,
+                "contentSchema": {
+                    "anyOf": [
+                        {"$ref": "#/components/schemas/Answers"},
+                        {
+                            "type": "object",
+                            "required": ["detail", "field"],
+                            "properties": {"detail": {"type": "string"}, "field": {"type": ["string", "null"]}},
+                        },
+                    ]
+                },
+            },
+        },
+    },
+    "Series": {
+        "description": "Answers over buckets: the i-th has the entries with time[i] <= t < time[i] + width. `step` and "
+        "`width` are ticks. Every list has one item per bucket, null where there is no answer.",
+        "type": "object",
+        "required": ["key", "start", "end", "step", "width", "time", "entries", "aggregates"],
+        "properties": {
+            "key": {"type": ["string", "null"]},
+            **dict.fromkeys(("start", "end", "step", "width"), INT64.schema),
+            "time": {"type": "array", "items": INT64.schema},
+            "entries": {"type": "array", "items": INT64.schema},
+            "aggregates": {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
+        },
+    },
+    "Keys": {
+        "type": "object",
+        "required": ["keys"],
+        "properties": {
+            "keys": {"type": "array", "items": {"type": "string"}},
+            "next": {**INT64.schema, "description": "Where to go on (`position`); absent where there are no more."},
+        },
+    },
+    "Aggregates": {
+        "description": "Aggregates by name, as in a spec.",
+        "type": "object",
+        "additionalProperties": {"$ref": "#/components/schemas/AggregateSpec"},
+    },
+    "Status": {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}},
+}

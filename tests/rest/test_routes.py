@@ -1,0 +1,238 @@
+"""One declaration per route: parsing, documentation and the right that a call needs follow from it."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlencode
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from sash.clock import SystemClock
+from sash.durability.catalogue import Catalogue
+from sash.metrics import Metrics
+from sash.plane import Plane
+from sash.rest.app import create_app
+from sash.rest.bodies import ARROW, JSON
+from sash.rest.declare import Body, RouteGroup, answer
+from sash.rest.parameters import Parameter
+from sash.rest.routes import ROUTES
+from sash.settings import Settings
+from sash_engine.errors import InvalidArgument, PermissionDenied
+from tests.rest.test_service import operations
+from tests.support.servers import problem
+
+THINGS = RouteGroup("things", "Things.")
+
+
+@THINGS.route(
+    "POST",
+    "/things/{name}",
+    "Does things",
+    right="write",
+    body=Body({JSON: {}, ARROW: {}}),
+    answers={201: answer("Done", "Thing"), 200: answer("Done before", "Thing")},
+    errors=({409: "It is there"}, {409: "It has gone", 507: "Full"}),
+)
+async def do_things(
+    call: Any,
+    name: Annotated[str, Parameter(example="x")],
+    count: Annotated[int, Parameter("How many.", limits={"minimum": 1})],
+    loud: Annotated[bool, Parameter("Whether.")] = False,
+    tag: Annotated[Sequence[str], Parameter(example=["a"])] = (),
+    note: Annotated[str | None, Parameter()] = None,
+    stream: Annotated[int | None, Parameter(only_with=ARROW)] = None,
+) -> dict[str, Any]:
+    """More about it."""
+    return {}
+
+
+(ROUTE,) = THINGS.routes
+
+
+def test_the_documentation_of_a_route_follows_from_its_declaration():
+    document = ROUTE.document()
+    assert document["operationId"] == "do_things"
+    assert document["description"] == "More about it."
+    assert document["x-sash-right"] == "write"
+    assert list(document["requestBody"]["content"]) == [JSON, ARROW]
+    assert document["parameters"] == [
+        {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": "x"},
+        {
+            "name": "count",
+            "in": "query",
+            "required": True,
+            "description": "How many.",
+            "schema": {"type": "integer", "format": "int64", "minimum": 1},
+        },
+        {"name": "loud", "in": "query", "description": "Whether.", "schema": {"type": "boolean", "default": False}},
+        {
+            "name": "tag",
+            "in": "query",
+            "schema": {"type": "array", "items": {"type": "string"}},
+            "style": "form",
+            "explode": True,
+            "example": ["a"],
+        },
+        {"name": "note", "in": "query", "schema": {"type": "string"}},
+        {"name": "stream", "in": "query", "schema": {"type": "integer", "format": "int64"}},
+    ]
+    assert list(document["responses"]) == ["201", "200", "409", "413", "415", "503", "507"]
+    assert document["responses"]["409"]["description"] == "It is there. Or it has gone"
+    assert ROUTE.status == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "given"),
+    [
+        ("count=3", JSON, {"count": 3}),
+        ("count=-9223372036854775808&&loud=false&", JSON, {"count": -(2**63), "loud": False}),
+        ("count=1&loud=true&tag=a&tag=&tag=b%26c+d", JSON, {"count": 1, "loud": True, "tag": ["a", "", "b&c d"]}),
+        ("n%6fte=%C3%BC&count=1", JSON, {"count": 1, "note": "ü"}),
+        ("note&count=1", JSON, {"count": 1, "note": ""}),
+        ("count=1&stream=2", ARROW, {"count": 1, "stream": 2}),
+    ],
+)
+def test_parameters_are_parsed_as_declared(query, kind, given):
+    assert ROUTE.parse(query.encode(), kind) == given
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "detail"),
+    [
+        ("", "count", "count is missing"),
+        ("loud=true", "count", "count is missing"),
+        ("count=1&count=1", "count", "count is given twice"),
+        ("count=1&nope=1", "nope", "'nope' is unknown; this path takes count, loud, tag, note"),
+        ("count=1&name=y", "name", "'name' is unknown; this path takes count, loud, tag, note"),
+        ("count=1&stream=2", "stream", "'stream' is unknown; this path takes count, loud, tag, note"),
+        ("count=", "count", "count must be an integer, not ''"),
+        ("count=1.0", "count", "count must be an integer, not '1.0'"),
+        ("count=+1", "count", "count must be an integer, not ' 1'"),
+        ("count=%D9%A1", "count", "count must be an integer, not '١'"),
+        ("count=1%0A", "count", "count must be an integer, not '1\\n'"),
+        ("count=9223372036854775808", "count", "count 9223372036854775808 is out of range"),
+        ("count=1&loud=1", "loud", "loud must be true or false, not '1'"),
+        ("count=1&loud=", "loud", "loud must be true or false, not ''"),
+    ],
+)
+def test_parameters_that_are_not_as_declared(query, field, detail):
+    with pytest.raises(InvalidArgument) as refused:
+        ROUTE.parse(query.encode(), JSON)
+    assert (refused.value.field, refused.value.message) == (field, detail)
+
+
+@given(st.lists(st.text() | st.text("&=+%;#12ab")), st.text("&=+%;1a\xff"))
+def test_any_query_string_means_what_it_means_to_the_standard_library(tags, rest):
+    written = f"count=1&{urlencode([('tag', tag) for tag in tags], errors='surrogatepass')}&tag={rest}"
+    expected = parse_qsl(written, keep_blank_values=True)
+    if any(name != "tag" for name, _ in expected[1:]):
+        with pytest.raises(InvalidArgument):
+            ROUTE.parse(written.encode("latin-1"), JSON)
+    else:
+        assert ROUTE.parse(written.encode("latin-1"), JSON)["tag"] == [value for _, value in expected[1:]]
+
+
+# -------------------------------------------------------------------- rights
+
+
+def test_each_route_says_which_right_it_needs():
+    rights = {right: {route.name for route in ROUTES if route.right == right} for right in ("admin", "write", None)}
+    assert rights == {
+        "admin": {"create_window", "delete_window", "add_aggregates", "import_window"},
+        "write": {"insert", "bulk_insert", "bulk_evict", "stage", "commit"},
+        None: {"healthz", "readyz"},
+    }
+    assert all(route.right == "read" for route in ROUTES if route.method == "GET" and route.right is not None)
+
+
+def app_with(admit):
+    registry, clock = CollectorRegistry(), SystemClock()
+    metrics = Metrics(registry)
+    return create_app(Plane(Catalogue(clock=clock), metrics, clock), Settings(), registry, metrics, admit=admit)
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.right], ids=lambda route: route.name)
+async def test_a_right_is_asked_for_before_the_body_is_read(route):
+    asked, read = [], []
+
+    def admit(right, window):
+        asked.append((right, window))
+        raise PermissionDenied("not you")
+
+    async def receive():
+        read.append(True)
+        return {"type": "http.request", "body": b"{}"}
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    path = route.path.replace("{name}", "w")
+    scope = {"type": "http", "method": route.method, "path": path, "query_string": b"nope=1", "headers": []}
+    await app_with(admit)(scope, receive, send)
+    assert sent[0]["status"] == 403
+    assert asked == [(route.right, "w" if "{name}" in route.path else None)]
+    assert not read
+
+
+async def test_health_needs_no_right():
+    def admit(right, window):
+        raise PermissionDenied("not you")
+
+    transport = httpx.ASGITransport(app_with(admit))
+    async with httpx.AsyncClient(transport=transport, base_url="http://sash") as http:
+        assert (await http.get("/healthz")).status_code == 200
+        assert problem(await http.get("/metrics"))["status"] == 403
+
+
+# -------------------------------------------------------------------- paths
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow"),
+    [
+        ("PUT", "/v1/windows", 405, "GET, POST"),
+        ("HEAD", "/v1/windows", 405, "GET, POST"),
+        ("POST", "/v1/windows/w", 405, "DELETE, GET"),
+        ("GET", "/v1/windows/w/insert", 405, "POST"),
+        ("POST", "/metrics", 405, "GET, HEAD"),
+        ("GET", "/v1/windows/import", 405, "POST"),
+        ("DELETE", "/v1/windows/import", 405, "POST"),
+        ("PATCH", "/v1/windows/import", 405, "POST"),
+        ("POST", "/docs", 405, "GET, HEAD"),
+        ("GET", "/v1/windows/", 404, None),
+        ("GET", "/v1/windows//query", 404, None),
+        ("GET", "/v1/windows/w/query/", 404, None),
+        ("GET", "/v1/windows/w/x/query", 404, None),
+        ("GET", "/v1", 404, None),
+        ("GET", "/metrics/", 404, None),
+    ],
+)
+def test_paths_and_methods_that_there_are_not(http, method, path, status, allow):
+    response = http.request(method, path)
+    assert (response.status_code, response.headers.get("allow")) == (status, allow)
+    if method != "HEAD":
+        assert path in problem(response)["detail"]
+
+
+def test_a_window_called_import_has_its_paths(http):
+    assert http.post("/v1/windows", json={"name": "import", "aggregates": {"n": {"function": "count"}}}).is_success
+    assert http.get("/v1/windows/import").json()["spec"]["name"] == "import"
+    assert http.get("/v1/windows/import/query").json()["answers"][0]["entries"] == 0
+    assert http.delete("/v1/windows/import").status_code == 200
+
+
+def test_parameters_of_an_arrow_body_are_unknown_with_json(http, window):
+    response = http.post(f"/v1/windows/{window}/bulk-insert?producer=p", json={"time": [], "value": []})
+    assert problem(response)["detail"] == "'producer' is unknown; this path takes no parameters with this body"
+
+
+def test_the_document_has_the_declared_rights(http):
+    found = operations(http.get("/openapi.json").json())
+    assert {path: operation.get("x-sash-right") for path, operation in found.items()} == {
+        (route.method.lower(), route.path): route.right for route in ROUTES
+    }

@@ -1,0 +1,95 @@
+"""A web page of any site may send forms, plain text and bodies without a type: no route takes those."""
+
+import httpx
+import pytest
+
+from sash.rest.routes import ROUTES
+from sash_proto.v1 import windows_pb2 as pb
+from tests.support.servers import problem, running_service
+
+# What a page may send to another site without asking that site first; and what it may not, but no route takes.
+FOREIGN = [
+    None,
+    "",
+    "text/plain",
+    "text/plain; charset=utf-8",
+    "text/plain;application/json",
+    "text/plain, application/json",
+    "application/x-www-form-urlencoded",
+    "multipart/form-data; boundary=x",
+    "application/jsonp",
+    "application",
+    "*/*",
+]
+CHANGES = [route for route in ROUTES if route.method not in ("GET", "HEAD")]
+BODIES = {
+    "create_window": b'{"name": "made", "aggregates": {"n": {"function": "count"}}}',
+    "add_aggregates": b'{"total": {"function": "sum"}}',
+    "insert": b'{"time": 2, "value": 2}',
+    "bulk_insert": b'{"time": [2, 3], "value": [2, 3]}',
+    "bulk_evict": b'{"time": 1}',
+    "stage": b'{"time": [2, 3], "value": [2, 3]}',
+    "commit": b'{"query": "q", "batch": 0, "stages": []}',
+    "import_window": b"x",
+    "delete_window": b"",
+}
+QUERIES = {"stage": "?query=q&batch=0"}
+
+
+@pytest.fixture(scope="module")
+def service():
+    with running_service() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(service):
+    return service.http()
+
+
+@pytest.fixture
+def unchanged(http):
+    """A window with an entry; checks after the test that it is as it was, and that there is no other."""
+    assert http.post("/v1/windows", json={"name": "w", "aggregates": {"n": {"function": "count"}}}).status_code == 201
+    assert http.post("/v1/windows/w/insert", json={"time": 1, "value": 1}).status_code == 200
+    before = http.get("/v1/windows").json()
+    yield
+    assert http.get("/v1/windows").json() == before
+    http.delete("/v1/windows/w")
+
+
+def headers_of(kind):
+    return {} if kind is None else {"content-type": kind}
+
+
+@pytest.mark.parametrize("kind", FOREIGN, ids=str)
+@pytest.mark.parametrize("route", CHANGES, ids=lambda route: route.name)
+def test_a_body_of_a_foreign_type_is_refused(http, unchanged, route, kind):
+    if route.body is None and not kind:
+        pytest.skip("the route takes no body, and a request without one has no type")
+    path = route.path.replace("{name}", "w") + QUERIES.get(route.name, "")
+    found = problem(http.request(route.method, path, content=BODIES[route.name], headers=headers_of(kind)))
+    assert (found["status"], found["field"]) == (415, "Content-Type")
+    assert ("is missing" in found["detail"]) == (not kind)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "Application/JSON", "application/json; charset=utf-8"])
+def test_bodies_of_the_right_type_are_taken(http, kind):
+    for name in ("create_window", "insert", "delete_window"):
+        (route,) = (each for each in CHANGES if each.name == name)
+        path = route.path.replace("{name}", "made")
+        assert http.request(route.method, path, content=BODIES[name], headers=headers_of(kind)).is_success
+
+
+def test_every_route_that_changes_something_is_covered():
+    assert {route.name for route in CHANGES} == set(BODIES)
+
+
+METHODS = pb.DESCRIPTOR.services_by_name["Windows"].methods
+
+
+@pytest.mark.parametrize("kind", FOREIGN, ids=str)
+@pytest.mark.parametrize("method", [each.name for each in METHODS if each.name != "InsertStream"])
+def test_connect_refuses_them_too(http: httpx.Client, unchanged, method, kind):
+    body = b'{"window": "w", "name": "w", "time": 5, "value": 5}'
+    assert http.post(f"/sash.v1.Windows/{method}", content=body, headers=headers_of(kind)).status_code == 415
