@@ -79,7 +79,8 @@ class Service:
         metrics.watch(self._storage.all)
         metrics.watch_storage(self._storage.status)
         self._started = asyncio.Event()
-        rest = create_app(self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access))
+        is_open = open_paths(settings.public, ui.PATHS)
+        rest = create_app(self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open))
         rest.routes.extend(ui.routes())
         self._certificates = certificates_of(settings)
         self._rpc = RpcServer(self.plane, settings, metrics, self._access, self._certificates)
@@ -87,7 +88,7 @@ class Service:
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(settings.max_concurrent_calls, closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
-        guarded = HttpAccess(rest, self._access, refusal(metrics), open_paths(settings.public, ui.PATHS), METRICS)
+        guarded = HttpAccess(rest, self._access, refusal(metrics), is_open, METRICS)
         ahead = {PREFIX: HttpAccess(connect, self._access, connect.refuse)}
         tls = None if self._certificates is None else self._certificates.context
         self._rest = RestServer(guarded, closing, settings, metrics, ahead, tls)

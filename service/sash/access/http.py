@@ -66,11 +66,11 @@ class HttpAccess:
         await self._app(scope, receive, send)
 
 
-def http_admit(access: Access) -> Callable[[str, str | None], None]:
+def http_admit(access: Access, is_open: Callable[[str], bool]) -> Callable[[str, str | None], None]:
     """Return what checks a right of the caller of this request on a window, before the body is read."""
 
     def admit(right: str, window: str | None) -> None:
-        if access.is_on:
+        if access.is_on and not is_open(_SCOPE.get()["path"]):
             access.admit(_what(_SCOPE.get()), Right[right.upper()], window)
 
     return admit
