@@ -15,6 +15,7 @@ from sash_client.answers import Answer, Bulk, Counts, Series, Staged, WindowInfo
 from sash_client.archive import backup, restore
 from sash_client.bloom import BloomFilter
 from sash_client.client import Client
+from sash_client.credentials import TLS
 from sash_client.errors import (
     AlreadyExists,
     DataLoss,
@@ -52,6 +53,7 @@ __all__ = [
     "SashClientError",
     "Series",
     "Staged",
+    "TLS",
     "Unauthenticated",
     "Unavailable",
     "Unsupported",

@@ -120,7 +120,9 @@ class AsyncClient(Connection):
 
     def _opened(self, target: str, options: list[tuple[str, Any]]) -> grpc.aio.Channel:
         asyncio.get_running_loop()  # gRPC would make do with some other one
-        return grpc.aio.insecure_channel(target, options=options)
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(target, options=options)
+        return grpc.aio.secure_channel(target, self._credentials, options=options)
 
     async def _perform(self, plan: Plan[R]) -> R:
         """Make the calls of a plan, one after the other; return what it returns."""

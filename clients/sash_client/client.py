@@ -45,6 +45,10 @@ class Client(Connection):
             message, so that a window of any size can be read. `watch` waits for the next change without limit.
         bulk_entries_max: entries per message that `Window.bulk_insert` sends at most.
         bulk_bytes_max: bytes per message that it sends at most; the service takes 64 MiB unless it is set otherwise.
+        token: who calls, where the service asks for tokens; or a function that returns one. It is called for every
+            call, so that tokens can change, and must return at once.
+        tls: True: TLS by the public authorities. `TLS`: by those that it names. False, or None: none; with None, a
+            token is only sent to this machine.
     """
 
     def __enter__(self) -> Self:
@@ -139,7 +143,9 @@ class Client(Connection):
             return from_info(answered(self._started("ImportWindow.future", feed), self.timeout_s, feed))
 
     def _opened(self, target: str, options: list[tuple[str, Any]]) -> grpc.Channel:
-        return grpc.insecure_channel(target, options=options)
+        if self._credentials is None:
+            return grpc.insecure_channel(target, options=options)
+        return grpc.secure_channel(target, self._credentials, options=options)
 
     def _perform(self, plan: Plan[R]) -> R:
         """Make the calls of a plan, one after the other; return what it returns."""

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from sash_client.answers import WindowInfo
+from sash_client.credentials import TLS, Token, channel_credentials, check_clear_token, token_of
 from sash_client.errors import FailedPrecondition, InvalidArgument, Unavailable
 from sash_client.plans import READ_ATTEMPTS, Ask, Plan
 from sash_client.targets import to_target
@@ -61,6 +62,10 @@ class Connection:
             message, so that a window of any size can be read. `watch` waits for the next change without limit.
         bulk_entries_max: entries per message that `Window.bulk_insert` sends at most.
         bulk_bytes_max: bytes per message that it sends at most; the service takes 64 MiB unless it is set otherwise.
+        token: who calls, where the service asks for tokens; or a function that returns one. It is called for every
+            call, so that tokens can change, and must return at once.
+        tls: True: TLS by the public authorities. `TLS`: by those that it names. False, or None: none; with None, a
+            token is only sent to this machine.
     """
 
     def __init__(
@@ -70,16 +75,27 @@ class Connection:
         timeout_s: float = 30.0,
         bulk_entries_max: int = 262_144,
         bulk_bytes_max: int = 16 * 2**20,
+        token: Token | None = None,
+        tls: TLS | bool | None = None,
     ) -> None:
         if timeout_s <= 0 or bulk_entries_max < 1 or bulk_bytes_max < 1:
             raise InvalidArgument("timeout_s, bulk_entries_max and bulk_bytes_max must be positive")
         self.target = to_target(target)
+        self._token = token
+        if token is not None:
+            if not callable(token):
+                token_of(token)
+            if tls is None:
+                check_clear_token(self.target)
+        tls = TLS() if tls is True else tls or None
+        self._credentials = None if tls is None else channel_credentials(tls)
         self.timeout_s = timeout_s
         self.bulk_entries_max = bulk_entries_max
         self.bulk_bytes_max = bulk_bytes_max
         self._is_closed = False
         self._process = os.getpid()
-        self._channel = self._opened(self.target, list(OPTIONS.items()))
+        named = {} if tls is None or tls.name is None else {"grpc.ssl_target_name_override": tls.name}
+        self._channel = self._opened(self.target, list((OPTIONS | named).items()))
         self._stub: Any = windows_pb2_grpc.WindowsStub(self._channel)  # type: ignore[no-untyped-call]
 
     def __repr__(self) -> str:
@@ -94,6 +110,8 @@ class Connection:
         if self._is_closed:
             raise Unavailable("the client is closed")
         self._check_process()
+        if self._token is not None:
+            options["metadata"] = (("authorization", f"Bearer {token_of(self._token)}"),)
         try:
             return attrgetter(method)(self._stub)(*request, **options)
         except ValueError as error:

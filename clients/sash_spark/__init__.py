@@ -17,12 +17,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sash_spark.login import Login
     from sash_spark.sink import BatchReport, SashSink, sash_sink
     from sash_spark.source import SashDataSource, register
 
-__all__ = ["BatchReport", "SashDataSource", "SashSink", "register", "sash_sink"]
+__all__ = ["BatchReport", "Login", "SashDataSource", "SashSink", "register", "sash_sink"]
 
 _HOMES = {
+    "Login": "login",
     **dict.fromkeys(("BatchReport", "SashSink", "sash_sink"), "sink"),
     **dict.fromkeys(("SashDataSource", "register"), "source"),
 }

@@ -2,6 +2,7 @@
 
 name: flights                      # and of the sinks: a window tells by it who writes
 service: 127.0.0.1:7070            # the gRPC edge, as the executors reach it
+token_file: /run/secrets/sash      # where the service asks for tokens, and TLS: `tls: {ca: …, cert: …, key: …}`
 checkpoint: /data/checkpoints/flights
 source:                            # files (parquet, orc, json, csv), kafka, or rate
   format: json
@@ -30,6 +31,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sash_client import InvalidArgument
+from sash_spark.login import Login
 
 __all__ = ["BadRecords", "FileSource", "KafkaSource", "PipelineConfig", "RateSource", "Target", "load", "parse"]
 
@@ -94,11 +96,24 @@ class Target(_Document):
         return str(self.spec.get("name"))
 
 
+class Tls(_Document):
+    """Files for TLS, on the driver and on every executor; an empty mapping: the public authorities."""
+
+    ca: str | None = Field(None, min_length=1)
+    cert: str | None = Field(None, min_length=1)
+    key: str | None = Field(None, min_length=1)
+    name: str | None = Field(None, min_length=1)
+
+
 class PipelineConfig(_Document):
     """A pipeline. The module's docstring has an example."""
 
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$")
     service: str = Field(pattern=r"^.+:\d+$")
+    token_file: str | None = Field(
+        None, min_length=1, description="A file with the token, on the driver and on every executor."
+    )
+    tls: Tls | bool | None = Field(None, description="true, false (a token in the clear), or files.")
     checkpoint: str = Field(min_length=1)
     source: Annotated[FileSource | KafkaSource | RateSource, Field(discriminator="format")]
     columns: dict[str, str] = {}
@@ -116,6 +131,13 @@ class PipelineConfig(_Document):
     spark: dict[str, str | int | bool] = Field(
         {}, description="Settings of Spark SQL; others are for spark-submit --conf."
     )
+
+    @property
+    def login(self) -> Login:
+        """What the service is shown."""
+        if isinstance(self.tls, Tls):
+            return Login(token_file=self.token_file, tls=True, **self.tls.model_dump())
+        return Login(token_file=self.token_file, tls=self.tls)
 
 
 def load(path: Path) -> PipelineConfig:

@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 
 from sash_client import Client, FailedPrecondition, InvalidArgument, WriteResult
 from sash_spark.bad_rows import Columns, good_rows
+from sash_spark.login import Login
 
 __all__ = ["BATCH_ID", "QUERY_ID", "Part", "Route", "batch_name", "gathered", "named_fields", "sort_columns"]
 
@@ -90,6 +91,7 @@ class Route:
         drops_bad_rows: leave out rows that the window cannot take, and count them; else they fail the task.
         sort: columns that a task sorts its rows by before it stages them; it then holds them all in memory.
         names: what the DataFrame calls the columns, where the route calls them something else.
+        login: what the service is shown.
     """
 
     target: str
@@ -103,6 +105,7 @@ class Route:
     drops_bad_rows: bool = False
     sort: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    login: Login = field(default_factory=Login)
 
     def fitted(self, schema: StructType, *, as_rows: bool = True) -> Route:
         """Return it with all fields named, checked against the window and the columns that there are.
@@ -156,7 +159,7 @@ class Route:
 
     def client(self) -> Client:
         """A connection."""
-        return Client(self.target, timeout_s=self.timeout_s)
+        return self.login.client(self.target, self.timeout_s)
 
     def is_committed(self, query: str, batch: int) -> bool:
         """Whether the service has a batch, or a later one of its query: it then refuses even an empty part of it."""

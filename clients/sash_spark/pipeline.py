@@ -34,7 +34,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sash_client import Client, InvalidArgument, SashClientError
+from sash_client import InvalidArgument, SashClientError
 from sash_spark.config import PipelineConfig, Target, load
 from sash_spark.parts import QUERY_ID
 from sash_spark.preaggregate import check_preaggregation
@@ -146,6 +146,7 @@ class Pipeline:
             rows_per_call=self._config.rows_per_call,
             preaggregate=target.preaggregate,
             on_batch=partial(self._reports.__setitem__, target.name),
+            login=self._config.login,
         )
 
     def run(self) -> Progress:
@@ -233,7 +234,7 @@ class Pipeline:
 def _windows(config: PipelineConfig) -> list[Mapping[str, Any]]:
     """Create the windows that are not there; return all their specs, as the service has them."""
     specs = []
-    with Client(config.service) as client:
+    with config.login.client(config.service) as client:
         for i, target in enumerate(config.windows):
             try:
                 spec = client.create_window(target.spec).spec

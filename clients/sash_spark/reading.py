@@ -50,6 +50,7 @@ from pyspark.sql.types import StructType
 from sash_client import ALL_KEYS, Client, InvalidArgument, Unsupported, Window, WindowInfo
 from sash_client.times import to_tick
 from sash_spark.columns import FIELD_TYPES, AnswerColumn, instants, time_type
+from sash_spark.login import LOGIN_OPTIONS, Login
 from sash_spark.options import Options
 
 __all__ = ["PushedReader", "Question", "Reader", "Share"]
@@ -67,6 +68,7 @@ KEYS_LISTED_MAX = 100_000
 _OPTIONS = {
     *("target", "window", "what", "keys", "combine", "lookback", "as_of", "start", "end", "step", "width"),
     *("aggregates", "partitions", "pushdown", "timeout_s"),
+    *LOGIN_OPTIONS,
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -132,6 +134,7 @@ class Question:
     aggregates: tuple[str, ...] | None
     partitions: int
     timeout_s: float
+    login: Login
 
     @classmethod
     def of(cls, options: Options) -> Question:
@@ -156,6 +159,7 @@ class Question:
             aggregates=options.names("aggregates"),
             partitions=options.number("partitions", 0, least=1),
             timeout_s=options.seconds("timeout_s", 60.0),
+            login=Login.of(options),
         )
         if found.what not in _READS:
             raise InvalidArgument(f"what is one of {', '.join(_READS)}, not {found.what!r}", field="what")
@@ -165,7 +169,7 @@ class Question:
 
     def client(self) -> Client:
         """A connection."""
-        return Client(self.target, timeout_s=self.timeout_s)
+        return self.login.client(self.target, self.timeout_s)
 
     def schema(self) -> StructType:
         """The columns there are, as Spark calls them."""

@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 
 from sash_client import FailedPrecondition, InvalidArgument, WriteResult
 from sash_spark.bad_rows import Columns, bad_rows_of
+from sash_spark.login import Login
 from sash_spark.parts import QUERY_ID, Part, Route, batch_name, named_fields, sort_columns
 from sash_spark.preaggregate import check_preaggregation, preaggregate
 
@@ -115,6 +116,7 @@ def sash_sink(
     on_batch: Callable[[BatchReport], None] | None = None,
     bad_rows: Literal["fail", "drop"] | Callable[[DataFrame, int], None] = "fail",
     sort: bool | str | Sequence[str] = False,
+    login: Login | None = None,
 ) -> SashSink:
     """Return a sink for `DataFrame.writeStream.foreachBatch`.
 
@@ -141,6 +143,7 @@ def sash_sink(
             failure it gets them again. They are counted in the reports.
         sort: columns that each task sorts its rows by before it sends them, or True for the time; the task then holds
             all of its rows in memory. Rows that are equal keep their order.
+        login: what the service is shown: a token, TLS.
     """
     if rows_per_call < 1:
         raise InvalidArgument("rows_per_call must be positive", field="rows_per_call")
@@ -155,6 +158,7 @@ def sash_sink(
         *(target, window, time, key, named_fields(fields), rows_per_call, timeout_s),
         drops_bad_rows=bad_rows != "fail",
         sort=sort_columns(sort, time),
+        login=login or Login(),
     )
     return SashSink(route, query, on_batch, preaggregate, checkpoint, None if isinstance(bad_rows, str) else bad_rows)
 

@@ -34,6 +34,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import IntegralType, StringType, StructType
 
 from sash_client import DeadlineExceeded, InvalidArgument, Unavailable
+from sash_spark.login import LOGIN_OPTIONS, Login
 from sash_spark.options import Options
 from sash_spark.parts import BATCH_ID, QUERY_ID, Part, Route, batch_name, sort_columns
 
@@ -51,6 +52,7 @@ _OPTIONS = {
     "timeout_s",
     "bad_rows",
     "sort",
+    *LOGIN_OPTIONS,
 }
 
 
@@ -71,6 +73,8 @@ class SashDataSource(DataSource):
     Options to write: `target`, `window`, `time`, `key`; `fields` (comma-separated: names, or field=column); `query`,
     `batch`; `rows_per_call`; `timeout_s`; `bad_rows` (fail or drop); `sort` (true, or columns with commas). They mean
     what the arguments of `sash_sink` mean.
+
+    Options of both: `token`, or `token_file`; `tls`, `tls.ca`, `tls.cert`, `tls.key`, `tls.name`, as in `Login`.
     """
 
     @classmethod
@@ -184,6 +188,7 @@ def _route(options: Options, schema: StructType, overwrite: bool) -> Route:
         timeout_s=options.seconds("timeout_s", 60.0),
         drops_bad_rows=_drops(options),
         sort=_sort(options),
+        login=Login.of(options),
     )
     columns = {f.name: f.dataType for f in schema.fields}
     kind = None if route.key is None else columns.get(route.key)

@@ -24,7 +24,7 @@ import numpy as np
 import typer
 
 from sash.version import version
-from sash_client import ALL_KEYS, Answer, Client, SashClientError, Series, Unavailable
+from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Series, Unavailable
 from sash_client import backup as write_backup
 from sash_client import restore as read_backup
 
@@ -56,13 +56,61 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
+_login: dict[str, Any] = {}
+"""What clients of this process show: arguments of `Client`."""
+
+
 @app.callback()
 def sash(
     _: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
     ] = False,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SASH_TOKEN",
+            show_envvar=True,
+            help="The token to call with. Others on this machine can see it here; prefer the variable, or a file.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(envvar="SASH_TOKEN_FILE", metavar="FILE", help="A file with the token.")
+    ] = None,
+    tls: Annotated[
+        bool | None,
+        typer.Option(
+            "--tls/--no-tls",
+            envvar="SASH_TLS",
+            help="Use TLS; --no-tls sends a token in the clear, even to another machine.",
+        ),
+    ] = None,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(envvar="SASH_TLS_CA", metavar="FILE", help="Use TLS, with the authorities of this file (PEM)."),
+    ] = None,
+    cert: Annotated[
+        Path | None,
+        typer.Option(envvar="SASH_CLIENT_CERT", metavar="FILE", help="Use TLS, with this certificate of one's own."),
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(envvar="SASH_CLIENT_KEY", metavar="FILE", help="The private key of --cert.")
+    ] = None,
 ) -> None:
     """Sliding-window aggregates as a service."""
+    _login.clear()
+    if token is None and token_file is not None:
+        try:
+            token = token_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            fail(f"cannot read {token_file}: {error}")
+    if token is not None:
+        _login["token"] = token
+    if any(path is not None for path in (tls_ca, cert, key)):
+        if tls is False:
+            fail("give either --no-tls, or files for TLS")
+        _login["tls"] = TLS(tls_ca, cert, key)
+    elif tls is not None:
+        _login["tls"] = tls
 
 
 @app.command()
@@ -258,7 +306,7 @@ def restore(
 @contextmanager
 def _service(target: str) -> Iterator[Client]:
     """A client of the service; where there is none, says so."""
-    with Client(target) as sash:
+    with Client(target, **_login) as sash:
         try:
             yield sash
         except Unavailable as error:

@@ -1,4 +1,4 @@
-"""The console script: the commands of `cli`, which are clients; ``serve``, which is the service; and ``check``."""
+"""The console script: the commands of `cli`, which are clients; ``serve``, the service; ``check``; and ``token``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sash import cli
+from sash import cli, token
 from sash.check import check
 from sash.extras import missing
 
@@ -14,6 +14,7 @@ __all__ = ["app", "run", "serve"]
 
 app = cli.app
 app.command()(check)
+app.add_typer(token.app)
 
 
 @app.command()

@@ -1,8 +1,9 @@
 """The operations of Sash, once: both edges translate to these and add no meaning of their own.
 
-Every method validates, does its work or raises a `sash_engine.errors.SashError` having changed nothing, and observes
-its latency. All methods belong to the event loop. Writes are awaited: they return when the tier has them. Questions are
-answered at once; where a window is larger than its cache, they read blocks from the tier, and the loop waits for them.
+Every method checks that its caller may call it (`access`), validates, does its work or raises a
+`sash_engine.errors.SashError` having changed nothing, and observes its latency. All methods belong to the event loop.
+Writes are awaited: they return when the tier has them. Questions are answered at once; where a window is larger than
+its cache, they read blocks from the tier, and the loop waits for them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+from sash.access.access import Access
 from sash.durability.catalogue import Catalogue
 from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
@@ -39,6 +41,7 @@ def _observed_write(
     async def observed(self: Plane, window: str, *args: P.args, **kwargs: P.kwargs) -> R:
         start = self._clock.monotonic_s()
         try:
+            self._access.require(name, window)
             return await operation(self, window, *args, **kwargs)
         except SashError as error:
             self._metrics.count_error(name, type(error).__name__)
@@ -59,6 +62,7 @@ def _observed(
     def observed(self: Plane, window: str, *args: P.args, **kwargs: P.kwargs) -> R:
         start = self._clock.monotonic_s()
         try:
+            self._access.require(name, window)
             return operation(self, window, *args, **kwargs)
         except SashError as error:
             self._metrics.count_error(name, type(error).__name__)
@@ -78,13 +82,22 @@ class Plane:
         metrics: where latencies and counts go.
         clock: measures latencies.
         storage: what keeps the windows; in memory only where None.
+        access: who may do what; everybody everything where None.
     """
 
-    def __init__(self, catalogue: Catalogue, metrics: Metrics, clock: Clock, storage: Storage | None = None) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        metrics: Metrics,
+        clock: Clock,
+        storage: Storage | None = None,
+        access: Access | None = None,
+    ) -> None:
         self._catalogue = catalogue
         self._metrics = metrics
         self._clock = clock
         self._storage = storage or Storage(catalogue, clock)
+        self._access = access or Access(clock)
 
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
         """Create a window; the same spec again changes nothing.
@@ -96,19 +109,27 @@ class Plane:
             AlreadyExists: a window of that name has another spec.
             ResourceExhausted: there are as many windows as the settings allow.
         """
-        window, created = await self._storage.create(spec)
+        with self._access.audited("create", spec.name):
+            self._access.require("create", spec.name)
+            window, created = await self._storage.create(spec)
         return self._storage.info(window), created
 
     def list(self) -> builtins.list[WindowInfo]:
-        """Show all windows, by name, those that answer nothing, too."""
-        return self._storage.all()
+        """Show all windows that the caller may see, by name, those that answer nothing, too."""
+        self._access.require("list", None)
+        return [window for window in self._storage.all() if self._access.sees(window.spec.name)]
 
     def tidy(self) -> None:
         """Do what time alone brings, to every window; to be called about once a second."""
         self._storage.tidy()
 
-    def spec(self, name: str) -> WindowSpec:
-        """The spec of a window, for edges that read untyped columns by it; raises NotFound."""
+    def spec(self, name: str, operation: str = "describe") -> WindowSpec:
+        """The spec of a window, for edges that read untyped columns by it; raises NotFound.
+
+        Args:
+            operation: what the edge is about to do: a caller that may not do it need not send its body.
+        """
+        self._access.require(operation, name)
         return self._catalogue.find(name).spec
 
     @_observed
@@ -119,7 +140,8 @@ class Plane:
     @_observed_write
     async def delete(self, name: str) -> int:
         """Delete a window; return how many entries it had. Raises NotFound."""
-        return await self._storage.delete(name)
+        with self._access.audited("delete", name):
+            return await self._storage.delete(name)
 
     @_observed_write
     async def insert(
@@ -143,11 +165,13 @@ class Plane:
             origin: whose write it is, where it must not be applied twice. What was applied is answered so. A gap in a
                 producer's numbers, a used number with other data and a lower epoch are refused.
         """
+        self._access.charge(1)
         return await self._storage.write(name, Insert(time, fields, key, answer, lookbacks), origin)
 
     @_observed_write
     async def bulk_insert(self, name: str, batch: Batch, origin: Origin | None = None) -> WriteResult:
         """Insert many entries, whole or not at all; they may be in any order. `origin` as in `insert`."""
+        self._access.charge(len(batch.times))
         return await self._storage.write(name, BulkInsert(batch), origin)
 
     @_observed_write
@@ -160,6 +184,7 @@ class Plane:
     @_observed_write
     async def stage(self, name: str, batch: Batch, query: str, number: int) -> Staged:
         """Keep a part of batch `number` of a query, checked and invisible, until a commit names it or it expires."""
+        self._access.charge(len(batch.times))
         return await self._storage.stage(name, batch, query, number)
 
     @_observed_write
@@ -193,16 +218,20 @@ class Plane:
         Raises:
             AlreadyExists: the window has an aggregate of that name with another definition; the same one is fine.
         """
-        await self._storage.write(name, AddAggregates(aggregates))
+        with self._access.audited("add_aggregates", name):
+            await self._storage.write(name, AddAggregates(aggregates))
         return self._storage.info(self._storage.find(name))
 
     def entries(self, name: str, question: EntriesQuery) -> Iterator[Batch]:
         """The entries as of now, in bulks of bounded size; raises as `Reader.entries`."""
+        self._access.require("entries", name)
         return self._storage.entries(name, question)
 
     def export(self, name: str) -> Iterator[bytes]:
         """The window as it is now, as the parts of a file that `restore` reads."""
-        return self._storage.export(name)
+        self._access.require("export", name)
+        with self._access.audited("export", name):
+            return self._storage.export(name)
 
     async def restore(self, parts: AsyncIterator[bytes], name: str | None = None) -> WindowInfo:
         """Create a window from what `export` wrote, under its own name or another.
@@ -211,7 +240,16 @@ class Plane:
             AlreadyExists: there is a window of that name.
             InvalidArgument: the parts are no exported window, or a damaged one; or `name` is none. Nothing is created.
         """
-        return self._storage.info(await self._storage.restore(parts, name))
+        self._access.require("restore", name)
+        with self._access.audited("restore", name) as entry:
+
+            def admit(found: str) -> None:
+                # The file says what its window is called, unless `name` does.
+                entry.window = found
+                self._access.require("restore", found)
+
+            window = await self._storage.restore(parts, name, admit)
+        return self._storage.info(window)
 
     def keys(
         self, name: str, prefix: str = "", limit: int = 1000, position: int = 0
@@ -228,4 +266,5 @@ class Plane:
             NotFound: there is no such window.
             InvalidArgument: it is not keyed, or `limit` or `position` are out of range.
         """
+        self._access.require("keys", name)
         return self._storage.find(name).key_names(prefix, limit, position)

@@ -18,6 +18,8 @@ import uvloop
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
 from sash import ui
+from sash.access.build import access_of, certificates_of, check_exposure
+from sash.access.http import HttpAccess, http_admit
 from sash.clock import SystemClock
 from sash.connect.app import PREFIX, ConnectApp
 from sash.durability.catalogue import Catalogue
@@ -25,6 +27,7 @@ from sash.durability.storage import Storage
 from sash.memory import give_back
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.rest.access import METRICS, open_paths, refusal
 from sash.rest.app import create_app
 from sash.rest.server import RestServer
 from sash.rpc.gate import Gate
@@ -55,6 +58,7 @@ class Service:
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self._settings = settings
+        check_exposure(settings)
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -70,18 +74,24 @@ class Service:
             store_entries=settings.store_entries,
             interval_s=settings.commit_interval_ms / 1000,
         )
-        self.plane = Plane(catalogue, metrics, clock, self._storage)
-        metrics.watch(self.plane.list)
+        self._access = access_of(settings, clock)
+        self.plane = Plane(catalogue, metrics, clock, self._storage, self._access)
+        metrics.watch(self._storage.all)
         metrics.watch_storage(self._storage.status)
         self._started = asyncio.Event()
-        rest = create_app(self.plane, settings, registry, metrics, not_ready=self._not_ready)
+        is_open = open_paths(settings.public, ui.PATHS)
+        rest = create_app(self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open))
         rest.routes.extend(ui.routes())
-        self._rpc = RpcServer(self.plane, settings, metrics)
+        self._certificates = certificates_of(settings)
+        self._rpc = RpcServer(self.plane, settings, metrics, self._access, self._certificates)
         closing = rest.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(settings.max_concurrent_calls, closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
-        self._rest = RestServer(rest, closing, settings, metrics, ahead={PREFIX: connect})
+        guarded = HttpAccess(rest, self._access, refusal(metrics), is_open, METRICS)
+        ahead = {PREFIX: HttpAccess(connect, self._access, connect.refuse)}
+        tls = None if self._certificates is None else self._certificates.context
+        self._rest = RestServer(guarded, closing, settings, metrics, ahead, tls)
 
     @property
     def grpc_port(self) -> int:
@@ -132,6 +142,9 @@ class Service:
             await asyncio.sleep(_TIDY_EVERY_S)
             try:
                 self.plane.tidy()
+                await self._access.refresh()
+                if self._certificates is not None:
+                    await self._certificates.refresh()
                 await asyncio.to_thread(give_back)
                 if ready != (self._not_ready() is None):
                     ready = not ready
@@ -165,7 +178,10 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, asked_to_stop.set)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     # Scripts wait for this line and read the ports from it.
-    print(f"sash: gRPC on {host}:{service.grpc_port}, REST and page on http://{host}:{service.rest_port}/", flush=True)
+    scheme = "http" if settings.tls_cert is None else "https"
+    print(
+        f"sash: gRPC on {host}:{service.grpc_port}, REST and page on {scheme}://{host}:{service.rest_port}/", flush=True
+    )
     await asked_to_stop.wait()
     _log.info("shutting down")
     await service.stop()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
@@ -18,7 +19,10 @@ __all__ = ["MIB", "Settings", "load_settings", "misspelt"]
 
 MIB = 2**20
 
-_OTHERS = re.compile(r"SASH_(TARGET=.*|SERVICE_.*|PORT=tcp://.*|PORT_\d+_.*)", re.DOTALL)
+_OTHERS = re.compile(
+    r"SASH_((TARGET|TOKEN|TOKEN_FILE|TLS|TLS_CA|CLIENT_CERT|CLIENT_KEY)=.*|SERVICE_.*|PORT=tcp://.*|PORT_\d+_.*)",
+    re.DOTALL,
+)
 """What the command line reads, and what Kubernetes sets for a service that is called sash."""
 
 _UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -69,6 +73,7 @@ Hosts = Annotated[
     tuple[str, ...], NoDecode, _listed(_HOST, "host names without ports (sash.example.com, *.example.com, or *)")
 ]
 Origins = Annotated[tuple[str, ...], NoDecode, _listed(_ORIGIN, "origins (https://grafana.example.com:3000, or *)")]
+Public = Annotated[tuple[Literal["metrics", "docs"], ...], NoDecode, _listed(re.compile(".*"), "names")]
 
 
 class Settings(BaseSettings):
@@ -128,6 +133,44 @@ class Settings(BaseSettings):
     )
     shutdown_grace_s: float = Field(
         10.0, ge=0, description="Seconds that a stopping service gives to calls in progress after that."
+    )
+    tls_cert: Path | None = Field(
+        None,
+        description="The certificate for TLS on both ports, and those between it and its authority: a PEM file. It is "
+        "read again when it changes, as are those below.",
+    )
+    tls_key: Path | None = Field(
+        None, description="The private key of the certificate: a PEM file, without a password."
+    )
+    tls_client_ca: Path | None = Field(
+        None, description="Authorities, a PEM file. If it is set, clients need a certificate from one of them."
+    )
+    insecure: bool = Field(
+        False,
+        description="`1` serves other machines although nothing says who may call.",
+    )
+    tokens: Path | None = Field(
+        None, description="A YAML file of tokens. If it is set, calls need a token. It is read again when it changes."
+    )
+    jwt_jwks: str | None = Field(
+        None,
+        min_length=1,
+        description="The keys of an identity provider (a JSON Web Key Set): a file or an `https://` address. If it is "
+        "set, calls need a token, and its JSON Web Tokens are accepted.",
+    )
+    jwt_issuer: str | None = Field(None, min_length=1, description="The issuer that such a token must name (`iss`).")
+    jwt_audience: str | None = Field(None, min_length=1, description="The audience that it must name (`aud`).")
+    jwt_role_claim: str = Field(
+        "role", min_length=1, description="The claim with the role: `read`, `write` or `admin`, or a list of such."
+    )
+    jwt_windows_claim: str = Field(
+        "windows",
+        description="The claim with the patterns of windows: a list, or a text with spaces between. If this is empty, "
+        "every window.",
+    )
+    public: Public = Field(
+        (),
+        description="What needs no token: `metrics` (`/metrics`), `docs` (`/docs`, `/openapi.json`), or both.",
     )
     log_level: LogLevel = Field("info", description="The least severe messages to log.")
 

@@ -388,7 +388,10 @@ def test_settings_come_from_the_environment():
         ({"SASH_GRPC_PORT": "70000"}, "SASH_GRPC_PORT"),
         ({"SASH_MAX_BODY_BYTES": "lots"}, "SASH_MAX_BODY_BYTES"),
         ({"SASH_LOG_LEVEL": "loud"}, "SASH_LOG_LEVEL"),
-        ({"SASH_HOST": "256.0.0.1"}, "cannot listen on 256.0.0.1"),
+        ({"SASH_HOST": "256.0.0.1", "SASH_INSECURE": "1"}, "cannot listen on 256.0.0.1"),
+        ({"SASH_HOST": "0.0.0.0"}, "SASH_HOST=0.0.0.0 lets other machines call"),
+        ({"SASH_TLS_CERT": "cert.pem"}, "SASH_TLS_KEY is missing"),
+        ({"SASH_TOKENS": "/nowhere/tokens.yaml"}, "SASH_TOKENS: cannot read /nowhere/tokens.yaml"),
     ],
 )
 def test_bad_settings_are_one_line(sash, monkeypatch, environment, words):

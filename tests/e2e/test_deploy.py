@@ -1,6 +1,7 @@
 """What is deployed runs commands and has settings that exist; the container's health check tells health from death."""
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -13,7 +14,8 @@ import typer
 
 from sash.main import app
 from sash.settings import Settings
-from tests.support.servers import WAIT_S, service_process
+from tests.support.certificates import Authority
+from tests.support.servers import WAIT_S, serve_command, service_process
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {f"SASH_{name.upper()}" for name in Settings.model_fields}
@@ -67,17 +69,59 @@ def test_the_image_copies_what_there_is_and_does_not_run_as_root(dockerfile):
     assert names.index("USER") < names.index("VOLUME") < names.index("ENTRYPOINT")
 
 
-def test_the_health_check_tells_a_service_from_none(dockerfile):
+@pytest.fixture
+def check(dockerfile):
+    """Runs the image's health check with variables; returns its exit status."""
     _, command = last(dockerfile, "HEALTHCHECK").split("CMD", 1)
     python, *arguments = json.loads(command)
     assert python == "python"
+
+    def check(**environment):
+        paths = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            env={"http_proxy": "http://127.0.0.1:1", **paths, **environment},
+            timeout=WAIT_S,
+            stderr=subprocess.DEVNULL,
+        )
+        return done.returncode
+
+    return check
+
+
+def test_the_health_check_tells_a_service_from_none(check):
     with service_process() as service:
-        environment = {"SASH_REST_PORT": str(service.rest_port), "http_proxy": "http://127.0.0.1:1"}
-        check = [sys.executable, *arguments]
-        assert subprocess.run(check, env=environment, timeout=WAIT_S).returncode == 0
+        port = str(service.rest_port)
+        assert check(SASH_REST_PORT=port) == 0
         service.process.send_signal(signal.SIGTERM)
         assert service.process.wait(WAIT_S) == 0
-        assert subprocess.run(check, env=environment, timeout=WAIT_S, stderr=subprocess.DEVNULL).returncode == 1
+        assert check(SASH_REST_PORT=port) == 1
+        assert check(SASH_REST_PORT=port, SASH_TLS_CERT="cert.pem", SASH_TLS_CLIENT_CA="ca.pem") == 1
+
+
+def test_the_health_check_speaks_tls(check, tmp_path):
+    authority = Authority("one")
+    cert, key = authority.give(tmp_path)
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(authority.pem)
+    files = {"SASH_TLS_CERT": str(cert), "SASH_TLS_KEY": str(key)}
+    for more in ({}, {"SASH_TLS_CLIENT_CA": str(ca)}):
+        with service_process(**files, **more) as service:
+            assert check(SASH_REST_PORT=str(service.rest_port), **files, **more) == 0
+
+
+def test_the_image_says_who_may_call_before_it_serves(dockerfile):
+    given = settings_of(last(dockerfile, "ENV"))
+    done = subprocess.run(
+        [*serve_command(), "--data", "memory"],
+        env={**os.environ, "SASH_HOST": given["SASH_HOST"]},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert done.returncode == 1
+    assert "SASH_TOKENS" in done.stderr
+    assert "SASH_INSECURE=1" in done.stderr
 
 
 def test_the_unit_serves_with_settings_that_exist():

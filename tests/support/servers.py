@@ -36,7 +36,7 @@ __all__ = ["Running", "json_head", "running_service", "serve_command", "service_
 WAIT_S = 20
 
 
-@dataclass
+@dataclass(eq=False)
 class Running:
     """A service that runs."""
 
@@ -146,7 +146,7 @@ def service_process(*arguments: str, **environment: str) -> Iterator[Running]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.search(r"gRPC on .*:(\d+), REST and page on http://.*:(\d+)/", line)
+        found = re.search(r"gRPC on .*:(\d+), REST and page on https?://.*:(\d+)/", line)
         if found is None:
             process.wait(WAIT_S)
             assert process.stderr is not None

@@ -35,7 +35,7 @@ from sash.metrics import Metrics
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
-from sash_engine.errors import InvalidArgument, TooLarge, Unsupported
+from sash_engine.errors import InvalidArgument, TooLarge, Unauthenticated, Unsupported
 
 __all__ = ["PREFIX", "ConnectApp"]
 
@@ -138,10 +138,16 @@ class ConnectApp:
     def _too_large(self) -> TooLarge:
         return TooLarge("the body is too large", field="body", limit=f"{self._bytes_max:,} bytes")
 
+    async def refuse(self, scope: Scope, _: Receive, send: Send, error: Exception) -> None:
+        """Answer a request with an error, before it is looked at."""
+        await self._refuse(send, error, scope["path"])
+
     async def _refuse(self, send: Send, error: Exception, method: str) -> None:
         code, document = document_of(error, method)
         self._metrics.count_rejected("connect", code.name)
         headers = [(b"content-type", b"application/json")]
+        if isinstance(error, Unauthenticated):
+            headers.append((b"www-authenticate", b"Bearer"))
         retry_after_s = getattr(error, "retry_after_s", None)
         if retry_after_s is not None:
             headers.append((b"retry-after", str(-int(-retry_after_s // 1)).encode()))

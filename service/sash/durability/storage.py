@@ -609,11 +609,14 @@ class Storage:
         stored = self._stored.get(name)
         return parts if stored is None or self._session is None else self._session.pinned(stored.number, parts)
 
-    async def restore(self, parts: AsyncIterator[bytes], name: str | None) -> Window:
-        """See `Plane.restore`."""
+    async def restore(
+        self, parts: AsyncIterator[bytes], name: str | None, admit: Callable[[str], None] = lambda _: None
+    ) -> Window:
+        """See `Plane.restore`; `admit` gets the window's name before anything is made, and may refuse it."""
         made: list[StoredWindow] = []
 
         def make(spec: WindowSpec) -> Window:
+            admit(spec.name)
             self._check_new(spec)
             durability = self._durability(spec)
             if durability == "memory":

@@ -90,6 +90,8 @@ def of_error(error: Exception, method: str, path: str) -> Problem:
     reason = kind.reason()
     words = reason.replace("_", " ").lower()
     headers = {} if error.retry_after_s is None else {"retry-after": str(ceil(error.retry_after_s))}
+    if kind is errors.Unauthenticated:
+        headers["www-authenticate"] = "Bearer"
     return Problem(
         f"urn:sash:error:{words.replace(' ', '-')}",
         words.capitalize(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 
 import uvicorn
@@ -27,6 +28,7 @@ class RestServer:
         settings: host and port, and the hosts and origins that may call.
         metrics: counts the requests that are refused ahead of the app.
         ahead: apps that get the requests under a path prefix, without passing through `app`.
+        tls: the context for TLS; without it where None.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class RestServer:
         settings: Settings,
         metrics: Metrics,
         ahead: Mapping[str, ASGIApp] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._closing = closing
         self._settings = settings
@@ -47,6 +50,7 @@ class RestServer:
             log_config=None,
             access_log=False,
             server_header=False,
+            ssl_context_factory=None if tls is None else lambda *_: tls,
         )
         self._config = config
         self._server = _Server(config)

@@ -95,7 +95,7 @@ class Operations:
 
     async def Insert(self, request: pb.InsertRequest) -> pb.InsertResponse:
         name = request.window
-        fields = translate.entry_of(request, self._plane.spec(name))
+        fields = translate.entry_of(request, self._plane.spec(name, "insert"))
         key = request.key if request.HasField("key") else None
         time = translate.required(request, "time")
         lookbacks, origin = list(request.lookbacks), translate.origin_of(request)

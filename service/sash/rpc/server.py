@@ -24,9 +24,12 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from sash.access.access import Access
+from sash.access.tls import Certificates
 from sash.calls import unbroken
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.rpc.access import AccessInterceptor, note_peer, server_credentials
 from sash.rpc.errors import status_of
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
@@ -50,12 +53,22 @@ class RpcServer:
         plane: the operations, called on the running event loop only.
         settings: host, port and limits.
         metrics: counts the calls that end in an error.
+        access: who may call; everybody where None.
+        certificates: for TLS; without it where None.
 
     Create it inside a running event loop.
     """
 
-    def __init__(self, plane: Plane, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        plane: Plane,
+        settings: Settings,
+        metrics: Metrics,
+        access: Access | None = None,
+        certificates: Certificates | None = None,
+    ) -> None:
         self._server = grpc.aio.server(
+            interceptors=[AccessInterceptor(access, metrics)] if access is not None and access.is_on else (),
             options=[
                 ("grpc.max_receive_message_length", settings.max_body_bytes),
                 # An answer may be larger than any request: collect over a whole window.
@@ -79,6 +92,7 @@ class RpcServer:
         names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(_Reflection(self._closing, names), self._server)
         self._settings = settings
+        self._credentials = None if certificates is None else server_credentials(certificates)
         self.port = 0
         """The port it listens on, once started."""
 
@@ -90,7 +104,11 @@ class RpcServer:
         """
         host, port = self._settings.host, self._settings.grpc_port
         try:
-            self.port = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            if self._credentials is None:
+                self.port = self._server.add_insecure_port(address)
+            else:
+                self.port = self._server.add_secure_port(address, self._credentials)
         except RuntimeError:
             await self._server.stop(None)
             raise InvalidArgument(f"cannot listen on {host}, port {port} for gRPC", field="grpc_port") from None
@@ -177,6 +195,7 @@ class _Guarded:
         self._waits = inspect.iscoroutinefunction(method.call)
 
     async def unary(self, data: Any, context: Context) -> Any:
+        note_peer(context)
         try:
             with self._gate:
                 request = self._requests(data) if self._method.streams_requests else self._parsed(data)
@@ -186,6 +205,7 @@ class _Guarded:
 
     async def stream(self, data: Any, context: Context) -> AsyncGenerator[Any, None]:
         answered = 0
+        note_peer(context)
         try:
             with self._gate:
                 request = self._requests(data) if self._method.streams_requests else self._parsed(data)

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-__all__ = ["routes"]
+__all__ = ["PATHS", "routes"]
 
 _FILES = {
     "/": ("page.html", "text/html"),
@@ -20,6 +20,9 @@ _FILES = {
     "/ui/page.js": ("page.js", "text/javascript"),
     "/ui/chart.js": ("chart.js", "text/javascript"),
 }
+PATHS = tuple(_FILES)
+"""The paths of the page's files."""
+
 _HEADERS = {
     "content-security-policy": "default-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'",
     "cache-control": "no-cache",

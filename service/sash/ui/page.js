@@ -16,6 +16,10 @@ const KEYS_OFFERED = 50;
 
 // What the service refuses, in its words.
 class Problem extends Error {}
+// The service does not know who asks.
+class Unauthenticated extends Problem {}
+
+const TOKEN = "sash-token"; // in sessionStorage, which is this tab's and goes with it
 
 const ASKED = ["key", "lookbacks", "aggregate", "last", "width", "step"];
 const DEFAULTS = { key: "", lookbacks: "5m 1h 1d", aggregate: "", last: "1h", width: "", step: "" };
@@ -46,6 +50,18 @@ byId("key").addEventListener("input", () => {
 byId("every").addEventListener("change", refresh);
 window.addEventListener("resize", refresh);
 for (const id of ["question", "chart-question"]) byId(id).addEventListener("submit", (event) => event.preventDefault());
+byId("login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem(TOKEN, byId("token").value.trim());
+  byId("token").value = "";
+  refresh();
+});
+byId("leave").addEventListener("click", () => {
+  sessionStorage.removeItem(TOKEN);
+  windows = [];
+  showWindows();
+  refresh();
+});
 window.addEventListener("hashchange", () => {
   readAddress();
   refresh();
@@ -58,6 +74,7 @@ async function refresh() {
   try {
     const [listed, notReady] = await Promise.all([ask("/v1/windows"), whyNotReady()]);
     if (turn !== asked) return;
+    showLogin(false);
     windows = listed.windows;
     showWindows();
     await Promise.all([refreshAnswers(turn), refreshChart(turn)]);
@@ -66,6 +83,10 @@ async function refresh() {
     const found = `${counts.format(windows.length)} window${windows.length === 1 ? "" : "s"}`;
     showStatus(notReady === null ? found : `${found}; not ready: ${notReady}`, notReady !== null);
   } catch (error) {
+    if (error instanceof Unauthenticated) {
+      if (turn === asked) showLogin(true, error.message);
+      return;
+    }
     if (turn === asked) showStatus(`no answer from the service: ${error.message}`, true);
   }
   const every = Number(byId("every").value);
@@ -225,8 +246,16 @@ async function offerKeys() {
 }
 
 async function ask(path) {
-  const response = await fetch(path, { headers: { accept: "application/json" } });
+  const headers = { accept: "application/json" };
+  const token = sessionStorage.getItem(TOKEN);
+  if (token !== null) {
+    // What cannot be a header would be an error without words.
+    if (!/^[\x21-\x7e]+$/.test(token)) throw new Unauthenticated("a token has no spaces, and ASCII characters only");
+    headers.authorization = `Bearer ${token}`;
+  }
+  const response = await fetch(path, { headers });
   const body = await response.json();
+  if (response.status === 401) throw new Unauthenticated(token === null ? "not signed in" : body.detail);
   if (!response.ok) throw new Problem(body.limit ? `${body.detail} (limit: ${body.limit})` : body.detail);
   return body;
 }
@@ -234,6 +263,17 @@ async function ask(path) {
 // Again and again the same: whoever has the page read aloud hears what is new only.
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
+}
+
+// What was shown to whoever had a token is not left there for whoever has none.
+function showLogin(isAsked, why) {
+  byId("login-section").hidden = !isAsked;
+  byId("windows-section").hidden = isAsked;
+  byId("leave").hidden = isAsked || sessionStorage.getItem(TOKEN) === null;
+  if (!isAsked) return;
+  for (const id of ["answers-section", "chart-section"]) byId(id).hidden = true;
+  showStatus(why, sessionStorage.getItem(TOKEN) !== null);
+  if (document.activeElement === document.body) byId("token").focus();
 }
 
 function showStatus(text, bad = false) {

@@ -1,0 +1,92 @@
+"""Makes what the settings ask for, and refuses settings that let anybody in."""
+
+from __future__ import annotations
+
+import logging
+from ipaddress import IPv6Address, ip_address
+from urllib.parse import urlsplit
+
+from sash.access.access import Access, Source
+from sash.access.jwt import JwtRules, Jwts
+from sash.access.tls import Certificates
+from sash.access.tokens import Tokens
+from sash.settings import Settings
+from sash_engine.clock import Clock
+from sash_engine.errors import InvalidArgument
+
+__all__ = ["access_of", "certificates_of", "check_exposure", "is_loopback"]
+
+_log = logging.getLogger("sash")
+
+
+def access_of(settings: Settings, clock: Clock) -> Access:
+    """Make the access control of a service.
+
+    Raises:
+        InvalidArgument: a file that a setting names cannot be read, or is wrong.
+    """
+    sources: list[Source] = []
+    if settings.tokens is not None:
+        sources.append(Tokens(settings.tokens, clock))
+    if settings.jwt_jwks is not None:
+        sources.append(Jwts(_rules(settings, settings.jwt_jwks), clock))
+    return Access(clock, sources)
+
+
+def _rules(settings: Settings, jwks: str) -> JwtRules:
+    issuer, audience = settings.jwt_issuer, settings.jwt_audience
+    for name, value in (("jwt_issuer", issuer), ("jwt_audience", audience)):
+        if value is None:
+            # Without them, a token that the provider made for another service would do.
+            raise InvalidArgument(f"SASH_{name.upper()} is missing: SASH_JWT_JWKS needs it", field=name)
+    if jwks.startswith("http://") and not is_loopback(urlsplit(jwks).hostname or ""):
+        raise InvalidArgument("SASH_JWT_JWKS must be https: keys over http are anybody's", field="jwt_jwks")
+    assert issuer is not None
+    assert audience is not None
+    return JwtRules(jwks, issuer, audience, settings.jwt_role_claim, settings.jwt_windows_claim)
+
+
+def certificates_of(settings: Settings) -> Certificates | None:
+    """Make the certificates of a service; None where it serves without TLS.
+
+    Raises:
+        InvalidArgument: a setting lacks another one; a file cannot be read, or is wrong.
+    """
+    cert, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
+    if cert is None and key is None and client_ca is None:
+        return None
+    for name, value in (("tls_cert", cert), ("tls_key", key)):
+        if value is None:
+            raise InvalidArgument(f"SASH_{name.upper()} is missing: TLS needs a certificate and its key", field=name)
+    assert cert is not None
+    assert key is not None
+    return Certificates(cert, key, client_ca)
+
+
+def check_exposure(settings: Settings) -> None:
+    """Refuse to serve other machines while nothing says who may call.
+
+    Raises:
+        InvalidArgument: names the settings that would.
+    """
+    if is_loopback(settings.host) or settings.insecure:
+        return
+    if settings.tokens is None and settings.jwt_jwks is None and settings.tls_client_ca is None:
+        raise InvalidArgument(
+            f"SASH_HOST={settings.host} lets other machines call, and nothing says who may. Set SASH_TOKENS, "
+            "SASH_JWT_JWKS or SASH_TLS_CLIENT_CA; or SASH_INSECURE=1, to let everybody do everything",
+            field="host",
+        )
+    if settings.tls_cert is None:
+        _log.warning("SASH_TLS_CERT is not set: tokens cross the network in the clear, unless something ahead has TLS")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can call an address. A name other than localhost may lead anywhere."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host.lower() == "localhost"
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped.is_loopback
+    return address.is_loopback

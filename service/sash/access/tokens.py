@@ -1,0 +1,195 @@
+"""Tokens in a YAML file that an operator writes, by their SHA-256.
+
+    tokens:
+      - name: flights-producer
+        sha256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+        role: write                  # read, write or admin
+        windows: ["flights-*"]
+        calls_per_s: 200             # optional, as are those below
+        entries_per_s: 1000000
+        expires: 2027-01-01T00:00:00Z
+
+The file has no token, so reading it does not let anybody in. A token has 256 random bits, so a plain SHA-256 is enough:
+nobody can try them out, and no salt or slow hash is needed.
+
+A token is found in a table, by its digest. How long that takes says at most how much of a *digest* agrees with a known
+one. Nobody can choose a token by its digest, so that helps nobody.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from hashlib import sha256
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from sash.access.caller import Caller
+from sash.access.files import FromFiles, read_file
+from sash.access.quota import Bucket
+from sash.access.rights import Right
+from sash_engine.clock import Clock
+from sash_engine.errors import InvalidArgument
+from sash_engine.words import first_wrong
+
+__all__ = ["TokenEntry", "Tokens", "digest_of", "new_token", "parse_tokens", "yaml_line"]
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class TokenEntry(BaseModel):
+    """One token of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.@-]{1,64}$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    role: Literal["read", "write", "admin"]
+    windows: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(min_length=1, max_length=1000)
+    calls_per_s: Rate | None = None
+    entries_per_s: Rate | None = None
+    expires: AwareDatetime | None = None
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    tokens: list[TokenEntry]
+
+
+class Tokens:
+    """The tokens of a file, as callers.
+
+    Args:
+        path: the file.
+        clock: measures quotas.
+
+    Raises:
+        InvalidArgument: the file cannot be read, or is wrong; names the line.
+    """
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._clock = clock
+        self._callers: dict[bytes, Caller] = {}
+        self._file = FromFiles("tokens", [path], lambda: parse_tokens(read_file(path, "tokens"), path), self._use)
+
+    async def refresh(self) -> None:
+        """Read the file again if it has changed."""
+        await self._file.refresh()
+
+    async def caller_of(self, token: bytes) -> Caller | None:
+        """The caller that has this token, if there is one."""
+        return self._callers.get(sha256(token).digest())
+
+    def _use(self, entries: Sequence[TokenEntry]) -> None:
+        # A token that was there keeps its caller: what is used of a quota stays known, and its streams go on.
+        before = self._callers
+        self._callers = {}
+        for entry in entries:
+            digest = bytes.fromhex(entry.sha256)
+            self._callers[digest] = self._allowed(before.get(digest), entry, digest)
+
+    def _allowed(self, caller: Caller | None, entry: TokenEntry, digest: bytes) -> Caller:
+        role = Right[entry.role.upper()]
+        expires_s = inf if entry.expires is None else entry.expires.timestamp()
+        if caller is None:
+            caller = Caller(entry.name, role, entry.windows)
+            made = caller
+            caller.is_current = lambda: self._callers.get(digest) is made
+        caller.allow(entry.name, role, entry.windows, expires_s)
+        caller.calls = self._bucket(caller.calls, entry.calls_per_s)
+        caller.entries = self._bucket(caller.entries, entry.entries_per_s)
+        return caller
+
+    def _bucket(self, old: Bucket | None, rate: float | None) -> Bucket | None:
+        if rate is None or (old is not None and old.rate == rate):
+            return None if rate is None else old
+        return Bucket(rate, self._clock.monotonic_s())
+
+
+def digest_of(token: str) -> str:
+    """The SHA-256 of a token as the file has it."""
+    return sha256(token.encode()).hexdigest()
+
+
+def new_token() -> str:
+    """A new token of 256 random bits. Its prefix lets scanners for secrets find it."""
+    return f"sash_{secrets.token_urlsafe(32)}"
+
+
+def yaml_line(entry: TokenEntry) -> str:
+    """An entry as a line of the file's list."""
+    text = yaml.safe_dump(
+        [entry.model_dump(exclude_none=True)], default_flow_style=None, sort_keys=False, width=10_000
+    ).strip()
+    return "  " + text.replace("\n", "\n  ")
+
+
+def parse_tokens(text: bytes, path: Path) -> list[TokenEntry]:
+    """Read the file's text.
+
+    Raises:
+        InvalidArgument: names the file, the line, and what is wrong.
+    """
+    try:
+        document = yaml.compose(text, _LOADER)
+        found = yaml.load(text, _LOADER)
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = 1 if mark is None else mark.line + 1
+        raise _wrong(path, line, f"is not YAML: {getattr(error, 'problem', None) or error}") from None
+    _check_unique(document, path)
+    try:
+        entries = _File.model_validate(found).tokens
+    except ValidationError as error:
+        location = error.errors(include_url=False)[0]["loc"]
+        where, wrong = first_wrong(error)
+        raise _wrong(path, _line_of(document, location), f"{where or 'the file'} {wrong}") from None
+    for member in ("name", "sha256"):
+        seen = set[str]()
+        for i, entry in enumerate(entries):
+            value = getattr(entry, member)
+            if value in seen:
+                line = _line_of(document, ("tokens", i, member))
+                raise _wrong(path, line, f"tokens.{i}.{member} {value[:64]!r} is there twice")
+            seen.add(value)
+    return entries
+
+
+def _wrong(path: Path, line: int, wrong: str) -> InvalidArgument:
+    return InvalidArgument(f"SASH_TOKENS: {path}, line {line}: {wrong}", field="tokens")
+
+
+def _check_unique(node: yaml.Node | None, path: Path) -> None:
+    """Refuse a mapping that has a name twice: YAML would silently take the last value."""
+    if isinstance(node, yaml.MappingNode):
+        seen = set[Any]()
+        for name, value in node.value:
+            if name.value in seen:
+                raise _wrong(path, name.start_mark.line + 1, f"{name.value!r} is there twice")
+            seen.add(name.value if isinstance(name, yaml.ScalarNode) else id(name))
+            _check_unique(value, path)
+    elif isinstance(node, yaml.SequenceNode):
+        for each in node.value:
+            _check_unique(each, path)
+
+
+def _line_of(node: yaml.Node | None, location: Sequence[int | str]) -> int:
+    """The line of a value, or of the nearest thing around it that is there."""
+    line = 1 if node is None else node.start_mark.line + 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            node = next((value for name, value in node.value if name.value == part), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+        else:
+            node = None
+        if node is None:
+            return line
+        line = node.start_mark.line + 1
+    return line

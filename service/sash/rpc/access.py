@@ -1,0 +1,91 @@
+"""Authentication of gRPC calls: before a message is read, of every service of the server but health."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+
+from sash.access.access import Access
+from sash.access.caller import CALLER, PEER
+from sash.access.tls import Certificates, Pem
+from sash.metrics import Metrics
+from sash.rpc.errors import status_of
+from sash_engine.errors import SashError
+
+__all__ = ["AccessInterceptor", "note_peer", "server_credentials"]
+
+_OPEN = "/grpc.health.v1.Health/"
+
+
+class AccessInterceptor(grpc.aio.ServerInterceptor):
+    """Lets calls through that have a valid token.
+
+    Args:
+        access: who may come in.
+        metrics: counts refusals.
+    """
+
+    def __init__(self, access: Access, metrics: Metrics) -> None:
+        self._access = access
+        self._metrics = metrics
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        if not details.method.startswith(_OPEN):
+            values = [value for name, value in details.invocation_metadata or () if name == "authorization"]
+            try:
+                CALLER.set(await self._access.caller_of([_bytes(value) for value in values]))
+            except SashError as error:
+                return self._refusing(error, details.method)
+        return await continuation(details)
+
+    def _refusing(self, error: SashError, method: str) -> Any:
+        # Of the kind that reads nothing before it answers, whatever the kind of the method.
+        async def refuse(_: Any, context: Any) -> None:
+            note_peer(context)
+            self._access.audit_entry(method, error)
+            status = status_of(error, method)
+            self._metrics.count_rejected("grpc", status.code.name)
+            await context.abort(status.code, status.details, status.trailing_metadata)
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
+    """Credentials that go by the files as they are: gRPC asks at each handshake, on a thread of its own."""
+
+    def configuration(pem: Pem) -> Any:
+        return grpc.ssl_server_certificate_configuration([(pem.key, pem.cert)], pem.client_ca)
+
+    given = certificates.pem
+
+    def changed() -> Any:
+        nonlocal given
+        pem = certificates.pem
+        if pem is given:
+            return None
+        given = pem
+        return configuration(pem)
+
+    credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
+        configuration(given), changed, require_client_authentication=given.client_ca is not None
+    )
+    return credentials
+
+
+def note_peer(context: Any) -> None:
+    """Note where a call comes from."""
+    PEER.set(lambda: _address(context.peer()))
+
+
+def _address(peer: str) -> str:
+    """An address as gRPC gives it (ipv6:%5B::1%5D:5000), as everybody else writes it."""
+    return unquote(peer.removeprefix("ipv4:").removeprefix("ipv6:"))
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()

@@ -1,0 +1,261 @@
+"""TLS and mTLS on both ports; new files count without a restart, and no call fails meanwhile."""
+
+import logging
+import ssl
+import threading
+
+import httpx
+import pytest
+
+from sash.access.build import check_exposure, is_loopback
+from sash.access.tls import Certificates
+from sash.settings import Settings
+from sash_client import TLS, Client, InvalidArgument, Unavailable
+from sash_client.aio import AsyncClient
+from sash_engine.errors import InvalidArgument as WrongSetting
+from tests.security.conftest import SPEC
+from tests.support.certificates import Authority
+from tests.support.servers import running_service
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def authority():
+    return Authority("one")
+
+
+@pytest.fixture
+def files(tmp_path, authority):
+    """Paths of the service's certificate and key, and of its authority; and of a client's certificate and key."""
+    cert, key = authority.give(tmp_path)
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(authority.pem)
+    mine = authority.give(tmp_path, "client")
+    return {"tls_cert": cert, "tls_key": key}, ca, mine
+
+
+def https(service, ca=None, mine=None):
+    """An HTTP client that trusts an authority, with a certificate of its own or without."""
+    context = ssl.create_default_context(cafile=ca)
+    if mine is not None:
+        context.load_cert_chain(*mine)
+    url = f"https://127.0.0.1:{service.rest_port}"
+    return httpx.Client(base_url=url, verify=context, trust_env=False, timeout=20)
+
+
+def refused(service, tls):
+    """Whether gRPC refuses a client."""
+    with Client(service.grpc_target, tls=tls, timeout_s=20) as client:
+        try:
+            client.list_windows()
+        except Unavailable:
+            return True
+    return False
+
+
+# -------------------------------------------------------------------- who gets in
+
+
+async def test_both_ports_speak_tls(files):
+    settings, ca, _ = files
+    with running_service(**settings) as service:
+        with https(service, ca) as http:
+            assert http.post("/v1/windows", json={"name": "w", **SPEC}).status_code == 201
+            connect = http.post("/sash.v1.Windows/ListWindows", json={})
+            assert [window["spec"]["name"] for window in connect.json()["windows"]] == ["w"]
+        with Client(service.grpc_target, tls=TLS(ca=ca)) as client:
+            assert [window.name for window in client.list_windows()] == ["w"]
+        async with AsyncClient(f"localhost:{service.grpc_port}", tls=TLS(ca)) as client:
+            assert [window.name for window in await client.list_windows()] == ["w"]
+        with Client(service.grpc_target, tls=TLS(ca, name="localhost")) as client:
+            assert len(client.list_windows()) == 1
+
+
+def test_the_wrong_authority_and_no_tls_do_not_get_on(files, tmp_path):
+    settings, ca, _ = files
+    other = tmp_path / "other.pem"
+    other.write_bytes(Authority("two").pem)
+    with running_service(**settings) as service:
+        assert refused(service, TLS(ca=other))
+        assert refused(service, True)  # public authorities
+        assert refused(service, False)
+        assert refused(service, TLS(ca=ca, name="sash.example"))
+        with https(service, other) as http, pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            http.get("/healthz")
+        with pytest.raises(httpx.HTTPError):
+            service.http().get("/healthz")  # without TLS
+        with https(service, ca) as http:
+            assert http.get("/healthz").status_code == 200
+
+
+def test_clients_need_a_certificate(files, tmp_path):
+    settings, ca, mine = files
+    stranger = Authority("two").give(tmp_path, "stranger")
+    with running_service(**settings, tls_client_ca=ca) as service:
+        assert not refused(service, TLS(ca, *mine))
+        assert refused(service, TLS(ca))
+        assert refused(service, TLS(ca, *stranger))
+        with https(service, ca, mine) as http:
+            assert http.get("/healthz").status_code == 200
+        for wrong in (None, stranger):
+            with https(service, ca, wrong) as http, pytest.raises((httpx.HTTPError, ssl.SSLError)):
+                http.get("/healthz")
+
+
+def test_old_versions_of_tls_are_refused(files):
+    settings, _, _ = files
+    context = Certificates(*settings.values()).context.current
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+# -------------------------------------------------------------------- new files
+
+
+def test_a_reload_under_load_fails_no_call(files, tmp_path, authority):
+    settings, ca, mine = files
+    calls, stop, failed = [0, 0, 0], threading.Event(), []
+
+    def kept_connection():
+        with Client(service.grpc_target, tls=TLS(ca, *mine)) as client:
+            while not stop.is_set():
+                client.list_windows()
+                calls[0] += 1
+
+    def new_connections():
+        while not stop.is_set():
+            with Client(service.grpc_target, tls=TLS(ca, *mine)) as client:
+                client.list_windows()
+            calls[1] += 1
+
+    def new_http_connections():
+        context = ssl.create_default_context(cafile=ca)
+        context.load_cert_chain(*mine)
+        while not stop.is_set():
+            with httpx.Client(verify=context, trust_env=False, timeout=20) as http:
+                assert http.get(f"https://127.0.0.1:{service.rest_port}/healthz").status_code == 200
+            calls[2] += 1
+
+    def run(call):
+        try:
+            call()
+        except Exception as error:
+            failed.append(error)
+            stop.set()
+
+    def all_go_on():
+        before = list(calls)
+        wait_until(lambda: stop.is_set() or all(now > then + 1 for now, then in zip(calls, before, strict=True)))
+
+    def serial():
+        pem = ssl.get_server_certificate(("127.0.0.1", service.rest_port))
+        return pem.strip()
+
+    with running_service(**settings) as service:
+        threads = [
+            threading.Thread(target=run, args=(call,))
+            for call in (kept_connection, new_connections, new_http_connections)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            all_go_on()
+            for _ in range(2):
+                old = serial()
+                settings["tls_cert"].write_text("broken")
+                cert, _ = authority.give(tmp_path)
+                assert cert.read_text().strip() != old
+                wait_until(lambda cert=cert: serial() == cert.read_text().strip())
+                all_go_on()
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(30)
+    assert not failed
+
+
+def test_an_authority_that_is_gone_lets_nobody_in(files, tmp_path, authority):
+    settings, ca, mine = files
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(authority.pem)
+    second = Authority("two")
+    theirs = second.give(tmp_path, "second")
+    with running_service(**settings, tls_client_ca=trusted) as service:
+        assert not refused(service, TLS(ca, *mine))
+        assert refused(service, TLS(ca, *theirs))
+        fresh = tmp_path / "fresh.pem"
+        fresh.write_bytes(second.pem)
+        fresh.replace(trusted)
+        wait_until(lambda: not refused(service, TLS(ca, *theirs)))
+        assert refused(service, TLS(ca, *mine))
+        with https(service, ca, theirs) as http:
+            assert http.get("/healthz").status_code == 200
+        with https(service, ca, mine) as http, pytest.raises((httpx.HTTPError, ssl.SSLError)):
+            http.get("/healthz")
+
+
+async def test_files_that_do_not_fit_leave_the_old_ones(files, tmp_path, authority, caplog):
+    settings, _, _ = files
+    certificates = Certificates(settings["tls_cert"], settings["tls_key"])
+    before, context = certificates.pem, certificates.context.current
+    old_key = settings["tls_key"].read_bytes()
+    authority.give(tmp_path)
+    new_key = settings["tls_key"].read_bytes()
+    settings["tls_key"].write_bytes(old_key)
+    with caplog.at_level(logging.INFO, "sash"):
+        await certificates.refresh()  # the new certificate, and the old key: half of a rotation
+        assert (certificates.pem, certificates.context.current) == (before, context)
+        settings["tls_key"].write_bytes(new_key)
+        await certificates.refresh()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+    assert certificates.pem.key == new_key
+    assert certificates.context.current is not context
+
+
+@pytest.mark.parametrize("missing", ["tls_cert", "tls_key", "tls_client_ca"])
+def test_a_wrong_file_names_its_setting(files, tmp_path, missing):
+    settings, ca, _ = files
+    paths = {**settings, "tls_client_ca": ca}
+    for content in (None, b"no pem"):
+        wrong = tmp_path / "wrong.pem"
+        if content is not None:
+            wrong.write_bytes(content)
+        with pytest.raises(WrongSetting, match=f"SASH_{missing.upper()}.*wrong.pem"):
+            Certificates(*{**paths, missing: wrong}.values())
+
+
+# -------------------------------------------------------------------- clients' settings
+
+
+def test_files_of_a_client_that_are_wrong(tmp_path):
+    for tls, field in ((TLS(ca=tmp_path / "no.pem"), "tls.ca"), (TLS(cert="c"), "tls"), (TLS(key="k"), "tls")):
+        with pytest.raises(InvalidArgument) as wrong:
+            Client("127.0.0.1", tls=tls)
+        assert wrong.value.field == field
+
+
+# -------------------------------------------------------------------- other machines
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost", "LOCALHOST", "::ffff:127.0.0.1"])
+def test_this_machine_needs_no_tokens(host):
+    assert is_loopback(host)
+    check_exposure(Settings(host=host))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "sash.example", "localhost.example", "::ffff:10.0.0.1"])
+def test_other_machines_are_not_served_without_tokens(host, caplog):
+    with pytest.raises(WrongSetting, match=r"SASH_TOKENS .*SASH_TLS_CLIENT_CA.*SASH_INSECURE=1") as refused:
+        check_exposure(Settings(host=host))
+    assert refused.value.field == "host"
+    check_exposure(Settings(host=host, insecure=True))
+    check_exposure(Settings(host=host, tls_client_ca="ca.pem", tls_cert="c.pem"))
+    assert not caplog.records
+    check_exposure(Settings(host=host, tokens="tokens.yaml"))
+    assert "in the clear" in caplog.text
+
+
+def test_a_service_checks_before_it_starts():
+    with pytest.raises(WrongSetting, match=r"SASH_HOST=0\.0\.0\.0 lets"), running_service(host="0.0.0.0"):
+        pass

@@ -1,0 +1,250 @@
+"""The token file: what it may say, and what happens when it changes. Callers, quotas, headers."""
+
+import asyncio
+import logging
+from hashlib import sha256
+
+import pytest
+import yaml
+
+from sash.access.access import Access
+from sash.access.caller import CALLER, Caller
+from sash.access.quota import Bucket
+from sash.access.rights import RIGHTS, Right
+from sash.access.tokens import TokenEntry, Tokens, digest_of, new_token, parse_tokens, yaml_line
+from sash.plane import Plane
+from sash_engine.clock import ManualClock
+from sash_engine.errors import InvalidArgument, PermissionDenied, ResourceExhausted, Unauthenticated
+from tests.support.tokens import write_tokens
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write_tokens(tmp_path / "tokens.yaml", {"a": {"windows": ["x-*"]}, "b": {"role": "admin"}})
+
+
+def caller(tokens, name):
+    return asyncio.run(tokens.caller_of(f"{name}-token".encode()))
+
+
+# -------------------------------------------------------------------- the file
+
+
+def test_a_token_is_found_by_its_digest(path):
+    tokens = Tokens(path, ManualClock())
+    found = caller(tokens, "a")
+    assert (found.name, found.role) == ("a", Right.READ)
+    assert [found.sees(name) for name in ("x-1", "x-", "y-1", "X-1", "ax-1")] == [True, True, False, False, False]
+    assert caller(tokens, "c") is None
+    assert asyncio.run(tokens.caller_of(digest_of("a-token").encode())) is None  # the file's own text lets nobody in
+
+
+def test_a_new_token_goes_into_the_file(tmp_path):
+    token = new_token()
+    entry = TokenEntry(name="me", sha256=digest_of(token), role="write", windows=["*", "a b"], calls_per_s=2)
+    text = "tokens:\n" + yaml_line(entry) + "\n"
+    assert token not in text
+    assert parse_tokens(text.encode(), tmp_path) == [entry]
+    assert len({new_token() for _ in range(100)}) == 100
+    assert len(token) >= 48
+    assert digest_of(token) == sha256(token.encode()).hexdigest()
+
+
+GOOD = {"name": "a", "sha256": "0" * 64, "role": "read", "windows": ["*"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "wrong"),
+    [
+        ("a: b: c", 1, "is not YAML"),
+        ("tokens:\n- {\x00}", 1, "is not YAML"),
+        ("", 1, "must be a mapping"),
+        ("- 1", 1, "must be a mapping"),
+        ("token: []", 1, "is missing"),
+        ("tokens: 7", 1, "tokens is wrong"),
+        ("tokens:\n- name: a\n  role: read\n  windows: ['*']", 2, "tokens.0.sha256 is missing"),
+        ("tokens:\n- name: a\n  name: b", 3, "'name' is there twice"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_line(tmp_path, text, line, wrong):
+    with pytest.raises(InvalidArgument, match=rf"tokens\.yaml, line {line}: .*{wrong}"):
+        parse_tokens(text.encode(), tmp_path / "tokens.yaml")
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("name", "a b"),
+        ("name", "a\nwho=root"),
+        ("sha256", "0" * 63),
+        ("sha256", "A" * 64),
+        ("role", "root"),
+        ("windows", []),
+        ("windows", [""]),
+        ("windows", "*"),
+        ("calls_per_s", 0),
+        ("entries_per_s", -1),
+        ("entries_per_s", float("inf")),
+        ("expires", "2027-01-01T00:00:00"),  # without a zone
+        ("nonsense", 1),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_line(tmp_path, member, value):
+    entries = [{**GOOD, "name": "first"}, {**GOOD, "sha256": "1" * 64, member: value}]
+    text = yaml.safe_dump({"tokens": entries}, sort_keys=False)
+    shown = next(i for i, line in enumerate(text.splitlines(), 1) if i > 6 and line[2:].startswith(member))
+    with pytest.raises(InvalidArgument, match=rf"line (\d+): tokens\.1\.{member}") as refused:
+        parse_tokens(text.encode(), tmp_path)
+    found = int(refused.value.message.split("line ")[1].split(":")[0])
+    # A value that is a list may begin on the line after its name; a name that is not known has no place of its own.
+    assert shown <= found <= shown + 1 or member == "nonsense"
+
+
+@pytest.mark.parametrize("member", ["name", "sha256"])
+def test_a_name_or_a_hash_is_there_once(tmp_path, member):
+    entries = [GOOD, {**GOOD, "name": "b", "sha256": "1" * 64, member: GOOD[member]}]
+    with pytest.raises(InvalidArgument, match=f"tokens.1.{member} .* is there twice"):
+        parse_tokens(yaml.safe_dump({"tokens": entries}).encode(), tmp_path)
+
+
+# -------------------------------------------------------------------- reloads
+
+
+async def test_a_changed_file_counts_from_the_next_look(path):
+    tokens = Tokens(path, ManualClock())
+    before = {name: await tokens.caller_of(f"{name}-token".encode()) for name in "ab"}
+    write_tokens(path, {"b": {"role": "read", "windows": ["z"]}, "c": {}})
+    await tokens.refresh()
+    assert await tokens.caller_of(b"a-token") is None
+    assert not before["a"].is_current()
+    assert await tokens.caller_of(b"b-token") is before["b"]
+    assert before["b"].is_current()
+    assert (before["b"].role, before["b"].sees("x"), before["b"].sees("z")) == (Right.READ, False, True)
+    assert (await tokens.caller_of(b"c-token")).name == "c"
+    # One that comes back is another one: what was open with the old one stays closed.
+    write_tokens(path, {"a": {}})
+    await tokens.refresh()
+    assert await tokens.caller_of(b"a-token") is not before["a"]
+    assert not before["a"].is_current()
+
+
+@pytest.mark.parametrize("broken", ["tokens:\n- name: a", None])
+async def test_a_broken_file_leaves_the_old_tokens(path, caplog, broken):
+    tokens = Tokens(path, ManualClock())
+    path.unlink()
+    if broken is not None:
+        path.write_text(broken)
+    with caplog.at_level(logging.INFO, "sash"):
+        await tokens.refresh()
+        await tokens.refresh()
+    assert [record.levelname for record in caplog.records] == ["ERROR"]  # once for each change
+    assert ("line 2" in caplog.text) if broken else ("cannot read" in caplog.text)
+    assert (await tokens.caller_of(b"b-token")).is_current()
+    write_tokens(path, {"c": {}})
+    await tokens.refresh()
+    assert await tokens.caller_of(b"b-token") is None
+
+
+def test_a_missing_file_at_the_start_names_the_setting(tmp_path):
+    with pytest.raises(InvalidArgument, match=r"SASH_TOKENS: cannot read .*none\.yaml: No such file"):
+        Tokens(tmp_path / "none.yaml", ManualClock())
+
+
+# -------------------------------------------------------------------- quotas
+
+
+def test_a_bucket_gives_its_rate_and_may_owe():
+    bucket = Bucket(10, 0)
+    assert [bucket.take(1, 0) for _ in range(10)] == [0.0] * 10
+    assert bucket.take(1, 0) == pytest.approx(0.1)
+    assert bucket.take(25, 0.1) == 0  # one bulk may cost more than a second gives …
+    assert bucket.take(1, 2.5) == pytest.approx(0.1)  # … and is paid for before the next one
+    assert bucket.take(1, 2.6) == 0
+    assert [bucket.take(1, 1000) for _ in range(11)][-1] == pytest.approx(0.1)  # idle time is not saved up
+
+
+async def test_quotas_are_kept_over_reloads(path):
+    clock = ManualClock()
+    write_tokens(path, {"a": {"calls_per_s": 2, "entries_per_s": 100}})
+    tokens = Tokens(path, clock)
+    access = Access(clock, [tokens])
+    for _ in range(2):
+        await access.caller_of([b"Bearer a-token"])
+    with pytest.raises(ResourceExhausted, match="quota of calls") as refused:
+        await access.caller_of([b"Bearer a-token"])
+    assert (refused.value.limit, refused.value.retry_after_s) == ("2 calls a second", pytest.approx(0.5))
+    write_tokens(path, {"a": {"calls_per_s": 2, "entries_per_s": 100, "windows": ["y"]}})
+    await tokens.refresh()
+    with pytest.raises(ResourceExhausted):
+        await access.caller_of([b"Bearer a-token"])
+    clock.advance(SECOND // 2)
+    CALLER.set(await access.caller_of([b"bearer  a-token"]))
+    access.charge(150)
+    with pytest.raises(ResourceExhausted, match="quota of entries") as refused:
+        access.charge(1)
+    assert refused.value.retry_after_s == pytest.approx(0.51)
+
+
+# -------------------------------------------------------------------- callers
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        [],
+        [b"Bearer a-token", b"Bearer a-token"],
+        [b""],
+        [b"a-token"],
+        [b"Bearer"],
+        [b"Bearer "],
+        [b"Basic a-token"],
+        [b"Bearer a-token more"],
+        [b"Bearer A-token"],
+        [b"Bearer a-toke"],
+        [b"Bearer " + b"a" * 9000],
+        [b"Bearer \xff\xfe"],
+    ],
+)
+async def test_credentials_that_are_none(path, credentials):
+    access = Access(ManualClock(), [Tokens(path, ManualClock())])
+    with pytest.raises(Unauthenticated) as refused:
+        await access.caller_of(credentials)
+    assert refused.value.field == "authorization"
+    assert "a-toke" not in refused.value.message
+
+
+async def test_a_token_expires(path):
+    clock = ManualClock()
+    write_tokens(path, {"a": {"expires": "1970-01-01T00:00:10Z"}})
+    access = Access(clock, [Tokens(path, clock)])
+    clock.advance(10 * SECOND - 1)
+    CALLER.set(await access.caller_of([b"Bearer a-token"]))
+    access.require("query", "w")
+    clock.advance(1)
+    with pytest.raises(Unauthenticated, match="has expired"):
+        access.require("query", "w")
+    with pytest.raises(Unauthenticated, match="has expired"):
+        await access.caller_of([b"Bearer a-token"])
+
+
+def test_nobody_may_do_anything_where_tokens_are_asked_for(path):
+    access = Access(ManualClock(), [Tokens(path, ManualClock())])
+    CALLER.set(None)
+    for operation in RIGHTS:
+        with pytest.raises(Unauthenticated):
+            access.require(operation, "w")
+    assert not access.sees("w")
+    CALLER.set(Caller("me", Right.READ, ["w"]))
+    access.require("query", "w")
+    with pytest.raises(PermissionDenied, match="'me' has no right 'write' on window 'w'"):
+        access.require("insert", "w")
+    with pytest.raises(PermissionDenied, match="'me' has no right 'read' on window 'v'"):
+        access.require("query", "v")
+    CALLER.set(None)
+
+
+def test_every_operation_of_the_plane_has_a_right():
+    public = {name for name in vars(Plane) if not name.startswith("_")}
+    assert public - {"tidy", "spec"} == set(RIGHTS)
