@@ -99,10 +99,12 @@ class Target(_Document):
 class Tls(_Document):
     """Files for TLS, on the driver and on every executor; an empty mapping: the public authorities."""
 
-    ca: str | None = Field(None, min_length=1)
-    cert: str | None = Field(None, min_length=1)
-    key: str | None = Field(None, min_length=1)
-    name: str | None = Field(None, min_length=1)
+    ca: str | None = Field(None, min_length=1, description="The authorities of the service's certificate (PEM).")
+    cert: str | None = Field(None, min_length=1, description="The pipeline's own certificate (PEM).")
+    key: str | None = Field(None, min_length=1, description="The private key of that certificate (PEM).")
+    name: str | None = Field(
+        None, min_length=1, description="The name in the service's certificate, if it is not the host of `service`."
+    )
 
 
 class PipelineConfig(_Document):

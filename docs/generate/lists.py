@@ -20,7 +20,6 @@ from sash.main import app
 from sash.rest.problems import STATUSES, UnsupportedMediaType
 from sash.rpc.errors import CODES
 from sash.settings import Settings
-from sash_engine import errors
 from sash_engine.aggregators import ALGORITHMS
 from sash_engine.monoids import BUILT_IN
 from sash_engine.monoids.pane import partials_table
@@ -52,8 +51,8 @@ SPEC_TEXTS = {
 DURATIONS = ("max_age", "ahead", "idle_expiry", "granularity")
 """Keys whose text is a duration."""
 
-DIFFERENT = {UnsupportedMediaType, errors.Unauthenticated, errors.PermissionDenied}
-"""Errors that are no row of the table: one that only HTTP has, and two that nothing raises yet."""
+DIFFERENT = {UnsupportedMediaType}
+"""Errors that are no row of the table: one that only HTTP has."""
 
 
 # ---------------------------------------------------------------- settings, command line
