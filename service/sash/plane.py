@@ -70,6 +70,27 @@ def _observed(
     return cast("Callable[Concatenate[Plane, str, P], R]", observed)
 
 
+def _observed_read(
+    operation: Callable[Concatenate[Plane, str, P], Awaitable[R]],
+) -> Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]:
+    """As `_observed`, of a question that other calls may run in between."""
+    name = operation.__name__
+
+    @wraps(operation)
+    async def observed(self: Plane, window: str, *args: P.args, **kwargs: P.kwargs) -> R:
+        start = self._clock.monotonic_s()
+        try:
+            return await operation(self, window, *args, **kwargs)
+        except SashError as error:
+            self._metrics.count_error(name, type(error).__name__)
+            raise
+        finally:
+            self._storage.trim()  # what a read brought into memory may go again
+            self._metrics.observe(name, self._catalogue.class_of(window), self._clock.monotonic_s() - start)
+
+    return cast("Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]", observed)
+
+
 class Plane:
     """All operations on all windows of one service.
 
@@ -171,18 +192,18 @@ class Plane:
         """
         return await self._storage.commit(name, query, number, stages)
 
-    @_observed
-    def query(self, name: str, question: Query) -> builtins.list[Answer]:
+    @_observed_read
+    async def query(self, name: str, question: Query) -> builtins.list[Answer]:
         """Answer over trailing lookbacks, or over everything; raises as `Reader.query`."""
         return self._storage.find(name).reader.query(question)
 
-    @_observed
-    def range_query(self, name: str, question: RangeQuery) -> Answer:
+    @_observed_read
+    async def range_query(self, name: str, question: RangeQuery) -> Answer:
         """Answer over a range of time; raises as `Reader.range_query`."""
         return self._storage.find(name).reader.range_query(question)
 
-    @_observed
-    def series(self, name: str, question: SeriesQuery) -> Series:
+    @_observed_read
+    async def series(self, name: str, question: SeriesQuery) -> Series:
         """Answer over many buckets at once; raises as `Reader.series`."""
         return self._storage.find(name).reader.series(question)
 
