@@ -51,11 +51,12 @@ from sash_engine.forest.levels import Levels
 from sash_engine.forest.middle import Middle
 from sash_engine.forest.pieces import Piece, piece_of
 from sash_engine.forest.prefix import Prefix
-from sash_engine.forest.series import Rows, fold_buckets
+from sash_engine.forest.series import Rows, answers_of, fold_buckets
 from sash_engine.forest.spilled import spilling, with_small
 from sash_engine.forest.stored import Stored
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, finished
 
 __all__ = ["Forest"]
 
@@ -522,6 +523,18 @@ class Forest:
             it is of dtype object where the answers are, or where a range has no answer (None).
 
         Costs O(k log n + entries in narrow ranges); all entries of a range wider than some blocks are not read.
+        """
+        return finished(self.series_steps(starts, stops))
+
+    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+        """As `series`, in steps; no entry may come or leave from the first to the last."""
+        entries, filled, partials = yield from self.fold_steps(starts, stops)
+        return entries, (yield from answers_of(self._layout, partials, filled, entries))
+
+    def fold_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, Array, list[Partials]]]:
+        """Fold many time ranges, as `series_steps` does: entries (k,), which ranges have any, and their partials.
+
+        With panes, it counts panes and not entries.
         """
         rows = Rows(self._directory, self._tail, self._skip)
         return fold_buckets(self._layout, rows, self._fold_each, starts, stops)

@@ -44,6 +44,7 @@ from sash_engine.forest import Forest, Layout
 from sash_engine.forest.cold import Cold
 from sash_engine.monoids import Count, Monoid, Partial
 from sash_engine.monoids.base import Array, object_array
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["ByAlgorithm", "Store", "check_algorithm", "check_ranges", "store_of"]
@@ -286,10 +287,15 @@ class ByAlgorithm:
         Raises:
             Unsupported: the algorithm has no ranges.
         """
+        return finished(self.series_steps(starts, stops))
+
+    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+        """As `series`, in steps of one range; no entry may come or leave from the first to the last."""
         check_ranges(self.algorithm)
-        found = [
-            self.range_totals(start, stop - 1) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
-        ]
+        found = []
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            found.append(self.range_totals(start, stop - 1))
+            yield
         entries = np.array([count for count, _ in found], np.int64)
         return entries, [
             entries

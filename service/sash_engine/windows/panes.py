@@ -36,6 +36,7 @@ from sash_engine.forest.series import Rows
 from sash_engine.monoids import Count, Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, FieldType, object_array
 from sash_engine.monoids.pane import Pane
+from sash_engine.steps import Steps
 from sash_engine.windows.pages import Numbers, Pages, ragged
 from sash_engine.windows.spec import WindowSpec, check_time
 
@@ -337,11 +338,9 @@ class PaneForest(Forest):
         _, partials = super().range_totals(start, end)
         return partials[0], partials
 
-    def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
-        """As `Forest.series`, of the panes that start in each range."""
-        if not len(starts):
-            return super().series(starts, stops)
-        _, (entries, *answers) = super().series(starts, stops)
+    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+        """As `Forest.series_steps`, of the panes that start in each range."""
+        _, (entries, *answers) = yield from super().series_steps(starts, stops)
         return entries.astype(np.int64), answers
 
     def _entries_between(self, a: int, first_row: int, b: int, stop_row: int) -> int:
