@@ -44,6 +44,8 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _INT64 = np.dtype("<i8")
 _FLOAT64 = np.dtype("<f8")
 _CODE = np.dtype("<u4")
+_DICTIONARY_MAX = 4_096
+"""A dictionary with more strings than these and four for each entry is not read whole."""
 # Texts of a spec that may be missing.
 _ORDER = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
 _OPTIONS = ("idle_expiry", "algorithm", "durability", "granularity")
@@ -252,7 +254,10 @@ def _numbers(data: bytes, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
 
 
 def _coded(strings: pb.Strings, name: str) -> Coded:
-    dictionary, codes = list(strings.dictionary), _numbers(strings.codes, _CODE, name)
+    codes = _numbers(strings.codes, _CODE, name)
+    if len(strings.dictionary) > _DICTIONARY_MAX + 4 * len(codes):
+        return _used(strings, codes)
+    dictionary = list(strings.dictionary)
     if len(set(dictionary)) == len(dictionary):
         return Coded(dictionary, codes)
     # The same string under two codes: make it one, so that whoever groups by code groups by string.
@@ -261,6 +266,14 @@ def _coded(strings: pb.Strings, name: str) -> Coded:
     if len(codes) and codes.max() >= len(recoded):
         return Coded(dictionary, codes)  # refused by the check that every batch goes through
     return Coded(list(index), recoded[codes])
+
+
+def _used(strings: pb.Strings, codes: npt.NDArray[Any]) -> Coded:
+    """Those strings of a large dictionary that have codes: most of it is for other entries."""
+    used, recoded = np.unique(codes, return_inverse=True)
+    if len(used) and used[-1] >= len(strings.dictionary):
+        return Coded([], codes)  # refused by the check that every batch goes through
+    return Coded.of([strings.dictionary[code] for code in used.tolist()]).at(recoded)
 
 
 # ---------------------------------------------------------------- responses

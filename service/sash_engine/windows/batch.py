@@ -36,6 +36,10 @@ class Coded:
         codes = np.fromiter((index.setdefault(s, len(index)) for s in strings), np.int64, len(strings))
         return cls(list(index), codes)
 
+    def at(self, places: Array) -> Coded:
+        """The strings at some places, any integers (m,), of the same dictionary."""
+        return Coded(self.dictionary, self.codes[places])
+
     def decode(self) -> Array:
         """The n strings as an object array."""
         return np.array([*self.dictionary, None], dtype=object)[self.codes]
