@@ -167,7 +167,7 @@ class BlockReader:
         whole = a == directory.head and not inside and end >= self._newest  # it has its fold
         if a == directory.head and self._skip and not whole:
             inside.append(a)
-        between = () if whole or not directory.has_external else self._levels.parts(a + bool(inside), b)
+        between = () if whole or not directory.has_external else self._levels.nodes_of_fold(a + bool(inside), b)
         if b < directory.tail and end >= directory.first(b):
             inside.append(b)
         self._levels.fetch(inside, between)
@@ -308,7 +308,7 @@ class BlockReader:
             for a, first_row, b, stop_row in places:
                 blocks |= {a} if first_row else set()
                 blocks |= {b} if stop_row else set()
-                nodes.update(self._levels.parts(a + bool(first_row), b))
+                nodes.update(self._levels.nodes_of_fold(a + bool(first_row), b))
             self._levels.fetch(sorted(blocks), sorted(nodes))
         return [self._fold_rows(*place)[1] for place in places]
 
