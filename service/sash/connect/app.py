@@ -112,7 +112,8 @@ class ConnectApp:
                     data = await self._body(headers, receive)
                 request = _UNARY[kind].read(method.request, data)
                 if scope["path"] in self._waits:
-                    response = await _within(timeout_s, unbroken(method.call(request)))
+                    call = method.call(request)
+                    response = await _within(timeout_s, call if method.reads_only else unbroken(call))
                 else:
                     response = method.call(request)
                 body = _UNARY[kind].write(response)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 from collections.abc import Generator, Iterator, Mapping
 
 from sash.durability.backing import Backing
 from sash.durability.kept import Kept
+from sash.memory import grow_old
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, OutOfRoom, SashError, Unavailable
 
@@ -86,7 +86,7 @@ class Checkpoints:
             until_s = self._clock.monotonic_s() + _TURN_S
             for _ in steps:
                 if self._clock.monotonic_s() >= until_s:
-                    _grow_old()
+                    grow_old()
                     asyncio.get_running_loop().call_soon(self._go_on, kept, steps)
                     return
 
@@ -151,13 +151,3 @@ class Checkpoints:
         for kept in self._kept.values():
             if kept.number == number and 2 * kept.logged_bytes < journal.behind_bytes:
                 self.begin(kept)
-
-
-def _grow_old() -> None:
-    """Have the collector take all objects for old ones, without a look at them.
-
-    An image of 20,000 forests is a quarter of a million objects that live for a second. Where they grow old one by
-    one the collector looks through the whole process, which holds the loop for 150 ms with so many forests.
-    """
-    gc.freeze()
-    gc.unfreeze()

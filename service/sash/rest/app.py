@@ -261,17 +261,23 @@ class _Routes:
     # ------------------------------------------------------------ reads
 
     async def query(self, request: Request) -> Response:
-        return json_response(self._question(request)[1]())
+        return json_response(await self._question(request)[1]())
 
     async def watch(self, request: Request) -> Response:
         given, ask = self._question(request, "interval")
         interval_ms = _ticks(given, "interval") if "interval" in given else INTERVAL_MS
         check_interval(interval_ms, "interval")
-        ask()  # what is wrong with the question is refused before the stream begins
-        stream = watch.events(lambda: json_bytes(ask()), interval_ms, request.app.state.closing)
+        await ask()  # a wrong question is refused before the stream begins
+
+        async def look() -> bytes:
+            return json_bytes(await ask())
+
+        stream = watch.events(look, interval_ms, request.app.state.closing)
         return StreamingResponse(stream, headers={"cache-control": "no-store"}, media_type=watch.MEDIA_TYPE)
 
-    def _question(self, request: Request, *further: str) -> tuple[Mapping[str, list[str]], Callable[[], Any]]:
+    def _question(
+        self, request: Request, *further: str
+    ) -> tuple[Mapping[str, list[str]], Callable[[], Awaitable[Any]]]:
         """The parameters of a query, and a function that asks it: now, or over and over."""
         once = ("all_keys", "combine", "as_of", "partials", *further)
         given = _parameters(request, once=once, repeatable=("key", "lookback"))
@@ -281,8 +287,8 @@ class _Routes:
         key, keys = (None, given["key"]) if combine and "key" in given and "all_keys" not in given else _keys(given)
         name, question = _name(request), Query(key, given.get("lookback", []), as_of, keys, combine, partials)
 
-        def ask() -> dict[str, Any]:
-            answers = self._plane.query(name, question)
+        async def ask() -> dict[str, Any]:
+            answers = await self._plane.query(name, question)
             spec = self._plane.spec(name) if partials else None
             return {"answers": [answer_document(answer, spec) for answer in answers]}
 
@@ -294,7 +300,7 @@ class _Routes:
         start, end, partials = _ticks(given, "start"), _ticks(given, "end"), _flag(given, "partials")
         exclusive = _flag(given, "end_exclusive")
         question = RangeQuery(start, end, *_keys(given), partials, exclusive)
-        answer = self._plane.range_query(_name(request), question)
+        answer = await self._plane.range_query(_name(request), question)
         return json_response(answer_document(answer, self._plane.spec(_name(request)) if partials else None))
 
     async def entries(self, request: Request) -> Response:
@@ -313,7 +319,7 @@ class _Routes:
         start, end = _ticks(given, "start"), _ticks(given, "end")
         step = _text(given, "step")
         width = given["width"][0] if "width" in given else None
-        series = self._plane.series(_name(request), SeriesQuery(start, end, step, width, *_keys(given)))
+        series = await self._plane.series(_name(request), SeriesQuery(start, end, step, width, *_keys(given)))
         if prefers(request, ARROW):
             return Response(arrow.stream_of(series), media_type=ARROW)
         ticks = parse_duration(step, self._plane.spec(_name(request)).time_unit, "step")

@@ -132,9 +132,9 @@ class Operations:
 
     # ---------------------------------------------------------------- reads
 
-    def Query(self, request: pb.QueryRequest) -> pb.QueryResponse:
+    async def Query(self, request: pb.QueryRequest) -> pb.QueryResponse:
         response = pb.QueryResponse()
-        for answer in self._plane.query(request.window, translate.query_of(request)):
+        for answer in await self._plane.query(request.window, translate.query_of(request)):
             translate.fill_answer(response.answers.add(), answer)
         return response
 
@@ -142,8 +142,8 @@ class Operations:
         interval_ms = request.interval_ms or INTERVAL_MS
         check_interval(interval_ms, "interval_ms")
 
-        def look() -> bytes:
-            return self.Query(request.query).SerializeToString(deterministic=True)
+        async def look() -> bytes:
+            return (await self.Query(request.query)).SerializeToString(deterministic=True)
 
         async for found in changes(look, interval_ms, self._closing):
             if found is not None:
@@ -155,14 +155,16 @@ class Operations:
             yield translate.bulk_of(request.window, batch)
             await asyncio.sleep(0)
 
-    def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
+    async def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
         response = pb.Answer()
-        translate.fill_answer(response, self._plane.range_query(request.window, translate.range_query_of(request)))
+        answer = await self._plane.range_query(request.window, translate.range_query_of(request))
+        translate.fill_answer(response, answer)
         return response
 
-    def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:
+    async def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:
         response = pb.SeriesResponse()
-        translate.fill_series(response, self._plane.series(request.window, translate.series_query_of(request)))
+        series = await self._plane.series(request.window, translate.series_query_of(request))
+        translate.fill_series(response, series)
         return response
 
     async def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:

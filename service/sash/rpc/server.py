@@ -180,7 +180,11 @@ class _Guarded:
         try:
             with self._gate:
                 request = self._requests(data) if self._method.streams_requests else self._parsed(data)
-                return await unbroken(self._method.call(request)) if self._waits else self._method.call(request)
+                if not self._waits:
+                    return self._method.call(request)
+                # A write goes on when its client has gone; a read ends.
+                call = self._method.call(request)
+                return await (call if self._method.reads_only else unbroken(call))
         except Exception as error:
             return await self._refuse(error, context)
 

@@ -22,6 +22,11 @@ MAX_LARGE_BUCKETS = 10_000
 MAX_ANSWERS = 100_000
 MAX_VALUES = 2_000_000
 
+_STEP_US = 2_000
+_ANSWER_US, _NUMBER_US, _LARGE_US = 15, 1, 200
+"""What an answer costs, and more for each aggregate, and for each sketch or collection: the least of what was measured,
+over keys of ten entries, and of a few blocks."""
+
 _MANY = (list, dict, bytes)
 _OF_ENTRIES: dict[type[Monoid], int] = {Collect: 1, CollectDistinct: 1, FrequentItems: 4}
 """How many values an answer has for each entry, at most."""
@@ -36,8 +41,13 @@ class Costs:
 
     def __init__(self, monoids: Mapping[str, Monoid]) -> None:
         large = [name for name, monoid in monoids.items() if is_large(monoid)]
+        self._answer_us = _ANSWER_US + len(monoids) * _NUMBER_US + len(large) * _LARGE_US
         self._large = large[0] if large else None
         self._many = {name: type(monoid) for name, monoid in monoids.items() if monoid.answer in _MANY}
+
+    def takes_a_step(self, answers: int) -> bool:
+        """Whether so many answers take no longer than about 2 ms."""
+        return answers * self._answer_us <= _STEP_US
 
     @property
     def sized(self) -> bool:

@@ -246,18 +246,3 @@ class KeyReader(KeyTable):
             )
             for slot, (monoid, column) in enumerate(zip(self._layout.monoids, columns, strict=True))
         ]
-
-    def series(self, numbers: Numbers, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
-        """Answer over many time ranges at once, over the entries of k keys together; see `Forest.series`.
-
-        The rows in range of several keys are copied into one store first.
-        """
-        if len(numbers) == 1:
-            return self.store(numbers.item()).series(starts, stops)
-        together = self._in_memory()
-        first, behind = int(starts.min(initial=NEVER + 1)), int(stops.max(initial=NEVER + 1))
-        for number in numbers.tolist():
-            times, *columns = self.columns(number)
-            a, b = times.searchsorted((first, behind), "left").tolist()
-            together.bulk_insert(times[a:b], [column[a:b] for column in columns])
-        return together.series(starts, stops)

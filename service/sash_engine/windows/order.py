@@ -208,7 +208,7 @@ class Order:
             if number >= 0:
                 b = a + int(times[a:b].searchsorted(self._keys.now_of[number], "right"))
                 if a < b:
-                    entries, _ = self._keys.series(np.array([number]), times[a:b], times[a:b] + 1)
+                    entries, _ = self._keys.store(number).series(times[a:b], times[a:b] + 1)
                     there[a:b] = entries > 0
         return there
 
