@@ -494,7 +494,7 @@ class Longest(Monoid):
 def test_partials_of_an_aggregate_that_reads_anything_are_tried_out():
     (partial,) = imported(Longest(), blob(b'"ann"'), np.array([1]), "longest")
     assert partial.tolist() == ["ann"]
-    with pytest.raises(InvalidArgument, match="row 0 is no longest of 1 entries"):
+    with pytest.raises(InvalidArgument, match="row 0 cannot be the longest of 1 entries"):
         imported(Longest(), blob(b"7"), np.array([1]), "longest")
 
 

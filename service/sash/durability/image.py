@@ -39,7 +39,6 @@ from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, InvalidArgument, Unsupported
 from sash_engine.forest import Forest, Layout
 from sash_engine.forest.cold import Cold, PendingBlock
-from sash_engine.forest.external import is_large
 from sash_engine.forest.image import ForestImage
 from sash_engine.monoids import First, Last, Max, Min, Monoid, Partials, Sum
 from sash_engine.monoids.base import Array
@@ -134,7 +133,7 @@ class Image:
             "pages": window.pages,
             "counts": window.counts.document(),
             "newest": window.mark,
-            "large": [slot for slot, monoid in enumerate(self._layout.monoids) if is_large(monoid)],
+            "large": [slot for slot, monoid in enumerate(self._layout.monoids) if monoid.external],
         }
         self._take(lambda: ["head", head])
         for names, numbers in keys.chunks(_KEYS):

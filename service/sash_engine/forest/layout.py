@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sash_engine.monoids import Count, Monoid, Partial, Partials
+from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType
 
 __all__ = ["BLOCK", "Layout"]
@@ -52,7 +52,7 @@ class Layout:
         reads: list[tuple[int, ...]] = []
         answers: list[int] = []
         for monoid, columns in aggregates.values():
-            if type(monoid) is Count:
+            if monoid.counts_entries:
                 answers.append(-1)
                 continue
             numbers = tuple(number[column] for column in columns)
