@@ -12,7 +12,6 @@ ones; pandas categoricals and Arrow dictionaries are coded already.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,38 +19,15 @@ import numpy.typing as npt
 
 from sash_client.errors import InvalidArgument
 from sash_client.times import _is_arrow, _is_pandas
+from sash_wire.coded import Coded
+from sash_wire.columns import Column
 
-__all__ = ["Coded", "Column", "to_coded", "to_column", "to_part"]
+__all__ = ["to_coded", "to_column", "to_part"]
 
 _ACCEPTS: Mapping[str, str] = {"float64": "fiu", "int64": "iu", "bool": "b"}
 # What a pandas extension type is read as, by its kind: left alone, it may come out as objects.
 _PLAIN: Mapping[str, str] = {"f": "f8", "i": "i8", "u": "u8", "b": "?"}
 _DTYPES: Mapping[str, str] = {"float64": "<f8", "int64": "<i8", "bool": "|b1"}
-
-
-@dataclass(frozen=True, slots=True)
-class Coded:
-    """n strings: a dictionary, and uint32 codes (n,) into it."""
-
-    dictionary: list[str]
-    codes: npt.NDArray[np.uint32]
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def part(self, start: int, stop: int) -> Coded:
-        """Rows `start` to `stop`, with no more of the dictionary than they use."""
-        codes = self.codes[start:stop]
-        used = np.zeros(len(self.dictionary), dtype=bool)
-        used[codes] = True
-        if used.all():
-            return Coded(self.dictionary, codes)
-        renumbered = (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[codes]
-        return Coded([self.dictionary[i] for i in np.flatnonzero(used).tolist()], renumbered)
-
-
-Column = npt.NDArray[Any] | Coded | list[bytes]
-"""n values: numbers, strings, or blobs."""
 
 
 def to_column(values: Any, kind: str, name: str) -> npt.NDArray[Any] | Coded:

@@ -21,7 +21,7 @@ from sash_client.errors import InvalidArgument, SashClientError
 from sash_client.keys import ALL_KEYS, AllKeys, set_keys, text
 from sash_client.plans import Ask, AskStream, Plan, asked_again
 from sash_client.times import Duration, TimeLike, to_duration, to_tick
-from sash_client.wire import from_answer, from_info, from_series, from_write, to_aggregates, to_value
+from sash_client.wire import fill_scalar, from_answer, from_info, from_series, from_write, to_aggregates
 from sash_proto.v1 import windows_pb2 as pb
 
 __all__ = [
@@ -160,7 +160,7 @@ def insert(
         except TypeError:
             raise InvalidArgument(f"value {value!r:.80} is not a number", field="value") from None
     for name, item in (fields or {}).items():
-        request.fields[name].CopyFrom(to_value(item, name))
+        fill_scalar(request.fields[name], item, name)
     numbered = _number(request, producer, sequence, epoch)
     return from_write((yield from _write(window, "Insert", request, numbered)), int(numbered))
 

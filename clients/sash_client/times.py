@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sash_client.errors import InvalidArgument
+from sash_wire.durations import NANOSECONDS, spell_duration
 
 __all__ = ["Duration", "TimeLike", "to_duration", "to_tick", "to_ticks"]
 
@@ -29,17 +30,8 @@ TimeLike = int | np.integer[Any] | np.datetime64 | datetime
 Duration = str | int | timedelta | np.timedelta64
 """A length of time: "5m", ticks, or a timedelta of Python, NumPy or pandas."""
 
-_NANOSECONDS = {
-    "ns": 1,
-    "us": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
-    "D": 86400 * 10**9,
-    "W": 7 * 86400 * 10**9,
-}
-_SPELLED = (("d", 86400 * 10**9), *((unit, _NANOSECONDS[unit]) for unit in ("h", "m", "s", "ms", "us", "ns")))
+# NumPy's units: those of the service, but for D and W.
+_NANOSECONDS = {{"d": "D", "w": "W"}.get(unit, unit): length for unit, length in NANOSECONDS.items()}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _TICK_LIMIT = "-2^63 < time < 2^63"
@@ -98,7 +90,7 @@ def to_duration(duration: Duration, field: str) -> str:
     if isinstance(duration, np.timedelta64):
         return _of_timedelta64(duration, field)
     if isinstance(duration, timedelta):
-        return _spelled(duration // _MICROSECOND * 1000)
+        return spell_duration(duration // _MICROSECOND * 1000)
     if isinstance(duration, bool) or not isinstance(duration, str | int | np.integer):
         raise InvalidArgument(
             f"{field}: a duration ('5m'), ticks or a timedelta is wanted, not {duration!r}", field=field
@@ -110,16 +102,7 @@ def _of_timedelta64(duration: np.timedelta64, field: str) -> str:
     unit, count = np.datetime_data(duration.dtype)
     if np.isnat(duration) or unit not in _NANOSECONDS:
         raise InvalidArgument(f"{field}: {duration!r} is no length of so many nanoseconds", field=field)
-    return _spelled(int(duration.astype(np.int64)) * count * _NANOSECONDS[unit])
-
-
-def _spelled(nanoseconds: int) -> str:
-    """A duration as people write it, as the answers say it again: 1h, 1h30m, 250ms."""
-    left, text = abs(nanoseconds), ""
-    for unit, size in _SPELLED:
-        text += f"{left // size}{unit}" if left >= size else ""
-        left %= size
-    return f"{'-' if nanoseconds < 0 else ''}{text or '0s'}"  # the service refuses what is not positive
+    return spell_duration(int(duration.astype(np.int64)) * count * _NANOSECONDS[unit])
 
 
 def _is_pandas(values: Any) -> bool:

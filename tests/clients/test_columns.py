@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client import InvalidArgument
-from sash_client.columns import Coded, to_coded, to_column
+from sash_client.columns import to_coded, to_column
+from sash_wire.coded import Coded
 
 TEXTS = ["UA", "AA", "UA", "", "Zürich"]
 
