@@ -202,6 +202,7 @@ def _answers(message: pb.QueryResponse, partials: bool) -> list[Answer]:
 
 
 def to_lookbacks(lookbacks: Sequence[Duration]) -> list[str]:
+    """Return lookbacks as they travel; raises InvalidArgument."""
     if isinstance(lookbacks, str):
         raise InvalidArgument("lookbacks is a list: ['5m', '1h']", field="lookbacks")
     return [to_duration(item, "lookbacks") for item in lookbacks]
