@@ -59,7 +59,7 @@ def test_every_short_history_of_parts():
 
 
 def test_a_negative_number_of_entries_is_refused():
-    with pytest.raises(InvalidArgument, match="newest -1") as error:
+    with pytest.raises(InvalidArgument, match="count is -1") as error:
         FlatFIT(Sum("int64")).query_newest(-1)
     assert error.value.field == "count"
 

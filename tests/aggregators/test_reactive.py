@@ -77,7 +77,7 @@ def test_an_entry_that_is_not_there_changes_nothing():
     window.change(insert=[1, 2, 3, 4])
     window.evict_entry(2)
     for absent in ([2], [0, 2], [1, 1], [4], [-1]):
-        with pytest.raises(FailedPrecondition, match="no entry of number") as error:
+        with pytest.raises(FailedPrecondition, match="no entry with the number") as error:
             window.change(evict=absent, insert=[100])
         assert error.value.field == "number"
         window.check_invariants()

@@ -35,7 +35,7 @@ from sash.durability.turns import RestingClock
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, OutOfRoom, SashError
 from sash_engine.forest import Forest, Layout
-from sash_engine.forest.cold import Cold, Unsaved
+from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.image import ForestImage
 from sash_engine.monoids.base import Array
 from sash_engine.windows.batch import Batch
@@ -175,7 +175,7 @@ class Kept:
         self._owed_bytes = 0
         self._image_blocks: Ranges = []  # what the image names, and the first number that was given after it
         self._image_next = 1
-        self._unwritten: list[Unsaved] = []  # they have numbers, and are yet to be handed to the journal
+        self._unwritten: list[PendingBlock] = []  # they have numbers, and are yet to be handed to the journal
         self._unwritten_bytes = 0
         self._trash: list[bytes] = []
         self._leaving: dict[int, _Trash] = {}  # trash on its way out, by the version of the image that allowed it
@@ -232,7 +232,7 @@ class Kept:
             self._flush()
             self.paid()
 
-    def _save(self, blocks: Sequence[Unsaved]) -> None:
+    def _save(self, blocks: Sequence[PendingBlock]) -> None:
         """Give blocks their numbers, and store them by some MiB; the last ones with `_flush`.
 
         Raises:
@@ -256,7 +256,7 @@ class Kept:
         if blocks and not self.deleted:
             self._store_chunk(blocks, size)
 
-    def _store_chunk(self, blocks: Sequence[Unsaved], size: int) -> None:
+    def _store_chunk(self, blocks: Sequence[PendingBlock], size: int) -> None:
         numbered = [(block, block.stored or 0) for block in blocks]
         layout = self.window.layout
 
@@ -498,9 +498,9 @@ class Kept:
             raise DataLoss(f"{called} has parts that were written at different times")
         self.window.ledger = ledger
 
-    def _forest(self, kind: type[Forest], layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
+    def _forest(self, layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
         """Make a forest of what the image has of it."""
-        return kind.restore(layout, cold, made_of)
+        return Forest.restore(layout, cold, made_of)
 
     def _found_blocks(self) -> list[bytes]:
         found = self._backing.run(lambda i: values.block_key(self.number, self._next_block + i))

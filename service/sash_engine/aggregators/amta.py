@@ -1,4 +1,4 @@
-"""AMTA, the amortized monoid tree aggregator: LMTA's forest, a result pair, and a stack that opens its oldest trees.
+"""AMTA, the amortized monoid tree aggregator: the forest of LMTA, and a stack that splits its oldest trees.
 
     entries      [ 3 ][ 4   5   6   7 ][ 8   9 ] | 10  11  12 | 13 open
                  `------- front -------------´ turn `- back -´
@@ -9,15 +9,15 @@
 
     answer       lower(top's partial ∘ back ∘ 13)
 
-Everything before the *turn* is the front: the stack holds the forest nodes that make it up, each with the fold
-from there to the turn. Everything after it is the back, folded as entries come. To evict the oldest entry, pop
-the node that it is in and push what else that node stands for: the newer half, the newer quarter before it, and
-so on. Every node pushed is a node popped later, and each eviction pops one, so evictions cost one combine on
-average. When the front is used up, the turn moves to the tail and the stack is filled from the forest's O(log
-n) nodes. A bulk eviction pops what it covers and opens one node.
+The entries before the *turn* are the front. The stack has the forest nodes that cover the front, each with the fold
+from its first entry to the turn. The entries after the turn are the back, which is folded entry by entry. To evict the
+oldest entry, pop its node and push the nodes of its other entries: the newer half, the newer quarter before that, and
+so on. Every pushed node is popped later and each eviction pops one node, so evictions cost one combine on average. When
+the front is empty, the turn moves to the tail and the stack is filled with the O(log n) nodes of the forest. A bulk
+eviction pops the nodes that it covers and splits one node.
 
-Worked example, in the drawing: evicting 3 pops (entry 3, …): the answer's front becomes the fold of 4 to 9,
-which is there already. Evicting 4 pops (4 to 7) and pushes (6 and 7, 6–7 ∘ 8–9) and (5, 5 ∘ 6–9): two combines.
+Worked example, in the drawing: evicting 3 pops (entry 3, …), and the next fold, of 4 to 9, is on the stack already.
+Evicting 4 pops (4 to 7) and pushes (6 and 7, 6–7 ∘ 8–9) and (5, 5 ∘ 6–9): two combines.
 
 >>> from sash_engine.monoids import Sum
 >>> window = AMTA(Sum("int64"))
@@ -52,14 +52,14 @@ class AMTA(LogMTA):
 
     Args:
         monoid: the aggregate.
-        levels: where the level queues are kept; in memory by default. It must be empty, and is this window's alone.
+        levels: empty level queues, of this window alone; in memory by default.
     """
 
     algorithm = "amta"
 
     def __init__(self, monoid: Monoid, *, levels: Levels | None = None) -> None:
         super().__init__(monoid, levels=levels)
-        self._stack: list[tuple[Place, Partial]] = []  # a node, and the fold from its first entry to the turn
+        self._stack: list[tuple[Place, Partial]] = []  # nodes, each with the fold from its first entry to the turn
         self._turn = 0
         self._back: Partial = monoid.identity
 
@@ -90,7 +90,7 @@ class AMTA(LogMTA):
         self._push(decompose(head, self._tail))
 
     def _push(self, places: list[Place]) -> None:
-        """Put nodes, given from left to right, on the stack."""
+        """Push nodes, given from left to right."""
         for place, (_, partial) in zip(reversed(places), reversed(self._levels.read(places)), strict=True):
             fold = self.monoid.combine(partial, self._stack[-1][1]) if self._stack else partial
             self._stack.append((place, fold))

@@ -1,4 +1,4 @@
-"""Bulk FiBA: a finger B-tree that evicts a whole prefix, and takes in a whole batch, in one pass each.
+"""Bulk FiBA: a finger B-tree that evicts a prefix, or inserts a bulk of entries, in one pass.
 
     bulk_evict(6), min_arity = 2; x is cut away, = is the boundary path
 
@@ -8,7 +8,7 @@
               x      '=
           [x|1|2|3|]  [x|5|6|7|]   …                         cut -> [ |8|12| ] over [ ], over [|7|]
 
-    The node [ ] above [|7|] has no entry left: it joins its neighbour [|10|], and 8 comes down between them:
+    The node [ ] above [|7|] has no entry left: it joins its neighbour [|10|], and 8 moves down between them:
 
                            [ |12| ]
                     ,---------'  '------.
@@ -16,17 +16,17 @@
            /    |     \\
         [|7|] [|9|] [|11|]    …                              new left spine: redone from the top down
 
-**Evict.** Climb the left spine to the lowest node whose subtree holds the boundary, and cut down from there. What is
-cut away goes whole to a *free list*. Then mend the path from the leaf up: a node that is short takes a batch of
-entries from its neighbour on the right, or joins it. The neighbour may be a cousin: what separates the two is
-then the first entry of their lowest common ancestor, and the path between, which holds nothing else, disappears.
+**Evict.** Climb the left spine to the lowest node whose subtree has the boundary, and cut down from there. Subtrees
+that are cut away go to a *free list* as a whole. Then repair the path from the leaf up: a node with too few entries
+takes several from its neighbour on the right, or joins it. The neighbour may be a cousin. Then the first entry of their
+lowest common ancestor is between the two, and the nodes between them, which have nothing else, are dropped.
 
-**Insert.** Sort the batch; find the leaf of each new time by climbing from the leaf of the one before (the search
-interleaves: the path and the upper bound of each of its nodes are kept on a stack); then one pass over the levels,
-from the leaves up, in which a node takes all its newcomers at once and splits into as many pieces as it needs.
+**Insert.** Sort the entries. Find the leaf of each new time by climbing from the leaf of the time before; the path and
+the upper bound of each of its nodes are on a stack. Then make one pass over the levels, from the leaves up, in which a
+node takes all its new entries at once and splits into as many pieces as it needs.
 
-**Free list.** Evicted subtrees wait there until new nodes are needed; taking one puts its children on the list. So no
-operation pays for taking a large subtree apart, and the memory of evicted entries is used again, not returned.
+**Free list.** Evicted subtrees stay there until new nodes are needed; taking a node puts its children on the list. So
+no operation takes a large subtree apart, and the memory of evicted entries is used again, not returned.
 
 >>> from sash_engine.monoids import Sum
 >>> tree = BulkFiBA(Sum("int64"), min_arity=2)
@@ -38,14 +38,13 @@ operation pays for taking a large subtree apart, and the memory of evicted entri
 >>> tree.oldest, tree.youngest, len(tree), tree.query()
 (8, 14, 3, 42)
 
-bulk_evict: amortised O(log m), m the number of entries evicted.  bulk_insert of m sorted entries: amortised
-O(m log(d / m)), d the distance of the oldest of them to the nearer end; unsorted ones are sorted first.
-The rest: as FiBA.  Space: n entries, at most n partials, and the nodes of evicted entries until inserts use them.
-Requires: associativity.  Order: any; equal times combine (old ∘ new), in the batch too, in the order given.
-Source: Tangwongsan, Hirzel, Schneider, "Out-of-order sliding-window aggregation with efficient bulk evictions and
-insertions", VLDB 2023.  Differs: (a) equal times within the batch are combined before the search, and
-times that are already there during it, at whatever level the entry is; (b) a subtree knows its number of entries,
-so that `len` is right at once after an eviction.
+bulk_evict: amortised O(log m), m the number of entries evicted.  bulk_insert of m sorted entries: amortised O(m log(d /
+m)), d the distance of the oldest of them to the nearer end, plus the sort. Other operations: as FiBA.  Space: n
+entries, at most n partials, and the nodes of evicted entries until inserts use them. Requires: associativity.  Order:
+any; equal times combine (old ∘ new), also within a bulk, in the given order. Source: Tangwongsan, Hirzel, Schneider,
+"Out-of-order sliding-window aggregation with efficient bulk evictions and insertions", VLDB 2023.  Differs: (a) equal
+times within the bulk are combined before the search, and times that the tree has are combined during the search, at any
+level; (b) a subtree knows its number of entries, so `len` is right at once after an eviction.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from bisect import bisect_left, bisect_right
 from operator import itemgetter
 
 from sash_engine.aggregators.base import Bulk, Pairs
-from sash_engine.aggregators.btree import Item, Node
+from sash_engine.aggregators.btree_shape import Item, Node
 from sash_engine.aggregators.checks import require
 from sash_engine.aggregators.fiba import FiBA
 from sash_engine.monoids.base import Monoid
@@ -70,7 +69,7 @@ class BulkFiBA(FiBA, Bulk):
 
     Args:
         monoid: the aggregate.
-        min_arity: as for `BTree`; 2, 4 and 8 are the paper's.
+        min_arity: as for `BTree`; the paper uses 2, 4 and 8.
     """
 
     algorithm = "bulk_fiba"
@@ -88,7 +87,7 @@ class BulkFiBA(FiBA, Bulk):
             self._repair()
 
     def _items(self, pairs: Pairs) -> list[Item]:
-        """Lift and sort; equal times combine in the order given. Nothing has changed if a value cannot be lifted."""
+        """Lift and sort; equal times combine in the given order. If a value cannot be lifted, nothing has changed."""
         lifted = [(time, self.monoid.lift(value)) for time, value in pairs]
         lifted.sort(key=itemgetter(0))
         items: list[Item] = []
@@ -100,7 +99,7 @@ class BulkFiBA(FiBA, Bulk):
         return items
 
     def _sites(self, items: list[Item]) -> list[tuple[Node, list[Item]]]:
-        """Find the leaf of every new time; items at times already present are combined into them on the way."""
+        """Find the leaf of every new time; items at times that the tree has are combined into their entries."""
         sites: list[tuple[Node, list[Item]]] = []
         node = self._start(items[0][0], items[0][0])
         path = [(node, self._spine_bound(node))]
@@ -132,7 +131,7 @@ class BulkFiBA(FiBA, Bulk):
         return sites
 
     def _spine_bound(self, node: Node) -> int | None:
-        """Return the time above all of the subtree of the root or a spine node; None where there is none."""
+        """Return the least time after the subtree of the root or of a spine node; None if there is none."""
         if node.left and node.parent is not None:
             return node.parent.times[0]
         return None
@@ -182,11 +181,11 @@ class BulkFiBA(FiBA, Bulk):
             node = node.children[0]
 
     def _mend(self, path: list[Step]) -> None:
-        """Bring the nodes of the boundary path back to the least arity, and make it the left spine."""
+        """Bring the nodes of the boundary path back to the least arity, and make the path the left spine."""
         finger = path[-1][0]
         for node, neighbour, above in reversed(path):
             if node.parent is None and node is not self._root:
-                continue  # it went with a join further down
+                continue  # a join further down dropped it
             self._touch(node)
             if neighbour is None or above is None:
                 break  # the nodes above have no entry and no other child: they collapse below

@@ -1,4 +1,4 @@
-"""What the aggregators' `check_invariants` share: raising with a name, and comparing partials."""
+"""Helpers for `check_invariants`: raise with the invariant's name, and compare partials."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ def require(holds: bool, invariant: str, found: str) -> None:
     """Raise unless an invariant holds.
 
     Raises:
-        AssertionError: it does not; the message says which one and what was found.
+        AssertionError: it does not hold; the message names it and says what was found.
     """
     if not holds:
         raise AssertionError(f"{invariant}: {found}")
 
 
 def require_same(found: Any, expected: Any, invariant: str, where: str) -> None:
-    """Raise unless a stored partial is what its parts make anew, as `same` compares them.
+    """Raise unless a stored partial equals one that was recomputed, as `same` compares them.
 
     Raises:
-        AssertionError: it is not; the message says which invariant is broken, where, and shows both.
+        AssertionError: they differ; the message names the invariant and the place, and shows both.
     """
     if not same(found, expected):
         raise AssertionError(f"{invariant}: {where} has {_show(found)}, not {_show(expected)}")
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two partials that were computed in the same way are equal; NaN equals NaN.
+    """Return whether two partials that were computed in the same way are equal; NaN equals NaN.
 
-    Objects that define no equality, as sketches, are only compared by type.
+    Objects without an equality of their own, such as sketches, are compared by type only.
 
     >>> same((1, float("nan")), (1, float("nan"))), same([1], [2])
     (True, False)
@@ -55,5 +55,5 @@ def same(one: Any, other: Any) -> bool:
 def _show(partial: Any) -> str:
     try:
         return reprlib.repr(partial)
-    except ValueError:  # Python does not write out integers of thousands of digits
+    except ValueError:  # Python refuses to print integers of thousands of digits
         return f"some {type(partial).__name__}"

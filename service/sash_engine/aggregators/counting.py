@@ -1,11 +1,11 @@
-"""Counting: a monoid that counts how often it is combined.
+"""Counting: a monoid that counts its combines.
 
     aggregator -> Counting(Sum) -> Sum         combines += 1 at every combine (and uncombine)
                       ^ read and reset by tests and benchmarks
 
-The cost of an aggregator is stated in combines, and a count of them is the same on every machine and in every
-run, so the papers' bounds can be asserted without noise. Combines with the identity count as well: a
-structure that makes needless ones shows them.
+The papers state the cost of an aggregator in combines. Their number is the same on every machine and in every run, so
+tests can assert the papers' bounds exactly. Combines with the identity count as well: they show a structure that makes
+needless ones.
 
 >>> from sash_engine.aggregators.two_stacks_lite import TwoStacksLite
 >>> from sash_engine.monoids import Sum
@@ -19,8 +19,8 @@ structure that makes needless ones shows them.
 >>> counting.combines
 3
 
-Source: the cost model of Tangwongsan, Hirzel, Schneider, VLDB Journal 2021. Differs: lift and lower are not
-counted, because every algorithm here does the same number of them.
+Source: the cost model of Tangwongsan, Hirzel, Schneider, VLDB Journal 2021.  Differs: lift and lower are not counted,
+because every algorithm here calls them equally often.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = ["Counting"]
 
 
 class Counting(Monoid):
-    """A monoid that acts as another one does, and counts.
+    """A monoid that behaves like another one and counts its combines.
 
     Args:
-        monoid: the one to act as.
+        monoid: the other one.
     """
 
     function = "counting"
@@ -52,7 +52,7 @@ class Counting(Monoid):
         self.exact = monoid.exact
 
     def reset(self) -> int:
-        """Set the count to nought; return what it was."""
+        """Set the count to 0; return the count before."""
         before, self.combines = self.combines, 0
         return before
 

@@ -1,4 +1,4 @@
-"""DABA, the de-amortised banker's aggregator: Two-Stacks whose flip is done a little at every step.
+"""DABA, the de-amortised banker's aggregator: Two-Stacks that does a little of each flip at every step.
 
                 front                              back
     F            L       R       A            B         E
@@ -10,19 +10,19 @@
 
     answer = lower(fold at F ∘ fold at E - 1)
 
-A flip turns folds that grew forwards (the back's) into folds that reach backwards (the front's). DABA flips
-early, when the front is as long as the back, by moving pointers only: the old front becomes the left list [L,
-R), whose folds are right but do not yet reach B; the old back becomes the right list [R, A), whose folds
-still run the wrong way. From then on every insert and every evict mends one entry of either: the one at L is
-made to reach B, and the one before A is turned around. Both lists have the same length, so they are used up
-together, and before the oldest unmended entry can come to the front. Once they are empty, [F, B) is mended,
-and L, R and A move on with each step until the next flip. After every step, unless the window is empty:
+A flip turns prefix folds (of the back) into suffix folds (of the front). DABA flips early, when the front is as long as
+the back, and only moves pointers: the old front becomes the left list [L, R), whose folds do not yet reach B; the old
+back becomes the right list [R, A), whose folds still are prefix folds. Then every insert and every evict repairs one
+entry of each list: the fold at L is extended to B, and the fold before A becomes a suffix fold. Both lists have the
+same length, so both are done at the same time, before an entry that is not repaired can become the oldest. Then all of
+[F, B) is repaired, and L, R and A move on with each step until the next flip. After every step, unless the window is
+empty:
 
     |[L,R)| = |[R,A)|   and   |[L,B)| + 1 = |[F,B)| - |[B,E)|
 
-Worked example. 0 is all front. 1 makes the back as long as the front: they flip, and 0's fold is made to
-reach over 1. With 2, L, R and A move on to B. 3 makes it 2 against 2: they flip, and 0's fold is made to
-reach over all four. The eviction of 0 mends the rest: 1's fold, 1, becomes 1∘(2∘3), and 2's, 2, becomes 2∘3.
+Worked example. 0 is the front. Inserting 1 makes the back as long as the front: they flip, and the fold of 0 becomes
+0∘1. Inserting 2 moves L, R and A to B. Inserting 3 makes both lists 2 long: they flip, and the fold of 0 covers all
+four entries. Evicting 0 repairs the rest: the fold of 1 becomes 1∘(2∘3), and the fold of 2 becomes 2∘3.
 
 >>> from sash_engine.monoids import Sum
 >>> window = DABA(Sum("int64"))
@@ -37,7 +37,7 @@ average).
 Query: worst-case O(1), one.  Space: 2n partials.
 Requires: associativity.  Order: in order only.
 Source: Tangwongsan, Hirzel, Schneider, VLDB Journal 2021, section 5 (first in DEBS 2017).  Differs: (a) the
-queue is a doubly linked list instead of a chunked array, so that no step ever copies and pointers stay valid;
+queue is a doubly linked list instead of a chunked array, so no step copies entries and pointers stay valid;
 (b) no combine is spent on the identity.
 """
 
@@ -53,7 +53,7 @@ __all__ = ["DABA"]
 
 
 class Cell:
-    """One entry: its partial, and a fold that depends on the list it is in."""
+    """One entry: its partial, and a fold that depends on its list."""
 
     __slots__ = ("fold", "newer", "older", "partial")
 
@@ -77,7 +77,7 @@ class DABA(InOrder):
     def __init__(self, monoid: Monoid) -> None:
         super().__init__(monoid)
         self._size = 0
-        # The pointers have the paper's names. The cell at E is empty: the next entry goes there.
+        # The pointers have the names of the paper. The cell at E is empty, for the next entry.
         self._F = self._L = self._R = self._A = self._B = self._E = Cell(None)
 
     def __len__(self) -> int:
@@ -103,13 +103,13 @@ class DABA(InOrder):
         if not self._size:
             raise self._nothing_to_evict()
         self._F = self._F.newer
-        self._F.older = None  # lets go of the cell; nothing looks behind F
+        self._F.older = None  # frees the cell; nothing reads before F
         self._size -= 1
         self._fix_up()
 
     def _fix_up(self) -> None:
-        """Restore the balance after one entry came or went."""
-        if self._F is self._B:  # empty, or one entry that has just come: the front is all there is
+        """Restore the balance after one insert or evict."""
+        if self._F is self._B:  # empty, or with one new entry: there is only the front
             self._L = self._R = self._A = self._B = self._E
             return
         if self._L is self._B:
@@ -120,18 +120,18 @@ class DABA(InOrder):
             self._shrink()
 
     def _flip(self) -> None:
-        """Make the front the left list and the back the right list; R is at the border between them already."""
+        """Make the front the left list and the back the right list; R already is at the border between them."""
         self._L = self._F
         self._A = self._B = self._E
 
     def _shift(self) -> None:
-        """Move past an entry that is mended."""
+        """Move past an entry that is repaired."""
         self._L = self._R = self._A = self._A.newer
 
     def _shrink(self) -> None:
-        """Mend the oldest entry of the left list, and the newest one of the right list."""
+        """Repair the oldest entry of the left list and the newest entry of the right list."""
         combine, left, right = self.monoid.combine, self._L, before(self._A)
-        fold = combine(left.fold, right.fold)  # what is left of L up to R, then all of R
+        fold = combine(left.fold, right.fold)  # the left list from here on, then the right list
         if self._A is self._B:
             left.fold, right.fold = fold, right.partial
         else:

@@ -10,19 +10,19 @@
 
     answer = lower(queue[F] ∘ back)
 
-`daba.py` says how the pointers move. What it keeps twice per entry is never read twice: of the back's folds
-only the last is, which is `back`; of the right list's folds, too, only the last is ever needed, and with what
-follows it up to B that is `middle`. A flip turns `back` into `middle`, which then stays as it is until the
-lists are mended.
+The pointers move as in `daba.py`. DABA keeps a partial and a fold for each entry, but reads only one of them at a time.
+Of the folds of the back it reads only the last, which is `back`. Of the folds of the right list it needs only the last,
+too; together with the entries up to B, that is `middle`. A flip turns `back` into `middle`, which then does not change
+until the lists are repaired.
 
-Worked example, with the queue after each step and a bar at F, L, R, A, B and E where they part:
+Worked example, with the queue after each step, and a bar at F, L, R, A, B and E where they differ:
 
 >>> from sash_engine.monoids import Sum
 >>> window = DABALite(Sum("int64"))
->>> window.insert(0)  # |0|            one entry: it is the front
->>> window.insert(1)  # |1|1|          flipped; middle = 1, which the fold at F now reaches over
->>> window.insert(2)  # |1 1|2|        L, R and A have moved on to B; back = 2
->>> window.insert(3)  # |6|1|2|3|      flipped; middle = 2∘3, which the fold at F now reaches over
+>>> window.insert(0)  # |0|            one entry: the front
+>>> window.insert(1)  # |1|1|          flipped; middle = 1, and the fold at F covers it
+>>> window.insert(2)  # |1 1|2|        L, R and A moved to B; back = 2
+>>> window.insert(3)  # |6|1|2|3|      flipped; middle = 2∘3, and the fold at F covers it
 >>> window.query(), len(window)
 (6, 4)
 
@@ -30,8 +30,8 @@ Insert: worst-case O(1), at most 3 combines (2 on average).  Evict: worst-case O
 Query: worst-case O(1), one.  Space: n + 2 partials.
 Requires: associativity.  Order: in order only.
 Source: Tangwongsan, Hirzel, Schneider, VLDB Journal 2021, section 6.  Differs: (a) the queue is a doubly
-linked list, as in `daba.py`; (b) no combine is spent on the identity; (c) `middle` is left as it is, unread,
-while L = R.
+linked list, as in `daba.py`; (b) no combine is spent on the identity; (c) while L = R, `middle` keeps its old value,
+which nothing reads.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["DABALite"]
 
 
 class Cell:
-    """One entry's place in the queue: a partial or a fold, by the list it is in."""
+    """One entry: a partial or a fold, depending on its list."""
 
     __slots__ = ("newer", "older", "partial")
 
@@ -69,7 +69,7 @@ class DABALite(InOrder):
     def __init__(self, monoid: Monoid) -> None:
         super().__init__(monoid)
         self._size = 0
-        # The pointers have the paper's names. The cell at E is empty: the next entry goes there.
+        # The pointers have the names of the paper. The cell at E is empty, for the next entry.
         self._F = self._L = self._R = self._A = self._B = self._E = Cell(None)
         self._middle: Partial = monoid.identity
         self._back: Partial = monoid.identity
@@ -97,13 +97,13 @@ class DABALite(InOrder):
         if not self._size:
             raise self._nothing_to_evict()
         self._F = self._F.newer
-        self._F.older = None  # lets go of the cell; nothing looks behind F
+        self._F.older = None  # frees the cell; nothing reads before F
         self._size -= 1
         self._fix_up()
 
     def _fix_up(self) -> None:
-        """Restore the balance after one entry came or went."""
-        if self._F is self._B:  # empty, or one entry that has just come: the front is all there is
+        """Restore the balance after one insert or evict."""
+        if self._F is self._B:  # empty, or with one new entry: there is only the front
             self._L = self._R = self._A = self._B = self._E
             self._middle = self._back = self.monoid.identity
             return
@@ -115,17 +115,17 @@ class DABALite(InOrder):
             self._shrink()
 
     def _flip(self) -> None:
-        """Make the front the left list and the back the right list; R is at the border between them already."""
+        """Make the front the left list and the back the right list; R already is at the border between them."""
         self._L = self._F
         self._A = self._B = self._E
         self._middle, self._back = self._back, self.monoid.identity
 
     def _shift(self) -> None:
-        """Move past an entry that is mended."""
+        """Move past an entry that is repaired."""
         self._L = self._R = self._A = self._A.newer
 
     def _shrink(self) -> None:
-        """Mend the oldest entry of the left list, and the newest one of the right list."""
+        """Repair the oldest entry of the left list and the newest entry of the right list."""
         left, right = self._L, self._A.older
         assert right is not None
         left.partial = self.monoid.combine(left.partial, self._middle)
@@ -147,7 +147,7 @@ class DABALite(InOrder):
         require(r - left == a - r, "balance", f"|[L,R)| is {r - left}, but |[R,A)| is {a - r}")
         if self._size:
             require(b - left + 1 == (b - f) - (e - b), "balance", f"F, L, R, A, B, E = {bounds}")
-        # What the folds in the queue fold is not there any more to compare with.
+        # The folds in the queue cannot be checked: their partials are gone.
         self._check_fold("back", self._back, (cell.partial for cell in cells[b:e]))
         if left < r:
             middle = cells[r : a + 1] if a < b else cells[r:a]  # the fold at A reaches up to B

@@ -1,6 +1,6 @@
-"""FiBA, the finger B-tree aggregator: any order, and what happens near either end costs next to nothing.
+"""FiBA, the finger B-tree aggregator: entries in any order, and changes near either end cost very little.
 
-    min_arity = 2; |t| is an entry; each node's total is of one of four kinds, by where the node is
+    min_arity = 2; |t| is an entry; the kind of a node's total depends on the place of the node
 
                                [ |8| ]                      root:   inner   v8
                        ,------'       '------.
@@ -18,13 +18,14 @@
     left    on the left spine   all but the first child, then the parent's left (none under the root)
     right   on the right spine  the parent's right (none under the root), then all but the last child
 
-A spine node's total holds everything between its finger and the root, so a change in a finger ends there: no walk to
-the root. A change elsewhere climbs, over nodes of kind up, to the spine; then the spine below is redone down to the
-finger. Searching starts at the fingers too, and climbs both spines until one subtree holds the time.
+The total of a spine node folds everything between its finger and the root. So a change in a finger changes only the
+finger's total: there is no walk to the root. A change elsewhere changes the nodes of kind up from there to the spine,
+and then the spine from there down to the finger. A search also starts at the fingers, and climbs both spines until the
+time is in one of the subtrees.
 
-Worked example: in the tree above, inserting 15 climbs nothing: the right finger's total becomes
-right([12]) ∘ v13 ∘ v14 ∘ v15. Inserting 10 again climbs one level: the leaf [9, 10, 11] is redone, then
-right([12]), then the right finger below it. The root and the left spine are not visited.
+Worked example: in the tree above, inserting 15 only changes the right finger's total, to
+right([12]) ∘ v13 ∘ v14 ∘ v15. Inserting 10 again changes the leaf [9, 10, 11], then right([12]), then the right finger
+below it. It does not visit the root and the left spine.
 
 >>> from sash_engine.monoids import Sum
 >>> tree = FiBA(Sum("int64"), min_arity=2)
@@ -41,9 +42,9 @@ Insert, evict: amortised O(1 + log d), d the distance in entries to the nearer e
 Range query: O(log n).  Space: n entries, at most n partials; about n / min_arity in practice.
 Requires: associativity.  Order: any; equal times combine (old ∘ new).
 Source: Tangwongsan, Hirzel, Schneider, "Optimal and general out-of-order sliding-window aggregation", VLDB 2019.
-Differs: (a) both fingers climb in step, so an insert near the oldest entry is cheap as well; (b) an
-append to the right finger extends its total by one combine instead of recomputing it; (c) changed nodes are
-collected by height and redone once each, so that single and bulk operations share the repair.
+Differs: (a) the search climbs both spines in step, so an insert near the oldest entry is cheap as well; (b) an append
+to the right finger extends its total by one combine instead of recomputing it; (c) changed nodes are collected by
+height and recomputed once each, so single and bulk operations share the repair.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sash_engine.aggregators.btree import BTree, Item, Node
+from sash_engine.aggregators.btree import BTree
+from sash_engine.aggregators.btree_shape import Item, Node
 from sash_engine.aggregators.checks import require
 from sash_engine.monoids.base import Monoid, Partial
 
@@ -63,7 +65,7 @@ class FiBA(BTree):
 
     Args:
         monoid: the aggregate.
-        min_arity: as for `BTree`; 2, 4 and 8 are the paper's.
+        min_arity: as for `BTree`; the paper uses 2, 4 and 8.
     """
 
     algorithm = "fiba"
@@ -111,7 +113,7 @@ class FiBA(BTree):
         if youngest is None or time <= youngest or len(finger.times) == self._max_entries:
             super().insert(time, value)
             return
-        # The right finger's total ends with its last entry, so what comes after that is one combine away.
+        # The right finger's total ends with its last entry, so a newer entry takes one combine.
         partial = self.monoid.lift(value)
         finger.times.append(time)
         finger.partials.append(partial)
@@ -128,7 +130,7 @@ class FiBA(BTree):
         return promoted
 
     def _grow(self) -> None:
-        # For a moment the old root is on both spines; the split that follows hands the right one on.
+        # For a moment the old root is on both spines; the split that follows passes the right spine on.
         self._root.left = self._root.right = True
         super()._grow()
 
@@ -146,7 +148,7 @@ class FiBA(BTree):
         before = self._root
         super()._collapse()
         if self._root is not before:
-            # The new root's totals leave those of its outer children, which now start the spines.
+            # The outer children of the new root now start the spines, so their totals change.
             self._root.left = self._root.right = False
             if self._root.children:
                 self._touch(self._root.children[0])

@@ -1,4 +1,4 @@
-"""FlatFIT: an index traverser. Every entry has a partial and a pointer to where that partial ends.
+"""FlatFIT: every entry has a fold, and a pointer to the entry after the last one in that fold.
 
     position   3     4     5     6     7
     partial    p3    p4    p5∘p6 p6    p7              a query for the newest five walks 3 -> 4 -> 5 -> 7
@@ -7,12 +7,12 @@
     after it   p3∘…∘p7  p4∘…∘p7  p5∘…∘p7  p6  p7       the walked entries point to the tail,
     next       8        8        8        7   8        and hold the fold up to there
 
-A query from any entry follows the pointers to the tail, and on its way back writes what it found: the next
-query from there, or from an entry behind which it leads, takes one step. So queries over windows of several
-lengths share their work, and a full walk comes only once per window length.
+A query from any entry follows the pointers to the tail. On its way back it writes the folds that it computed, and
+points the entries to the tail. The next query from one of these entries takes one step. So queries over windows of
+several lengths share their work, and each window length has a full walk only once per round through the window.
 
-Worked example, on the drawing: the two entries 5 and 6 were asked for when 7 had not come. Then the whole
-window costs three combines (7's partial into 5's, then 4's, then 3's), and the newest four cost none.
+Worked example, on the drawing: the entries 5 and 6 were queried before 7 was inserted. Then the whole window costs
+three combines (the partial of 7 into 5, then into 4, then into 3), and the newest four entries cost none.
 
 >>> from sash_engine.monoids import Sum
 >>> window = FlatFIT(Sum("int64"))
@@ -27,13 +27,13 @@ window costs three combines (7's partial into 5's, then 4's, then 3's), and the 
 (25, 22, 5)
 
 Insert, evict: no combines.  Query: amortised O(1) for the whole window, at most 3 combines per slide (evict,
-insert, query); worst O(n), n - 1 combines.  Query of a part: no more than its entries, shared as above.
+insert, query); worst O(n), n - 1 combines.  Query of a part: at most one combine per entry.
 Space: n partials and n pointers, in buffers of at most four times that.
 Requires: associativity.  Order: in order only.
 Source: Shein, Chrysanthis, Labrinidis, "FlatFIT: accelerated incremental sliding-window aggregation for
 real-time analytics", SSDBM 2017.  Differs: (a) the window may have any length at any time, and the buffer
-grows and shrinks with it; (b) positions count up and are reduced to the buffer only when it is read, so that
-pointers outlive a resize.
+grows and shrinks with it; (b) positions count up and are mapped to slots only when the buffer is read, so pointers
+stay valid after a resize.
 """
 
 from __future__ import annotations
@@ -78,17 +78,17 @@ class FlatFIT(InOrder):
         return self.monoid.lower(self._fold_from(self._head))
 
     def query_newest(self, count: int) -> Any:
-        """Answer over the newest `count` entries, or all where there are fewer.
+        """Answer over the newest `count` entries, or all if there are fewer.
 
         Raises:
             InvalidArgument: `count` is negative.
         """
         if count < 0:
-            raise InvalidArgument(f"the newest {count} entries are asked for", field="count", limit="0")
+            raise InvalidArgument(f"count is {count}: a number of entries cannot be negative", field="count", limit="0")
         return self.monoid.lower(self._fold_from(max(self._head, self._tail - count)))
 
     def _fold_from(self, position: int) -> Partial:
-        """Fold the entries from `position` to the tail, and let every entry on the way point to the tail."""
+        """Fold the entries from `position` to the tail; every entry on the way then points to the tail."""
         partials, following, tail, mask = self._partials, self._next, self._tail, self._mask
         if position == tail:
             return self.monoid.identity
@@ -121,7 +121,7 @@ class FlatFIT(InOrder):
             self._resize(self.capacity // 2)
 
     def _resize(self, capacity: int) -> None:
-        """Move the entries to a buffer of another length; their positions stay."""
+        """Move the entries to a buffer of another length; their positions do not change."""
         partials: list[Partial] = [None] * capacity
         following = [0] * capacity
         for position in range(self._head, self._tail):
@@ -130,9 +130,9 @@ class FlatFIT(InOrder):
         self._mask, self._partials, self._next = capacity - 1, partials, following
 
     def check_invariants(self) -> None:
-        """Check buffers and pointers; what a partial folds is not there any more to compare with."""
+        """Check buffers and pointers. Folds cannot be checked: their partials are gone."""
         capacity, size = self.capacity, len(self)
-        require(capacity.bit_count() == 1, "capacity", f"{capacity} is no power of two")
+        require(capacity.bit_count() == 1, "capacity", f"{capacity} is not a power of two")
         require(len(self._partials) == len(self._next) == capacity, "buffers", "they differ in length")
         require(0 <= size <= capacity, "size", f"{size} entries in {capacity} places")
         require(size * 4 > capacity or capacity == LEAST_CAPACITY, "fill", f"{size} entries in {capacity} places")

@@ -1,14 +1,14 @@
-"""KVS-LMTA and KVS-AMTA: the monoid tree aggregators with O(log n) partials local, the rest in a key-value store.
+"""KVS-LMTA and KVS-AMTA: monoid tree aggregators with O(log n) partials in memory and the rest in a key-value store.
 
     level 3              [ head ..... tail ]          local: for every level the chunk that its head is in and
     level 2         [ head ][··][ tail ]              the one that its tail is in, and AMTA's stack
     level 1      [ head ][··][··][··][ tail ]
     level 0   [ head ][··][··][··][··][··][ tail ]    [··] full chunks in between: in the store
 
-Nothing but where the level queues are kept differs from `log_mta.py` and `amta.py`. Inserts write at the tails, and
-evictions and queries read at the heads and tails: a chunk is written once when it is full, read once when the
-head comes to it, and deleted. A bulk eviction names all heads that it needs, and fetches them in one round trip. Only a
-descent into the middle (to evict by time or by policy, or for a range) reads there: O(log n) round trips.
+They are `log_mta.py` and `amta.py` with other level queues. Inserts write at the tails; evictions and queries read at
+the heads and tails. A chunk is written once when it is full, read once when the head reaches it, and deleted. A bulk
+eviction fetches all the heads that it needs in one round trip. Only a descent into the middle (to evict by time or by
+policy, or for a range) reads chunks there: O(log n) round trips.
 
 >>> from sash_engine.aggregators.level_queues import DictStore
 >>> from sash_engine.monoids import Sum
@@ -25,7 +25,7 @@ Time: as LMTA and AMTA, and 2 / chunk writes and reads per entry.  Space: O(chun
 stored.
 Requires: associativity.  Order: in order only; equal times combine (old ∘ new).
 Source: Villalba, Berral, Carrera, TPDS 2019, the variants of MTA over a key-value store.  Differs: the store's values
-are chunks of nodes, as `level_queues.py` tells.
+are chunks of nodes, see `level_queues.py`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class KvsLogMTA(LogMTA):
 
     Args:
         monoid: the aggregate.
-        store: where full chunks go, and nobody else's; a dict by default.
+        store: for full chunks, of this window alone; a dict by default.
         chunk: nodes per chunk, even.
 
     Raises:
-        InvalidArgument: `chunk` is no integer, odd or below 2.
+        InvalidArgument: `chunk` is not an even integer from 2 on.
     """
 
     algorithm = "kvs_log_mta"
@@ -61,11 +61,11 @@ class KvsAMTA(AMTA):
 
     Args:
         monoid: the aggregate.
-        store: where full chunks go, and nobody else's; a dict by default.
+        store: for full chunks, of this window alone; a dict by default.
         chunk: nodes per chunk, even.
 
     Raises:
-        InvalidArgument: `chunk` is no integer, odd or below 2.
+        InvalidArgument: `chunk` is not an even integer from 2 on.
     """
 
     algorithm = "kvs_amta"

@@ -6,10 +6,10 @@
     in the store                 chunk 1         chunk 2
                                      ^ head = 5                        ^ tail = 14
 
-A level queue is first in, first out, but every node in it can be read by its index, which never changes: node j of
-level i stands for the entries j * 2^i to (j + 1) * 2^i - 1. Nodes are written once. A tail chunk goes to the store
-when it is full; it comes back when the head reaches it, or for one read in the middle, which is not kept. Keys are
-computed from (level, index), so several reads need no look-up first and share one round trip.
+A level queue is first in, first out, and every node can be read by its index, which never changes: node j of level i
+folds the entries j * 2^i to (j + 1) * 2^i - 1. Nodes are written once. A full tail chunk is moved to the store. It is
+read back when the head reaches it; a read in the middle fetches its chunk and does not keep it. Keys are computed from
+(level, index), so several reads share one round trip.
 
 >>> store = DictStore()
 >>> levels = StoredLevels(store, chunk=4)
@@ -25,8 +25,8 @@ computed from (level, index), so several reads need no look-up first and share o
 MemoryQueue: append amortised O(1), drop of any number O(1), read O(1).  StoredQueue: append amortised O(1) and one
 write per chunk, drop one range delete, at most two chunks local.
 Source: Villalba, Berral, Carrera, TPDS 2019, the level queues of MTA and its key-value variant.  Differs: chunks
-instead of single nodes are the values of the store; a memory queue is a ring, and what was dropped is
-overwritten by later appends, so that dropping takes no time (the last of it is kept until then).
+instead of single nodes are the values of the store; a memory queue is a ring, and later appends overwrite dropped
+nodes, so dropping takes no time and frees memory later.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ __all__ = [
 ]
 
 LevelNode = tuple[int, Partial]
-"""Time of the newest entry that the node stands for (ticks), and the partial of all of them."""
+"""The time of the newest entry that the node folds (ticks), and the partial."""
 
 Place = tuple[int, int]
-"""Level and index of a node."""
+"""The level and the index of a node."""
 
 Key = tuple[int, int]
-"""Level and chunk number."""
+"""The level and the number of a chunk."""
 
 Chunk = tuple[LevelNode | None, ...]
-"""The nodes of a chunk; None before the first one that its queue ever had."""
+"""The nodes of a chunk; None before the first node of its queue."""
 
 
 class KeyValueStore(Protocol):
-    """What keeps the middle of the queues.
+    """A store for the middle of the queues.
 
-    1. `get_many` answers in the order of the keys, and is asked only for keys that were put and not deleted.
-    2. What is put is never changed or put again.
-    3. A store that keeps bytes encodes partials with the monoid's `encode`.
+    1. `get_many` returns chunks in the order of the keys. All keys were put and not deleted.
+    2. No key is put twice, and no chunk is changed.
+    3. A store of bytes encodes partials with the monoid's `encode`.
     """
 
     def get_many(self, keys: Sequence[Key]) -> list[Chunk]:
@@ -94,7 +94,7 @@ class LevelQueue(ABC):
 
     @abstractmethod
     def drop(self, head: int) -> None:
-        """Forget the nodes before `head`, which never goes back; past `tail`, the queue goes on from there."""
+        """Drop the nodes before `head`, which never decreases. If it is past `tail`, the queue continues from there."""
 
     @abstractmethod
     def __getitem__(self, index: int) -> LevelNode:
@@ -113,7 +113,7 @@ class Levels(ABC):
 
     @abstractmethod
     def add(self, start: int) -> LevelQueue:
-        """Put an empty queue, with `head` and `tail` at `start`, above the highest."""
+        """Add an empty queue above the highest one, with `head` and `tail` at `start`."""
 
     def read(self, places: Sequence[Place]) -> list[LevelNode]:
         """Read several nodes."""
@@ -129,7 +129,7 @@ class Levels(ABC):
 
 
 class MemoryQueue(LevelQueue):
-    """A ring of slots, as many as a power of two; node j is in slot j modulo that."""
+    """A ring of slots. Their number is a power of two, and node j is in slot j modulo that number."""
 
     def __init__(self, start: int = 0) -> None:
         self.head = self.tail = start
@@ -166,7 +166,7 @@ class MemoryQueue(LevelQueue):
 
 
 class MemoryLevels(Levels):
-    """All queues wholly in memory."""
+    """Queues in memory."""
 
     def __init__(self) -> None:
         self.queues: list[MemoryQueue] = []
@@ -183,9 +183,9 @@ class StoredQueue(LevelQueue):
     """Head chunk and tail chunk in memory, those between in a store.
 
     Args:
-        level: first half of the keys.
-        start: where `head` and `tail` are at first.
-        store: where the chunks go.
+        level: the level, first part of the keys.
+        start: the first index of `head` and `tail`.
+        store: for full chunks.
         chunk: nodes per chunk.
     """
 
@@ -194,7 +194,7 @@ class StoredQueue(LevelQueue):
         self.head = self.tail = start
         self._store = store
         self._chunk = chunk
-        self._head_number = -1  # the chunk that the head is in, once it was read
+        self._head_number = -1  # the number of the head's chunk, once it has been read
         self._head_chunk: Chunk = ()
         self._tail_chunk: list[LevelNode | None] = [None] * (start % chunk)
 
@@ -236,12 +236,12 @@ class StoredQueue(LevelQueue):
         return None if number in (self.tail // self._chunk, self._head_number) else number
 
     def keep(self, number: int, chunk: Chunk) -> None:
-        """Take a chunk that was fetched or written; it stays if it is the head's."""
+        """Take a chunk that was fetched or written; keep it if the head is in it."""
         if number == self.head // self._chunk:
             self._head_number, self._head_chunk = number, chunk
 
     def pick(self, fetched: Chunk | None, index: int) -> LevelNode:
-        """Return a node, of the chunk that was fetched for it or else of those in memory."""
+        """Return a node from the fetched chunk, or from a chunk in memory."""
         in_tail = index // self._chunk == self.tail // self._chunk
         chunk = fetched or (self._tail_chunk if in_tail else self._head_chunk)
         node = chunk[index % self._chunk]
@@ -254,11 +254,11 @@ class StoredLevels(Levels):
     """Queues with their middle in a store.
 
     Args:
-        store: where full chunks go; one per forest.
+        store: for full chunks, of this forest alone.
         chunk: nodes per chunk, even, so that the two halves of a pair share one.
 
     Raises:
-        InvalidArgument: `chunk` is no integer, odd or below 2.
+        InvalidArgument: `chunk` is not an even integer from 2 on.
     """
 
     def __init__(self, store: KeyValueStore, chunk: int = 16) -> None:
@@ -273,7 +273,7 @@ class StoredLevels(Levels):
         return self.queues[-1]
 
     def read(self, places: Sequence[Place]) -> list[LevelNode]:
-        """Read several nodes; those that are not in memory come in one round trip."""
+        """Read several nodes. Those that are not in memory are fetched in one round trip."""
         keys = {(level, number) for level, index in places if (number := self.queues[level].lacks(index)) is not None}
         fetched = dict(zip(keys, self._store.get_many([*keys]), strict=True)) if keys else {}
         for (level, number), chunk in fetched.items():
@@ -292,12 +292,15 @@ class DictStore:
         return len(self._chunks)
 
     def get_many(self, keys: Sequence[Key]) -> list[Chunk]:
+        """Read chunks; count one round trip."""
         self.round_trips += 1
         return [self._chunks[key] for key in keys]
 
     def put_many(self, chunks: Mapping[Key, Chunk]) -> None:
+        """Write chunks."""
         self._chunks.update(chunks)
 
     def delete_range(self, level: int, first: int, last: int) -> None:
+        """Delete the chunks first <= number < last of a level; each of them must be there."""
         for number in range(first, last):
             del self._chunks[level, number]

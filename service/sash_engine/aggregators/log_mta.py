@@ -7,22 +7,22 @@
 
     answer = lower(node 3 of level 0 ∘ node 1 of level 2 ∘ node 4 of level 1 ∘ entry 10)
 
-Node j of level i is the combine of the nodes 2j and 2j + 1 below it, and stands for the entries j·2^i to
-(j + 1)·2^i - 1. It is written once, when that pair is complete, and dropped when its first entry goes. So the
-levels are queues, and an eviction of any size only moves their heads: that of level 0, halved and rounded up, level
-by level. The window falls apart into at most two nodes per level: at the left end those with an odd index, at the
-right end the last ones with an even index. Each is the head of its queue or the last in it, which is why only the ends
-of the queues need to be in memory (`level_queues.py` can keep the middle in a key-value store).
+Node j of level i combines the nodes 2j and 2j + 1 below it, and so folds the entries j·2^i to (j + 1)·2^i - 1. It is
+written once, when that pair is complete, and dropped when its first entry leaves. So the levels are queues, and an
+eviction of any size only moves their heads: the head of each level is half the head below it, rounded up. At most two
+nodes per level make up the window: at the left end nodes with an odd index, at the right end nodes with an even index.
+Each of them is the first or the last node of its queue, so only the ends of the queues need to be in memory
+(`level_queues.py` can keep the middle in a key-value store).
 
-The youngest entry stays out of the forest until a newer one comes: equal times combine into it, and a node
-that was written never changes.
+The youngest entry stays *open*, outside the forest, until a newer one arrives: equal times combine into it, and written
+nodes never change.
 
-**Sliding.** To find the longest prefix for which a policy holds, take those nodes from the left for as long as it holds
-with the node included, and then descend into the first one for which it does not: O(log n) evaluations.
+**Sliding.** To find the longest prefix for which a policy holds, take nodes from the left while the policy holds with
+the node included. Then descend into the first node for which it does not hold: O(log n) evaluations.
 
-Worked example. The values below sum to 23; the oldest leave until at most 10 are left. Node 0 of level 2 is
-taken (it sums to 9, and 14 would be left); node 2 of level 1 is not (7 would be left), and in it neither is its first
-half (9 would be left): that entry is the last that must go.
+Worked example. The values below sum to 23; the oldest entries leave until the sum is at most 10. Node 0 of level 2 is
+taken: it sums to 9, so 14 would remain. Node 2 of level 1 is not taken, because 7 would remain, and neither is its
+first half, because 9 would remain: this entry is the last one that leaves.
 
 >>> from sash_engine.monoids import Sum
 >>> window = LogMTA(Sum("int64"))
@@ -37,8 +37,8 @@ Insert: amortised O(1) (1 combine), worst O(log n).  Evict: amortised O(1), no c
 policy: O(log n).  Query, range query: O(log n).  Space: at most 2n partials, of which O(log n) must be local.
 Requires: associativity.  Order: in order only; equal times combine (old ∘ new).
 Source: Villalba, Berral, Carrera, "Constant-time sliding window framework with reduced memory footprint and
-efficient bulk evictions", TPDS 2019.  Differs: (a) nodes are found by index, and carry the time of their newest entry,
-which is what eviction by time descends on; (b) the youngest entry is kept open, so that equal times can combine.
+efficient bulk evictions", TPDS 2019.  Differs: (a) nodes are found by index, and have the time of their newest entry,
+which guides evictions by time; (b) the youngest entry is kept open, so that equal times can combine.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from sash_engine.monoids.base import Monoid, Partial
 __all__ = ["LogMTA", "Predicate", "decompose"]
 
 Predicate = Callable[[Partial, Partial], bool]
-"""A slide policy over the partial of the whole window and that of its oldest entries, some number of them."""
+"""A slide policy: a condition on the partial of the whole window and the partial of a prefix."""
 
 
 class LogMTA(Range):
-    """A monoid tree aggregator that folds its forest anew for every query.
+    """A monoid tree aggregator that folds its forest for every query.
 
     Args:
         monoid: the aggregate.
-        levels: where the level queues are kept; in memory by default. It must be empty, and is this window's alone.
+        levels: empty level queues, of this window alone; in memory by default.
     """
 
     algorithm = "log_mta"
@@ -134,7 +134,7 @@ class LogMTA(Range):
         self._open = (time, partial)
 
     def _seal(self, node: LevelNode) -> None:
-        """Write an entry, and the nodes above it that it completes."""
+        """Write an entry and the nodes above that it completes."""
         queues, index = self._levels.queues, self._tail
         self._tail += 1
         for level in range(index.bit_length() + 1):
@@ -166,23 +166,23 @@ class LogMTA(Range):
         """Evict the longest prefix for which a policy holds.
 
         Args:
-            predicate: called with the partial of the whole window and that of a prefix (at least one entry). It
-                must be monotone: where it holds for a prefix, it holds for every shorter one.
+            predicate: called with the partials of the whole window and of a prefix of at least one entry. It must be
+                monotone: if it holds for a prefix, it holds for every shorter one.
 
         Returns:
-            how many entries left.
+            the number of evicted entries.
         """
         return self._drop(self._longest_prefix(predicate))
 
     def evict_until(self, predicate: Predicate) -> int:
-        """Evict the shortest prefix, maybe none, for which a policy holds; everything if it never does.
+        """Evict the shortest prefix, possibly empty, for which a policy holds; all entries if it never holds.
 
         Args:
-            predicate: called with the partial of the whole window and that of a prefix, maybe none. It must be
-                monotone: where it holds for a prefix, it holds for every longer one.
+            predicate: called with the partials of the whole window and of a prefix, possibly empty. It must be
+                monotone: if it holds for a prefix, it holds for every longer one.
 
         Returns:
-            how many entries left.
+            the number of evicted entries.
         """
         if not len(self) or predicate(self._total(), self.monoid.identity):
             return 0
@@ -206,11 +206,11 @@ class LogMTA(Range):
         return index - self._head + (index == self._tail and goes(self._open))
 
     def _search(self, goes: Callable[[LevelNode], bool]) -> int:
-        """Return the index of the first entry in the forest that does not go, or the tail.
+        """Return the index of the first entry in the forest that stays, or the tail.
 
         Args:
-            goes: whether all entries of a node go. It is called from left to right, each time with the node that
-                follows those for which it was true.
+            goes: tells whether all entries of a node leave. It is called from left to right, each time with the node
+                after those for which it was true.
         """
         queues = self._levels.queues
         for level, index in decompose(self._head, self._tail):
@@ -224,7 +224,7 @@ class LogMTA(Range):
         return self._tail
 
     def _drop(self, count: int) -> int:
-        """Evict the oldest `count` entries; return that number."""
+        """Evict the oldest `count` entries; return `count`."""
         if count > self._tail - self._head:
             self._open = None
             self._move_head(self._tail)
@@ -236,7 +236,7 @@ class LogMTA(Range):
         self._head = head
         for queue in self._levels.queues:
             if head <= queue.head:
-                return  # a level that keeps its head keeps all heads above it
+                return  # if the head of a level does not move, the heads above it do not move either
             queue.drop(head)
             head = (head + 1) // 2
 
@@ -268,7 +268,7 @@ class LogMTA(Range):
 
 
 def decompose(first: int, last: int) -> list[Place]:
-    """Return the fewest nodes that make up the entries first <= index < last, from left to right."""
+    """Return the smallest set of nodes that covers the entries first <= index < last, from left to right."""
     left: list[Place] = []
     right: list[Place] = []
     level = 0

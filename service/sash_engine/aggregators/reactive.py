@@ -10,19 +10,19 @@
           p8  p9  ·   ·   p4  ·   p6  p7         · is a hole: no entry, neutral in every fold
                   ^end    ^head
 
-    answer = lower(suffix from the head ∘ prefix up to the end)     as the buffer is wrapped around ("inverted")
-    answer = lower(root)                                            when it is not
+    answer = lower(suffix from the head ∘ prefix up to the end)     if the buffer is wrapped around ("inverted")
+    answer = lower(root)                                            if it is not
 
-A change at a leaf is carried up its ancestors, log2 n of them. A batch of m changes walks all paths at once,
-level by level, so ancestors that they share are made anew once. Entries may leave from anywhere: a hole stays
-until the head or the end reaches it, or until the buffer is *compacted*, which happens when no slot is free;
-it is *resized* when that would leave less than a quarter free, or when only a quarter is used.
+A change at a leaf changes its log2 n ancestors. A batch of m changes walks all paths at once, level by level, so shared
+ancestors are recomputed once. Entries may leave from anywhere: a hole stays until the head or the end reaches it, or
+until the buffer is *compacted*, which happens when no slot is free. The buffer is *resized* if compacting would leave
+less than a quarter free, or if only a quarter is used.
 
-Entries are numbered as they come, from 0 on: that is what `evict_entry`, `prefix` and `suffix` refer to.
+Entries are numbered from 0 in order of arrival. `evict_entry`, `prefix` and `suffix` take these numbers.
 
-Worked example, with the numbers of the drawing (each entry's value is its number). Ten entries come into
-eight slots once 0 to 3 have left; 5 leaves from the middle. The answer is 4∘(6∘7), the suffix from the head,
-∘ 8∘9, the prefix.
+Worked example, with the numbers of the drawing (the value of each entry is its number). Ten entries fit into eight
+slots after 0 to 3 have left; 5 leaves from the middle. The answer is the suffix from the head, 4∘(6∘7), ∘ the prefix,
+8∘9.
 
 >>> from sash_engine.monoids import Sum
 >>> window = Reactive(Sum("int64"))
@@ -33,11 +33,11 @@ eight slots once 0 to 3 have left; 5 leaves from the middle. The answer is 4∘(
 (34, 17, 24, 5)
 
 Insert, evict anywhere: log2 n combines, amortised over resizing.  Batch of m changes: O(m + m log(n / m)).
-Query: none, or 2 log2 n where inverted.  Prefix, suffix: O(log n).  Space: 2 capacity partials; capacity < 4n.
+Query: none, or 2 log2 n if inverted.  Prefix, suffix: O(log n).  Space: 2 capacity partials; capacity < 4n.
 Requires: associativity.  Order: inserts in order; evictions anywhere.
 Source: Tangwongsan, Hirzel, Schneider and Wu, "General incremental sliding-window aggregation", VLDB 2015.
-Differs: (a) holes are known and cost no combine; (b) entries are found by number, not by slot, so that a
-caller need not know when the buffer moves them.
+Differs: (a) holes are known and cost no combine; (b) entries are found by number, not by slot, so callers need not know
+when the buffer moves them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from sash_engine.monoids.base import Monoid, Partial
 __all__ = ["Reactive"]
 
 HOLE = object()
-"""What a node holds that has no entry below it; `identity` would do, but then combines with it could not be spared."""
+"""Marks a node without entries below it. `identity` would not do: combines with it could not be skipped."""
 
 LEAST_CAPACITY = 2
 
@@ -71,8 +71,8 @@ class Reactive(InOrder):
     def __init__(self, monoid: Monoid) -> None:
         super().__init__(monoid)
         self._size = 0
-        self._inserted = 0  # entries ever: the number of the next one
-        self._head = self._used = 0  # the entries, and the holes between them, are in `_used` slots from the head on
+        self._inserted = 0  # all entries so far: the number of the next one
+        self._head = self._used = 0  # entries and the holes between them use `_used` slots from the head on
         self._lay_out([], [])
 
     # ---------------------------------------------------------------- reading
@@ -87,7 +87,7 @@ class Reactive(InOrder):
 
     @property
     def inverted(self) -> bool:
-        """Whether the entries run past the last slot and on from the first."""
+        """Whether the entries continue at the first slot after the last one."""
         return self._head + self._used > self._capacity
 
     @property
@@ -101,11 +101,11 @@ class Reactive(InOrder):
         return self._lower(self._fold(0, self._used))
 
     def prefix(self, number: int) -> Any:
-        """Answer over the entries from the oldest to the one of this number, inclusive; it may have left itself."""
+        """Answer over the entries from the oldest to this number, inclusive; the entry itself may have left."""
         return self._lower(self._fold(0, self._offset(number + 1)))
 
     def suffix(self, number: int) -> Any:
-        """Answer over the entries from the one of this number, inclusive, to the youngest; it may have left itself."""
+        """Answer over the entries from this number, inclusive, to the youngest; the entry itself may have left."""
         return self._lower(self._fold(self._offset(number), self._used))
 
     def _lower(self, partial: Partial) -> Any:
@@ -134,7 +134,7 @@ class Reactive(InOrder):
         return self._join(self._fold_slots(start, self._capacity), self._fold_slots(0, end - self._capacity))
 
     def _fold_slots(self, start: int, end: int) -> Partial:
-        """Fold start <= slot < end: from both ends inward and upward, taking the nodes that reach no further."""
+        """Fold start <= slot < end: from both ends inward and upward, with the nodes that lie within the range."""
         older = newer = HOLE
         left, right = self._capacity + start, self._capacity + end
         while left < right:
@@ -178,25 +178,25 @@ class Reactive(InOrder):
         """Evict an entry from anywhere.
 
         Raises:
-            FailedPrecondition: there is no entry of that number.
+            FailedPrecondition: there is no entry with that number.
         """
         self.change(evict=(number,))
 
     def change(self, *, evict: Iterable[int] = (), insert: Iterable[Any] = ()) -> None:
-        """Make many changes in one pass over the tree: first entries leave, then others come.
+        """Make many changes in one pass over the tree: evict entries, then insert others.
 
         Args:
             evict: numbers of entries, each once, in any order.
             insert: values, oldest first.
 
         Raises:
-            FailedPrecondition: `evict` has a number of which there is no entry.
+            FailedPrecondition: `evict` has a number without an entry.
         """
         partials = [self.monoid.lift(value) for value in insert]
         self._replace(self._find(evict), partials)
 
     def _replace(self, slots: list[int], partials: list[Partial]) -> None:
-        """Empty these slots, and put these partials behind the youngest entry."""
+        """Empty these slots, and put these partials after the youngest entry."""
         for slot in slots:
             self._tree[self._capacity + slot] = HOLE
         self._size += len(partials) - len(slots)
@@ -228,12 +228,12 @@ class Reactive(InOrder):
             slot = self._slot(offset)
             found = offset < self._used and self._numbers[slot] == number
             if not found or slot in slots or self._tree[self._capacity + slot] is HOLE:
-                raise FailedPrecondition(f"the window has no entry of number {number}", field="number")
+                raise FailedPrecondition(f"the window has no entry with the number {number}", field="number")
             slots[slot] = None
         return list(slots)
 
     def _trim(self) -> None:
-        """Give up the holes at both ends, so that the head and the last slot used have entries."""
+        """Drop the holes at both ends, so that the head and the last used slot have entries."""
         while self._used and self._tree[self._capacity + self._head] is HOLE:
             self._head = self._slot(1)
             self._used -= 1
@@ -241,7 +241,7 @@ class Reactive(InOrder):
             self._used -= 1
 
     def _mend(self, slots: Iterable[int]) -> None:
-        """Make anew the ancestors of these slots, each once."""
+        """Recompute the ancestors of these slots, each once."""
         tree = self._tree
         nodes = {(self._capacity + slot) >> 1 for slot in slots}
         while nodes and 0 not in nodes:
@@ -250,7 +250,7 @@ class Reactive(InOrder):
             nodes = {node >> 1 for node in nodes}
 
     def _climb(self, slot: int) -> None:
-        """Make anew the ancestors of one slot: as `_mend`, without its sets."""
+        """Recompute the ancestors of one slot: as `_mend`, without its sets."""
         tree, combine = self._tree, self.monoid.combine
         node = (self._capacity + slot) >> 1
         while node:
@@ -259,7 +259,7 @@ class Reactive(InOrder):
             node >>= 1
 
     def _lay_out(self, numbers: list[int], partials: list[Partial]) -> None:
-        """Put all entries, without holes, from slot 0 on into a tree of the least capacity with a quarter free."""
+        """Move all entries, without holes, to slots from 0 on in the smallest tree with a quarter of its slots free."""
         count = len(partials)
         self._capacity = LEAST_CAPACITY
         while count * 4 > self._capacity * 3:
@@ -273,7 +273,7 @@ class Reactive(InOrder):
 
     def check_invariants(self) -> None:
         capacity, size, tree = self._capacity, self._size, self._tree
-        require(capacity.bit_count() == 1, "capacity", f"{capacity} is no power of two")
+        require(capacity.bit_count() == 1, "capacity", f"{capacity} is not a power of two")
         require(len(tree) == 2 * capacity, "nodes", f"{len(tree)} for a capacity of {capacity}")
         require(size * 4 > capacity or capacity == LEAST_CAPACITY, "fill", f"{size} entries in {capacity} slots")
         require(self._used <= capacity, "used", f"{self._used} slots of {capacity}")

@@ -1,14 +1,14 @@
-"""Recalculation: keep every entry, and fold all of them anew for each question. Slow, and plainly right.
+"""Recalculation: keep every entry, and fold all of them for each query. Slow, and obviously correct.
 
     times      [  1    2    2    5 ]
     partials   [ p0   p1   p2   p3 ]      answer = lower(identity ∘ p0 ∘ p1 ∘ p2 ∘ p3)
 
-This is the oracle: whatever another structure answers must be what this one answers after the same history.
-It can do everything that any of them can, and it keeps equal times in either of two ways: combined into one
-entry, as the papers define, or as entries of their own in the order of arrival, as the service does.
+This is the oracle: after the same history, any other structure must give the same answers. It supports all operations.
+It keeps entries of equal times in either of two ways: combined into one entry, as the papers define, or as separate
+entries in order of arrival, as the service does.
 
-Worked example. Times 2 and 2 are one entry in the first window and two in the second, so evicting the two
-oldest entries leaves different ones:
+Worked example. Times 2 and 2 are one entry in the first window and two in the second, so evicting the two oldest
+entries leaves different entries:
 
 >>> from sash_engine.monoids import Sum
 >>> combined, kept = Recalc(Sum("int64")), Recalc(Sum("int64"), equal_times="keep")
@@ -21,7 +21,7 @@ oldest entries leaves different ones:
 Insert, evict: O(n).  Query, range query: O(n), one combine per entry.  Space: n partials.
 Requires: associativity.  Order: any.
 Source: the definition of the problem; as the baseline in Tangwongsan, Hirzel, Schneider and Wu, VLDB 2015.
-Differs: values are lifted once, when they come, which no answer can show.
+Differs: values are lifted once, when they are inserted, which gives the same answers.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class Recalc(OutOfOrder, Bulk, Range):
 
     Args:
         monoid: the aggregate.
-        equal_times: "combine" makes entries at equal times one; "keep" leaves each its own, the later arrival
-            being the newer.
+        equal_times: "combine" combines entries of equal times into one; "keep" keeps them apart, in order of arrival.
     """
 
     algorithm = "recalc"
@@ -99,7 +98,7 @@ class Recalc(OutOfOrder, Bulk, Range):
             self._insert(time, partial)
 
     def evict(self, time: int | None = None) -> None:
-        """Evict the entry at `time`, the first of them where several were kept; the oldest where it is None."""
+        """Evict the entry at `time`, or the first of several; the oldest entry if `time` is None."""
         if not self._times:
             raise self._nothing_to_evict()
         at = 0 if time is None else bisect_left(self._times, time)
@@ -111,7 +110,7 @@ class Recalc(OutOfOrder, Bulk, Range):
         return self.evict_count(bisect_right(self._times, time))
 
     def evict_count(self, count: int) -> int:
-        """Evict the oldest `count` entries, or all there are; return how many left."""
+        """Evict the oldest `count` entries, or all if there are fewer; return the number of evicted entries."""
         count = min(count, len(self))
         del self._times[:count], self._partials[:count]
         return count
@@ -160,4 +159,4 @@ class RecalcInOrder(InOrder):
         del self._partials[0]
 
     def check_invariants(self) -> None:
-        """There is nothing that could be broken: the entries are all there is."""
+        """Check nothing: a list of entries has no invariants."""

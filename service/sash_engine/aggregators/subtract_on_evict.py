@@ -1,4 +1,4 @@
-"""Subtract-on-Evict: one running total; what comes is combined into it, what goes is taken out again.
+"""Subtract-on-Evict: one running total. An insert combines into it, an evict subtracts from it.
 
     queue   [ p0 | p1   p2   p3 ]           total = p0∘p1∘p2∘p3
               |                             evict:  total = uncombine(total, p0) = p1∘p2∘p3
@@ -14,8 +14,8 @@ Worked example: 1, 2, 3 make the total 6; evicting the 1 leaves 6 - 1 = 5.
 >>> window.query()
 5
 
-A float sum is refused: 2^54 + 1 - 2^54 is not 1, and NaN - NaN is not 0, so one bad entry would spoil every
-answer after it.
+A sum of floats is refused: 2^54 + 1 - 2^54 is not 1, and NaN - NaN is not 0, so one such entry would make all later
+answers wrong.
 
 >>> SubtractOnEvict(Sum("float64"))
 Traceback (most recent call last):
@@ -24,7 +24,7 @@ sash_engine.errors.Unsupported: subtract_on_evict evicts by subtracting, and Sum
 Insert, evict: worst-case O(1), one combine each.  Query: O(1), none.  Space: n + 1 partials.
 Requires: associativity and an exact inverse.  Order: in order only.
 Source: folklore; as the baseline in Tangwongsan, Hirzel, Schneider, VLDB Journal 2021.  Differs: (a) an empty
-window's total is the identity itself, not the remainder of its subtractions; (b) refused without an inverse.
+window's total is the identity, not the remainder of the subtractions; (b) monoids without an inverse are refused.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Times for an aggregator that knows none: a queue of times beside it, and its youngest entry kept open.
+"""Times for an in-order aggregator: a queue of times beside it, and the youngest entry outside it.
 
     times      [ 1    4    6 ]   9
     inner      [ p0   p1   p2 ]  open = p3∘p4       two entries came at time 9
     answer     = lower(inner's fold ∘ open)
 
-An in-order aggregator cannot change an entry that it has, but equal times must combine. So the youngest entry
-stays outside until a newer one comes. The aggregator inside works on partials: its `lift` and `lower` leave
-them as they are.
+An in-order aggregator cannot change its entries, but equal times must combine. So the youngest entry stays *open*,
+outside the aggregator, until a newer one arrives. The inner aggregator works on partials: its `lift` and `lower` return
+their argument.
 
 Worked example:
 
@@ -18,10 +18,10 @@ Worked example:
 >>> window.query(), len(window), window.oldest, window.youngest
 (231, 3, 1, 9)
 
-Insert, evict, query: as the aggregator inside, and at most one combine.  Space: as that, one partial, and n
-times.
-Requires: what the aggregator inside requires.  Order: in order only; equal times combine (old ∘ new).
-Source: the open youngest entry is that of `log_mta.py`.
+Insert, evict, query: as the inner aggregator, and at most one combine.  Space: as the inner aggregator, one partial,
+and n times.
+Requires: what the inner aggregator requires.  Order: in order only; equal times combine (old ∘ new).
+Source: ours; `log_mta.py` keeps its youngest entry open in the same way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["TimedInOrder"]
 
 
 class Partials(Monoid):
-    """A monoid as another one, but over partials: values are partials, and so are answers."""
+    """Another monoid over partials: its values and its answers are partials of that one."""
 
     function = "partials"
 
@@ -71,19 +71,19 @@ class TimedInOrder(Timed):
     """A timed window in any in-order aggregator.
 
     Args:
-        algorithm: the class of the aggregator inside.
+        algorithm: the class of the inner aggregator.
         monoid: the aggregate.
     """
 
     def __init__(self, algorithm: Callable[[Monoid], InOrder], monoid: Monoid) -> None:
         self._inner = algorithm(Partials(monoid))
         super().__init__(monoid)
-        self._times: deque[int] = deque()  # of all entries, that of the open one last
+        self._times: deque[int] = deque()  # of all entries; the last one is of the open entry
         self._open: Partial = monoid.identity
 
     @property
     def algorithm(self) -> str:  # type: ignore[override]
-        """The name of the algorithm inside."""
+        """The name of the inner algorithm."""
         return self._inner.algorithm
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Two-Stacks: a queue made of two stacks, each of which knows the fold of what is on it.
+"""Two-Stacks: a queue of two stacks, each of which knows the fold of its entries.
 
     front (evict here)                     back (insert here)
     [ p0 : p0∘p1∘p2 ]  <- top              [ p4 : p3∘p4 ]  <- top
@@ -7,11 +7,11 @@
 
     answer = lower(front's top ∘ back's top)
 
-When the front is used up, the next eviction *flips*: it moves every entry from the back to the front, which
-turns their order around, so the oldest is on top.
+When the front is empty, the next eviction *flips*: it moves every entry from the back to the front, which reverses
+their order, so the oldest is on top.
 
-Worked example: 0, 1, 2 come and one is evicted. The flip makes the front [2], [1, 2], [0, 1, 2] with two
-combines; its top goes. Then 3 and 4 come, on the back: the answer is front (1 + 2) ∘ back (3 + 4).
+Worked example: insert 0, 1, 2 and evict one. The flip makes the front [2], [1, 2], [0, 1, 2] with two combines, and its
+top is popped. Then insert 3 and 4 at the back: the answer is front (1 + 2) ∘ back (3 + 4).
 
 >>> from sash_engine.monoids import Sum
 >>> window = TwoStacks(Sum("int64"))
@@ -27,8 +27,8 @@ Insert: worst-case O(1), one combine.  Evict: amortised O(1) (one combine), wors
 one.
 Space: 2n partials.
 Requires: associativity.  Order: in order only.
-Source: Tangwongsan, Hirzel, Schneider, VLDB Journal 2021, section 3, where its history is told.  Differs: no
-combine is spent on the identity, so that counts are those of the paper or lower.
+Source: Tangwongsan, Hirzel, Schneider, VLDB Journal 2021, section 3, which also has its history.  Differs: no combine
+is spent on the identity, so counts are at most those of the paper.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from sash_engine.monoids.base import Monoid, Partial
 __all__ = ["TwoStacks"]
 
 Stack = list[tuple[Partial, Partial]]
-"""From the bottom up: an entry's partial, and the fold of all entries from the bottom to it, in time order."""
+"""For each entry, from the bottom up: its partial, and the fold from the bottom to it, in time order."""
 
 
 class TwoStacks(InOrder):
@@ -79,7 +79,7 @@ class TwoStacks(InOrder):
         self._front.pop()
 
     def _flipped(self) -> Stack:
-        """Make the front that holds the entries of the back."""
+        """Make a front of the entries of the back."""
         if not self._back:
             raise self._nothing_to_evict()
         partial = fold = self._back[-1][0]

@@ -4,13 +4,12 @@
                          ^ split        back = p3∘p4
     answer  = lower(s0 ∘ back)
 
-Before the split the queue holds suffix folds, after it plain partials. This is `two_stacks.py` without what
-it never reads: the front's partials (only their folds are asked for) and the back's folds (only the last one
-is). When the front is used up, an eviction *flips*: it turns every partial of the queue into its suffix fold,
-in place, from the newest to the oldest.
+Before the split the queue has suffix folds, after it partials. This is `two_stacks.py` without the values that it never
+reads: the partials of the front, and all folds of the back except the last. When the front is empty, an eviction
+*flips*: it turns every partial of the queue into its suffix fold, in place, from the newest to the oldest.
 
-Worked example: 0, 1, 2 come and one is evicted. The flip turns [0, 1, 2] into [3, 3, 2] with two combines;
-the first goes. Then 3 and 4 come: the queue is [3, 2 | 3, 4], back is 7 and the answer 3 + 7.
+Worked example: insert 0, 1, 2 and evict one. The flip turns [0, 1, 2] into [3, 3, 2] with two combines, and the first
+is removed. Then insert 3 and 4: the queue is [3, 2 | 3, 4], back is 7 and the answer is 3 + 7.
 
 >>> from sash_engine.monoids import Sum
 >>> window = TwoStacksLite(Sum("int64"))
@@ -84,8 +83,8 @@ class TwoStacksLite(InOrder):
         """Turn the queue's partials into suffix folds."""
         if not self._queue:
             raise self._nothing_to_evict()
-        # A rotation brings each partial to the end in turn, which a deque reaches in O(1); after n of them all
-        # are back in place. In place, because a second queue would hold another n partials.
+        # Each rotation brings the next partial to the end, which a deque reaches in O(1). After n rotations all are
+        # back in place. A second queue would take another n partials.
         queue, combine = self._queue, self.monoid.combine
         fold = queue[-1]
         queue.rotate(1)
@@ -95,6 +94,6 @@ class TwoStacksLite(InOrder):
         self._split, self._back = len(queue), self.monoid.identity
 
     def check_invariants(self) -> None:
-        """Check the split and the back; what the suffix folds fold is not there any more to compare with."""
+        """Check the split and the back. Suffix folds cannot be checked: their partials are gone."""
         require(0 <= self._split <= len(self._queue), "split", f"{self._split} of {len(self._queue)} entries")
         self._check_fold("back", self._back, islice(self._queue, self._split, None))

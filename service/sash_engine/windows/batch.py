@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids import Count
 from sash_engine.monoids.base import NUMPY_TYPES, Array, Partials
 from sash_engine.monoids.pane import imported
 from sash_engine.windows.spec import MAX_KEY_BYTES, WindowSpec
+from sash_wire.coded import Coded
 
 __all__ = ["Batch", "Coded", "Origin"]
 
@@ -20,29 +20,6 @@ MAX_PANE_ENTRIES = 2**40
 """So many entries a row of partials may stand for."""
 MAX_COUNTED = 2**62
 """So many entries a window may have been sent as partials: whatever is summed of them is an int64."""
-
-
-@dataclass(frozen=True, slots=True)
-class Coded:
-    """n strings as a dictionary and n codes into it (any integer dtype)."""
-
-    dictionary: list[str]
-    codes: Array
-
-    @classmethod
-    def of(cls, strings: list[str]) -> Coded:
-        """Code a plain list of strings."""
-        index: dict[str, int] = {}
-        codes = np.fromiter((index.setdefault(s, len(index)) for s in strings), np.int64, len(strings))
-        return cls(list(index), codes)
-
-    def at(self, places: Array) -> Coded:
-        """The strings at some places, any integers (m,), of the same dictionary."""
-        return Coded(self.dictionary, self.codes[places])
-
-    def decode(self) -> Array:
-        """The n strings as an object array."""
-        return np.array([*self.dictionary, None], dtype=object)[self.codes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +159,7 @@ class Batch:
         columns = [entries]
         for name, (monoid, _) in spec.monoids().items():
             given = self.partials.get(name)
-            counts = type(monoid) is Count
+            counts = monoid.counts_entries
             if given is None and not counts:
                 raise InvalidArgument(f"partials of {name!r} are missing", field=f"partials.{name}")
             if given is not None:

@@ -26,9 +26,9 @@ from sash_engine.monoids import Count, Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import exported
 from sash_engine.steps import Steps, finished, spans_of
+from sash_engine.windows.algorithms import check_ranges
 from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.batch import check_key
-from sash_engine.windows.by_algorithm import check_ranges
 from sash_engine.windows.costs import Costs
 from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.keys import NEVER, UNKEYED, Keys
@@ -193,9 +193,7 @@ class Reader:
 
     def _series_of(self, numbers: Numbers, starts: Numbers, stops: Numbers) -> Steps[tuple[Array, list[Array]]]:
         if len(numbers) == 1:
-            for _, store in self._keys.with_forests(numbers):
-                return (yield from store.series_steps(starts, stops))
-            return self._keys.series(numbers, starts, stops)  # no more rows than a page has
+            return (yield from self._keys.store(numbers.item()).series_steps(starts, stops))
         return (yield from series_steps(self._keys, self._layout, numbers, starts, stops))
 
     def entries(self, question: EntriesQuery, rows: int = BULK_ROWS) -> Entries:

@@ -1,6 +1,6 @@
 """Answers over the entries of several keys together, in steps.
 
-    keys     | 1,024 small ones | forest | forest | 1,024 small ones | …     a step for each
+    keys     | 1,024 small ones | store | store | 1,024 small ones | …     a step for each
     fold     each piece on its own, then combined                            commutative aggregates only
 
     series   rows of small keys ──▶ sorted by pane, piece by piece ──▶ a fold for each pane ──┐
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.forest import Forest, Layout
+from sash_engine.forest import Layout
 from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
 from sash_engine.forest.series import answers_of, at_once, fold_runs, reduce_steps, sorted_unique
 from sash_engine.monoids import Partial, Partials
@@ -28,7 +28,6 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys import Keys
 from sash_engine.windows.pages import Numbers, ragged
-from sash_engine.windows.panes import PaneLayout
 
 __all__ = ["KEYS", "fold_steps", "series_steps"]
 
@@ -52,14 +51,14 @@ def fold_steps(keys: Keys, layout: Layout, numbers: Numbers, start: int, end: in
     count, totals = 0, list(layout.identities)
     for a, b in spans_of(len(numbers), keys_per_step(layout)):
         some = numbers[a:b]
-        forests = list(keys.with_forests(some))
-        for _, forest in forests:
-            entries, partials = forest.range_totals(start, end)
+        stores = list(keys.with_own_stores(some))
+        for _, store in stores:
+            entries, partials = store.range_totals(start, end)
             if entries:
                 count, totals = count + entries, layout.combine(totals, partials)
             yield
-        if forests:
-            some = np.setdiff1d(some, [number for number, _ in forests], assume_unique=True)
+        if stores:
+            some = np.setdiff1d(some, [number for number, _ in stores], assume_unique=True)
         entries_each, columns = keys.range_totals_each(some, start, end)
         entries = int(entries_each.sum())
         if entries:
@@ -81,8 +80,8 @@ def series_steps(
         _, _, rows = keys.small(some)
         panes.take(rows)
         yield
-        for _, forest in keys.with_forests(some):
-            assert isinstance(forest, Forest), "an algorithm keeps no values"
+        for _, store in keys.with_own_stores(some):
+            forest = store.forest
             if len(forest) <= _ROWS_OF_FOREST:
                 panes.take(forest.columns())
                 yield
@@ -92,11 +91,7 @@ def series_steps(
     yield from panes.fold()
     begin, end = cuts.searchsorted(starts), cuts.searchsorted(stops)
     yield
-    entries, answers = yield from panes.answers(begin, end)
-    if isinstance(layout, PaneLayout):
-        of_panes, *answers = answers
-        entries = of_panes.astype(np.int64)
-    return entries, answers
+    return layout.counted(*(yield from panes.answers(begin, end)))
 
 
 class _Panes:
