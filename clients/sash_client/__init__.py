@@ -7,8 +7,8 @@
         window.bulk_insert(times, {"delay": delays, "carrier": carriers}, keys=airports)
         window.query(key="JFK", lookbacks=["1h", "6h"])
 
-Arrays go in (NumPy, pandas, Arrow), answers come out; errors are the classes of `sash_client.errors`. For asyncio there
-is `sash_client.aio`.
+Arrays and data frames go in (NumPy, pandas, Polars, Arrow), answers and data frames come out. Errors are the classes of
+`sash_client.errors`. `sash_client.aio` is the client for asyncio.
 """
 
 from sash_client.answers import Answer, Bulk, Counts, Series, Staged, WindowInfo, WriteResult
@@ -32,18 +32,21 @@ from sash_client.errors import (
 )
 from sash_client.keys import ALL_KEYS
 from sash_client.producer import Producer
+from sash_client.results import Answers, Entries
 from sash_client.window import Window
 
 __all__ = [
     "ALL_KEYS",
     "AlreadyExists",
     "Answer",
+    "Answers",
     "BloomFilter",
     "Bulk",
     "Client",
     "Counts",
     "DataLoss",
     "DeadlineExceeded",
+    "Entries",
     "FailedPrecondition",
     "InvalidArgument",
     "NotFound",

@@ -9,8 +9,8 @@
         async for answers in window.watch(key="JFK", lookbacks=["1h"]):
             ...
 
-What is asked and how answers are read is the same code, in `operations` and `plans`; here it is awaited. Cancelling a
-task cancels its call; a write that was under way may have been applied. Retries are those of `Client`.
+Requests and answers are made by the same code (`handle`, `writes`, `questions`); this module awaits the calls.
+Cancelling a task cancels its call; a write that was under way may have been applied. Retries are those of `Client`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from typing import Any, BinaryIO, Concatenate, ParamSpec, Self, TypeVar
 
 import grpc
 
-from sash_client import operations
-from sash_client.answers import Bulk, WindowInfo, WriteResult
+from sash_client import handle, questions, writes
+from sash_client.answers import Answer, Bulk, WindowInfo, WriteResult
 from sash_client.calls import Patience, stood_still
 from sash_client.connection import Connection, created, deleted, listed
 from sash_client.errors import SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
-from sash_client.operations import BulkStream, Handle
+from sash_client.handle import Handle
 from sash_client.plans import Ask, AskStream, Plan, Restarts
+from sash_client.results import AsyncAnswers, AsyncEntries
 from sash_client.wire import from_info, new_name
+from sash_client.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
 
 __all__ = ["AsyncClient", "AsyncWindow"]
@@ -210,7 +212,7 @@ class AsyncClient(Connection):
 def _performed(
     plan: Callable[Concatenate[Handle, P], Plan[R]],
 ) -> Callable[Concatenate[AsyncWindow, P], Coroutine[Any, Any, R]]:
-    """The method that performs an operation."""
+    """Return the method that performs an operation."""
 
     @wraps(plan)
     async def method(self: AsyncWindow, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -221,17 +223,57 @@ def _performed(
 
 def _streamed(
     plan: Callable[Concatenate[Handle, P], Plan[AskStream[R]]],
-) -> Callable[Concatenate[AsyncWindow, P], AsyncIterator[R]]:
-    """The method that performs an operation whose answer is a stream."""
+) -> Callable[Concatenate[AsyncWindow, P], AsyncGenerator[R, None]]:
+    """Return the method that performs an operation whose answer is a stream."""
 
     @wraps(plan)
-    async def method(self: AsyncWindow, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
+    async def method(self: AsyncWindow, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[R, None]:
         client = self._client
         ask = await client._perform(plan(self, *args, **kwargs))
         patience = Patience(None if ask.waits else client.timeout_s)
         async with aclosing(client._stream(ask.method, ask.request, patience)) as messages:
             async for message in messages:
                 yield ask.read(message)
+
+    return method
+
+
+def _answered(
+    plan: Callable[Concatenate[Handle, P], Plan[list[Answer]]],
+) -> Callable[Concatenate[AsyncWindow, P], Coroutine[Any, Any, AsyncAnswers]]:
+    """Return the method for an operation that answers with a list of answers."""
+
+    @wraps(plan)
+    async def method(self: AsyncWindow, /, *args: P.args, **kwargs: P.kwargs) -> AsyncAnswers:
+        return AsyncAnswers(await self._client._perform(plan(self, *args, **kwargs)), self._spec)
+
+    return method
+
+
+def _watched(
+    plan: Callable[Concatenate[Handle, P], Plan[AskStream[list[Answer]]]],
+) -> Callable[Concatenate[AsyncWindow, P], AsyncIterator[AsyncAnswers]]:
+    """Return the method for an operation whose answer is a stream of lists of answers."""
+    streamed = _streamed(plan)
+
+    @wraps(plan)
+    async def method(self: AsyncWindow, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[AsyncAnswers]:
+        async with aclosing(streamed(self, *args, **kwargs)) as lists:
+            async for answers in lists:
+                yield AsyncAnswers(answers, self._spec)
+
+    return method
+
+
+def _read(
+    plan: Callable[Concatenate[Handle, P], Plan[AskStream[Bulk]]],
+) -> Callable[Concatenate[AsyncWindow, P], AsyncEntries]:
+    """Return the method for an operation whose answer is a stream of entries."""
+    streamed = _streamed(plan)
+
+    @wraps(plan)
+    def method(self: AsyncWindow, /, *args: P.args, **kwargs: P.kwargs) -> AsyncEntries:
+        return AsyncEntries(streamed(self, *args, **kwargs), self._spec)
 
     return method
 
@@ -244,21 +286,21 @@ class AsyncWindow(Handle):
 
     _client: AsyncClient
 
-    describe = _performed(operations.describe)
-    add_aggregates = _performed(operations.add_aggregates)
-    keys = _performed(operations.keys)
+    describe = _performed(handle.describe)
+    add_aggregates = _performed(handle.add_aggregates)
+    keys = _performed(handle.keys)
 
-    insert = _performed(operations.insert)
-    bulk_insert = _performed(operations.bulk_insert)
-    bulk_evict = _performed(operations.bulk_evict)
-    stage = _performed(operations.stage)
-    commit = _performed(operations.commit)
+    insert = _performed(writes.insert)
+    bulk_insert = _performed(writes.bulk_insert)
+    bulk_evict = _performed(writes.bulk_evict)
+    stage = _performed(writes.stage)
+    commit = _performed(writes.commit)
 
-    query = _performed(operations.query)
-    range_query = _performed(operations.range_query)
-    series = _performed(operations.series)
-    watch = _streamed(operations.watch)
-    entries = _streamed(operations.entries)
+    query = _answered(questions.query)
+    range_query = _performed(questions.range_query)
+    series = _performed(questions.series)
+    watch = _watched(questions.watch)
+    entries = _read(questions.entries)
 
     async def insert_stream(
         self,
@@ -268,16 +310,14 @@ class AsyncWindow(Handle):
         sequence: int | None = None,
         epoch: int = 0,
     ) -> AsyncIterator[WriteResult]:
-        """Insert bulk after bulk over one call, without waiting for an answer in between; yield one for each, in order.
-
-        As `Window.insert_stream`.
+        """Insert bulk after bulk over one call, without waiting for answers in between; as `Window.insert_stream`.
 
         Args:
             bulks: any number of them, taken as the service takes them; there may be any time between two.
             producer, sequence, epoch: as in `bulk_insert`.
         """
         client = self._client
-        spec = await client._perform(operations.known(self))
+        spec = await self._spec()
         stream = BulkStream(self, spec, producer, sequence, epoch, client.timeout_s)
         call = client._started("InsertStream")
         feeding = asyncio.create_task(_fed(call, bulks, stream))
@@ -292,6 +332,9 @@ class AsyncWindow(Handle):
         finally:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
+
+    async def _spec(self) -> pb.WindowSpec:
+        return await self._client._perform(handle.known(self))
 
 
 async def _fed(call: Any, bulks: Iterable[Bulk] | AsyncIterable[Bulk], stream: BulkStream) -> None:

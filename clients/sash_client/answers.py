@@ -1,4 +1,4 @@
-"""What calls return, and bulks, which go both ways: frozen values."""
+"""What calls return, and bulks, which go both ways."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from sash_client.tables import Table, Tabular, Values, with_aggregates
 
 __all__ = ["Answer", "Bulk", "Counts", "PartialColumn", "Series", "Staged", "WindowInfo", "WriteResult"]
 
@@ -22,15 +24,15 @@ class Answer:
     """The aggregates of the entries with `start <= time <= end`.
 
     Args:
-        key: the key; None where the window is not keyed, or the answer is over several keys together.
-        start: first tick of the range, inclusive; None only where the answer is over everything and there is nothing.
+        key: the key; None if the window is not keyed, or the answer is over several keys together.
+        start: first tick of the range, inclusive; None only if the answer is over the whole of an empty window.
         end: last tick of the range, inclusive; None as `start`.
         entries: how many entries are in the range.
         aggregates: name -> answer. None stands for "no answer" (the mean of nothing); NaN and infinities are
             themselves. Sorted by name.
         lookback: the lookback as it was asked for; None for a range and for everything.
-        partials: where they were asked for: aggregate -> its partial's parts, each a column of one row, or of none
-            where there are no entries; as `Window.bulk_insert` takes them. Sorted by name.
+        partials: if asked for: aggregate -> the parts of its partial, each a column of one row, or of no row if there
+            are no entries; as `Window.bulk_insert` takes them. Sorted by name.
     """
 
     key: str | None
@@ -44,19 +46,19 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What became of a write's entries: `inserted + late + duplicates + ahead` is how many it carried.
+    """The outcome of a write. It carried `inserted + late + duplicates + ahead` entries.
 
     Args:
-        inserted: entries that are, or were, in the window.
-        late: entries older than what the slide policy had evicted already: dropped, and counted.
-        evicted: entries that the slide policy evicted as a result of this write.
-        duplicates: entries of a time that was there already, where the window keeps one: they were not kept, or took
-            the other's place.
-        answers: the answers after the write, where it asked for them.
-        already_applied: it was a retry, or part of it was: that changed nothing, and is not in the counts.
+        inserted: entries that were inserted.
+        late: entries older than what the slide policy had evicted: dropped, and counted.
+        evicted: entries that the slide policy evicted because of this write.
+        duplicates: entries with a time that was in the window, if it keeps one entry for each time: dropped, or put in
+            the place of the other.
+        answers: the answers after the write, if it asked for them.
+        already_applied: the write, or a part of it, was applied before. That part changed nothing and is not counted.
         durability: what the entries were given before the reply: "sync" (the tier has them), "interval" (it has them
             soon) or "memory".
-        sequences: how many of its producer's numbers it used: one a message.
+        sequences: how many of its producer's numbers the write used: one for each message.
         ahead: entries too far ahead of wall time, by the spec's `order.ahead`: dropped, and counted.
     """
 
@@ -71,7 +73,7 @@ class WriteResult:
     ahead: int = 0
 
     def __add__(self, other: WriteResult) -> WriteResult:
-        """The result of two writes together; its durability is the weaker one."""
+        """Return the result of two writes together; its durability is the weaker one."""
         return WriteResult(
             self.inserted + other.inserted,
             self.late + other.late,
@@ -87,7 +89,7 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A part of a batch that the service keeps, invisible, until the batch is committed or the part expires.
+    """A part of a batch. The service stores it, and nobody sees it, until the batch is committed or the part expires.
 
     Args:
         stage: its name, for `Window.commit`.
@@ -106,9 +108,9 @@ class Bulk:
 
     Args:
         times: n ticks or instants; from the service, int64 (n,), ticks.
-        columns: n values for each field, by name; or n values alone where the window has one field. From the service,
-            arrays (n,) by name: float64, int64, bool, or objects (str). None where there are partials.
-        keys: n keys where the window is keyed, or one string for all of them; from the service, objects (str) (n,).
+        columns: n values for each field, by name; or n values alone if the window has one field. From the service,
+            arrays (n,) by name: float64, int64, bool, or objects (str). None if there are partials.
+        keys: n keys in a keyed window, or one string for all entries; from the service, objects (str) (n,).
         partials: in the place of columns, for windows with a granularity: for each aggregate the parts of n partials.
         entries: with partials: int64 (n,), how many entries each row stands for.
     """
@@ -122,19 +124,40 @@ class Bulk:
     def __len__(self) -> int:
         return len(self.times)
 
+    @staticmethod
+    def from_frame(frame: Any, time: str | None = None, key: str | None = None) -> Bulk:
+        """Return the rows of a data frame as a bulk; nothing is copied.
+
+        Args:
+            frame: a DataFrame of pandas or Polars, or a Table or RecordBatch of Arrow. Every column besides the two
+                below is the field of its name.
+            time: the column with the times, ticks or instants; "time" if None. With pandas, it may be a level of the
+                index; a `DatetimeIndex` is the time of a frame without such a column.
+            key: the column with the keys; if None, "key", if the frame has it.
+
+        Raises:
+            InvalidArgument: the frame has no such column, or two columns of one name.
+        """
+        from sash_client.frames import from_frame  # which needs this class
+
+        return from_frame(frame, time, key)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Series:
+class Series(Tabular):
     """Answers over n buckets: bucket i has the entries with `times[i] <= time < times[i] + width`.
 
+    As a table it has a row for each bucket, with the columns "time", "key" if it has one, "entries", and one for each
+    aggregate by its name. An aggregate with the name of another column is in `aggregates.NAME`.
+
     Args:
-        key: the key; None where the window is not keyed, or the answers are over several keys together.
+        key: the key; None if the window is not keyed, or the answers are over several keys together.
         times: int64 (n,), ticks: where each bucket starts.
         width: ticks that a bucket is long.
         entries: int64 (n,): how many entries each bucket has.
-        aggregates: name -> array (n,): float64 or int64, masked (`numpy.ma`) where some buckets have no answer; under
-            the mask stands NaN, or 0. Of dtype object, with None for no answer, where answers are no numbers. Sorted
-            by name.
+        aggregates: name -> array (n,): float64 or int64, masked (`numpy.ma`) if some buckets have no answer; under the
+            mask stands NaN, or 0. Answers that are no numbers have the dtype object, with None for no answer. Sorted by
+            name.
         time_unit: what a tick is: "ns", "us", "ms", "s", or "none".
     """
 
@@ -149,15 +172,22 @@ class Series:
         return len(self.times)
 
     def datetimes(self) -> npt.NDArray[np.datetime64]:
-        """Return `times` as datetime64 (n,) of the window's unit, UTC; ValueError where it counts logical ticks."""
+        """Return `times` as datetime64 (n,) of the window's unit, UTC; ValueError if it counts logical ticks."""
         if self.time_unit == "none":
             raise ValueError("the window counts logical ticks, which are no instants")
         return self.times.view(f"datetime64[{self.time_unit}]")
 
+    def _table(self) -> Table:
+        table = {"time": Values.times(self.times, self.time_unit)}
+        if self.key is not None:
+            table["key"] = Values.texts([self.key] * len(self))
+        table["entries"] = Values.of(self.entries)
+        return with_aggregates(table, {name: Values.of(column) for name, column in self.aggregates.items()})
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of all entries a window was ever sent: `inserted - evicted` of them are in it."""
+    """What happened to all entries that were ever sent to a window: `inserted - evicted` of them are in it."""
 
     inserted: int
     late: int
@@ -175,11 +205,11 @@ class WindowInfo:
         spec: its spec as a plain document, as `Client.create_window` takes it.
         entries: entries in it now, over all keys.
         keys: how many keys have entries now.
-        oldest: time of the oldest entry in ticks; None where it is empty, and where it is keyed.
-        newest: time of the newest entry of all keys in ticks; None where it is empty.
-        counts: what became of all entries it was ever sent.
+        oldest: time of the oldest entry in ticks; None if the window is empty, or keyed.
+        newest: time of the newest entry of all keys in ticks; None if the window is empty.
+        counts: what happened to all entries that were ever sent to it.
         durability: what writes to it are given: "sync", "interval" or "memory".
-        problem: why it answers nothing at the moment; None where it does.
+        problem: why it answers nothing at the moment; None if it answers.
         high_water_mark: the newest time in ticks that was ever inserted. It stays when entries leave; None before.
     """
 

@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sash_client.answers import Bulk, PartialColumn
-from sash_client.columns import Coded, Column, to_coded, to_column, to_part
+from sash_client.columns import to_coded, to_column, to_part
 from sash_client.errors import InvalidArgument
 from sash_client.times import Ticks, to_ticks
 from sash_proto.v1 import windows_pb2 as pb
+from sash_wire.coded import Coded
+from sash_wire.columns import Column, fill_column, fill_strings, read_column, read_strings
 
 __all__ = ["Columns", "checked", "from_bulk", "from_partials"]
-
-_DTYPES = {"float64": "<f8", "int64": "<i8", "bool": "|b1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,13 @@ class Columns:
     def _request(self, window: str, start: int, stop: int) -> pb.BulkInsertRequest:
         request = pb.BulkInsertRequest(window=window, time=self.times[start:stop].tobytes())
         for name, column in self.fields.items():
-            request.fields[name].CopyFrom(_column(column, start, stop))
+            fill_column(request.fields[name], _rows(column, start, stop))
         if self.keys is not None:
-            request.key.CopyFrom(_strings(self.keys, start, stop))
+            fill_strings(request.key, _strings(self.keys, start, stop))
         for name, parts in self.partials.items():
-            request.partials[name].columns.extend([_column(part, start, stop) for part in parts])
+            columns = request.partials[name].columns
+            for part in parts:
+                fill_column(columns.add(), _rows(part, start, stop))
         if self.entries is not None:
             request.entries = self.entries[start:stop].tobytes()
         return request
@@ -103,8 +105,10 @@ def from_bulk(message: pb.BulkInsertRequest) -> Bulk:
     """Return the entries of a message."""
     return Bulk(
         times=np.frombuffer(message.time, "<i8"),
-        columns=None if message.partials else {name: _array(each) for name, each in sorted(message.fields.items())},
-        keys=_texts(message.key) if message.HasField("key") else None,
+        columns=None
+        if message.partials
+        else {name: _array(each, name) for name, each in sorted(message.fields.items())},
+        keys=read_strings(message.key, "key").decode() if message.HasField("key") else None,
         partials={name: from_partials(parts) for name, parts in sorted(message.partials.items())} or None,
         entries=np.frombuffer(message.entries, "<i8") if message.partials else None,
     )
@@ -112,7 +116,7 @@ def from_bulk(message: pb.BulkInsertRequest) -> Bulk:
 
 def from_partials(message: pb.PartialColumns) -> tuple[PartialColumn, ...]:
     """Return the parts of n partials."""
-    return tuple(_array(column) for column in message.columns)
+    return tuple(_array(column, "partials") for column in message.columns)
 
 
 def _named(columns: Any, spec: pb.WindowSpec) -> Mapping[str, Any]:
@@ -156,38 +160,20 @@ def _check_lengths(columns: Columns) -> None:
     named: list[tuple[str, Any]] = [*columns.fields.items(), ("key", columns.keys), ("entries", columns.entries)]
     named += [(f"partials.{name}", part) for name, parts in columns.partials.items() for part in parts]
     for name, column in named:
-        if column is not None and len(column) != n:
-            raise InvalidArgument(
-                f"column {name!r} has {len(column)} values where time has {n}", field=name, limit=str(n)
-            )
+        found = n if column is None else len(column.codes if isinstance(column, Coded) else column)
+        if found != n:
+            raise InvalidArgument(f"column {name!r} has {found} values where time has {n}", field=name, limit=str(n))
 
 
-def _column(column: Column, start: int, stop: int) -> pb.Column:
-    if isinstance(column, Coded):
-        return pb.Column(string=_strings(column, start, stop))
-    if isinstance(column, list):
-        return pb.Column(blob=pb.Blobs(items=column[start:stop]))
-    data = column[start:stop].tobytes()
-    if column.dtype.kind == "f":
-        return pb.Column(float64=data)
-    return pb.Column(int64=data) if column.dtype.kind == "i" else pb.Column(bool=data)
+def _rows(column: Column, start: int, stop: int) -> Column:
+    return _strings(column, start, stop) if isinstance(column, Coded) else column[start:stop]
 
 
-def _strings(column: Coded, start: int, stop: int) -> pb.Strings:
+def _strings(column: Coded, start: int, stop: int) -> Coded:
     whole = start == 0 and stop == len(column)
-    part = column if whole else column.part(start, stop)
-    return pb.Strings(dictionary=part.dictionary, codes=part.codes.tobytes())
+    return column if whole else column.part(start, stop)
 
 
-def _array(column: pb.Column) -> Any:
-    kind = column.WhichOneof("data")
-    if kind == "string":
-        return _texts(column.string)
-    if kind == "blob":
-        return list(column.blob.items)
-    return np.frombuffer(getattr(column, kind), _DTYPES[kind]) if kind else np.empty(0)
-
-
-def _texts(strings: pb.Strings) -> npt.NDArray[Any]:
-    dictionary = np.array([*strings.dictionary, None], dtype=object)
-    return dictionary.take(np.frombuffer(strings.codes, "<u4"))
+def _array(column: pb.Column, name: str) -> Any:
+    found = read_column(column, name)
+    return found.decode() if isinstance(found, Coded) else found

@@ -5,60 +5,36 @@
 A window's fields are never null: a missing value is refused, except NaN in a float64 column, which is a value.
 Numbers are widened (int32 to int64, float32 and integers to float64), never narrowed or guessed.
 
-Cost: no copy for contiguous arrays of the field's own type; about 60 ns a row to code Python strings, 20 for Arrow
-ones; pandas categoricals and Arrow dictionaries are coded already.
+Cost: no copy for contiguous arrays of the field's own type; about 60 ns a row to code strings of Python, pandas and
+Polars, 20 for Arrow's. Categorical columns of pandas and Polars and Arrow dictionaries are coded already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sash_client.errors import InvalidArgument
-from sash_client.times import _is_arrow, _is_pandas
+from sash_client.libraries import imported, is_arrow, is_pandas, is_polars, refuse_missing
+from sash_wire.coded import Coded
+from sash_wire.columns import Column
 
-__all__ = ["Coded", "Column", "to_coded", "to_column", "to_part"]
+__all__ = ["to_coded", "to_column", "to_part"]
 
 _ACCEPTS: Mapping[str, str] = {"float64": "fiu", "int64": "iu", "bool": "b"}
-# What a pandas extension type is read as, by its kind: left alone, it may come out as objects.
-_PLAIN: Mapping[str, str] = {"f": "f8", "i": "i8", "u": "u8", "b": "?"}
+# What pandas' extension types are read as, by their kind. Unless told, pandas may make objects of them.
+_PLAIN: Mapping[str, Any] = {"f": np.float64, "i": np.int64, "u": np.uint64, "b": np.bool_}
 _DTYPES: Mapping[str, str] = {"float64": "<f8", "int64": "<i8", "bool": "|b1"}
-
-
-@dataclass(frozen=True, slots=True)
-class Coded:
-    """n strings: a dictionary, and uint32 codes (n,) into it."""
-
-    dictionary: list[str]
-    codes: npt.NDArray[np.uint32]
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def part(self, start: int, stop: int) -> Coded:
-        """Rows `start` to `stop`, with no more of the dictionary than they use."""
-        codes = self.codes[start:stop]
-        used = np.zeros(len(self.dictionary), dtype=bool)
-        used[codes] = True
-        if used.all():
-            return Coded(self.dictionary, codes)
-        renumbered = (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[codes]
-        return Coded([self.dictionary[i] for i in np.flatnonzero(used).tolist()], renumbered)
-
-
-Column = npt.NDArray[Any] | Coded | list[bytes]
-"""n values: numbers, strings, or blobs."""
 
 
 def to_column(values: Any, kind: str, name: str) -> npt.NDArray[Any] | Coded:
     """Return a column for a field.
 
     Args:
-        values: n values: NumPy, pandas, Arrow (or whatever speaks Arrow's C stream), or a sequence.
+        values: n values: NumPy, pandas, Polars, Arrow (or whatever speaks Arrow's C stream), or a sequence.
         kind: the field's type: "float64", "int64", "bool" or "string".
         name: the field's name, for errors.
 
@@ -106,82 +82,134 @@ def to_part(values: Any, name: str) -> Column:
 
 def to_coded(values: Any, name: str) -> Coded:
     """Return n strings, dictionary-coded; takes and raises as `to_column`."""
-    import pyarrow as pa  # here and below: a question needs none of it, and it takes a tenth of a client's start
+    if is_polars(values):
+        return _from_polars(values, name)
+    if is_pandas(values):
+        if getattr(values.dtype, "categories", None) is not None:
+            return _from_categorical(values, name)
+        # Columns that Arrow holds stay there; pandas itself has strings as objects.
+        held = values.array if hasattr(values, "array") else values
+        values = held.__arrow_array__() if hasattr(held, "_pa_array") else values.to_numpy(dtype=object)
+    if is_arrow(values):
+        return _from_arrow(values, name)
+    items = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    if not all(issubclass(kind, str) for kind in set(map(type, items))):
+        refuse_missing(_missing_of(items, nan=True), name)
+        row = next(row for row, item in enumerate(items) if not isinstance(item, str))
+        raise _not_strings(name, f"; row {row} is a {type(items[row]).__name__}")
+    return _checked(Coded.of(items), name)
 
-    if _is_pandas(values) and getattr(values.dtype, "categories", None) is not None:
-        return _from_categorical(values, name)
-    try:
-        array = _to_arrow_strings(values)
-    except (pa.ArrowException, UnicodeEncodeError):
-        raise InvalidArgument(f"{name} holds strings; these values are not all strings", field=name) from None
+
+def _from_arrow(values: Any, name: str) -> Coded:
+    pa = imported("pyarrow", f"the column {name!r}, a {type(values).__name__},")
+    array = values if isinstance(values, pa.Array) else _combined(pa, values)
+    held = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    if not (pa.types.is_string(held) or pa.types.is_large_string(held) or pa.types.is_string_view(held)):
+        raise _not_strings(name, f" but {held}")
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     if array.null_count or coded.dictionary.null_count:
-        raise _missing(name)
+        refuse_missing(coded.dictionary_decode().is_null().to_numpy(zero_copy_only=False), name)
     return Coded(coded.dictionary.to_pylist(), coded.indices.to_numpy().astype("<u4"))
 
 
-def _to_arrow_strings(values: Any) -> Any:
-    import pyarrow as pa
+def _combined(pa: Any, values: Any) -> Any:
+    """One Arrow array with one dictionary."""
+    whole = pa.chunked_array(values) if not isinstance(values, pa.ChunkedArray) else values
+    return whole.unify_dictionaries().combine_chunks()
 
-    if _is_pandas(values):
-        values = values.to_numpy(dtype=object)
-    if isinstance(values, np.ndarray) and values.dtype.kind == "T":
-        values = values.astype(object)
-    if hasattr(values, "__arrow_c_stream__"):
-        values = pa.chunked_array(values).unify_dictionaries().combine_chunks()
-    if not isinstance(values, pa.Array):
-        return pa.array(values, type=pa.large_string())
-    held = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
-    if not (pa.types.is_string(held) or pa.types.is_large_string(held) or pa.types.is_string_view(held)):
-        raise pa.ArrowTypeError(str(held))  # bytes would otherwise pass for text
-    return values
+
+def _from_polars(values: Any, name: str) -> Coded:
+    import polars as pl
+
+    if values.dtype not in (pl.String, pl.Categorical, pl.Enum):
+        raise _not_strings(name, f" but {values.dtype}")
+    refuse_missing(_nulls_of(values), name)
+    texts = values.unique(maintain_order=True)
+    codes = values.replace_strict(texts, np.arange(len(texts), dtype=np.uint32), return_dtype=pl.UInt32)
+    return Coded(texts.cast(pl.String).to_list(), codes.to_numpy().astype("<u4"))
 
 
 def _from_categorical(values: Any, name: str) -> Coded:
-    codes = (values.cat if hasattr(values, "cat") else values).codes
-    codes = np.asarray(codes)
-    if codes.size and int(codes.min()) < 0:
-        raise _missing(name)
+    codes = np.asarray((values.cat if hasattr(values, "cat") else values).codes)
+    refuse_missing(codes < 0, name)
     dictionary = values.dtype.categories.tolist()
     if not all(isinstance(item, str) for item in dictionary):
         raise InvalidArgument(f"{name} holds strings; these categories are not all strings", field=name)
-    return Coded(dictionary, codes.astype("<u4"))
+    return _checked(Coded(dictionary, codes), name)
+
+
+def _checked(coded: Coded, name: str) -> Coded:
+    """The strings with codes as they travel; InvalidArgument if one has no UTF-8."""
+    try:
+        "".join(coded.dictionary).encode()
+    except UnicodeEncodeError as error:
+        raise _not_strings(name, f": half a surrogate pair is in one of them ({error.reason})") from None
+    return Coded(coded.dictionary, coded.codes.astype("<u4"))
 
 
 def _plain(values: Any, name: str) -> npt.NDArray[Any]:
-    if _is_pandas(values):
+    """The values as NumPy has them."""
+    if is_polars(values):
+        import polars as pl
+
+        refuse_missing(_nulls_of(values), name)
+        if values.dtype.is_numeric() or values.dtype.is_temporal() or values.dtype == pl.Boolean:
+            return np.asarray(values.to_numpy())
+        return np.fromiter(values.to_list(), dtype=object, count=len(values))
+    if is_pandas(values):
         if isinstance(values.dtype, np.dtype):
             return np.asarray(values.to_numpy())
-        if values.isna().any():
-            raise _missing(name)
-        kind = values.dtype.kind
-        return np.asarray(
-            values.to_numpy(dtype={"f": np.float64, "b": np.bool_}.get(kind, np.int64) if kind in "fbiu" else None)
-        )
-    if _is_arrow(values):
-        import pyarrow as pa
-
-        array = values if isinstance(values, pa.Array) else pa.chunked_array(values).combine_chunks()
-        if array.null_count:
-            raise _missing(name)
+        refuse_missing(np.asarray(values.isna()), name)
+        return np.asarray(values.to_numpy(dtype=_PLAIN.get(values.dtype.kind)))
+    if is_arrow(values):
+        pa = imported("pyarrow", f"the column {name!r}, a {type(values).__name__},")
+        array = values if isinstance(values, pa.Array) else _combined(pa, values)
+        refuse_missing(array.is_null().to_numpy(zero_copy_only=False) if array.null_count else np.zeros(0, bool), name)
         return np.asarray(array.to_numpy(zero_copy_only=False))
     return np.asarray(values)
 
 
 def _from_objects(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    import pyarrow as pa
+    """Python objects as numbers of one kind: NumPy would read None as NaN, and True as 1."""
+    items = array.tolist()
+    kinds = set(map(type, items))
+    for accepted, dtype in (
+        ((bool, np.bool_), np.bool_),
+        ((int, np.integer), np.int64),
+        ((int, float, np.integer, np.floating), np.float64),
+    ):
+        if all(issubclass(kind, accepted) and (kind is not bool or dtype is np.bool_) for kind in kinds):
+            try:
+                return np.array(items, dtype=dtype)
+            except OverflowError:
+                raise InvalidArgument(f"{name} is out of range", field=name, limit="-2^63 to 2^63 - 1") from None
+    refuse_missing(_missing_of(items), name)
+    first = type(items[0])
+    row = next((row for row, item in enumerate(items) if type(item) is not first), 0)
+    raise InvalidArgument(
+        f"{name}: these values are not all numbers of one type; row {row} is a {type(items[row]).__name__}", field=name
+    )
 
-    # NumPy would read None as NaN and True as 1; infer the type from the values instead.
-    try:
-        inferred = pa.array(array, from_pandas=False)
-    except pa.ArrowException:
-        raise InvalidArgument(f"{name}: these values are not all of one type", field=name) from None
-    return _plain(inferred, name)
+
+def _nulls_of(series: Any) -> npt.NDArray[np.bool_]:
+    """Which values of a Polars series are null."""
+    return np.asarray(series.is_null().to_numpy()) if series.null_count() else np.zeros(0, dtype=bool)
+
+
+def _missing_of(items: list[Any], nan: bool = False) -> npt.NDArray[np.bool_]:
+    """Which objects stand for no value: None, pandas' NA and, where pandas has it among strings, NaN."""
+    return np.array(
+        [
+            item is None or type(item).__name__ == "NAType" or (nan and isinstance(item, float) and item != item)
+            for item in items
+        ],
+        dtype=bool,
+    )
 
 
 def _all_bytes(values: Any) -> bool:
     return len(values) > 0 and all(isinstance(item, bytes) for item in values)
 
 
-def _missing(name: str) -> InvalidArgument:
-    return InvalidArgument(f"{name} has missing values; a window's fields cannot be null", field=name)
+def _not_strings(name: str, why: str) -> InvalidArgument:
+    return InvalidArgument(f"{name} holds strings; these values are not all strings{why}", field=name)

@@ -10,13 +10,14 @@ trailing metadata of a failed gRPC call.
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from sash_client.answers import Bulk, WriteResult
+if TYPE_CHECKING:
+    from sash_client.answers import Bulk, WriteResult
 
 __all__ = [
     "AlreadyExists",

@@ -5,42 +5,38 @@
                     └────────── at most buffer_bytes, else insert waits ──┘
                                                                   a thread of its own ──▶ acknowledged, result
 
-A message's number is given when it is sent, and the next one has to wait for the answer: so the numbers have no gap,
-and a message that the service refuses leaves none. The service applies each number once, whatever is sent again.
+A message gets its number when it is sent, and the next one waits for the answer. So the numbers have no gap, and a
+message that the service refuses leaves none. The service applies each number once, however often it is sent.
 
-Errors that another attempt cannot mend (the window is gone, a key is too long, a gap) stop the sending. The next
-`insert`, `flush` or `close` raises the error, once, with the entries that were not applied in its `unapplied`; they are
-the caller's again, and the sending goes on with what follows them.
+Some errors do not pass (the window is gone, a key is too long, a gap). They stop the sending. The next `insert`,
+`flush` or `close` raises the error, once, with the entries that were not applied in its `unapplied`. These are the
+caller's again, and the sending goes on with the entries behind them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from threading import Condition, Thread
-from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
-from sash_client.answers import Bulk, WriteResult
+from sash_client.answers import WriteResult
 from sash_client.bulks import from_bulk
 from sash_client.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, SashClientError
+from sash_client.frames import bulk_of
+from sash_client.gathering import OpenBulk, checked_row
 from sash_client.keys import text
-from sash_client.operations import _natural, requests_of
 from sash_client.plans import may_pass, pauses_s
-from sash_client.times import TimeLike, to_tick
+from sash_client.times import TimeLike
 from sash_client.wire import from_write
+from sash_client.writes import natural, requests_of
 from sash_proto.v1 import windows_pb2 as pb
 
 if TYPE_CHECKING:
     from sash_client.window import Window
 
 __all__ = ["Producer"]
-
-_ENTRY_BYTES = 16
-"""What an entry counts for besides its values."""
 
 _USED = "SEQUENCE_REUSED"
 
@@ -54,21 +50,21 @@ class Producer:
     number (`start`). With a higher epoch the service refuses what an earlier process of the same name still sends.
 
     With `start`, the service may have applied one message more than it could acknowledge. The first message then gets
-    that one's number, and raises `FailedPrecondition`. If it is answered "already applied" and has the same entries,
-    all is well; if not, insert its `unapplied` again. If the service has applied less than `start`, the error of the
-    gap has the next number in `limit`. Entries that are gathered by time do not fall into the same messages a second
-    time. To resend exactly what was not acknowledged, call `bulk_insert` with bulks that are the same each time.
+    the number of that one, and raises `FailedPrecondition`. If it is answered "already applied" and has the same
+    entries, all is well; if not, insert its `unapplied` again. If the service has applied less than `start`, the error
+    of the gap has the next number in `limit`. Entries that are gathered by time do not fall into the same messages a
+    second time. To resend exactly what was not acknowledged, call `bulk_insert` with bulks that are the same each time.
 
     Args:
         window: the window.
-        name: the producer's name: one process at a time may use it.
-        epoch: which life of the producer it is; a higher one takes the name over, and numbers its messages from 1 on.
-        start: the last number that the service has acknowledged under this name and epoch; 0 where they are new.
-        bulk_entries: entries that are gathered at most before they are sent.
-        bulk_bytes: bytes that are gathered at most before they are sent.
-        linger_s: seconds that an entry waits for others at most; less while a call waits for it to be sent.
+        name: the producer's name; only one process at a time may use it.
+        epoch: a higher epoch takes the name over, and numbers its messages from 1 on.
+        start: the last number that the service has acknowledged under this name and epoch; 0 if they are new.
+        bulk_entries: entries to gather, at most, before they are sent.
+        bulk_bytes: bytes to gather, at most, before they are sent.
+        linger_s: seconds that an entry waits for others, at most; less while a call waits for it to be sent.
         buffer_bytes: bytes that may wait to be sent or answered; while there are more, `insert` waits.
-        timeout_s: seconds that `insert`, `flush` and `close` wait at most; None: until the service answers.
+        timeout_s: seconds that `insert`, `flush` and `close` wait, at most; None: until the service answers.
 
     Raises:
         NotFound: there is no such window.
@@ -90,18 +86,17 @@ class Producer:
         if start < 0 or linger_s < 0 or min(bulk_entries, bulk_bytes, buffer_bytes) < 1:
             raise InvalidArgument("start and linger_s cannot be negative; bulks and buffers must be positive")
         self._window = window
-        self._name, self._epoch = text(name, "producer"), _natural(epoch, "epoch")
+        self._name, self._epoch = text(name, "producer"), natural(epoch, "epoch")
         self._spec = window._spec()
-        self._unit = self._spec.time_unit or "us"
         self._kinds = dict(sorted(self._spec.fields.items()))
         self._bulk_entries, self._bulk_bytes, self._buffer_bytes = bulk_entries, bulk_bytes, buffer_bytes
         self._linger_s, self._timeout_s = linger_s, timeout_s
         self._changed = Condition()
         # All below only under `_changed`.
-        self._open = _Open(tuple(self._kinds))
+        self._open = OpenBulk(self._kinds)
         self._messages: deque[pb.BulkInsertRequest] = deque()  # the first one is in flight
         self._message_bytes = 0
-        self._hurried = 0  # callers that wait for entries to be sent: nothing lingers
+        self._hurried = 0  # callers that wait for entries to be sent; while there are any, nothing lingers
         self._first, self._acknowledged = start + 1, start
         self._result: WriteResult | None = None
         self._error: SashClientError | None = None
@@ -134,7 +129,7 @@ class Producer:
 
     @property
     def result(self) -> WriteResult:
-        """What became of all entries that were answered so far."""
+        """The outcome of all entries that were answered so far."""
         with self._changed:
             return self._result or WriteResult()
 
@@ -154,10 +149,10 @@ class Producer:
             SashClientError: an earlier message failed. Whatever is raised, this entry is not taken.
         """
         self._window._client._check_process()
-        row = self._row(time, value, fields, key)
+        row = checked_row(self._spec, self._kinds, time, value, fields, key)
         with self._changed:
             self._make_room()
-            self._open.take(*row)
+            self._open.take(row)
             if self._open.entries >= self._bulk_entries or self._open.bytes >= self._bulk_bytes:
                 self._seal()
             elif self._open.entries == 1:
@@ -171,13 +166,16 @@ class Producer:
         keys: Any = None,
         partials: Mapping[str, Any] | None = None,
         entries: Any = None,
+        time: str | None = None,
+        key: str | None = None,
     ) -> None:
-        """Take n entries, to be sent after those taken before; one bulk may be larger than the buffer.
+        """Take n entries, or a data frame, to be sent after those taken before; one bulk may be larger than the buffer.
 
         Arguments are those of `Window.bulk_insert`; raises as `insert`.
         """
         self._window._client._check_process()
-        requests = list(requests_of(self._window, Bulk(times, columns, keys, partials, entries), self._spec))
+        bulk = bulk_of(times, columns, keys, partials, entries, time, key)
+        requests = list(requests_of(self._window, bulk, self._spec))
         with self._changed:
             self._make_room()
             self._seal()
@@ -187,10 +185,10 @@ class Producer:
         """Send all entries taken so far and wait for the answers; return `result`.
 
         Args:
-            timeout_s: seconds to wait at most; the producer's where None.
+            timeout_s: seconds to wait, at most; the producer's if None.
 
         Raises:
-            DeadlineExceeded: that took too long; the entries stay where they are, and are sent on.
+            DeadlineExceeded: that took too long. The producer keeps the entries, and goes on sending them.
             SashClientError: a bulk failed; `unapplied` has its entries.
         """
         self._window._client._check_process()
@@ -202,8 +200,8 @@ class Producer:
         """Flush and end; closing twice does nothing.
 
         Raises:
-            SashClientError: as `flush`; `unapplied` has all that was not applied, and nothing more is sent. Of a
-                message whose answer did not come in time nobody knows whether it was applied: it is among them.
+            SashClientError: as `flush`. `unapplied` has all that was not applied, and nothing more is sent. It also has
+                a message whose answer did not come in time, which may have been applied.
         """
         self._window._client._check_process()
         with self._changed:  # throughout, so that nothing is sent after the flush has failed
@@ -220,29 +218,10 @@ class Producer:
                 self._closed = True
                 self._changed.notify_all()
 
-    def _row(
-        self, time: TimeLike, value: float | None, fields: Mapping[str, Any] | None, key: str | None
-    ) -> tuple[int, str | None, list[Any]]:
-        """Check an entry, so that one that does not fit spoils no bulk; return its tick, its key and its values."""
-        if (value is None) == (fields is None):
-            raise InvalidArgument("give either a value or fields", field="value")
-        if fields is None:
-            if len(self._kinds) != 1:
-                raise InvalidArgument(f"give every field, by name: {', '.join(self._kinds)}", field="value")
-            fields = dict.fromkeys(self._kinds, value)
-        for name in [*fields, *self._kinds]:
-            if name not in self._kinds or name not in fields:
-                what = "is missing" if name in self._kinds else f"is none of {', '.join(self._kinds)}"
-                raise InvalidArgument(f"field {name!r} {what}", field=name)
-        if (key is not None) != self._spec.keyed:
-            raise InvalidArgument("a keyed window wants a key, another one none", field="key")
-        values = [_fitting(fields[name], kind, name) for name, kind in self._kinds.items()]
-        return to_tick(time, self._unit, "time"), None if key is None else text(key), values
-
     # ---------------------------------------------------------------- with the lock held
 
     def _make_room(self) -> None:
-        """Wait until there is room, and nothing to complain about."""
+        """Wait until there is room; raise an error that nobody has seen yet."""
         self._wait(
             lambda: self._message_bytes + self._open.bytes < self._buffer_bytes,
             None,
@@ -252,14 +231,14 @@ class Producer:
             raise FailedPrecondition(f"producer {self._name!r} is closed")
 
     def _wait(self, what: Callable[[], bool], timeout_s: float | None, otherwise: str) -> None:
-        """Wait for something, or for an error or the end, and raise the error."""
+        """Wait for a condition, an error or the end; raise the error."""
         limit_s = self._timeout_s if timeout_s is None else timeout_s
 
         def is_over() -> bool:
             return self._error is not None or self._closed or what()
 
         if not is_over():
-            self._hurried += 1  # the open bulk, too, is in the way
+            self._hurried += 1  # send the open bulk, too
             self._changed.notify_all()
             try:
                 if not self._changed.wait_for(is_over, limit_s):
@@ -268,13 +247,13 @@ class Producer:
                 self._hurried -= 1
         if self._error is not None:
             error, self._error = self._error, None
-            self._changed.notify_all()  # it is known now: go on
+            self._changed.notify_all()  # the caller has seen it: go on
             raise error
 
     def _seal(self) -> None:
         """Make messages of the open bulk."""
         if self._open.entries:
-            bulk, self._open = self._open.bulk(), _Open(tuple(self._kinds))
+            bulk, self._open = self._open.bulk(), OpenBulk(self._kinds)
             self._queue(requests_of(self._window, bulk, self._spec))
 
     def _queue(self, requests: Iterable[pb.BulkInsertRequest]) -> None:
@@ -299,13 +278,13 @@ class Producer:
                     self._result = done if self._result is None else self._result + done
                 else:
                     self._error = done
-                # A used number is that of a producer of the same name, now or in an earlier life of this one.
+                # A used number: a producer of the same name used it, now or before a restart.
                 if isinstance(done, WriteResult) or done.reason == _USED:
                     self._acknowledged = message.sequence
                 self._changed.notify_all()
 
     def _next(self) -> pb.BulkInsertRequest | None:
-        """Wait for the next message to send; None where the producer has ended."""
+        """Wait for the next message to send; None if the producer has ended."""
         with self._changed:
             while not self._closed:
                 due_s = self._open.due_s(self._linger_s)
@@ -314,7 +293,7 @@ class Producer:
                 if not self._messages:
                     self._changed.wait(due_s)
                 elif self._error is not None:
-                    self._changed.wait()  # until somebody knows
+                    self._changed.wait()  # until a caller has seen it
                 else:
                     return self._messages[0]
         return None
@@ -338,60 +317,6 @@ class Producer:
                 return _blamed(FailedPrecondition(what, reason=_USED, field="sequence", limit=str(next_)), message)
             return result
         raise AssertionError("pauses do not end")
-
-
-class _Open:
-    """The bulk that is being gathered, as lists."""
-
-    def __init__(self, fields: Sequence[str]) -> None:
-        self.entries, self.bytes = 0, 0
-        self._since_s = 0.0
-        self._times: list[int] = []
-        self._keys: list[str] = []
-        self._columns: dict[str, list[Any]] = {name: [] for name in fields}
-
-    def take(self, tick: int, key: str | None, values: Sequence[Any]) -> None:
-        if not self.entries:
-            self._since_s = monotonic()
-        self.entries += 1
-        self.bytes += _ENTRY_BYTES + 8 * len(values) + len(key or "")
-        self._times.append(tick)
-        if key is not None:
-            self._keys.append(key)
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column.append(value)
-            if isinstance(value, str):
-                self.bytes += len(value)
-
-    def due_s(self, linger_s: float) -> float | None:
-        """Seconds until it is to be sent; None where it is empty."""
-        return self._since_s + linger_s - monotonic() if self.entries else None
-
-    def bulk(self) -> Bulk:
-        return Bulk(np.array(self._times, "<i8"), self._columns, self._keys or None)
-
-
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "float64": (float, int, np.floating, np.integer),
-    "int64": (int, np.integer),
-    "bool": (bool, np.bool_),
-    "string": (str,),
-}
-
-
-def _fitting(value: Any, kind: str, name: str) -> Any:
-    """Return a value of a field; raises InvalidArgument where it has another type."""
-    fits = isinstance(value, _TYPES[kind]) and (kind == "bool" or not isinstance(value, bool))
-    if not fits:
-        raise InvalidArgument(f"{name} is a {kind} field; {value!r:.80} is a {type(value).__name__}", field=name)
-    if kind == "int64" and not -(2**63) <= value < 2**63:
-        raise InvalidArgument(f"{name}: {value} is out of range", field=name, limit="-2^63 <= value < 2^63")
-    if kind == "string" and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise InvalidArgument(f"{name}: {value!r:.80} has no UTF-8", field=name) from None
-    return float(value) if kind == "float64" else value
 
 
 def _blamed(error: SashClientError, message: pb.BulkInsertRequest) -> SashClientError:

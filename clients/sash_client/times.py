@@ -3,8 +3,9 @@
     2013-01-01T05:17 (datetime64[m])  --x 60,000,000-->  1357017420000000 us
     1357017420000001 us               --/ 1,000,000--->  InvalidArgument: not a whole number of ticks (s)
 
-Integers are ticks already. Instants (NumPy datetime64, pandas, Arrow timestamps, aware datetimes) count from the
-Unix epoch in UTC; NumPy, pandas and Arrow instants without a zone are taken for UTC, as those libraries do. A
+Integers are ticks already. Instants (NumPy datetime64, pandas, Polars, Arrow timestamps, aware datetimes)
+count from the Unix epoch in UTC; NumPy, pandas, Polars and Arrow instants without a zone are taken for UTC, as those
+libraries do. A
 naive `datetime.datetime`, which Python takes for local time, is refused.
 
 Cost: no copy for int64 and for instants of the window's unit; one vectorised pass otherwise.
@@ -19,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sash_client.errors import InvalidArgument
+from sash_client.libraries import imported, is_arrow, is_pandas, is_polars, refuse_missing
+from sash_wire.durations import NANOSECONDS, spell_duration
 
 __all__ = ["Duration", "TimeLike", "to_duration", "to_tick", "to_ticks"]
 
@@ -29,17 +32,8 @@ TimeLike = int | np.integer[Any] | np.datetime64 | datetime
 Duration = str | int | timedelta | np.timedelta64
 """A length of time: "5m", ticks, or a timedelta of Python, NumPy or pandas."""
 
-_NANOSECONDS = {
-    "ns": 1,
-    "us": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
-    "D": 86400 * 10**9,
-    "W": 7 * 86400 * 10**9,
-}
-_SPELLED = (("d", 86400 * 10**9), *((unit, _NANOSECONDS[unit]) for unit in ("h", "m", "s", "ms", "us", "ns")))
+# NumPy's units: those of the service, but for D and W.
+_NANOSECONDS = {{"d": "D", "w": "W"}.get(unit, unit): length for unit, length in NANOSECONDS.items()}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _TICK_LIMIT = "-2^63 < time < 2^63"
@@ -49,17 +43,20 @@ def to_ticks(times: Any, unit: str, field: str = "time") -> Ticks:
     """Return times as an int64 array (n,) of ticks.
 
     Args:
-        times: n integers, or n instants: NumPy, pandas (Series, Index), Arrow (Array, ChunkedArray and whatever
-            speaks Arrow's C stream), or a sequence of ints or aware datetimes.
+        times: n integers, or n instants: NumPy, pandas (Series, Index), Polars, Arrow (Array, ChunkedArray and
+            whatever speaks Arrow's C stream), or a sequence of ints or aware datetimes.
         unit: the window's time unit: "ns", "us", "ms", "s", or "none", which takes integers only.
         field: what to call it in an error.
 
     Raises:
         InvalidArgument: a missing time, one that is not a whole number of ticks or out of range, or no time at all.
     """
-    if _is_pandas(times):
+    if is_pandas(times):
         times = _from_pandas(times, field)
-    elif _is_arrow(times):
+    elif is_polars(times):
+        refuse_missing(np.asarray(times.is_null().to_numpy()), field)
+        times = times.to_numpy()
+    elif is_arrow(times):
         times = _from_arrow(times, field)
     array = np.asarray(times)
     if array.ndim != 1:
@@ -98,7 +95,7 @@ def to_duration(duration: Duration, field: str) -> str:
     if isinstance(duration, np.timedelta64):
         return _of_timedelta64(duration, field)
     if isinstance(duration, timedelta):
-        return _spelled(duration // _MICROSECOND * 1000)
+        return spell_duration(duration // _MICROSECOND * 1000)
     if isinstance(duration, bool) or not isinstance(duration, str | int | np.integer):
         raise InvalidArgument(
             f"{field}: a duration ('5m'), ticks or a timedelta is wanted, not {duration!r}", field=field
@@ -110,44 +107,24 @@ def _of_timedelta64(duration: np.timedelta64, field: str) -> str:
     unit, count = np.datetime_data(duration.dtype)
     if np.isnat(duration) or unit not in _NANOSECONDS:
         raise InvalidArgument(f"{field}: {duration!r} is no length of so many nanoseconds", field=field)
-    return _spelled(int(duration.astype(np.int64)) * count * _NANOSECONDS[unit])
-
-
-def _spelled(nanoseconds: int) -> str:
-    """A duration as people write it, as the answers say it again: 1h, 1h30m, 250ms."""
-    left, text = abs(nanoseconds), ""
-    for unit, size in _SPELLED:
-        text += f"{left // size}{unit}" if left >= size else ""
-        left %= size
-    return f"{'-' if nanoseconds < 0 else ''}{text or '0s'}"  # the service refuses what is not positive
-
-
-def _is_pandas(values: Any) -> bool:
-    # pandas is optional: knowing its objects must not need importing it.
-    return type(values).__module__.partition(".")[0] == "pandas"
-
-
-def _is_arrow(values: Any) -> bool:
-    return hasattr(values, "__arrow_c_stream__") or type(values).__module__.partition(".")[0] == "pyarrow"
+    return spell_duration(int(duration.astype(np.int64)) * count * _NANOSECONDS[unit])
 
 
 def _from_pandas(times: Any, field: str) -> Any:
     if getattr(times.dtype, "tz", None) is not None:
         return (times.dt if hasattr(times, "dt") else times).tz_convert(None).to_numpy()
     if not isinstance(times.dtype, np.dtype):
-        if times.isna().any():
-            raise _missing(field)
+        refuse_missing(np.asarray(times.isna()), field)
         # Nullable integers come out as objects unless told; Arrow-backed instants come out as datetime64.
         return times.to_numpy(dtype=np.int64) if times.dtype.kind in "iu" else times.to_numpy()
     return times.to_numpy()
 
 
 def _from_arrow(times: Any, field: str) -> Any:
-    import pyarrow as pa  # knowing its objects needs no import, and who sends none should not wait for it
-
+    pa = imported("pyarrow", f"the column {field!r}, a {type(times).__name__},")
     array = times if isinstance(times, pa.Array) else pa.chunked_array(times).combine_chunks()
     if array.null_count:
-        raise _missing(field)
+        refuse_missing(array.is_null().to_numpy(zero_copy_only=False), field)
     if pa.types.is_timestamp(array.type):
         return array.view(pa.int64()).to_numpy().view(f"datetime64[{array.type.unit}]")
     return array.to_numpy(zero_copy_only=False)
@@ -163,7 +140,7 @@ def _from_objects(array: npt.NDArray[Any], field: str) -> npt.NDArray[Any]:
     microseconds = np.empty(len(items), dtype=np.int64)
     for i, item in enumerate(items):
         if item is None:
-            raise _missing(field)
+            refuse_missing(np.array([each is None for each in items]), field)
         if not isinstance(item, datetime):
             raise InvalidArgument(f"{field} must be integer ticks or instants, not {item!r}", field=field)
         if item.tzinfo is None:
@@ -175,8 +152,7 @@ def _from_objects(array: npt.NDArray[Any], field: str) -> npt.NDArray[Any]:
 def _from_instants(array: npt.NDArray[Any], unit: str, field: str) -> Ticks:
     if unit == "none":
         raise InvalidArgument(f"{field} is an instant, but the window counts logical ticks", field=field)
-    if np.isnat(array).any():
-        raise _missing(field)
+    refuse_missing(np.isnat(array), field)
     found, count = np.datetime_data(array.dtype)
     if found in ("Y", "M"):
         array, found, count = array.astype("datetime64[D]"), "D", 1
@@ -206,7 +182,3 @@ def _rescale(ticks: Ticks, found_ns: int, wanted_ns: int, unit: str, field: str)
             field=field,
         )
     return coarse
-
-
-def _missing(field: str) -> InvalidArgument:
-    return InvalidArgument(f"{field} has missing values; drop them first", field=field)

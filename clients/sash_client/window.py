@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from sash_client import operations
-from sash_client.answers import Bulk, WriteResult
+from sash_client import handle, questions, writes
+from sash_client.answers import Answer, Bulk, WriteResult
 from sash_client.calls import Feed, Patience, received
 from sash_client.errors import SashClientError
-from sash_client.operations import BulkStream, Handle
+from sash_client.handle import Handle
 from sash_client.plans import AskStream, Plan
 from sash_client.producer import Producer
+from sash_client.results import Answers, Entries
 from sash_client.wire import spec_document
+from sash_client.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ R = TypeVar("R")
 
 
 def _performed(plan: Callable[Concatenate[Handle, P], Plan[R]]) -> Callable[Concatenate[Window, P], R]:
-    """The method that performs an operation."""
+    """Return the method that performs an operation."""
 
     @wraps(plan)
     def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -38,7 +40,7 @@ def _performed(plan: Callable[Concatenate[Handle, P], Plan[R]]) -> Callable[Conc
 def _streamed(
     plan: Callable[Concatenate[Handle, P], Plan[AskStream[R]]],
 ) -> Callable[Concatenate[Window, P], Iterator[R]]:
-    """The method that performs an operation whose answer is a stream."""
+    """Return the method that performs an operation whose answer is a stream."""
 
     @wraps(plan)
     def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
@@ -46,6 +48,45 @@ def _streamed(
         ask = client._perform(plan(self, *args, **kwargs))
         for message in client._stream(ask.method, ask.request, Patience(None if ask.waits else client.timeout_s)):
             yield ask.read(message)
+
+    return method
+
+
+def _answered(
+    plan: Callable[Concatenate[Handle, P], Plan[list[Answer]]],
+) -> Callable[Concatenate[Window, P], Answers]:
+    """Return the method for an operation that answers with a list of answers."""
+
+    @wraps(plan)
+    def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> Answers:
+        return Answers(self._client._perform(plan(self, *args, **kwargs)), self._spec)
+
+    return method
+
+
+def _watched(
+    plan: Callable[Concatenate[Handle, P], Plan[AskStream[list[Answer]]]],
+) -> Callable[Concatenate[Window, P], Iterator[Answers]]:
+    """Return the method for an operation whose answer is a stream of lists of answers."""
+    streamed = _streamed(plan)
+
+    @wraps(plan)
+    def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Answers]:
+        for answers in streamed(self, *args, **kwargs):
+            yield Answers(answers, self._spec)
+
+    return method
+
+
+def _read(
+    plan: Callable[Concatenate[Handle, P], Plan[AskStream[Bulk]]],
+) -> Callable[Concatenate[Window, P], Entries]:
+    """Return the method for an operation whose answer is a stream of entries."""
+    streamed = _streamed(plan)
+
+    @wraps(plan)
+    def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> Entries:
+        return Entries(streamed(self, *args, **kwargs), self._spec)
 
     return method
 
@@ -66,39 +107,38 @@ class Window(Handle):
         """The window's spec as a plain document."""
         return spec_document(self._spec())
 
-    describe = _performed(operations.describe)
-    add_aggregates = _performed(operations.add_aggregates)
-    keys = _performed(operations.keys)
+    describe = _performed(handle.describe)
+    add_aggregates = _performed(handle.add_aggregates)
+    keys = _performed(handle.keys)
 
-    insert = _performed(operations.insert)
-    bulk_insert = _performed(operations.bulk_insert)
-    bulk_evict = _performed(operations.bulk_evict)
-    stage = _performed(operations.stage)
-    commit = _performed(operations.commit)
+    insert = _performed(writes.insert)
+    bulk_insert = _performed(writes.bulk_insert)
+    bulk_evict = _performed(writes.bulk_evict)
+    stage = _performed(writes.stage)
+    commit = _performed(writes.commit)
 
-    query = _performed(operations.query)
-    range_query = _performed(operations.range_query)
-    series = _performed(operations.series)
-    watch = _streamed(operations.watch)
-    entries = _streamed(operations.entries)
+    query = _answered(questions.query)
+    range_query = _performed(questions.range_query)
+    series = _performed(questions.series)
+    watch = _watched(questions.watch)
+    entries = _read(questions.entries)
 
     def insert_stream(
         self, bulks: Iterable[Bulk], *, producer: str | None = None, sequence: int | None = None, epoch: int = 0
     ) -> Iterator[WriteResult]:
-        """Insert bulk after bulk over one call, without waiting for an answer in between; yield one for each, in order.
+        """Insert bulk after bulk over one call, without waiting for answers in between; yield a result for each.
 
-        It is faster than as many `bulk_insert`s: for whoever has bulk after bulk to send. Whoever has single entries,
-        or wants to be retried, takes a `producer`.
+        It is faster than as many calls of `bulk_insert`. For single entries, or for retries, use a `producer`.
 
-        The first error ends it: what was yielded before is applied, the error's `applied` says what was applied of the
-        bulk that failed, and nothing after it is. It is never sent again by itself. A service that shuts down ends it
-        with `Unavailable`, once it has answered what it had begun.
+        The first error ends the call. What was yielded before is applied, the error's `applied` says what was applied
+        of the bulk that failed, and nothing after it is. The client never sends it again by itself. A service that
+        shuts down ends the call with `Unavailable`, after it has answered what it had begun.
 
         Args:
-            bulks: any number of them; they are taken as the service takes them, in another thread. There may be any
-                time between two.
-            producer, sequence, epoch: as in `bulk_insert`: messages are numbered from `sequence` on over all bulks, so
-                that what was not answered can be sent again.
+            bulks: any number of them, taken as the service takes them, in another thread. Any time may pass between
+                two.
+            producer, sequence, epoch: as in `bulk_insert`. Messages are numbered from `sequence` on over all bulks, so
+                you can send again what was not answered.
         """
         client = self._client
         stream = BulkStream(self, self._spec(), producer, sequence, epoch, client.timeout_s)
@@ -111,13 +151,13 @@ class Window(Handle):
             raise stream.failed(error) from None
 
     def producer(self, name: str, **options: Any) -> Producer:
-        """Return a producer of this window, which numbers writes, gathers single entries into bulks and sends them.
+        """Return a producer of this window. It numbers writes, gathers single entries into bulks and sends them.
 
         Args:
-            name: the producer's name: one at a time may use it.
+            name: the producer's name; only one producer at a time may use it.
             options: see `Producer`.
         """
         return Producer(self, name, **options)
 
     def _spec(self) -> pb.WindowSpec:
-        return self._client._perform(operations.known(self))
+        return self._client._perform(handle.known(self))

@@ -1,9 +1,10 @@
-"""Between plain documents and the messages of `sash.v1`."""
+"""Plain documents and values to the messages of `sash.v1`, and answers back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,12 @@ from sash_client.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_client.bulks import from_partials
 from sash_client.errors import InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
+from sash_wire.errors import WireError
+from sash_wire.specs import document_of, fill_aggregate, fill_spec
+from sash_wire.values import fill_value, from_value
 
 __all__ = [
+    "fill_scalar",
     "from_answer",
     "from_info",
     "from_series",
@@ -22,18 +27,26 @@ __all__ = [
     "spec_document",
     "to_aggregates",
     "to_spec",
-    "to_value",
 ]
 
-_MAX_SPEC_BYTES, _MAX_DEPTH = 64 * 2**10, 32  # what the service takes
-_TEXTS = ("idle_expiry", "algorithm", "durability", "granularity")
-_SPEC_KEYS = frozenset({"name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", *_TEXTS})
-_GROUPS = {
-    "slide": frozenset({"max_count", "max_age", "clock", "when"}),
-    "order": frozenset({"late", "out_of_order", "equal_times", "ahead", "too_far_ahead"}),
-}
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
+def _refusing(make: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a function: what `sash_wire` refuses becomes an `InvalidArgument`."""
+
+    @wraps(make)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return make(*args, **kwargs)
+        except WireError as error:
+            raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
+
+    return wrapped
+
+
+@_refusing
 def to_spec(spec: Mapping[str, Any] | str) -> pb.WindowSpec:
     """Return the message for a spec.
 
@@ -44,141 +57,68 @@ def to_spec(spec: Mapping[str, Any] | str) -> pb.WindowSpec:
         InvalidArgument: what the message cannot carry: no mapping, an unknown key, a value of a wrong type. The
             service checks everything else.
     """
-    document = _mapping(_loaded(spec, "spec"), "spec")
-    _known(document, _SPEC_KEYS, "")
+    message, document = pb.WindowSpec(), _loaded(spec, "spec")
     try:
-        return _spec_message(document)
+        aggregates = to_aggregates(document.get("aggregates"))
+        fill_spec(message, {name: document[name] for name in document if name != "aggregates"})
     except UnicodeEncodeError as error:
         raise _no_text("spec", error) from None
+    for name, aggregate in aggregates.items():
+        message.aggregates[name].CopyFrom(aggregate)
+    return message
+
+
+@_refusing
+def to_aggregates(aggregates: Mapping[str, Any] | str | None) -> dict[str, pb.AggregateSpec]:
+    """Return messages for aggregates by name, which are a document or its YAML text; raises as `to_spec`."""
+    messages = {}
+    for name, aggregate in ({} if aggregates is None else _loaded(aggregates, "aggregates")).items():
+        messages[str(name)] = pb.AggregateSpec()
+        try:
+            str(name).encode()
+            fill_aggregate(messages[str(name)], aggregate, f"aggregates.{name}")
+        except UnicodeEncodeError as error:
+            raise _no_text("aggregates", error) from None
+    return messages
+
+
+@_refusing
+def fill_scalar(message: pb.Value, value: Any, path: str) -> None:
+    """Write the value of a field into an empty message; raises InvalidArgument for a value of another type."""
+    fill_value(message, value, path)
+
+
+def _loaded(document: Any, path: str) -> Mapping[Any, Any]:
+    if isinstance(document, str):
+        from sash_wire.documents import read_yaml  # only texts need YAML, and it takes a twentieth of a client's start
+
+        document = read_yaml(document, path)
+    if not isinstance(document, Mapping):
+        raise InvalidArgument(f"{path} is a mapping, not {document!r:.80}", field=path)
+    return document
 
 
 def _no_text(path: str, error: UnicodeEncodeError) -> InvalidArgument:
     return InvalidArgument(f"{path}: {error.object!r:.80} is no text: half a surrogate pair is in it", field=path)
 
 
-def _spec_message(document: Mapping[str, Any]) -> pb.WindowSpec:
-    message = pb.WindowSpec()
-    for name in ("name", "time_unit", "keyed"):
-        if name in document:
-            _assign(message, name, document[name], name)
-    for name in _TEXTS:
-        if document.get(name) is not None:
-            _assign(message, name, _duration(name, document[name]), name)
-    for name, kind in _mapping(document.get("fields"), "fields").items():
-        if not isinstance(kind, str):
-            raise InvalidArgument(f"fields.{name}: a type is a name, not {kind!r}", field=f"fields.{name}")
-        message.fields[str(name)] = kind
-    for name, aggregate in to_aggregates(document.get("aggregates")).items():
-        message.aggregates[name].CopyFrom(aggregate)
-    for group, keys in _GROUPS.items():
-        policy = _mapping(document.get(group), group)
-        _known(policy, keys, f"{group}.")
-        for key, value in policy.items():
-            value = _duration(key, value)
-            if value is not None:
-                _assign(getattr(message, group), key, value, f"{group}.{key}")
-    return message
-
-
-def _duration(key: str, value: Any) -> Any:
-    """A duration as text, where it is a number of ticks."""
-    ticks = key in ("max_age", "granularity", "ahead") and isinstance(value, int) and not isinstance(value, bool)
-    return str(value) if ticks else value
-
-
-def to_aggregates(aggregates: Mapping[str, Any] | str | None) -> dict[str, pb.AggregateSpec]:
-    """Return messages for aggregates by name, which are a document or its YAML text; raises as `to_spec`."""
-    messages = {}
-    for name, aggregate in _mapping(_loaded(aggregates, "aggregates"), "aggregates").items():
-        messages[str(name)] = pb.AggregateSpec()
-        try:
-            str(name).encode()
-            _fill_aggregate(messages[str(name)], aggregate, f"aggregates.{name}")
-        except UnicodeEncodeError as error:
-            raise _no_text("aggregates", error) from None
-    return messages
-
-
 def new_name(name: str | None) -> str:
-    """A name that a window is to be given; what stands for its own one if None. Raises InvalidArgument."""
+    """Return the name that an import gives a window; "" keeps its own. Raises InvalidArgument for ""."""
     if name == "":
         raise InvalidArgument("name is empty; leave it out for the window's own", field="name")
     return name or ""
 
 
+@_refusing
 def spec_document(message: pb.WindowSpec) -> dict[str, Any]:
-    """Return a spec as a plain document; `to_spec` takes it back."""
-    document: dict[str, Any] = {
-        "name": message.name,
-        "time_unit": message.time_unit or "us",
-        "keyed": message.keyed,
-        "fields": dict(sorted(message.fields.items())),
-        "aggregates": {},
-    }
-    for name, aggregate in sorted(message.aggregates.items()):
-        entry = {key: getattr(aggregate, key) for key in ("function", "field", "returns") if getattr(aggregate, key)}
-        entry.update({key: from_value(value) for key, value in sorted(aggregate.parameters.items())})
-        document["aggregates"][name] = entry
-    slide: dict[str, Any] = {}
-    if message.slide.HasField("max_count"):
-        slide["max_count"] = message.slide.max_count
-    if message.slide.max_age:
-        slide["max_age"] = message.slide.max_age
-    slide["clock"] = message.slide.clock or "event"
-    if message.slide.when:
-        slide["when"] = message.slide.when
-    document["slide"] = slide
-    document["order"] = {
-        "out_of_order": message.order.out_of_order or "allow",
-        "late": message.order.late or "drop",
-        "equal_times": message.order.equal_times or "keep",
-        **{name: getattr(message.order, name) for name in ("ahead", "too_far_ahead") if getattr(message.order, name)},
-    }
-    return document | {name: getattr(message, name) for name in _TEXTS if getattr(message, name)}
-
-
-def to_value(value: Any, path: str) -> pb.Value:
-    """Return the message for a scalar, a list or a mapping.
-
-    Raises:
-        InvalidArgument: a value of another type.
-    """
-    if value is None:
-        return pb.Value()
-    if isinstance(value, bool | np.bool_):
-        return pb.Value(bool=bool(value))
-    if isinstance(value, int | np.integer):
-        number = int(value)
-        if -(2**63) <= number < 2**63:
-            return pb.Value(int64=number)
-        width = number.bit_length() // 8 + 1
-        return pb.Value(integer=number.to_bytes(width, "little", signed=True))
-    if isinstance(value, float | np.floating):
-        return pb.Value(float64=float(value))
-    if isinstance(value, str):
-        return pb.Value(string=value)
-    if isinstance(value, bytes):
-        return pb.Value(blob=value)
-    if isinstance(value, Mapping):
-        entries = {str(key): to_value(item, f"{path}.{key}") for key, item in value.items()}
-        return pb.Value(map=pb.ValueMap(entries=entries))
-    if isinstance(value, list | tuple | np.ndarray):
-        return pb.Value(list=pb.ValueList(items=[to_value(item, path) for item in value]))
-    raise InvalidArgument(f"{path}: a {type(value).__name__} cannot be sent", field=path)
-
-
-def from_value(value: pb.Value) -> Any:
-    """Return the Python value of a message; None where nothing is set."""
-    kind = value.WhichOneof("kind")
-    if kind is None:
-        return None
-    if kind == "list":
-        return [from_value(item) for item in value.list.items]
-    if kind == "map":
-        return {key: from_value(item) for key, item in sorted(value.map.entries.items())}
-    if kind == "integer":
-        return int.from_bytes(value.integer, "little", signed=True)
-    return getattr(value, kind)
+    """Return a spec as a plain document, with the defaults of its policies; `to_spec` takes it back."""
+    document = document_of(message)
+    order = {"out_of_order": "allow", "late": "drop", "equal_times": "keep"}
+    return (
+        {"time_unit": "us", "fields": {}}
+        | document
+        | {"slide": {"clock": "event"} | document.get("slide", {}), "order": order | document.get("order", {})}
+    )
 
 
 def from_answer(message: pb.Answer, partials: bool = False) -> Answer:
@@ -254,59 +194,3 @@ def from_info(message: pb.WindowInfo) -> WindowInfo:
         problem=message.problem if message.HasField("problem") else None,
         high_water_mark=message.high_water_mark if message.HasField("high_water_mark") else None,
     )
-
-
-def _fill_aggregate(message: pb.AggregateSpec, aggregate: Any, path: str) -> None:
-    for key, value in _mapping(aggregate, path).items():
-        if key in ("function", "field", "returns"):
-            if value is not None:
-                _assign(message, key, value, f"{path}.{key}")
-        else:
-            message.parameters[str(key)].CopyFrom(to_value(value, f"{path}.{key}"))
-
-
-def _loaded(document: Any, path: str) -> Any:
-    if not isinstance(document, str):
-        return document
-    import yaml  # only a text needs it, and it takes a twentieth of a client's start
-
-    if len(document) > _MAX_SPEC_BYTES:
-        raise InvalidArgument(f"{path}: the text is too long", field=path, limit=f"{_MAX_SPEC_BYTES} bytes")
-    try:
-        depth = 0
-        for event in yaml.parse(document):
-            # The service takes neither: aliases that merge one another unfold without end, and depth takes as long.
-            if isinstance(event, yaml.AliasEvent):
-                raise InvalidArgument(f"{path}: write out what *{event.anchor} is", field=path, limit="no aliases")
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _MAX_DEPTH:
-                raise InvalidArgument(f"{path}: nested too deep", field=path, limit=f"{_MAX_DEPTH} levels")
-        return yaml.safe_load(document)
-    except InvalidArgument:
-        raise
-    except Exception as error:  # values of a type that they are not raise errors of any kind: 2020-99-99, !!bool maybe
-        what = "the spec is" if path == "spec" else f"{path} are"
-        raise InvalidArgument(f"{what} not YAML: {error}", field=path) from None
-
-
-def _mapping(value: Any, path: str) -> Mapping[Any, Any]:
-    if value is None and path != "spec":
-        return {}
-    if not isinstance(value, Mapping):
-        raise InvalidArgument(f"{path} is a mapping, not {value!r:.80}", field=path)
-    return value
-
-
-def _known(document: Mapping[Any, Any], keys: frozenset[str], prefix: str) -> None:
-    for key in document:
-        if key not in keys:
-            raise InvalidArgument(
-                f"{prefix}{key}: no such key; known are {', '.join(sorted(keys))}", field=f"{prefix}{key}"
-            )
-
-
-def _assign(message: Any, name: str, value: Any, path: str) -> None:
-    try:
-        setattr(message, name, value)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{path}: {value!r:.80} is not what belongs here ({error})", field=path) from None

@@ -30,6 +30,7 @@ from sash_engine.forest.block import merge
 from sash_engine.forest.series import fold_runs
 from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
+from sash_engine.steps import finished
 from sash_spark.sliding_plan import NEVER, Plan, columns_of, record_batch_of
 
 __all__ = ["VERSION", "KeyState", "Store"]
@@ -200,7 +201,9 @@ class KeyState:
         begin, length = begin[filled], (end - begin)[filled]
         lowered = []
         for monoid, partials in zip(self._layout.monoids, folds, strict=True):
-            some = fold_runs(monoid, partials, begin, length) if len(filled) else tuple(part[:0] for part in partials)
+            some = tuple(part[:0] for part in partials)
+            if len(filled):
+                some = finished(fold_runs(monoid, partials, begin, length))
             lowered.append(monoid.lower_columns(some))
         return entries, [entries[filled] if slot < 0 else lowered[slot] for slot in self._layout.answers]
 

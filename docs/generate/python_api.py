@@ -43,6 +43,8 @@ PIPELINE_TEXTS = {
 """What the model of a configuration leaves unsaid; its descriptions go first."""
 
 FUNCTIONS = (sash_client.backup, sash_client.restore)
+TABLES = (sash_client.Answers, sash_client.Entries)
+"""Results that nobody makes by hand."""
 
 
 def client() -> str:
@@ -54,7 +56,10 @@ def values() -> str:
     """The classes of answers."""
     kinds: list[type] = [getattr(sash_client, name) for name in sash_client.__all__]
     found = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
-    return "\n".join(f"### {kind.__name__}\n\n{_attributes(kind)}" for kind in found)
+    parts = [f"### {kind.__name__}\n\n{_attributes(kind)}" for kind in found]
+    parts += [f"### {kind.__name__}\n\n{docstring(kind).partition('**Arguments**')[0]}" for kind in TABLES]
+    methods = [_member(sash_client.Series, name) for name in ("to_pandas", "to_polars", "to_arrow")]
+    return "\n".join([*parts, *methods, _member(sash_client.Bulk, "from_frame")])
 
 
 def _attributes(kind: type) -> str:

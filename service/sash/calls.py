@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from sash.plane import Plane
@@ -105,7 +105,9 @@ def check_interval(interval_ms: int, field: str) -> None:
         raise InvalidArgument(f"{field} {interval_ms} is out of range", field=field, limit=limit)
 
 
-async def changes(look: Callable[[], bytes], interval_ms: int, closing: asyncio.Event) -> AsyncIterator[bytes | None]:
+async def changes(
+    look: Callable[[], Awaitable[bytes]], interval_ms: int, closing: asyncio.Event
+) -> AsyncIterator[bytes | None]:
     """Yield what `look` finds: at once, and again whenever it has changed; None after `QUIET_S` without a change.
 
     The service looks every so often instead of being told by every write, so that a write costs the same however
@@ -121,7 +123,7 @@ async def changes(look: Callable[[], bytes], interval_ms: int, closing: asyncio.
     said_at = loop.time()
     while not closing.is_set():
         looked_at = loop.time()
-        found = look()
+        found = await look()
         if found != shown:
             shown, said_at = found, looked_at
             yield found

@@ -7,9 +7,10 @@ entries had passed through a window with a 16 MiB cache, the process held 100 Mi
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Callable
 
-__all__ = ["give_back"]
+__all__ = ["give_back", "grow_old"]
 
 
 def _find() -> Callable[[int], int] | None:
@@ -27,3 +28,14 @@ def give_back() -> None:
     """Give free memory back; does nothing where the C library is not glibc."""
     if _trim is not None:
         _trim(0)
+
+
+def grow_old() -> None:
+    """Have the collector take all objects for old ones, without a look at them.
+
+    Work in slices makes objects that live for a second: an image of 20,000 forests a quarter of a million. Where they
+    grow old one by one, the collector looks through the whole process, which holds the loop for 150 ms with so many
+    forests.
+    """
+    gc.freeze()
+    gc.unfreeze()

@@ -3,6 +3,8 @@
     sash_build_info{version}                               1
     sash_operation_seconds{operation, window_class}        histogram, seconds: the plane's part of every call, for
                                                            writes with the wait until they are durable
+    sash_loop_held_seconds{operation}                      histogram, seconds: each stretch for which an operation
+                                                           holds the event loop
     sash_operation_errors_total{operation, kind}           calls the plane refused, by class of `sash_engine.errors`
     sash_requests_rejected_total{edge, code}               requests an edge answered with an error
     sash_windows                                           windows there are
@@ -119,7 +121,14 @@ class Metrics:
     """
 
     def __init__(self, registry: CollectorRegistry, version: str = "unknown", windows_labelled_max: int = 1000) -> None:
-        self._latencies = _Latencies()
+        self._latencies = _Histogram(
+            "sash_operation_seconds",
+            "Seconds that operations take, by class of window; writes until they are durable.",
+            ("operation", "window_class"),
+        )
+        self._held = _Histogram(
+            "sash_loop_held_seconds", "Seconds that operations hold the event loop at a time.", ("operation",)
+        )
         self._windows = _Windows(windows_labelled_max)
         self._errors = _Counter(
             "sash_operation_errors", "Calls that ended with an error, by kind of error.", ("operation", "kind")
@@ -129,14 +138,18 @@ class Metrics:
         )
         self._storage = _Storage()
         for collector in (
-            *(_Build(version), self._latencies, self._errors, self._rejected),
+            *(_Build(version), self._latencies, self._held, self._errors, self._rejected),
             *(self._windows, self._storage),
         ):
             registry.register(collector)
 
     def observe(self, operation: str, window_class: str, seconds: float) -> None:
         """Count one call of `operation` on a window of `window_class` (each of few distinct texts)."""
-        self._latencies.observe(operation, window_class, seconds)
+        self._latencies.observe(seconds, operation, window_class)
+
+    def observe_held(self, operation: str, seconds: float) -> None:
+        """Count one slice of `operation`, which held the event loop."""
+        self._held.observe(seconds, operation)
 
     def count_error(self, operation: str, kind: str) -> None:
         """Count one call of `operation` that failed; `kind` is the exception's class name."""
@@ -220,31 +233,28 @@ class _Storage(Collector):
             yield CounterMetricFamily(name, text, value=value)
 
 
-class _Latencies(Collector):
-    """sash_operation_seconds: one list of counts and a sum per pair of labels."""
+class _Histogram(Collector):
+    """A histogram with labels: one list of counts and a sum for each combination of their values."""
 
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
+    def __init__(self, name: str, text: str, labels: tuple[str, ...]) -> None:
+        self._name, self._text, self._labels = name, text, labels
+        self._rows: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
 
-    def observe(self, operation: str, window_class: str, seconds: float) -> None:
-        row = self._rows.get((operation, window_class))
+    def observe(self, seconds: float, *values: str) -> None:
+        row = self._rows.get(values)
         if row is None:
-            row = self._rows[operation, window_class] = ([0] * (len(BUCKETS_S) + 1), [0.0])
+            row = self._rows[values] = ([0] * (len(BUCKETS_S) + 1), [0.0])
         row[0][bisect_left(BUCKETS_S, seconds)] += 1
         row[1][0] += seconds
 
     def collect(self) -> Iterator[Metric]:
-        family = HistogramMetricFamily(
-            "sash_operation_seconds",
-            "Seconds that operations take, by class of window; writes until they are durable.",
-            labels=["operation", "window_class"],
-        )
-        for labels, (counts, total) in sorted(self._rows.items()):
+        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        for values, (counts, total) in sorted(self._rows.items()):
             below, buckets = 0, []
             for bound, count in zip((*BUCKETS_S, float("inf")), counts, strict=True):
                 below += count
                 buckets.append(("+Inf" if bound == float("inf") else repr(bound), float(below)))
-            family.add_metric(list(labels), buckets, total[0])
+            family.add_metric(list(values), buckets, total[0])
         yield family
 
 

@@ -2,14 +2,15 @@
 
 Every method checks that its caller may call it (`access`), validates, does its work or raises a
 `sash_engine.errors.SashError` having changed nothing, and observes its latency. All methods belong to the event loop.
-Writes are awaited: they return when the tier has them. Questions are answered at once; where a window is larger than
-its cache, they read blocks from the tier, and the loop waits for them.
+Writes return when the tier has them. Short questions are answered at once. Long ones are answered in slices
+(`sash/slices.py`), while the window's writers wait (`durability/turns.py`). Where a window is larger than its cache,
+questions read blocks from the tier, and the loop waits for them.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -17,12 +18,16 @@ from sash.access.access import Access
 from sash.durability.catalogue import Catalogue
 from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
+from sash.held import Held
 from sash.metrics import Metrics
+from sash.slices import Slices
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
+from sash_engine.steps import Steps
 from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import Batch, Origin
 from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["Plane"]
@@ -31,10 +36,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _observed_write(
-    operation: Callable[Concatenate[Plane, str, P], Awaitable[R]],
+def _observed(
+    operation: Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]:
-    """As `_observed`, of an operation that waits until the tier has what it wrote."""
+    """Observe latency and errors of an operation on the window that its first argument names."""
     name = operation.__name__
 
     @wraps(operation)
@@ -42,20 +47,21 @@ def _observed_write(
         start = self._clock.monotonic_s()
         try:
             self._access.require(name, window)
-            return await operation(self, window, *args, **kwargs)
+            return await self._held.timed(name, window, operation(self, window, *args, **kwargs))
         except SashError as error:
             self._metrics.count_error(name, type(error).__name__)
             raise
         finally:
+            self._storage.trim()  # what it brought into memory may go again
             self._metrics.observe(name, self._catalogue.class_of(window), self._clock.monotonic_s() - start)
 
     return cast("Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]", observed)
 
 
-def _observed(
+def _observed_at_once(
     operation: Callable[Concatenate[Plane, str, P], R],
 ) -> Callable[Concatenate[Plane, str, P], R]:
-    """Observe latency and errors of an operation on the window that its first argument names."""
+    """As `_observed`, of an operation that waits for nothing."""
     name = operation.__name__
 
     @wraps(operation)
@@ -68,8 +74,9 @@ def _observed(
             self._metrics.count_error(name, type(error).__name__)
             raise
         finally:
-            self._storage.trim()  # what a read brought into memory may go again
-            self._metrics.observe(name, self._catalogue.class_of(window), self._clock.monotonic_s() - start)
+            seconds = self._clock.monotonic_s() - start
+            self._held.note(name, window, seconds)
+            self._metrics.observe(name, self._catalogue.class_of(window), seconds)
 
     return cast("Callable[Concatenate[Plane, str, P], R]", observed)
 
@@ -98,6 +105,8 @@ class Plane:
         self._clock = clock
         self._storage = storage or Storage(catalogue, clock)
         self._access = access or Access(clock)
+        self._slices = Slices(clock)
+        self._held = Held(clock, metrics.observe_held)
 
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
         """Create a window; the same spec again changes nothing.
@@ -132,18 +141,18 @@ class Plane:
         self._access.require(operation, name)
         return self._catalogue.find(name).spec
 
-    @_observed
+    @_observed_at_once
     def describe(self, name: str) -> WindowInfo:
         """Show one window; raises NotFound."""
         return self._storage.info(self._storage.find(name))
 
-    @_observed_write
+    @_observed
     async def delete(self, name: str) -> int:
         """Delete a window; return how many entries it had. Raises NotFound."""
         with self._access.audited("delete", name):
             return await self._storage.delete(name)
 
-    @_observed_write
+    @_observed
     async def insert(
         self,
         name: str,
@@ -168,26 +177,26 @@ class Plane:
         self._access.charge(1)
         return await self._storage.write(name, Insert(time, fields, key, answer, lookbacks), origin)
 
-    @_observed_write
+    @_observed
     async def bulk_insert(self, name: str, batch: Batch, origin: Origin | None = None) -> WriteResult:
         """Insert many entries, whole or not at all; they may be in any order. `origin` as in `insert`."""
         self._access.charge(len(batch.times))
         return await self._storage.write(name, BulkInsert(batch), origin)
 
-    @_observed_write
+    @_observed
     async def bulk_evict(
         self, name: str, time: int, key: str | None = None, origin: Origin | None = None
     ) -> WriteResult:
         """Remove every entry with time <= `time` (of one key, or of all where `key` is None)."""
         return await self._storage.write(name, BulkEvict(time, key), origin)
 
-    @_observed_write
+    @_observed
     async def stage(self, name: str, batch: Batch, query: str, number: int) -> Staged:
         """Keep a part of batch `number` of a query, checked and invisible, until a commit names it or it expires."""
         self._access.charge(len(batch.times))
         return await self._storage.stage(name, batch, query, number)
 
-    @_observed_write
+    @_observed
     async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult:
         """Apply staged parts, in this order, as one write; a batch that was committed already changes nothing.
 
@@ -197,21 +206,40 @@ class Plane:
         return await self._storage.commit(name, query, number, stages)
 
     @_observed
-    def query(self, name: str, question: Query) -> builtins.list[Answer]:
+    async def query(self, name: str, question: Query) -> builtins.list[Answer]:
         """Answer over trailing lookbacks, or over everything; raises as `Reader.query`."""
-        return self._storage.find(name).reader.query(question)
+        reader = self._storage.find(name).reader
+        if reader.is_quick(question):
+            return reader.query(question)
+        return await self._in_slices(name, lambda reader: reader.query_steps(question))
 
     @_observed
-    def range_query(self, name: str, question: RangeQuery) -> Answer:
+    async def range_query(self, name: str, question: RangeQuery) -> Answer:
         """Answer over a range of time; raises as `Reader.range_query`."""
-        return self._storage.find(name).reader.range_query(question)
+        if not question.keys:
+            return self._storage.find(name).reader.range_query(question)
+        return await self._in_slices(name, lambda reader: reader.range_steps(question))
 
     @_observed
-    def series(self, name: str, question: SeriesQuery) -> Series:
+    async def series(self, name: str, question: SeriesQuery) -> Series:
         """Answer over many buckets at once; raises as `Reader.series`."""
-        return self._storage.find(name).reader.series(question)
+        return await self._in_slices(name, lambda reader: reader.series_steps(question))
 
-    @_observed_write
+    async def in_slices(self, steps: Steps[R]) -> R:
+        """Take the steps of an edge's own long work, which changes nothing, with turns for other calls."""
+        return await self._slices.run(steps, lambda: None)
+
+    async def _in_slices(self, name: str, steps: Callable[[Reader], Steps[R]]) -> R:
+        """Answer a long question, with turns for other calls; the window's writers wait until it is answered."""
+        async with self._storage.asked(name) as window:
+
+            def before_each() -> None:
+                self._storage.check_asked(name, window)
+                self._storage.trim()
+
+            return await self._slices.run(steps(window.reader), before_each)
+
+    @_observed
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo:
         """Add aggregates (name -> their document, as in a spec), computed from the entries that are there.
 

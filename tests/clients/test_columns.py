@@ -1,14 +1,19 @@
 """Columns of every accepted kind become the field's type, and strings a dictionary with codes."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client import InvalidArgument
-from sash_client.columns import Coded, to_coded, to_column
+from sash_client.columns import to_coded, to_column
+from sash_wire.coded import Coded
 
 TEXTS = ["UA", "AA", "UA", "", "Zürich"]
 
@@ -29,6 +34,10 @@ def decoded(column):
         (pd.Series([1.0, 2.0], dtype="Float64"), "float64"),
         (pd.Series([1, 2], dtype="float32[pyarrow]"), "float64"),
         (pa.array([1.0, 2.0]), "float64"),
+        (pl.Series([1.0, 2.0]), "float64"),
+        (pl.Series([1, 2], dtype=pl.Int8), "float64"),
+        (pl.Series([1, 2], dtype=pl.UInt16), "int64"),
+        (pd.Series([1, 2], dtype="uint16[pyarrow]"), "int64"),
         (pa.chunked_array([[1], [2]]), "float64"),
         (np.array([1, 2], dtype="u1"), "int64"),
         (pd.Series([1, 2], dtype="Int16"), "int64"),
@@ -52,6 +61,7 @@ def test_numbers_are_widened(values, kind):
         pd.Series([True, False]),
         pd.Series([True, False], dtype="boolean"),
         pa.array([True, False]),
+        pl.Series([True, False]),
     ],
 )
 def test_bools(values):
@@ -84,6 +94,13 @@ def test_nan_and_infinities_are_values():
         pd.Categorical(TEXTS),
         pd.CategoricalIndex(TEXTS),
         pd.Series(TEXTS, dtype="string[pyarrow]"),
+        pd.Series(TEXTS, dtype=pd.ArrowDtype(pa.string())),
+        pd.Series(pa.array(TEXTS).dictionary_encode(), dtype=pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string()))),
+        pd.Index(TEXTS),
+        pl.Series(TEXTS),
+        pl.Series(TEXTS, dtype=pl.Categorical),
+        pl.Series(TEXTS, dtype=pl.Enum(["", "AA", "UA", "Zürich", "unused"])),
+        pl.concat([pl.Series(TEXTS[:2]), pl.Series(TEXTS[2:])], rechunk=False),
         pa.array(TEXTS),
         pa.array(TEXTS, pa.large_string()),
         pa.array(TEXTS, pa.string_view()),
@@ -151,6 +168,72 @@ def test_what_does_not_fit_the_field_is_refused(values, kind, says):
     with pytest.raises(InvalidArgument, match=says) as caught:
         to_column(values, kind, "delay")
     assert caught.value.field == "delay"
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1.0, 2.0, None, None], "float64"),
+        (pd.Series([1, 2, None, 4], dtype="Int64"), "int64"),
+        (pd.Series([True, True, None], dtype="boolean"), "bool"),
+        (pd.Series([1, 2, None], dtype="int64[pyarrow]"), "int64"),
+        (pl.Series([1.0, 2.0, None, None]), "float64"),
+        (pa.array([1, 2, None, 4]), "int64"),
+        (pa.chunked_array([[1, 2], [None, 4]]), "int64"),
+        (["a", "b", None], "string"),
+        (pd.Series(["a", "b", np.nan, None]), "string"),
+        (pd.Series(["a", "b", pd.NA], dtype="string"), "string"),
+        (pd.Series(["a", "b", None], dtype="category"), "string"),
+        (pd.Series(["a", "b", None], dtype="string[pyarrow]"), "string"),
+        (pl.Series(["a", "b", None]), "string"),
+        (pl.Series(["a", "b", None], dtype=pl.Categorical), "string"),
+        (pa.array(["a", "b", None]), "string"),
+        (pa.array(["a", "b", None]).dictionary_encode(), "string"),
+    ],
+    ids=lambda values: f"{type(values).__module__}.{getattr(values, 'dtype', getattr(values, 'type', 'list'))}",
+)
+def test_a_missing_value_is_named_by_its_row(values, kind):
+    with pytest.raises(InvalidArgument, match="delay has missing values, the first in row 2;") as caught:
+        to_column(values, kind, "delay")
+    assert caught.value.field == "delay"
+
+
+def test_a_value_of_another_type_is_named_by_its_row():
+    with pytest.raises(InvalidArgument, match="not all strings; row 1 is a int"):
+        to_column(["a", 1], "string", "delay")
+    with pytest.raises(InvalidArgument, match="not all numbers of one type; row 1 is a str"):
+        to_column(np.array([1, "x"], dtype=object), "int64", "delay")
+    with pytest.raises(InvalidArgument, match="not all strings but Int64"):
+        to_column(pl.Series([1]), "string", "delay")
+
+
+WITHOUT_ARROW = """
+import sys
+sys.modules["pyarrow"] = None
+import numpy as np, pandas as pd, polars as pl
+from sash_client.columns import to_column
+from sash_client.times import to_ticks
+for values in (["a", "b"], np.array(["a", "b"]), pd.Series(["a", "b"]), pl.Series(["a", "b"]),
+               pl.Series(["a", "b"], dtype=pl.Categorical), pd.Series(["a", "b"], dtype="category")):
+    assert to_column(values, "string", "x").decode().tolist() == ["a", "b"], values
+for values in ([1, 2], np.array([1, 2], dtype=object), pd.Series([1, 2]), pl.Series([1, 2])):
+    assert to_column(values, "int64", "x").tolist() == [1, 2], values
+instants = np.array([0, 7], "M8[us]")
+for values in (instants, pd.Series(instants), pl.Series(instants)):
+    assert to_ticks(values, "us").tolist() == [0, 7], values
+class Column:
+    __arrow_c_stream__ = None
+try:
+    to_column(Column(), "int64", "x")
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+def test_only_arrow_needs_arrow():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_ARROW], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "the column 'x', a Column, needs pyarrow: pip install pyarrow\n"
 
 
 @pytest.mark.parametrize("kind", ["float64", "int64", "bool", "string"])

@@ -18,7 +18,7 @@ from sash_client import (
     SashClientError,
     Unavailable,
     Window,
-    operations,
+    writes,
 )
 from sash_client.aio import AsyncClient, AsyncWindow
 from sash_client.calls import Patience
@@ -282,7 +282,7 @@ class Watched(Patience):
 
 @pytest.fixture
 def patience(monkeypatch):
-    monkeypatch.setattr(operations, "Patience", Watched)
+    monkeypatch.setattr(writes, "Patience", Watched)
 
 
 def test_a_stream_without_news_is_kept(service, patience):

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -41,6 +42,10 @@ NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
         pa.array([AWARE], pa.timestamp("s", tz="America/New_York")),
         pa.chunked_array([pa.array([AWARE], pa.timestamp("ns")), pa.array([], pa.timestamp("ns"))]),
         pa.array([MICROSECONDS]),
+        pl.Series([MICROSECONDS]),
+        pl.Series([AWARE]),
+        pl.Series([AWARE.replace(tzinfo=None)], dtype=pl.Datetime("ns")),
+        pl.Series([AWARE]).dt.convert_time_zone("America/New_York"),
         [datetime(2013, 1, 1, 10, 15, tzinfo=UTC)],
         [datetime(2013, 1, 1, 5, 15, tzinfo=timezone(timedelta(hours=-5)))],
     ],

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client import InvalidArgument
-from sash_client.wire import from_answer, from_value, spec_document, to_aggregates, to_spec, to_value
+from sash_client.wire import from_answer, spec_document, to_aggregates, to_spec
 from sash_proto.v1 import windows_pb2 as pb
+from sash_wire.values import fill_value, from_value
 
 SPEC = """
 name: departure_delay
@@ -165,7 +166,9 @@ values = st.recursive(
 
 @given(values)
 def test_values_come_back_with_their_types(value):
-    found = from_value(pb.Value.FromString(to_value(value, "v").SerializeToString()))
+    message = pb.Value()
+    fill_value(message, value)
+    found = from_value(pb.Value.FromString(message.SerializeToString()))
     assert found == value
     assert type(found) is type(value)
 

@@ -100,22 +100,22 @@ def shown(plane, metrics):
     return generate_latest(metrics).decode()
 
 
-def used(plane, name):
+async def used(plane, name):
     """What is asked of a window, answered on both edges; returns the answers."""
     spec = plane.spec(name)
     keys = {"keys": ALL_KEYS} if spec.keyed else {}
     info = plane.describe(name)
-    answers = plane.query(name, Query(**keys, partials=True))
-    answers += plane.query(name, Query(**keys, lookbacks=["7", "1h"] if spec.time_unit != "none" else [7]))
+    answers = await plane.query(name, Query(**keys, partials=True))
+    answers += await plane.query(name, Query(**keys, lookbacks=["7", "1h"] if spec.time_unit != "none" else [7]))
     single = {"key": "a"} if spec.keyed else {}
-    answers.append(plane.range_query(name, RangeQuery(5, 40, **single, partials=True)))
+    answers.append(await plane.range_query(name, RangeQuery(5, 40, **single, partials=True)))
     document = []
     for answer in answers:
         translate.fill_answer(pb.Answer(), answer)
         rest.json_bytes(rest.answer_document(answer, spec))
         answer.partials = None  # of one sketch there are several forms
         document.append(rest.json_bytes(rest.answer_document(answer)))
-    series = plane.series(name, SeriesQuery(0, 60, 5, 11, **single))
+    series = await plane.series(name, SeriesQuery(0, 60, 5, 11, **single))
     translate.fill_series(pb.SeriesResponse(), series)
     document.append(rest.json_bytes(rest.series_document(series, 0, 60, 5)))
     for bulk in plane.entries(name, EntriesQuery(**keys)):
@@ -184,8 +184,8 @@ async def test_a_made_up_export_is_refused_by_name_or_is_a_window_that_works(kin
     payloads = opened(storage.export("w"))
     assert {payload[1] for payload in payloads} >= {"header", "entries", "states", "end"}
     await storage.restore(given(sealed(payloads)), "copy")
-    sound = used(plane, "w")
-    assert used(plane, "copy")[:2] == sound[:2]
+    sound = await used(plane, "w")
+    assert (await used(plane, "copy"))[:2] == sound[:2]
     await storage.delete("copy")
     told = plane.describe("w")
     chance = random.Random(f"{kind} {seed}")
@@ -194,7 +194,7 @@ async def test_a_made_up_export_is_refused_by_name_or_is_a_window_that_works(kin
         changed = [*payloads]
         changed[number] = mutated(payloads[number], place, chance)
         window, error = await outcome(storage, changed)
-        found = None if window is None else used(plane, "other")
+        found = None if window is None else await used(plane, "other")
         working += window is not None
         refused += window is None
         assert window is not None or error.field
@@ -205,11 +205,11 @@ async def test_a_made_up_export_is_refused_by_name_or_is_a_window_that_works(kin
         shown(plane, metrics)
         assert plane.describe("w") == told
         if found is not None:
-            assert used(plane, "other") == found, (number, place)
+            assert await used(plane, "other") == found, (number, place)
             window.check_invariants(close)
             await storage.delete("other")
             assert "other" not in shown(plane, metrics)
-    assert used(plane, "w") == sound
+    assert await used(plane, "w") == sound
     assert refused > 50
     assert working > 5
 
@@ -224,7 +224,7 @@ async def stopped():
     await fed(storage, "keyed")
     await fed(storage, "unkeyed", "v")
     await server.settled()
-    sound = used(plane, "v")
+    sound = await used(plane, "v")
     await storage.stop()
     return server, dict(server.store.values), sound
 
@@ -297,11 +297,11 @@ async def is_lost(server, sound):
     assert lost.problem is not None
     assert "window 'w' is not served" in lost.problem
     with pytest.raises(DataLoss, match="not served"):
-        plane.query("w", Query(keys=ALL_KEYS))
-    assert used(plane, "v") == sound
+        await plane.query("w", Query(keys=ALL_KEYS))
+    assert await used(plane, "v") == sound
     await storage.delete("w")
     assert "sash_windows 1.0" in shown(plane, metrics)
-    assert used(plane, "v") == sound
+    assert await used(plane, "v") == sound
     await storage.stop()
 
 

@@ -99,8 +99,12 @@ def test_a_watcher_does_not_hold_the_service_up():
                 break
 
 
+async def _same():
+    return b"{}"
+
+
 async def test_a_sign_of_life_where_nothing_changes(monkeypatch):
     monkeypatch.setattr(calls, "QUIET_S", 0.0)
-    stream = watch.events(lambda: b"{}", 1, asyncio.Event())
+    stream = watch.events(_same, 1, asyncio.Event())
     assert [await anext(stream) for _ in range(3)] == [b"data: {}\n\n", b":\n\n", b":\n\n"]
     await stream.aclose()

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 from collections.abc import Generator, Iterator, Mapping
 
 from sash.durability.session import TierSession
 from sash.durability.stored_window import StoredWindow
+from sash.memory import grow_old
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, OutOfRoom, SashError, Unavailable
 
@@ -91,7 +91,7 @@ class Checkpoints:
             until_s = self._clock.monotonic_s() + _TURN_S
             for _ in steps:
                 if self._clock.monotonic_s() >= until_s:
-                    _grow_old()
+                    grow_old()
                     asyncio.get_running_loop().call_soon(self._go_on, stored, steps)
                     return
 
@@ -156,13 +156,3 @@ class Checkpoints:
         for stored in self._stored.values():
             if stored.number == number and 2 * stored.logged_bytes < journal.behind_bytes:
                 self.begin(stored)
-
-
-def _grow_old() -> None:
-    """Have the collector take all objects for old ones, without a look at them.
-
-    An image of 20,000 forests is a quarter of a million objects that live for a second. Where they grow old one by
-    one the collector looks through the whole process, which holds the loop for 150 ms with so many forests.
-    """
-    gc.freeze()
-    gc.unfreeze()

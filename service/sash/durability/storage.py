@@ -21,12 +21,14 @@ nothing until it is recovered from the tier, by itself.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from sash.durability import formats as values
 from sash.durability import records
@@ -43,6 +45,7 @@ from sash.durability.roots import Start
 from sash.durability.session import MAKING_ROOM, TierSession
 from sash.durability.stored_window import StoredWindow
 from sash.durability.tier import ColdTier
+from sash.durability.turns import RestingClock, Turns
 from sash_engine.clock import Clock, ForwardClock
 from sash_engine.errors import AlreadyExists, DataLoss, FailedPrecondition, SashError, TooLarge, Unavailable
 from sash_engine.forest import BLOCK
@@ -130,6 +133,7 @@ class Storage:
             self._checkpoints = Checkpoints(self._session, self._stored, clock, checkpoint_bytes, store_entries)
             self._capacity = Capacity(self._session, self._stored, self._checkpoints.taken)
             self._listing = Listing(self._session, self._stored, self._checkpoints.trim)
+        self._turns: WeakKeyDictionary[Window, Turns] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = False
 
@@ -294,7 +298,10 @@ class Storage:
         return "memory"
 
     def _in_memory(self, spec: WindowSpec, max_keys: int) -> Window:
-        return Window(spec, max_keys, self._block, clock=self._clock)
+        clock = RestingClock(self._clock)
+        window = Window(spec, max_keys, self._block, clock=clock)
+        self._turns[window] = Turns(clock)
+        return window
 
     def _new(self, spec: WindowSpec, durability: Durability) -> StoredWindow:
         stored = self._make_stored(self._listing_there.take_number(), spec, durability)
@@ -309,6 +316,27 @@ class Storage:
         """Serve a window, in the place of one of its name if there is one."""
         self._stored[stored.name] = stored
         self._catalogue.put(stored.window)
+
+    @contextlib.asynccontextmanager
+    async def asked(self, name: str) -> AsyncIterator[Window]:
+        """Hold a window as it is while a question is answered in slices; its writers wait. Raises as `find`."""
+        window = self.find(name)
+        turns = self._turns.get(window)
+        if turns is None:
+            stored = self._stored.get(name)
+            turns = self._turns[window] = Turns(RestingClock(self._clock) if stored is None else stored.clock)
+        async with turns.question():
+            self.check_asked(name, window)
+            yield window
+
+    def check_asked(self, name: str, window: Window) -> None:
+        """Check that a window is still the one that was asked, after others had their turns.
+
+        Raises:
+            SashError: what `find` does; Unavailable where there is another one now.
+        """
+        if self.find(name) is not window:
+            raise Unavailable(f"window {name!r} is another one now", retry_after_s=_RETRY_S)
 
     # ---------------------------------------------------------------- writes
 
@@ -428,6 +456,10 @@ class Storage:
         self.trim()
 
     def _tidy(self, window: Window, stored: StoredWindow | None) -> None:
+        turns = self._turns.get(window)
+        if turns is not None and turns.asked:
+            turns.let_end()
+            return
         if stored is not None:
             stored.resting = max(stored.resting - 1, 0)
             session = self._session
@@ -522,6 +554,9 @@ class Storage:
         Raises:
             SashError: what `write` and `find` do.
         """
+        turns = self._turns.get(self._catalogue.find(name))
+        if turns is not None and turns.taken:
+            await turns.write()  # before the admission, so that all who wait go before questions that came later
         if name in self._stored:
             journal = self._session_there.journal
             async with self._stored[name].admission:  # in order: a producer's next write must not overtake this one
@@ -537,6 +572,10 @@ class Storage:
         stored = self._stored.get(name)
         if stored is not None and not stored.still.is_set():  # an image of it is taken
             await stored.still.wait()
+            return True
+        turns = None if stored is None else self._turns.get(stored.window)
+        if turns is not None and turns.asked:  # a question began while this write waited for something else
+            await turns.write()
             return True
         if session.journal.congested:
             await session.journal.uncongested()

@@ -31,6 +31,7 @@ from sash.durability import formats as values
 from sash.durability import image
 from sash.durability.journal import GROUP_BYTES, BackgroundWrite
 from sash.durability.session import STORING, TierSession
+from sash.durability.turns import RestingClock
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, OutOfRoom, SashError
 from sash_engine.forest import Forest, Layout
@@ -42,31 +43,13 @@ from sash_engine.windows.ledger import Part
 from sash_engine.windows.spec import Durability, WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["OperationClock", "Remains", "StoredWindow", "discard_all"]
+__all__ = ["Remains", "StoredWindow", "discard_all"]
 
 _CHUNK = GROUP_BYTES // 2
 _BLOCK_MORE = 1024  # bytes that a block takes in a tier beyond its columns, about
 _PARTS_PER_TRIP = 16
 _RANGES = 256
 """So many tell where the blocks are that a window had: deleting it tries no number in the gaps between them."""
-
-
-class OperationClock:
-    """Wall time that stands still while a write is applied, so that a recovery can apply it at the same time.
-
-    Args:
-        clock: the real one.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.stopped: int | None = None
-
-    def now_ns(self) -> int:
-        return self._clock.now_ns() if self.stopped is None else self.stopped
-
-    def monotonic_s(self) -> float:
-        return self._clock.monotonic_s()
 
 
 Ranges = list[tuple[int, int]]
@@ -168,7 +151,7 @@ class StoredWindow:
         self._session = session
         self._max_keys = max_keys
         self.number, self.name, self.durability = number, spec.name, durability
-        self.clock = OperationClock(clock)
+        self.clock = RestingClock(clock)
         self.cold = Cold(self._load, session.cache)
         self.window = Window(spec, max_keys, block, clock=self.clock, cold=self.cold)
         self.through = 0
@@ -318,7 +301,7 @@ class StoredWindow:
         self.checkpointing = True
         self.still.clear()
         # On wall time a question evicts, too. With the clock at rest nothing is left to evict for who asks meanwhile.
-        self.clock.stopped = self.clock.now_ns()
+        self.clock.rest()
         try:
             self.window.slide()
             taken = image.Image(self.window, self._save)
@@ -332,7 +315,7 @@ class StoredWindow:
                 self._gone()
             raise
         finally:
-            self.clock.stopped = None
+            self.clock.go_on()
             self.still.set()
 
     def _write(self, taken: image.Image, then: Callable[[], None], refused: Callable[[OutOfRoom], None]) -> None:

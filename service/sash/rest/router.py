@@ -113,8 +113,9 @@ class Router:
             if route.awaited:
                 answer = await answer
             if type(answer) is dict:
-                body = json_bytes(answer)
-                answer = None
+                answer = json_bytes(answer)
+            if type(answer) is bytes:  # of JSON
+                body, answer = answer, None
         except Gone:
             return
         except Exception as error:

@@ -11,7 +11,7 @@ Source: the format is the WHATWG's HTML standard, "Server-sent events".
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import orjson
 
@@ -24,7 +24,9 @@ __all__ = ["MEDIA_TYPE", "events"]
 MEDIA_TYPE = "text/event-stream"
 
 
-async def events(look: Callable[[], bytes], interval_ms: int, closing: asyncio.Event) -> AsyncIterator[bytes]:
+async def events(
+    look: Callable[[], Awaitable[bytes]], interval_ms: int, closing: asyncio.Event
+) -> AsyncIterator[bytes]:
     """Yield events until the service closes, or `look` refuses; see `sash.calls.changes`.
 
     Args:

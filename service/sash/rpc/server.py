@@ -34,6 +34,8 @@ from sash.rpc.errors import status_of
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
+from sash.rpc.parts import PROTO, Parts
+from sash.rpc.sizes import check_size
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
 
@@ -141,8 +143,8 @@ def _handlers(operations: Operations, metrics: Metrics, gate: Gate) -> dict[str,
     return handlers
 
 
-def _serialize(message: Message) -> bytes:
-    return message.SerializeToString()
+def _serialize(message: Message | bytes) -> bytes:
+    return message if isinstance(message, bytes) else message.SerializeToString()
 
 
 class _Health(health.aio.HealthServicer):  # type: ignore[misc]
@@ -199,7 +201,12 @@ class _Guarded:
         try:
             with self._gate:
                 request = self._requests(data) if self._method.streams_requests else self._parsed(data)
-                return await unbroken(self._method.call(request)) if self._waits else self._method.call(request)
+                if not self._waits:
+                    return self._method.call(request)
+                # A write goes on when its client has gone; a read ends.
+                call = self._method.call(request)
+                response = await (call if self._method.reads_only else unbroken(call))
+                return await response.written(PROTO) if isinstance(response, Parts) else response
         except Exception as error:
             return await self._refuse(error, context)
 
@@ -218,6 +225,7 @@ class _Guarded:
 
     def _parsed(self, data: bytes) -> Message:
         # Parsed here and not by gRPC, which would answer bytes that are no message with INTERNAL.
+        check_size(self._method.request, data)
         try:
             return self._method.request.FromString(data)
         except DecodeError:

@@ -133,6 +133,10 @@ class Layout:
         """
         return rows
 
+    def counted(self, rows: Array, answers: list[Array]) -> tuple[Array, list[Array]]:
+        """The entries and answers of k ranges of time, from how many rows each has and the answers of all slots."""
+        return rows, answers
+
     def stored(self, columns: Sequence[Array]) -> list[Array]:
         """Columns (the time first) as they are stored: numbers, bools, strings or bytes."""
         return list(columns)

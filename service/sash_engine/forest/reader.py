@@ -25,11 +25,12 @@ from sash_engine.forest.levels import Levels
 from sash_engine.forest.row_slices import RowSlice
 from sash_engine.forest.sealed_fold import SealedFold
 from sash_engine.forest.segments import starts_of_runs
-from sash_engine.forest.series import Rows, fold_buckets
+from sash_engine.forest.series import Rows, answers_of, fold_buckets
 from sash_engine.forest.splicer import Splicer
 from sash_engine.forest.tiered import TieredDirectory
-from sash_engine.monoids import Partial
+from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, finished
 
 __all__ = ["BEFORE_ALL", "BlockReader"]
 
@@ -167,7 +168,7 @@ class BlockReader:
         whole = a == directory.head and not inside and end >= self._newest  # it has its fold
         if a == directory.head and self._skip and not whole:
             inside.append(a)
-        between = () if whole or not directory.has_external else self._levels.parts(a + bool(inside), b)
+        between = () if whole or not directory.has_external else self._levels.nodes_of_fold(a + bool(inside), b)
         if b < directory.tail and end >= directory.first(b):
             inside.append(b)
         self._levels.fetch(inside, between)
@@ -185,6 +186,15 @@ class BlockReader:
 
         Costs O(k log n + entries in narrow ranges): of a range wider than some blocks most entries are not read.
         """
+        return finished(self.series_steps(starts, stops))
+
+    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+        """As `series`, in steps; no entry may come or leave from the first to the last."""
+        entries, filled, partials = yield from self.fold_steps(starts, stops)
+        return entries, (yield from answers_of(self._layout, partials, filled, entries))
+
+    def fold_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, Array, list[Partials]]]:
+        """Fold many time ranges, as `series_steps` does: rows (k,), which ranges have any, and their partials."""
         rows = Rows(self._directory, self._tail, self._skip)
         return fold_buckets(self._layout, rows, self._fold_each, starts, stops)
 
@@ -308,7 +318,7 @@ class BlockReader:
             for a, first_row, b, stop_row in places:
                 blocks |= {a} if first_row else set()
                 blocks |= {b} if stop_row else set()
-                nodes.update(self._levels.parts(a + bool(first_row), b))
+                nodes.update(self._levels.nodes_of_fold(a + bool(first_row), b))
             self._levels.fetch(sorted(blocks), sorted(nodes))
         return [self._fold_rows(*place)[1] for place in places]
 

@@ -77,7 +77,7 @@ class Splicer:
         deferred = len(positions) > 1 and self._layout.commutative
         if directory.loads:  # all at once, and before anything changes
             blocks = self._not_deferred(positions, bounds, skip) if deferred else positions
-            nodes = self._levels.beside(positions) if directory.has_external else []
+            nodes = self._levels.nodes_of_refresh(positions) if directory.has_external else []
             if deferred and directory.has_external:
                 nodes += [(0, position) for position in positions.tolist()]
             self._levels.fetch(blocks.tolist(), nodes)

@@ -214,7 +214,9 @@ class BlockWriter(BlockReader):
             touched = sorted({self._directory.ending(time, "left") for time in times.tolist()})
             # The ancestors of each are combined anew, one block after the other, with the nodes beside them.
             each = touched if self._directory.has_external else ()
-            self._levels.fetch(touched, {node for one in each for node in self._levels.beside(np.array([one]))})
+            self._levels.fetch(
+                touched, {node for one in each for node in self._levels.nodes_of_refresh(np.array([one]))}
+            )
         places = [self._locate(time, "left") for time in times.tolist()]
         for position in sorted({position for position, _ in places}):
             mine = [i for i, (at, _) in enumerate(places) if at == position]

@@ -12,6 +12,7 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import NUMPY_TYPES, Array, Partials
 from sash_engine.monoids.pane import imported
 from sash_engine.windows.spec import MAX_KEY_BYTES, WindowSpec
+from sash_wire.coded import Coded
 
 __all__ = ["Batch", "Coded", "Origin"]
 
@@ -19,25 +20,6 @@ MAX_PANE_ENTRIES = 2**40
 """So many entries a row of partials may stand for."""
 MAX_COUNTED = 2**62
 """So many entries a window may have been sent as partials: whatever is summed of them is an int64."""
-
-
-@dataclass(frozen=True, slots=True)
-class Coded:
-    """n strings as a dictionary and n codes into it (any integer dtype)."""
-
-    dictionary: list[str]
-    codes: Array
-
-    @classmethod
-    def of(cls, strings: list[str]) -> Coded:
-        """Code a plain list of strings."""
-        index: dict[str, int] = {}
-        codes = np.fromiter((index.setdefault(s, len(index)) for s in strings), np.int64, len(strings))
-        return cls(list(index), codes)
-
-    def decode(self) -> Array:
-        """The n strings as an object array."""
-        return np.array([*self.dictionary, None], dtype=object)[self.codes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from sash_engine.forest import Forest, Layout
 from sash_engine.forest.row_slices import RowSlice
 from sash_engine.monoids import Monoid, Partial
 from sash_engine.monoids.base import Array, object_array
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.algorithms import check_ranges
 from sash_engine.windows.joint import Joint
 from sash_engine.windows.store import Same
@@ -242,10 +243,15 @@ class ByAlgorithm:
         Raises:
             Unsupported: the algorithm has no ranges.
         """
+        return finished(self.series_steps(starts, stops))
+
+    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+        """As `series`, in steps of one range; no entry may come or leave from the first to the last."""
         check_ranges(self.algorithm)
-        found = [
-            self.range_totals(start, stop - 1) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
-        ]
+        found = []
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            found.append(self.range_totals(start, stop - 1))
+            yield
         entries = np.array([count for count, _ in found], np.int64)
         return entries, [
             entries

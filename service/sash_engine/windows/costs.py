@@ -21,6 +21,11 @@ MAX_LARGE_BUCKETS = 10_000
 MAX_ANSWERS = 100_000
 MAX_VALUES = 2_000_000
 
+_STEP_US = 2_000
+_ANSWER_US, _NUMBER_US, _LARGE_US = 15, 1, 200
+"""What an answer costs, and more for each aggregate, and for each sketch or collection: the least of what was measured,
+over keys of ten entries, and of a few blocks."""
+
 _MANY = (list, dict, bytes)
 
 
@@ -33,8 +38,13 @@ class Costs:
 
     def __init__(self, monoids: Mapping[str, Monoid]) -> None:
         large = [name for name, monoid in monoids.items() if monoid.external]
+        self._answer_us = _ANSWER_US + len(monoids) * _NUMBER_US + len(large) * _LARGE_US
         self._large = large[0] if large else None
         self._many = {name: monoid for name, monoid in monoids.items() if monoid.answer in _MANY}
+
+    def takes_a_step(self, answers: int) -> bool:
+        """Whether so many answers take no longer than about 2 ms."""
+        return answers * self._answer_us <= _STEP_US
 
     @property
     def sized(self) -> bool:

@@ -14,8 +14,6 @@ Wall time is that of the window's clock, which stands still while a write is app
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import numpy.typing as npt
 
@@ -24,52 +22,12 @@ from sash_engine.errors import FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.windows.batch import Coded
 from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.rows import Rows
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, WindowSpec
 
-__all__ = ["Order", "Rows"]
+__all__ = ["Order"]
 
 Numbers = npt.NDArray[np.int64]
-
-
-@dataclass(slots=True)
-class Rows:
-    """The entries of a write: by key, then time, then arrival.
-
-    Args:
-        names: k keys.
-        numbers: int64 (k,), their numbers; -1 for a key that is not there yet.
-        lengths: int64 (k,), how many entries each is sent.
-        columns: times, then one array per field.
-        replaced: for keys that are there, entries that take the place of one of the same time: number, rows.
-    """
-
-    names: list[str]
-    numbers: Numbers
-    lengths: Numbers
-    columns: list[Array]
-    entries: Numbers | None = None
-    """int64 (n,), how many entries each row stands for; None: one each."""
-    late: int = 0
-    duplicates: int = 0
-    replaced: list[tuple[int, list[Array]]] = field(default_factory=list)
-
-    def spans(self) -> list[tuple[int, int, int]]:
-        """For each key its number and its rows: the first, and the one behind the last."""
-        ends = np.cumsum(self.lengths)
-        return list(zip(self.numbers.tolist(), (ends - self.lengths).tolist(), ends.tolist(), strict=True))
-
-    def count(self, some: npt.NDArray[np.bool_]) -> int:
-        """How many entries the rows stand for where `some` is true."""
-        return int(np.count_nonzero(some) if self.entries is None else self.entries[some].sum())
-
-    def keep(self, kept: npt.NDArray[np.bool_]) -> None:
-        """Drop the rows where `kept` is false, and keys that have none left."""
-        left = np.add.reduceat(kept, np.cumsum(self.lengths) - self.lengths, dtype=np.int64)
-        some = left > 0
-        self.names = [name for name, any_left in zip(self.names, some.tolist(), strict=True) if any_left]
-        self.numbers, self.lengths = self.numbers[some], left[some]
-        self.columns = [column[kept] for column in self.columns]
-        self.entries = None if self.entries is None else self.entries[kept]
 
 
 class Order:
@@ -250,7 +208,7 @@ class Order:
             if number >= 0:
                 b = a + int(times[a:b].searchsorted(self._keys.now_of[number], "right"))
                 if a < b:
-                    entries, _ = self._keys.series(np.array([number]), times[a:b], times[a:b] + 1)
+                    entries, _ = self._keys.store(number).series(times[a:b], times[a:b] + 1)
                     there[a:b] = entries > 0
         return there
 

@@ -12,6 +12,7 @@ from sash_engine.forest import Forest, Layout
 from sash_engine.forest.row_slices import RowSlice
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.pane_layout import PaneLayout
 from sash_engine.windows.store import Same
 
@@ -151,10 +152,11 @@ class PaneForest:
 
     def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
         """As `Forest.series`, of the panes that start in each range."""
-        if not len(starts):
-            return self.forest.series(starts, stops)
-        _, (entries, *answers) = self.forest.series(starts, stops)
-        return entries.astype(np.int64), answers
+        return finished(self.series_steps(starts, stops))
+
+    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+        """As `series`, in steps; no pane may come or leave from the first to the last."""
+        return self._layout.counted(*(yield from self.forest.series_steps(starts, stops)))
 
     def columns(self) -> list[Array]:
         """All panes as columns (copies)."""

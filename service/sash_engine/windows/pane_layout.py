@@ -64,6 +64,11 @@ class PaneLayout(Layout):
         """How many entries k folds of panes are over, int64 (k,): slot 0."""
         return partials[0][0]
 
+    def counted(self, rows: Array, answers: list[Array]) -> tuple[Array, list[Array]]:
+        """The entries and answers of k ranges of time: the first answer is the number of entries."""
+        entries, *others = answers
+        return entries.astype(np.int64), others
+
     def combine_columns(self, older: Sequence[Array], newer: Sequence[Array]) -> list[Array]:
         """Combine k panes with as many: columns after the time, of each."""
         out: list[Array] = []

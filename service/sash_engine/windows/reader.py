@@ -14,6 +14,7 @@ policies would count entries that no answer shows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,26 @@ import numpy.typing as npt
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.forest import Cold, Layout
 from sash_engine.monoids import Count, Monoid, Partial, Partials
+from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import exported
+from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.algorithms import check_ranges
 from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.batch import check_key
 from sash_engine.windows.costs import Costs
 from sash_engine.windows.entries import BULK_ROWS, Entries
-from sash_engine.windows.keys import UNKEYED, Keys
+from sash_engine.windows.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.questions import AllKeys, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
+from sash_engine.windows.together import KEYS, fold_steps, series_steps
 
 __all__ = ["MAX_LOOKBACKS", "Reader"]
 
 MAX_LOOKBACKS = 64
+
+_NAMES = 4_096
+"""Names that one step looks at: 1 ms."""
 
 _COUNT: Monoid = Count()
 Numbers = npt.NDArray[np.int64]
@@ -67,19 +74,45 @@ class Reader:
             InvalidArgument: the question is wrong, or its answers would be larger than the limit.
             Unsupported: `combine` where an aggregate depends on the order of entries.
         """
-        key, keys, as_of, partials = question.key, question.keys, question.as_of, question.partials
+        if question.keys:
+            return finished(self._of_several(question))
+        spans = self._checked(question)
+        return self._answers(self.checked_key(question.key), question.key, spans, question.as_of, question.partials)
+
+    def is_quick(self, question: Query) -> bool:
+        """Whether a query takes no longer than a step, so that nobody needs a turn before it is answered."""
+        keys = question.keys
+        count = len(self._keys) if isinstance(keys, AllKeys) else max(len(keys), 1)
+        return self._costs.takes_a_step(count * max(len(question.lookbacks), 1))
+
+    def query_steps(self, question: Query) -> Steps[list[Answer]]:
+        """As `query`, in steps."""
+        if question.keys:
+            return (yield from self._of_several(question))
+        spans, key = self._checked(question), question.key
+        name, answers = self.checked_key(key), list[Answer]()
+        for i in range(max(len(spans), 1)):
+            answers += self._answers(name, key, spans[i : i + 1], question.as_of, question.partials)
+            yield
+        return answers
+
+    def _checked(self, question: Query) -> list[Span]:
+        """The lookbacks of a query; all else is checked that takes no look at the keys."""
         spans = self.spans(question.lookbacks)
-        if as_of is not None:
-            check_time(as_of, "as_of")
+        if question.as_of is not None:
+            check_time(question.as_of, "as_of")
             check_ranges(self._spec.algorithm)
-        if not keys:
-            if question.combine:
-                raise InvalidArgument("combine is for several keys: name them, or all of them", field="combine")
-            return self._answers(self.checked_key(key), key, spans, as_of, partials)
-        names = self._several(key, keys, filled=not question.combine)
+        if question.combine and not question.keys:
+            raise InvalidArgument("combine is for several keys: name them, or all of them", field="combine")
+        return spans
+
+    def _of_several(self, question: Query) -> Steps[list[Answer]]:
+        key, keys, as_of, partials = question.key, question.keys, question.as_of, question.partials
+        spans = self._checked(question)
+        self._check_several(key)
         if question.combine:
-            return self._combined(names, spans, as_of, partials)
-        self._costs.check_answers(len(names), len(spans))
+            return (yield from self._combined(keys, spans, as_of, partials))
+        names = yield from self._names(keys, len(spans))
         answers, values = list[Answer](), 0
         for name in names:
             of_key = self._answers(name, name, spans, as_of, partials)
@@ -87,6 +120,7 @@ class Reader:
                 values += sum(map(self._costs.values_of, of_key))
                 self._costs.check_values(values)
             answers += of_key
+            yield
         return answers
 
     def range_query(self, question: RangeQuery) -> Answer:
@@ -96,13 +130,28 @@ class Reader:
             InvalidArgument: start > end; or start >= end, where the end is exclusive.
             Unsupported: several keys where an aggregate depends on the order of entries.
         """
-        start, key, keys, partials = question.start, question.key, question.keys, question.partials
-        check_time(start, "start")
-        last = _last(start, question.end, question.end_exclusive)
+        if question.keys:
+            return finished(self.range_steps(question))
+        last = self._checked_range(question)
+        key = question.key
+        return self._range(self._find(self.checked_key(key)), key, question.start, last, None, question.partials)
+
+    def range_steps(self, question: RangeQuery) -> Steps[Answer]:
+        """As `range_query`, in steps."""
+        if not question.keys:
+            return self.range_query(question)
+        last = self._checked_range(question)
+        self._check_several(question.key)
+        self._check_commutative()
+        numbers = yield from self._numbers(question.keys)
+        return (yield from self._together(numbers, question.start, last, None, question.partials))
+
+    def _checked_range(self, question: RangeQuery) -> int:
+        """The last time of a range."""
+        check_time(question.start, "start")
+        last = _last(question.start, question.end, question.end_exclusive)
         check_ranges(self._spec.algorithm)
-        if keys:
-            return self._together(self._found(self._several(key, keys)), start, last, None, partials)
-        return self._range(self._find(self.checked_key(key)), key, start, last, None, partials)
+        return last
 
     def series(self, question: SeriesQuery) -> Series:
         """Answer a series.
@@ -111,6 +160,10 @@ class Reader:
             InvalidArgument: start >= end, or more buckets than the limit.
             Unsupported: several keys where an aggregate depends on the order of entries.
         """
+        return finished(self.series_steps(question))
+
+    def series_steps(self, question: SeriesQuery) -> Steps[Series]:
+        """As `series`, in steps."""
         start, end, key, keys = question.start, question.end, question.key, question.keys
         check_time(start, "start")
         check_time(end, "end")
@@ -126,15 +179,22 @@ class Reader:
         starts = np.array([start], np.int64) + np.arange(n) * (every if n > 1 else 0)
         stops = np.minimum(starts, TICK_MAX - wide) + wide
         if keys:
+            self._check_several(key)
             self._check_series_of_several()
-            numbers = self._found(self._several(key, keys))
+            numbers = yield from self._numbers(keys)
         else:
             number = self._find(self.checked_key(key))
             numbers = np.array([] if number is None else [number], np.int64)
         if self._costs.sized and n > 1 and len(numbers):
-            self._costs.check_series(*self._whole(numbers, start, int(stops[-1]) - 1), n, -(-wide // every))
-        entries, answers = self._keys.series(numbers, starts, stops)
+            entries_of_all, whole = yield from self._whole(numbers, start, int(stops[-1]) - 1)
+            self._costs.check_series(entries_of_all, whole, n, -(-wide // every))
+        entries, answers = yield from self._series_of(numbers, starts, stops)
         return Series(key, starts, wide, entries, dict(zip(self._layout.names, answers, strict=True)))
+
+    def _series_of(self, numbers: Numbers, starts: Numbers, stops: Numbers) -> Steps[tuple[Array, list[Array]]]:
+        if len(numbers) == 1:
+            return (yield from self._keys.store(numbers.item()).series_steps(starts, stops))
+        return (yield from series_steps(self._keys, self._layout, numbers, starts, stops))
 
     def entries(self, question: EntriesQuery, rows: int = BULK_ROWS) -> Entries:
         """The entries as of now, in bulks of up to `rows` rows.
@@ -148,7 +208,8 @@ class Reader:
             check_time(start, "start")
         last = None if end is None else _last(start, end, question.end_exclusive)
         if keys:
-            numbers = self._found(self._several(key, keys))
+            self._check_several(key)
+            numbers = finished(self._numbers(keys))
         else:
             number = self._find(self.checked_key(key))
             numbers = np.array([] if number is None else [number], np.int64)
@@ -177,27 +238,61 @@ class Reader:
             check_ranges(self._spec.algorithm)
         return [(str(text), parse_duration(text, self._spec.time_unit, "lookback")) for text in lookbacks]
 
-    def _several(self, key: str | None, keys: KeyList, filled: bool = False) -> list[str]:
-        """The names of the keys that are meant; of all keys only those that have entries, where `filled` says so.
-
-        A question over several keys together takes the others, too: their marks have a say in its now.
-        """
+    def _check_several(self, key: str | None) -> None:
+        """Check that a question may be about several keys."""
         if key is not None:
             raise InvalidArgument("give either one key or several", field="key")
         if not self._spec.keyed:
             raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="keys")
-        if isinstance(keys, AllKeys):
-            return self._keys.names_filled(self._slide.late_through()) if filled else self._keys.names()
-        for name in keys:
-            check_key(name)
-        return list(dict.fromkeys(keys))
 
-    def _found(self, names: Sequence[str]) -> Numbers:
-        numbers = self._keys.find_each(names)
-        numbers = numbers[numbers >= 0]
+    def _names(self, keys: KeyList, lookbacks: int) -> Steps[list[str]]:
+        """The names of the keys that are meant; of all keys those that have entries.
+
+        Raises:
+            InvalidArgument: there would be too many answers.
+        """
+        if not isinstance(keys, AllKeys):
+            self._costs.check_answers(len(keys), lookbacks)  # before a look at any of them
+            yield from _check_each(keys)
+            return list(dict.fromkeys(keys))
+        if not self._slide.wall:
+            self._costs.check_answers(self._keys.filled, lookbacks)
+        floor, names = self._slide.late_through(), list[str]()
+        for some, numbers in self._keys.chunks(_NAMES):
+            names += compress(some, (self._keys.newest_each(numbers) > floor).tolist())
+            self._costs.check_answers(len(names), lookbacks)
+            yield
+        return names
+
+    def _numbers(self, keys: KeyList) -> Steps[Numbers]:
+        """The numbers of the keys that are meant, in the order that was asked for, each once.
+
+        All keys are those without entries, too: their marks have a say in the now of all of them.
+        """
+        found = [np.empty(0, np.int64)]
+        if isinstance(keys, AllKeys):
+            for _, numbers in self._keys.chunks(_NAMES):
+                self._age(numbers)
+                found.append(numbers)
+                yield
+            return np.concatenate(found)
+        yield from _check_each(keys)
+        seen = np.zeros(len(self._keys.now), np.bool_)
+        for a, b in spans_of(len(keys), _NAMES):
+            numbers = self._keys.find_each(keys[a:b])
+            numbers = numbers[numbers >= 0]
+            _, firsts = np.unique(numbers, return_index=True)
+            numbers = numbers[np.sort(firsts)]
+            numbers = numbers[~seen[numbers]]
+            seen[numbers] = True
+            self._age(numbers)
+            found.append(numbers)
+            yield
+        return np.concatenate(found)
+
+    def _age(self, numbers: Numbers) -> None:
         if self._slide.wall:
             self._slide.by_age_each(numbers)
-        return numbers
 
     def _find(self, name: str) -> int | None:
         number = self._keys.find(name)
@@ -233,19 +328,33 @@ class Reader:
             answer.partials = self._exported(entries, keys.totals(number))
         return [answer]
 
-    def _combined(self, names: Sequence[str], spans: Sequence[Span], as_of: int | None, partials: bool) -> list[Answer]:
-        numbers = self._found(names)
+    def _combined(
+        self, which: KeyList, spans: Sequence[Span], as_of: int | None, partials: bool
+    ) -> Steps[list[Answer]]:
+        keys = self._keys
+        self._check_commutative()
+        numbers = yield from self._numbers(which)
         if spans:
-            bounds = self._trailing(as_of, int(self._keys.now[numbers].max()) if len(numbers) else None)
+            bounds = self._trailing(as_of, int(keys.now[numbers].max()) if len(numbers) else None)
             if bounds is None:
                 return [self._nothing(None, None, None, text, partials) for text, _ in spans]
             now, end = bounds
-            return [self._together(numbers, max(now - span + 1, TICK_MIN), end, text, partials) for text, span in spans]
-        answer = self._together(numbers, TICK_MIN, TICK_MAX - 1 if as_of is None else as_of, None, partials)
-        oldest = [self._keys.span(number)[0] for number in numbers.tolist()] if answer.entries else []
-        answer.start = min((time for time in oldest if time is not None), default=None)
-        newest = int(self._keys.newest_each(numbers).max()) if answer.entries else None
-        answer.end = as_of if as_of is not None else newest
+            answers = list[Answer]()
+            for text, span in spans:
+                start = max(now - span + 1, TICK_MIN)
+                answers.append((yield from self._together(numbers, start, end, text, partials)))
+            return answers
+        last = TICK_MAX - 1 if as_of is None else as_of
+        answer = yield from self._together(numbers, TICK_MIN, last, None, partials)
+        answer.start, answer.end = None, as_of
+        if answer.entries:
+            oldest, newest = list[int](), NEVER
+            for a, b in spans_of(len(numbers), KEYS):
+                some = numbers[a:b]
+                oldest += [time for number in some.tolist() if (time := keys.span(number)[0]) is not None]
+                newest = max(newest, int(keys.newest_each(some).max()))
+                yield
+            answer.start, answer.end = min(oldest, default=None), newest if as_of is None else as_of
         return [answer]
 
     def _trailing(self, as_of: int | None, mark: int | None) -> tuple[int, int] | None:
@@ -269,20 +378,17 @@ class Reader:
         entries, totals = self._keys.range_totals(number, start, end)
         return self._answer(key, start, end, entries, totals, lookback, partials)
 
-    def _together(self, numbers: Numbers, start: int, end: int, lookback: str | None, partials: bool) -> Answer:
+    def _together(self, numbers: Numbers, start: int, end: int, lookback: str | None, partials: bool) -> Steps[Answer]:
         """The answer over the entries of many keys."""
-        self._check_commutative()
-        entries, columns = self._keys.range_totals_each(numbers, start, end)
-        count = int(entries.sum())
-        totals = self._fold(columns) if count else self._layout.identities
+        count, totals = yield from fold_steps(self._keys, self._layout, numbers, start, end)
         return self._answer(None, start, end, count, totals, lookback, partials)
 
-    def _whole(self, numbers: Numbers, start: int, end: int) -> tuple[int, dict[str, Any]]:
+    def _whole(self, numbers: Numbers, start: int, end: int) -> Steps[tuple[int, dict[str, Any]]]:
         """The entries and answers over start <= time <= end of k >= 1 keys."""
         if len(numbers) == 1:
             entries, answers = self._keys.range_query(numbers.item(), start, end)
             return entries, self._named(answers)
-        answer = self._together(numbers, start, end, None, False)
+        answer = yield from self._together(numbers, start, end, None, False)
         return answer.entries, answer.aggregates
 
     def _check_series_of_several(self) -> None:
@@ -294,9 +400,6 @@ class Reader:
                 "key at a time",
                 field="keys",
             )
-
-    def _fold(self, columns: Sequence[Partials]) -> list[Partial]:
-        return [monoid.fold(column) for monoid, column in zip(self._layout.monoids, columns, strict=True)]
 
     def _check_commutative(self) -> None:
         for monoid in self._layout.monoids:
@@ -337,6 +440,14 @@ class Reader:
 
     def _named(self, answers: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._layout.names, answers, strict=True))
+
+
+def _check_each(names: Sequence[str]) -> Steps[None]:
+    """Check the names of keys."""
+    for a, b in spans_of(len(names), _NAMES):
+        for name in names[a:b]:
+            check_key(name)
+        yield
 
 
 def _last(start: int | None, end: int, end_exclusive: bool) -> int:

@@ -35,12 +35,13 @@ class Slide:
 
     Args:
         spec: what the policy is.
+        layout: of the keys.
         keys: whose entries it evicts.
         clock: tells wall time, where the policy is on it.
         counts: where evicted entries are counted.
     """
 
-    def __init__(self, spec: WindowSpec, keys: Keys, clock: Clock, counts: Counts) -> None:
+    def __init__(self, spec: WindowSpec, layout: Layout, keys: Keys, clock: Clock, counts: Counts) -> None:
         self._keys = keys
         self._counts = counts
         self._clock = clock
@@ -50,10 +51,11 @@ class Slide:
         self._predicate: Predicate | None = None
         self.wall = spec.slide.clock == "wall"
         """Whether now is wall time."""
-        self.use(spec)
+        self.use(spec, layout)
 
-    def use(self, spec: WindowSpec) -> None:
-        """Read the predicate anew: the aggregates it may name have changed."""
+    def use(self, spec: WindowSpec, layout: Layout) -> None:
+        """Use other aggregates, which the predicate may name."""
+        self._layout = layout
         if spec.slide.when is not None:
             aggregates = {name: monoid for name, (monoid, _) in spec.monoids().items()}
             self._predicate = Predicate(spec.slide.when, aggregates)
@@ -94,7 +96,7 @@ class Slide:
                 self._counts.evicted += int(keys.bulk_evict_each(some, through).sum())
                 keys.late_through[some] = through
 
-    def after(self, number: int, layout: Layout) -> int:
+    def after(self, number: int) -> int:
         """Evict what the policy says of one key; return how many entries."""
         keys, counts, before = self._keys, self._counts, self._counts.evicted
         self.by_age(number)
@@ -104,10 +106,10 @@ class Slide:
                 self._leave(number, keys.evict(number, surplus))
                 counts.evicted += surplus
         if self._predicate is not None:
-            self._evict_while(number, layout, self._predicate)
+            self._evict_while(number, self._predicate)
         return counts.evicted - before
 
-    def after_each(self, numbers: Numbers, layout: Layout) -> int:
+    def after_each(self, numbers: Numbers) -> int:
         """As `after`, of many keys."""
         keys, counts, before = self._keys, self._counts, self._counts.evicted
         self.by_age_each(numbers)
@@ -121,11 +123,11 @@ class Slide:
                 counts.evicted += int(surplus[over].sum())
         if self._predicate is not None:
             for number in numbers.tolist():
-                self._evict_while(number, layout, self._predicate)
+                self._evict_while(number, self._predicate)
         return counts.evicted - before
 
-    def _evict_while(self, number: int, layout: Layout, predicate: Predicate) -> None:
-        keys = self._keys
+    def _evict_while(self, number: int, predicate: Predicate) -> None:
+        keys, layout = self._keys, self._layout
         entries, answers = keys.query(number)
         if not entries:
             return

@@ -16,6 +16,7 @@ from sash_engine.forest import Forest, Layout
 from sash_engine.forest.row_slices import RowSlice
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
 from sash_engine.windows.pages import Pages
 from sash_engine.windows.store import KeyStore, Same
 
@@ -131,6 +132,10 @@ class SmallKey:
     def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
         """Answer over many ranges of time at once; see `Forest.series`."""
         return self._copy().series(starts, stops)
+
+    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+        """As `series`, in steps."""
+        return self._copy().series_steps(starts, stops)
 
     def columns(self) -> list[Array]:
         """All rows as columns (copies)."""

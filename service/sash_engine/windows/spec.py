@@ -15,6 +15,9 @@ from sash_engine.monoids.base import FieldType, Monoid
 from sash_engine.windows.predicate import Predicate
 from sash_engine.windows.spec_text import read_yaml
 from sash_engine.words import first_wrong
+from sash_wire import durations
+from sash_wire.durations import NANOSECONDS
+from sash_wire.errors import WireError
 
 __all__ = [
     "AggregateSpec",
@@ -36,17 +39,6 @@ MAX_KEY_BYTES = 512
 TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h|d|w)")
-NANOSECONDS = {
-    "ns": 1,
-    "us": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
-    "d": 86400 * 10**9,
-    "w": 7 * 86400 * 10**9,
-}
 NANOSECONDS_PER_TICK: dict[str, int] = {unit: NANOSECONDS[unit] for unit in ("ns", "us", "ms", "s")}
 
 
@@ -61,32 +53,10 @@ def parse_duration(text: str | int, unit: TimeUnit, field: str) -> int:
     Raises:
         InvalidArgument: no duration, not positive, not a whole number of ticks, or 2^63 ticks and more.
     """
-    plain = str(text)
-    if re.fullmatch("[0-9]{1,30}", plain):
-        ticks = int(plain)
-    else:
-        parts = _DURATION.findall(plain) if len(plain) <= 64 else []
-        if not parts or "".join(number + suffix for number, suffix in parts) != plain:
-            raise InvalidArgument(
-                f"{field} {plain[:80]!r} is not a duration; write ticks (90) or units (5m, 1h30m, 250ms)",
-                field=field,
-            )
-        if unit == "none":
-            raise InvalidArgument(f"{field} {plain!r} has a unit, but the window counts logical ticks", field=field)
-        nanoseconds, per_tick = 0, NANOSECONDS[unit]
-        for number, suffix in parts:
-            whole, _, fraction = number.partition(".")
-            scale = NANOSECONDS[suffix]
-            scaled = int(fraction or "0") * scale
-            if scaled % 10 ** len(fraction):
-                raise InvalidArgument(f"{field} {plain!r} is not a whole number of nanoseconds", field=field)
-            nanoseconds += int(whole) * scale + scaled // 10 ** len(fraction)
-        if nanoseconds % per_tick:
-            raise InvalidArgument(f"{field} {plain!r} is not a whole number of ticks ({unit})", field=field)
-        ticks = nanoseconds // per_tick
-    if not 1 <= ticks <= TICK_MAX:
-        raise InvalidArgument(f"{field} {plain!r} is out of range", field=field, limit="1 to 2^63 - 1 ticks")
-    return ticks
+    try:
+        return durations.parse_duration(text, unit, field)
+    except WireError as error:
+        raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
 
 
 def check_time(time: int, field: str) -> None:

@@ -21,6 +21,7 @@ from sash_engine.forest import Forest, Layout
 from sash_engine.forest.row_slices import RowSlice
 from sash_engine.monoids import Monoid, Partial
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
 
 __all__ = ["KeyStore", "Same"]
 
@@ -125,6 +126,9 @@ class KeyStore(Protocol):
 
     def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
         """Answer over many ranges of time at once; see `Forest.series`."""
+
+    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+        """As `series`, in steps; nothing may be written from the first to the last."""
 
     def columns(self) -> list[Array]:
         """All rows as columns (copies): times, then one array per column after."""

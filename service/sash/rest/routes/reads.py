@@ -10,10 +10,11 @@ from starlette.responses import Response, StreamingResponse
 
 from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, check_interval, key_names
 from sash.rest import arrow
-from sash.rest.answers import answer_document, bulk_document, json_bytes, series_document
+from sash.rest.answers import answer_document, bulk_document, json_bytes
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
 from sash.rest.declare import Problems, RouteGroup, answer, reference
+from sash.rest.long import answers_json, series_json
 from sash.rest.parameters import Parameter
 from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, STORED, UNKNOWN, Name, streamed
 from sash.rest.schemas import ANSWER_EXAMPLE, SERIES_EXAMPLE
@@ -64,7 +65,7 @@ _START, _END = 1357040000000000, 1357041800000000
     answers={200: answer("One answer per key and lookback", "Answers", {"answers": [ANSWER_EXAMPLE]})},
     errors=(INVALID, UNKNOWN, _NO_ANSWER, STORED),
 )
-def query(
+async def query(
     call: Call,
     name: Name,
     key: _Keys = (),
@@ -73,8 +74,8 @@ def query(
     lookback: _Lookbacks = (),
     as_of: _AsOf = None,
     partials: _Partials = False,
-) -> dict[str, Any]:
-    return _answers(call, name, _question(key, all_keys, combine, lookback, as_of, partials))
+) -> bytes:
+    return await _answers(call, name, _question(key, all_keys, combine, lookback, as_of, partials))
 
 
 @READS.route(
@@ -85,7 +86,7 @@ def query(
     answers={200: answer("The answer", "Answer", {**ANSWER_EXAMPLE, "lookback": None})},
     errors=(INVALID, UNKNOWN, _NO_ANSWER, STORED),
 )
-def range_query(
+async def range_query(
     call: Call,
     name: Name,
     start: Annotated[int, Parameter(example=_START)],
@@ -95,7 +96,7 @@ def range_query(
     all_keys: _AllKeys = False,
     partials: _Partials = False,
 ) -> dict[str, Any]:
-    found = call.plane.range_query(name, RangeQuery(start, end, *_keys(key, all_keys), partials, end_exclusive))
+    found = await call.plane.range_query(name, RangeQuery(start, end, *_keys(key, all_keys), partials, end_exclusive))
     return answer_document(found, call.plane.spec(name) if partials else None)
 
 
@@ -112,7 +113,7 @@ def range_query(
     },
     errors=(INVALID, UNKNOWN, _NO_ANSWER, STORED),
 )
-def series(
+async def series(
     call: Call,
     name: Name,
     start: Annotated[int, Parameter("Where the first bucket starts.", example=_START)],
@@ -126,11 +127,12 @@ def series(
     ] = None,
     key: _Keys = (),
     all_keys: _AllKeys = False,
-) -> dict[str, Any] | Response:
-    found = call.plane.series(name, SeriesQuery(start, end, step, width, *_keys(key, all_keys)))
+) -> bytes | Response:
+    found = await call.plane.series(name, SeriesQuery(start, end, step, width, *_keys(key, all_keys)))
     if call.prefers(ARROW):
         return Response(arrow.stream_of(found), media_type=ARROW)
-    return series_document(found, start, end, parse_duration(step, call.plane.spec(name).time_unit, "step"))
+    ticks = parse_duration(step, call.plane.spec(name).time_unit, "step")
+    return await series_json(found, start, end, ticks, call.plane.in_slices)
 
 
 @READS.route(
@@ -146,7 +148,7 @@ def series(
     },
     errors=(INVALID, UNKNOWN, _NO_ANSWER, STORED),
 )
-def watch(
+async def watch(
     call: Call,
     name: Name,
     key: _Keys = (),
@@ -165,10 +167,10 @@ def watch(
     question = _question(key, all_keys, combine, lookback, as_of, partials)
     check_interval(interval, "interval")
 
-    def look() -> bytes:
-        return json_bytes(_answers(call, name, question))
+    async def look() -> bytes:
+        return await _answers(call, name, question)
 
-    look()  # refuses a wrong question before the stream begins
+    await look()  # refuses a wrong question before the stream begins
     stream = events(look, interval, call.edge.closing)
     return StreamingResponse(stream, headers={"cache-control": "no-store"}, media_type=EVENTS)
 
@@ -242,10 +244,11 @@ def _keys(key: Sequence[str], all_keys: bool) -> tuple[str | None, KeyList]:
     return (key[0] if key else None, ()) if len(key) < 2 else (None, key)
 
 
-def _answers(call: Call, name: str, question: Query) -> dict[str, Any]:
-    found = call.plane.query(name, question)
+async def _answers(call: Call, name: str, question: Query) -> bytes:
+    """The document of a query's answers."""
+    found = await call.plane.query(name, question)
     spec = call.plane.spec(name) if question.partials else None
-    return {"answers": [answer_document(each, spec) for each in found]}
+    return await answers_json(found, spec, call.plane.in_slices)
 
 
 def _json_bulks(bulks: Iterator[Batch], spec: WindowSpec) -> Iterator[bytes]:

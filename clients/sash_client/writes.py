@@ -1,0 +1,309 @@
+"""Writes as plans: how each is asked, and how its answer is read."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, repeat
+from typing import Any
+
+import numpy as np
+
+from sash_client.answers import Bulk, Staged, WriteResult
+from sash_client.bulks import checked
+from sash_client.calls import Patience
+from sash_client.errors import InvalidArgument, SashClientError
+from sash_client.frames import bulk_of
+from sash_client.handle import Handle, known, tick_of
+from sash_client.keys import text
+from sash_client.plans import Ask, Plan, asked_again
+from sash_client.questions import to_lookbacks
+from sash_client.times import Duration, TimeLike
+from sash_client.wire import fill_scalar, from_write
+from sash_proto.v1 import windows_pb2 as pb
+
+__all__ = ["BulkStream", "bulk_evict", "bulk_insert", "commit", "insert", "natural", "requests_of", "stage"]
+
+
+def insert(
+    window: Handle,
+    time: TimeLike,
+    value: float | None = None,
+    *,
+    fields: Mapping[str, Any] | None = None,
+    key: str | None = None,
+    answer: bool = False,
+    lookbacks: Sequence[Duration] = (),
+    producer: str | None = None,
+    sequence: int | None = None,
+    epoch: int = 0,
+) -> Plan[WriteResult]:
+    """Insert one entry; with `answer`, also answer.
+
+    Args:
+        time: ticks, or an instant.
+        value: the value of a window with one float64 field.
+        fields: in any other window: a scalar for every field, by name.
+        key: the key, in a keyed window.
+        answer: whether to answer as `query` does for the key, after the insert and the slide. The answers are in the
+            result's `answers`.
+        lookbacks: with `answer`: as in `query`.
+        producer, sequence: the name of the producer, and the number of this write among all its writes to this window:
+            1, 2, 3, … The service applies such a write once, however often it is sent. So while the service is away or
+            its reply is lost, the client sends it again, for at most `timeout_s`. If it was applied before, the result
+            says `already_applied`, and nothing changes. `Window.producer` counts for you.
+        epoch: of the producer. The first write with a higher epoch takes the name over, and has number 1 again.
+
+    Raises:
+        FailedPrecondition: writes of the producer are missing before this one, or another write had its number; `limit`
+            is the number that is next. Or a higher epoch, which is in `limit`, has taken the name over.
+    """
+    if (value is None) == (fields is None):
+        raise InvalidArgument("give either a value or fields", field="value")
+    tick = yield from tick_of(window, time, "time")
+    request = pb.InsertRequest(window=window.name, key=key_of(key), time=tick, answer=answer)
+    if lookbacks:
+        request.lookbacks.extend(to_lookbacks(lookbacks))
+    if fields is None:
+        try:
+            request.value = value  # type: ignore[assignment]
+        except TypeError:
+            raise InvalidArgument(f"value {value!r:.80} is not a number", field="value") from None
+    for name, item in (fields or {}).items():
+        fill_scalar(request.fields[name], item, name)
+    numbered = _number(request, producer, sequence, epoch)
+    return from_write((yield from _write(window, "Insert", request, numbered)), int(numbered))
+
+
+def bulk_insert(
+    window: Handle,
+    times: Any,
+    columns: Any = None,
+    *,
+    keys: Any = None,
+    partials: Mapping[str, Any] | None = None,
+    entries: Any = None,
+    time: str | None = None,
+    key: str | None = None,
+    producer: str | None = None,
+    sequence: int | None = None,
+    epoch: int = 0,
+) -> Plan[WriteResult]:
+    """Insert n entries, in any order.
+
+        window.bulk_insert(times, {"delay": delays, "carrier": carriers}, keys=airports)
+        window.bulk_insert(frame)
+        window.bulk_insert(frame, time="departure", key="airport")
+
+    The client sends a bulk that is larger than one message as several, in order. Each is applied whole or not at all.
+    If one fails, the error's `applied` says what those before it have done.
+
+    Args:
+        times: n ticks or instants: int64, datetime64, a column of pandas, Polars or Arrow. Or a frame with everything:
+            a DataFrame of pandas or Polars, or a Table of Arrow; see `Bulk.from_frame`.
+        columns: n values for each field, by name; or n values alone if the window has one field. NumPy, pandas,
+            Polars, Arrow, or a sequence. No value may be missing, except NaN in a float64 field, which is a value.
+        keys: n keys in a keyed window; or one string, for all entries.
+        partials: in the place of columns, for windows with a granularity: n partials of every aggregate, by name.
+            Their parts are columns: a sequence of them in the order that the page Partials of the documentation lists,
+            a mapping in that order, or the only one alone; a list of n `bytes` for sketches. Arrays must have the
+            parts' own types.
+        entries: with partials: n integers, how many entries each row stands for.
+        time, key: with a frame: the columns that hold the times and the keys; by default "time" and "key".
+        producer, sequence, epoch: as in `insert`. Every message has a number of its own, from `sequence` on. The
+            result's `sequences` says how many were used (one, if the bulk fits one message). If a call fails, the same
+            call again is safe: the same arrays are cut in the same places, if the client has the same limits.
+
+    Returns:
+        what became of the entries, all messages together.
+    """
+    total: WriteResult | None = None
+    numbers = _numbers(sequence)
+    spec = yield from known(window)
+    bulk = bulk_of(times, columns, keys, partials, entries, time, key)
+    for request in requests_of(window, bulk, spec):
+        numbered = _number(request, producer, next(numbers), epoch)
+        try:
+            answer = yield from _write(window, "BulkInsert", request, numbered)
+        except SashClientError as error:
+            error.applied = total or WriteResult()
+            raise
+        result = from_write(answer, int(numbered))
+        total = result if total is None else total + result
+    assert total is not None  # an empty bulk is a message, too
+    return total
+
+
+def bulk_evict(
+    window: Handle,
+    time: TimeLike,
+    *,
+    key: str | None = None,
+    producer: str | None = None,
+    sequence: int | None = None,
+    epoch: int = 0,
+) -> Plan[WriteResult]:
+    """Remove every entry with time <= `time`; the result's `evicted` says how many.
+
+    Args:
+        time: ticks, or an instant.
+        key: only entries of this key.
+        producer, sequence, epoch: as in `insert`.
+    """
+    tick = yield from tick_of(window, time, "time")
+    request = pb.BulkEvictRequest(window=window.name, time=tick, key=key_of(key))
+    numbered = _number(request, producer, sequence, epoch)
+    done = yield from _write(window, "BulkEvict", request, numbered)
+    return WriteResult(
+        evicted=done.evicted,
+        already_applied=done.already_applied,
+        durability=done.durability or "memory",
+        sequences=int(numbered),
+    )
+
+
+def stage(
+    window: Handle,
+    times: Any,
+    columns: Any = None,
+    *,
+    keys: Any = None,
+    partials: Mapping[str, Any] | None = None,
+    entries: Any = None,
+    time: str | None = None,
+    key: str | None = None,
+    query: str,
+    batch: int,
+) -> Plan[list[Staged]]:
+    """Store a part of a batch in the service. Nobody sees it until `commit` names it; without a commit it expires.
+
+    The client sends it again while the service is away. If that stores it twice, the part that no commit names expires.
+
+    Args:
+        times, columns, keys, partials, entries, time, key: as in `bulk_insert`.
+        query: the name under which batches are committed, such as the id of a streaming query.
+        batch: the batch's number, from 0 on.
+
+    Returns:
+        the names to commit, in order: several, if the part is larger than one message.
+    """
+    found = []
+    spec = yield from known(window)
+    for request in requests_of(window, bulk_of(times, columns, keys, partials, entries, time, key), spec):
+        message = pb.StageBatchRequest(entries=request, query=text(query, "query"), batch=natural(batch, "batch"))
+        kept = yield from asked_again(window._client, "StageBatch", message)
+        found.append(Staged(kept.stage, kept.entries, kept.durability or "memory"))
+    return found
+
+
+def commit(window: Handle, query: str, batch: int, stages: Iterable[Staged | str]) -> Plan[WriteResult]:
+    """Apply staged parts, in this order, as one write. A batch that was committed before changes nothing.
+
+    The client sends it again while the service is away.
+
+    Args:
+        query, batch: as in `stage`. Batches of a query are committed in increasing order.
+        stages: what `stage` returned, of all parts that count; none is an empty batch.
+
+    Raises:
+        FailedPrecondition: a part has expired, was never staged, or belongs to another batch.
+    """
+    names = [text(each.stage if isinstance(each, Staged) else each, "stages") for each in stages]
+    request = pb.CommitBatchRequest(
+        window=window.name, query=text(query, "query"), batch=natural(batch, "batch"), stages=names
+    )
+    return from_write((yield from asked_again(window._client, "CommitBatch", request)))
+
+
+class BulkStream:
+    """Bulks over one call: numbers and counts their messages, and gathers the answers of each bulk.
+
+    Args:
+        window, spec: the window and its spec.
+        producer, sequence, epoch: as in `bulk_insert`.
+        timeout_s: seconds that an answer may take.
+    """
+
+    def __init__(
+        self,
+        window: Handle,
+        spec: pb.WindowSpec,
+        producer: str | None,
+        sequence: int | None,
+        epoch: int,
+        timeout_s: float,
+    ) -> None:
+        self._window, self._spec, self._producer, self._epoch = window, spec, producer, epoch
+        self._numbers = _numbers(sequence)
+        self._sent: deque[int] = deque()  # messages of each bulk; appended before its last one leaves
+        self._answers = 0
+        self._total: WriteResult | None = None
+        self.patience = Patience(timeout_s, owed=False)
+
+    def messages(self, bulk: Bulk) -> Iterator[pb.BulkInsertRequest]:
+        """Yield the messages of a bulk, ready to send."""
+        messages = list(requests_of(self._window, bulk, self._spec))
+        self._sent.append(len(messages))
+        for message in messages:
+            _number(message, self._producer, next(self._numbers), self._epoch)
+            self.patience.sent()
+            yield message
+
+    def answered(self, message: pb.InsertResponse) -> WriteResult | None:
+        """Take the next answer; return what became of a bulk if it is the last one of that bulk."""
+        self.patience.answered()
+        result = from_write(message, int(self._producer is not None))
+        self._total, self._answers = result if self._total is None else self._total + result, self._answers + 1
+        if self._answers < self._sent[0]:
+            return None
+        self._sent.popleft()
+        done, self._total, self._answers = self._total, None, 0
+        return done
+
+    def failed(self, error: SashClientError) -> SashClientError:
+        """Return the error, with what was applied of the bulk that failed."""
+        error.applied = self._total or WriteResult()
+        return error
+
+
+def requests_of(window: Handle, bulk: Bulk, spec: pb.WindowSpec) -> Iterator[pb.BulkInsertRequest]:
+    """Yield a bulk as messages within the client's limits."""
+    client = window._client
+    return checked(bulk, spec).requests(
+        window.name, entries_max=client.bulk_entries_max, bytes_max=client.bulk_bytes_max
+    )
+
+
+def _write(window: Handle, method: str, request: Any, numbered: bool) -> Plan[Any]:
+    if numbered:
+        return (yield from asked_again(window._client, method, request))
+    return (yield Ask(method, request))
+
+
+def key_of(key: str | None) -> str | None:
+    return None if key is None else text(key)
+
+
+def _numbers(sequence: int | None) -> Iterator[int | None]:
+    """The numbers of a bulk's messages; None without end if it has no producer."""
+    return repeat(None) if sequence is None else count(natural(sequence, "sequence"))
+
+
+def _number(request: Any, producer: str | None, sequence: int | None, epoch: int) -> bool:
+    """Write a producer's number into a request; return whether it has one."""
+    if (producer is None) != (sequence is None):
+        raise InvalidArgument("give both a producer and a sequence, or neither", field="sequence")
+    if producer is None:
+        if epoch:
+            raise InvalidArgument("an epoch needs a producer and a sequence", field="epoch")
+        return False
+    request.producer = text(producer, "producer")
+    request.sequence, request.epoch = natural(sequence, "sequence"), natural(epoch, "epoch")
+    return True
+
+
+def natural(number: Any, field: str) -> int:
+    """Return an integer from 0 to 2^63 - 1; raises InvalidArgument for anything else."""
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < 2**63:
+        raise InvalidArgument(f"{field}: {number!r:.80} is not a number from 0 on", field=field, limit="0 to 2^63 - 1")
+    return int(number)

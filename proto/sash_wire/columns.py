@@ -1,0 +1,130 @@
+"""Columns and the messages `Column`, `Strings` and `PartialColumns`: little-endian bytes, and strings coded.
+
+Reading copies nothing: `np.frombuffer` looks at the bytes that protobuf holds. Repeated fields lost: turning 16,384
+doubles into an array costs more than aggregating them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from sash_proto.v1 import windows_pb2 as pb
+from sash_wire.coded import Coded
+from sash_wire.errors import WireError
+
+__all__ = ["Array", "Column", "fill_column", "fill_strings", "read_column", "read_int64", "read_strings", "to_bytes"]
+
+Array: TypeAlias = npt.NDArray[Any]
+Column: TypeAlias = Array | Coded | list[bytes]
+"""n values: numbers, strings, or blobs."""
+
+_DICTIONARY_MAX = 4_096
+"""A dictionary with more strings than these and four for each row is not read whole."""
+
+_INT64, _FLOAT64, _CODE = np.dtype("<i8"), np.dtype("<f8"), np.dtype("<u4")
+
+
+def read_column(column: pb.Column, name: str) -> Column:
+    """Return the values of a column, over the bytes that protobuf holds.
+
+    Args:
+        column: the message.
+        name: what to call the column in an error.
+
+    Raises:
+        WireError: no data, bytes that are no whole number of values, or a bool that is neither 0 nor 1.
+    """
+    match column.WhichOneof("data"):
+        case "float64":
+            return _read(column.float64, _FLOAT64, name)
+        case "int64":
+            return _read(column.int64, _INT64, name)
+        case "string":
+            return read_strings(column.string, name)
+        case "bool":
+            bits = np.frombuffer(column.bool, np.uint8)
+            if len(bits) and bits.max() > 1:
+                raise WireError(f"column {name!r} has a bool that is not 0 or 1", field=name, limit="0 to 1")
+            return bits.view(np.bool_)
+        case "blob":
+            return list(column.blob.items)
+        case _:
+            raise WireError(f"column {name!r} has no data", field=name)
+
+
+def read_int64(data: bytes, name: str) -> npt.NDArray[np.int64]:
+    """Return int64 (n,) over its bytes; raises WireError if they are no whole number of values."""
+    return _read(data, _INT64, name)
+
+
+def read_strings(strings: pb.Strings, name: str) -> Coded:
+    """Return n strings; each string has one code, also if the message has it twice. Codes are not checked.
+
+    Raises:
+        WireError: bytes that are no whole number of codes.
+    """
+    codes = _read(strings.codes, _CODE, name)
+    if len(strings.dictionary) > _DICTIONARY_MAX + 4 * len(codes):
+        return _used(strings, codes)
+    dictionary = list(strings.dictionary)
+    if len(set(dictionary)) == len(dictionary):
+        return Coded(dictionary, codes)
+    # Give both codes of a string one number, so that grouping by code is grouping by string.
+    index: dict[str, int] = {}
+    recoded = np.array([index.setdefault(text, len(index)) for text in dictionary], _CODE)
+    if len(codes) and codes.max() >= len(recoded):
+        return Coded(dictionary, codes)  # the check of codes that follows refuses it
+    return Coded(list(index), recoded[codes])
+
+
+def _used(strings: pb.Strings, codes: Array) -> Coded:
+    """Return n strings of a large dictionary, without those that no code names."""
+    used, recoded = np.unique(codes, return_inverse=True)
+    if len(used) and used[-1] >= len(strings.dictionary):
+        return Coded([], codes)  # the check of codes that follows refuses it
+    found = Coded.of([strings.dictionary[code] for code in used.tolist()])
+    return Coded(found.dictionary, found.codes[recoded])
+
+
+def fill_column(message: pb.Column, column: Array | Coded | Iterable[bytes]) -> None:
+    """Write a column into an empty message: floats, integers, bools, strings or blobs."""
+    if isinstance(column, Coded):
+        fill_strings(message.string, column)
+    elif not isinstance(column, np.ndarray):
+        message.blob.SetInParent()
+        message.blob.items.extend(column)
+    elif column.dtype.kind == "f":
+        message.float64 = to_bytes(column, _FLOAT64)
+    elif column.dtype.kind == "i":
+        message.int64 = to_bytes(column, _INT64)
+    elif column.dtype.kind == "b":
+        message.bool = column.tobytes()
+    else:
+        fill_strings(message.string, Coded.of(column.tolist()))
+
+
+def fill_strings(message: pb.Strings, column: Coded) -> None:
+    """Write strings into an empty message."""
+    message.SetInParent()
+    message.dictionary.extend(column.dictionary)
+    message.codes = to_bytes(column.codes, _CODE)
+
+
+def to_bytes(array: Array, dtype: npt.DTypeLike = _INT64) -> bytes:
+    """Return the bytes of an array, as `dtype`."""
+    return array.astype(dtype, copy=False).tobytes()
+
+
+def _read(data: bytes, dtype: np.dtype[Any], name: str) -> Array:
+    try:
+        return np.frombuffer(data, dtype)
+    except ValueError:
+        raise WireError(
+            f"column {name!r} has {len(data)} bytes, which is no whole number of values",
+            field=name,
+            limit=f"{dtype.itemsize} bytes a value",
+        ) from None

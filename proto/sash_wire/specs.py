@@ -1,0 +1,131 @@
+"""A window's spec: the document, as YAML and JSON give it, and the message `WindowSpec`.
+
+This module checks only what a message can carry: names of keys and types of values. The engine checks the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sash_proto.v1 import windows_pb2 as pb
+from sash_wire.errors import WireError
+from sash_wire.values import fill_value, from_value
+
+__all__ = ["aggregates_of", "document_of", "fill_aggregate", "fill_spec"]
+
+_TEXTS = ("idle_expiry", "algorithm", "durability", "granularity")
+_KEYS = frozenset({"name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", *_TEXTS})
+_SLIDE = ("max_age", "clock", "when")
+_ORDER = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
+_GROUPS = {"slide": frozenset({"max_count", *_SLIDE}), "order": frozenset(_ORDER)}
+_DURATIONS = frozenset({"max_age", "granularity", "ahead"})
+"""Durations that may be numbers of ticks."""
+_OPTIONS = ("function", "field", "returns")
+
+
+def fill_spec(message: pb.WindowSpec, document: Mapping[str, Any]) -> None:
+    """Write a document into an empty message. None stands for a key that is left out.
+
+    Raises:
+        WireError: what the message cannot carry: an unknown key, or a value of a wrong type.
+        UnicodeEncodeError: a string that has no UTF-8.
+    """
+    _known(document, _KEYS, "")
+    for name in ("name", "time_unit", "keyed"):
+        if name in document:
+            _assign(message, name, document[name], name)
+    for name in _TEXTS:
+        if document.get(name) is not None:
+            _assign(message, name, _as_text(name, document[name]), name)
+    for name, kind in _mapping(document.get("fields"), "fields").items():
+        if not isinstance(kind, str):
+            raise WireError(f"fields.{name}: a type is a name, not {kind!r}", field=f"fields.{name}")
+        message.fields[str(name)] = kind
+    for name, aggregate in _mapping(document.get("aggregates"), "aggregates").items():
+        fill_aggregate(message.aggregates[str(name)], aggregate, f"aggregates.{name}")
+    for group, keys in _GROUPS.items():
+        policy = _mapping(document.get(group), group)
+        _known(policy, keys, f"{group}.")
+        for key, value in policy.items():
+            if value is not None:
+                _assign(getattr(message, group), key, _as_text(key, value), f"{group}.{key}")
+
+
+def fill_aggregate(message: pb.AggregateSpec, document: Any, path: str) -> None:
+    """Write the document of an aggregate into an empty message; raises as `fill_spec`."""
+    for key, value in _mapping(document, path).items():
+        if key not in _OPTIONS:
+            fill_value(message.parameters[str(key)], value, f"{path}.{key}")
+        elif value is not None:
+            _assign(message, key, value, f"{path}.{key}")
+
+
+def document_of(message: pb.WindowSpec) -> dict[str, Any]:
+    """Return the document of a message, without what is not set.
+
+    Raises:
+        WireError: as `aggregates_of`.
+    """
+    document: dict[str, Any] = {"name": message.name, "keyed": message.keyed}
+    if message.time_unit:
+        document["time_unit"] = message.time_unit
+    if message.fields:
+        document["fields"] = dict(sorted(message.fields.items()))
+    document["aggregates"] = aggregates_of(message.aggregates)
+    if message.HasField("slide"):
+        slide = document["slide"] = _texts(message.slide, _SLIDE)
+        if message.slide.HasField("max_count"):
+            slide["max_count"] = message.slide.max_count
+    if message.HasField("order"):
+        document["order"] = _texts(message.order, _ORDER)
+    return document | _texts(message, _TEXTS)
+
+
+def aggregates_of(messages: Mapping[str, pb.AggregateSpec]) -> dict[str, Any]:
+    """Return the documents of aggregates by name, sorted, because a map has no order.
+
+    Raises:
+        WireError: a parameter has the name of an option.
+    """
+    return {name: _aggregate(message, f"aggregates.{name}") for name, message in sorted(messages.items())}
+
+
+def _aggregate(message: pb.AggregateSpec, path: str) -> dict[str, Any]:
+    parameters = {name: from_value(value) for name, value in sorted(message.parameters.items())}
+    for option in _OPTIONS:
+        if option in parameters:
+            raise WireError(f"{path}: {option} is no parameter", field=f"{path}.parameters.{option}")
+    return _texts(message, _OPTIONS) | parameters
+
+
+def _texts(message: Any, names: Sequence[str]) -> dict[str, Any]:
+    """The string fields that are set."""
+    return {name: text for name in names if (text := getattr(message, name))}
+
+
+def _as_text(key: str, value: Any) -> Any:
+    """A duration as text if it is a number of ticks; any other value as it is."""
+    ticks = key in _DURATIONS and isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if ticks else value
+
+
+def _mapping(value: Any, path: str) -> Mapping[Any, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise WireError(f"{path} is a mapping, not {value!r:.80}", field=path)
+    return value
+
+
+def _known(document: Mapping[Any, Any], keys: frozenset[str], prefix: str) -> None:
+    for key in document:
+        if key not in keys:
+            raise WireError(f"{prefix}{key}: no such key; known are {', '.join(sorted(keys))}", field=f"{prefix}{key}")
+
+
+def _assign(message: Any, name: str, value: Any, path: str) -> None:
+    try:
+        setattr(message, name, value)
+    except (TypeError, ValueError) as error:
+        raise WireError(f"{path}: {value!r:.80} is not what belongs here ({error})", field=path) from None

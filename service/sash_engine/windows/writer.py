@@ -1,0 +1,228 @@
+"""The writing side of a window: check everything, then the order policy, the keys, and the slide policy.
+
+Nothing has changed before the first key is created or written to. After that nothing fails, unless a stored block that
+is needed cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+from typing import Any
+
+import numpy as np
+
+from sash_engine.clock import Clock
+from sash_engine.errors import InvalidArgument, ResourceExhausted
+from sash_engine.monoids.base import Array
+from sash_engine.windows.answers import Counts, WriteResult
+from sash_engine.windows.batch import MAX_COUNTED, Batch, Coded
+from sash_engine.windows.keys import UNKEYED, Keys
+from sash_engine.windows.order import Order
+from sash_engine.windows.panes import Panes
+from sash_engine.windows.rows import Rows, grouped
+from sash_engine.windows.slide import Slide
+from sash_engine.windows.spec import WindowSpec, check_time
+
+__all__ = ["Writer"]
+
+
+class Writer:
+    """Writes to the keys of one window.
+
+    Args:
+        spec: of the window.
+        keys: what is written to.
+        slide: evicts after each write.
+        counts: what the window has counted; the caller counts the results.
+        clock: tells wall time.
+        max_keys: how many keys there may be.
+        panes: folds entries into panes, where the window has a granularity.
+    """
+
+    def __init__(
+        self,
+        spec: WindowSpec,
+        keys: Keys,
+        slide: Slide,
+        counts: Counts,
+        clock: Clock,
+        max_keys: int,
+        panes: Panes | None,
+    ) -> None:
+        self._spec, self._keys, self._slide, self._counts = spec, keys, slide, counts
+        self._clock, self._max_keys, self._panes = clock, max_keys, panes
+        self._order = Order(spec, keys, clock)
+        self._idle_ns = spec.idle_expiry_ns
+        self._check_store = spec.algorithm is not None
+        """Whether a store may refuse rows."""
+
+    def insert(self, name: str, time: int, values: Sequence[Any]) -> WriteResult:
+        """Insert one entry of a key and slide."""
+        if self._panes is not None:
+            values = self._panes.lifted(time, values)
+            time = self._panes.floor(time)
+        keys, order = self._keys, self._order
+        if order.guards and order.is_ahead(time):
+            return WriteResult(ahead=1)
+        number = keys.find(name)
+        if self._slide.wall and time <= (through := self._slide.late_through()):
+            return WriteResult(late=order.refuse_late(1, through))
+        if number is None:
+            self.check_room(1)
+            number = keys.create([name]).item()
+        else:
+            if order.in_order_only:
+                order.check_next(number, time)
+            if time <= (through := keys.late_through_of[number]):
+                return WriteResult(late=order.refuse_late(1, through))
+        if self._check_store:
+            order.check_accepted(number, np.array([time]))
+        replaces = order.replaces(number, time) if order.one_per_time else None
+        if self._idle_ns is not None:
+            keys.touched[number] = self._clock.now_ns()
+        if replaces is None:
+            keys.insert(number, time, values)
+            return WriteResult(1, 0, self._slide.after(number))
+        if replaces:
+            keys.replace(number, np.array([time]), [_column(value) for value in values])
+        return WriteResult(duplicates=1, evicted=self._slide.after(number) if replaces else 0)
+
+    def bulk_insert(self, batch: Batch) -> WriteResult:
+        """Insert many entries, those of each key as one, and slide."""
+        columns, partials = self._checked_columns(batch), batch.partials is not None
+        if not len(columns[0]):
+            return WriteResult()
+        if partials:
+            self._check_countable(columns[1])
+        keys, ahead = batch.keys, 0
+        if self._order.guards:
+            columns, keys, ahead = self._order.drop_ahead(columns, keys, partials)
+            if not len(columns[0]):
+                return WriteResult(ahead=ahead)
+        rows = self._rows(keys, columns)
+        if partials:
+            rows.entries = rows.columns[1]
+        result = self._insert_rows(rows, partials)
+        result.ahead = ahead
+        return result
+
+    def check(self, batch: Batch) -> None:
+        """Check all of a bulk that can be checked before it is inserted; raises what `bulk_insert` would."""
+        self._checked_columns(batch)
+
+    def load(self, batch: Batch) -> None:
+        """Take in entries of existing keys as another window had them: none is late or counted, and none leaves.
+
+        Raises:
+            InvalidArgument: they do not fit the window.
+        """
+        columns = self._checked_columns(batch)
+        if not len(columns[0]):
+            return
+        rows = self._rows(batch.keys, columns)
+        if self._panes is not None:
+            rows.lengths, rows.columns = self._panes.folded(rows.columns, rows.lengths, batch.partials is not None)
+        if (rows.numbers < 0).any():
+            raise InvalidArgument("an entry is of a key that is not there", field="key")
+        if self._order.one_per_time:
+            self._order.check_loaded(rows)
+        if len(rows.numbers) == 1:
+            self._keys.bulk_insert(rows.numbers.item(), rows.columns[0], rows.columns[1:])
+        else:
+            self._keys.bulk_insert_each(rows.numbers, rows.lengths, rows.columns)
+
+    def check_room(self, more: int) -> None:
+        """Raise ResourceExhausted if so many more keys would be too many."""
+        if len(self._keys) + more > self._max_keys:
+            raise ResourceExhausted(
+                f"window {self._spec.name!r} remembers {len(self._keys)} keys, and this write brings {more} more",
+                field="key",
+                limit=f"{self._max_keys} keys",
+            )
+
+    # ---------------------------------------------------------------- rows
+
+    def _checked_columns(self, batch: Batch) -> list[Array]:
+        """The times of a bulk and its columns; with panes, what `Panes.rows` makes of them."""
+        times, columns = batch.checked(self._spec)
+        if len(times):
+            check_time(int(times.min()), "time")
+            check_time(int(times.max()), "time")
+            if self._panes is not None:
+                return self._panes.rows(times, columns, batch.partials is not None)
+        return [times, *columns]
+
+    def _check_countable(self, entries: Array) -> None:
+        """Refuse rows of partials, int64 (n,) entries each, that stand for more entries than a window can count."""
+        counts = self._counts
+        counted = counts.inserted + counts.late + counts.ahead
+        if counted + entries.sum(dtype=np.float64) >= MAX_COUNTED:
+            raise ResourceExhausted(
+                f"window {self._spec.name!r} was sent {counted} entries, and cannot count those of this write besides",
+                field="entries",
+                limit=f"{MAX_COUNTED} entries",
+            )
+
+    def _rows(self, coded: Coded | None, columns: list[Array]) -> Rows:
+        """Sort the rows of a write by key, then time, then arrival; refuse rows out of order where the spec says so."""
+        keys, times = self._keys, columns[0]
+        if coded is None:
+            number = keys.find(UNKEYED)
+            rows = Rows([UNKEYED], np.array([-1 if number is None else number]), np.array([len(times)]), columns)
+            if self._order.in_order_only:
+                self._order.check_arrival(np.zeros(len(times), np.int64), times, rows.numbers)
+            sorted_rows = self._order.one_per_time or self._panes is not None
+            if sorted_rows and np.count_nonzero(times[1:] < times[:-1]):
+                order = np.argsort(times, kind="stable")
+                rows.columns = [column[order] for column in columns]
+            return rows  # unsorted: the store sorts them if it must
+        names, lengths, order = grouped(coded, times)
+        rows = Rows(names, keys.find_each(names), lengths, [column[order] for column in columns])
+        if self._order.in_order_only:
+            of = np.empty(len(times), np.int64)
+            of[order] = np.repeat(np.arange(len(names)), lengths)
+            self._order.check_arrival(of, times, rows.numbers)
+        return rows
+
+    def _insert_rows(self, rows: Rows, partials: bool) -> WriteResult:
+        keys, order = self._keys, self._order
+        order.drop_late(rows, self._slide.late_through())
+        entries = len(rows.columns[0])
+        if self._panes is not None and entries:
+            rows.lengths, rows.columns = self._panes.folded(rows.columns, rows.lengths, partials)
+            entries = int(rows.columns[1].sum())
+        if order.one_per_time:
+            order.settle_equal(rows)
+            entries = len(rows.columns[0])
+        if self._check_store:
+            for number, a, b in rows.spans():
+                order.check_accepted(number, rows.columns[0][a:b])
+        new = rows.numbers < 0
+        if new.any():
+            self.check_room(int(np.count_nonzero(new)))
+            # Nothing was changed so far, and nothing below can fail.
+            rows.numbers[new] = keys.create(list(compress(rows.names, new.tolist())))
+        for number, (times, *columns) in rows.replaced:
+            keys.replace(number, times, columns)
+        written = rows.numbers
+        if len(written) == 1:
+            keys.bulk_insert(written.item(), rows.columns[0], rows.columns[1:])
+        elif len(written):
+            keys.bulk_insert_each(written, rows.lengths, rows.columns)
+        if rows.replaced:
+            written = np.union1d(written, [number for number, _ in rows.replaced])
+        if self._idle_ns is not None:
+            keys.touched[written] = self._clock.now_ns()
+        if len(written) == 1:
+            evicted = self._slide.after(written.item())
+        else:
+            evicted = self._slide.after_each(written) if len(written) else 0
+        return WriteResult(entries, rows.late, evicted, rows.duplicates)
+
+
+def _column(value: Any) -> Array:
+    """One value as a column."""
+    column = np.empty(1, object)
+    column[0] = value
+    return column

@@ -1,0 +1,151 @@
+"""Questions in steps: the answers are those of one go, and a step is bounded however much there is."""
+
+import numpy as np
+import pytest
+
+from sash_engine.errors import InvalidArgument
+from sash_engine.forest import series as forest_series
+from sash_engine.steps import finished
+from sash_engine.windows import reader, together
+from sash_engine.windows.batch import Batch
+from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
+
+AGGREGATES = {
+    "n": {"function": "count"},
+    "sum": {"function": "sum", "field": "v"},
+    "low": {"function": "min", "field": "v"},
+    "users": {"function": "distinct_count", "field": "v"},
+}
+QUESTIONS = {
+    "query": Query(keys=ALL_KEYS),
+    "named": Query(keys=["k3", "k1", "none", "k3"], lookbacks=[3, 30]),
+    "one key": Query(key="k1", lookbacks=[3, 30, 300]),
+    "combined": Query(keys=ALL_KEYS, combine=True),
+    "combined lookbacks": Query(keys=[f"k{i}" for i in range(30)], combine=True, lookbacks=[7, 70]),
+    "combined nothing": Query(keys=["none"], combine=True),
+    "range": RangeQuery(20, 90, keys=ALL_KEYS),
+    "series": SeriesQuery(0, 200, 7, 7, keys=ALL_KEYS),
+    "series that overlaps": SeriesQuery(-5, 200, 3, 20, keys=["k0", "k2", "k5", "k6"]),
+    "series with gaps": SeriesQuery(0, 200, 20, 3, keys=ALL_KEYS),
+    "series of one": SeriesQuery(0, 200, 7, 30, key="k0"),
+    "series of a small one": SeriesQuery(0, 200, 7, 30, key="k9"),
+    "series of nothing": SeriesQuery(0, 200, 7, keys=["none"]),
+}
+
+
+def filled(keys=12, large=3, granularity=None):
+    """A window of small keys, and some with a forest of a few blocks."""
+    spec = {"name": "w", "time_unit": "s", "keyed": True, "fields": {"v": "int64"}, "aggregates": AGGREGATES}
+    if granularity is not None:
+        spec["granularity"] = granularity
+    window = Window(WindowSpec.parse(spec), block=16)
+    rng = np.random.default_rng(7)
+    for key in range(keys):
+        n = 150 if key < large else 5
+        times = rng.integers(0, 100, n)
+        window.bulk_insert(Batch.of(window.spec, times, {"v": rng.integers(0, 50, n)}, [f"k{key}"] * n))
+    return window
+
+
+def steps_of(window, question):
+    found = window.reader
+    kinds = {Query: found.query_steps, RangeQuery: found.range_steps, SeriesQuery: found.series_steps}
+    return kinds[type(question)](question)
+
+
+def plain(found):
+    if isinstance(found, list):
+        return [plain(each) for each in found]
+    aggregates = {name: np.asarray(value).tolist() for name, value in found.aggregates.items()}
+    bounds = (found.start, found.end) if hasattr(found, "start") else found.times.tolist()
+    return bounds, np.asarray(found.entries).tolist(), aggregates
+
+
+def together_by_hand(window, question):
+    """A question about several keys, asked of a window that has all their entries under one key."""
+    names = question.keys if question.keys is not ALL_KEYS else window.keys.names()
+    document = window.spec.document() | {"keyed": False}
+    one = Window(WindowSpec.parse(document), block=10**6)
+    columns = [window.keys.columns(window.keys.find(name)) for name in names if window.keys.find(name) is not None]
+    if columns:
+        times, values = (np.concatenate(each) for each in zip(*columns, strict=True))
+        one.bulk_insert(Batch.of(one.spec, times, {"v": values}))
+    return one.reader.series(SeriesQuery(question.start, question.end, question.step, question.width))
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """The least work in each step."""
+    for module, name, value in (
+        *((reader, name, 2) for name in ("_NAMES", "KEYS")),
+        *((together, name, 2) for name in ("KEYS", "_ROWS", "_ROWS_OF_FOREST")),
+        *((forest_series, name, 2) for name in ("_RANGES", "_ROWS", "_WIDE_PANES", "_COLUMNS", "_SCALARS", "_LARGE")),
+        (forest_series, "_WIDE_BLOCKS", 1),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+
+@pytest.mark.parametrize("granularity", [None, "5s"])
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+def test_small_steps_and_large_ones_give_the_same_answers(question, granularity, request):
+    window = filled(granularity=granularity)
+    expected = plain(finished(steps_of(window, question)))
+    request.getfixturevalue("tiny")
+    assert plain(finished(steps_of(window, question))) == expected
+
+
+@pytest.mark.parametrize("name", ["series", "series that overlaps", "series with gaps"])
+def test_a_series_over_several_keys_is_that_of_all_their_entries(name, tiny):
+    window = filled()
+    found = finished(steps_of(window, QUESTIONS[name]))
+    assert plain(found) == plain(together_by_hand(window, QUESTIONS[name]))
+
+
+def count_of(window, question):
+    """How many steps a question takes."""
+    return sum(1 for _ in steps_of(window, question))
+
+
+@pytest.mark.parametrize("name", [name for name, question in QUESTIONS.items() if question.keys is ALL_KEYS])
+def test_twice_the_keys_are_at_most_twice_the_steps(name, tiny):
+    question = QUESTIONS[name]
+    once = count_of(filled(40, 6), question)
+    twice = count_of(filled(80, 12), question)
+    assert once > 10
+    assert twice <= 2.2 * once
+
+
+def test_a_step_looks_at_so_many_keys_and_no_more(monkeypatch):
+    """Of 300 keys, none of the calls for several keys is given more than a step may have."""
+    window = filled(300, 3)
+    given = []
+
+    for name in ("range_totals_each", "newest_each", "find_each", "small"):
+        whole = getattr(window.keys, name)
+
+        def counted(several, *args, whole=whole):
+            given.append(len(several))
+            return whole(several, *args)
+
+        monkeypatch.setattr(window.keys, name, counted)
+    monkeypatch.setattr(reader, "_NAMES", 32)
+    monkeypatch.setattr(reader, "KEYS", 32)
+    monkeypatch.setattr(together, "KEYS", 32)
+    for question in QUESTIONS.values():
+        finished(steps_of(window, question))
+    assert len(given) > 50
+    assert max(given) == 32
+
+
+def test_a_question_about_too_many_names_is_refused_before_a_look_at_them():
+    class Names(list):
+        """Fails who looks into it."""
+
+        def __iter__(self):
+            raise AssertionError("it was looked into")
+
+    names = Names(["k1"] * 100_001)
+    with pytest.raises(InvalidArgument, match="100001 keys in one query"):
+        filled().reader.query(Query(keys=names))
