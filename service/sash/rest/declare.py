@@ -6,7 +6,7 @@
     )
     async def keys(call: Call, name: Name, prefix: Annotated[str | None, Parameter("…")] = None) -> dict[str, Any]:
 
-`router` serves the declarations, and `openapi` describes them. A handler returns a JSON document, which is answered
+`router` serves the declarations, and `openapi` describes them. A handler returns a JSON document (or its bytes), answered
 with the lowest status of `answers`, or a `Response`.
 """
 
