@@ -47,7 +47,7 @@ R = TypeVar("R")
 class AsyncClient(Connection):
     """An asynchronous client; close it, or use it as a context manager.
 
-    It belongs to the event loop that runs where it is made, whose tasks may share it; arguments are those of `Client`.
+    It belongs to the running event loop, whose tasks may share it. Arguments are those of `Client`.
 
     Raises:
         RuntimeError: no event loop is running.
@@ -121,7 +121,7 @@ class AsyncClient(Connection):
                 call.cancel()
 
     def _opened(self, target: str, options: list[tuple[str, Any]]) -> grpc.aio.Channel:
-        asyncio.get_running_loop()  # gRPC would make do with some other one
+        asyncio.get_running_loop()  # else gRPC would take another loop
         if self._credentials is None:
             return grpc.aio.insecure_channel(target, options=options)
         return grpc.aio.secure_channel(target, self._credentials, options=options)
@@ -150,7 +150,7 @@ class AsyncClient(Connection):
             return await self._started(method, request, timeout=self.timeout_s if timeout_s is None else timeout_s)
 
     async def _stream(self, method: str, request: Any, patience: Patience) -> AsyncGenerator[Any, None]:
-        """Make a read that answers with a stream, again where that is sound; yield its messages."""
+        """Make a read that answers with a stream, and retry it as `Restarts` allows; yield its messages."""
         restarts = Restarts(self)
         while True:
             try:
@@ -164,7 +164,7 @@ class AsyncClient(Connection):
             await asyncio.sleep(pause_s)
 
     async def _received(self, call: Any, patience: Patience) -> AsyncGenerator[Any, None]:
-        """Yield the messages of a call; cancel it when the caller stops, or where one takes too long."""
+        """Yield the messages of a call; cancel it when the caller stops, or when one takes too long."""
         look_s = None if patience.timeout_s is None else patience.timeout_s / 4
         try:
             while True:
@@ -326,7 +326,7 @@ class AsyncWindow(Handle):
                 async for answer in answers:
                     if (done := stream.answered(answer)) is not None:
                         yield done
-            await feeding  # raises what a bulk that cannot be sent does
+            await feeding  # raises the error of a bulk that cannot be sent
         except SashClientError as error:
             raise stream.failed(error) from None
         finally:

@@ -34,10 +34,10 @@ Progress = Callable[[str, int], None]
 def backup(client: Client, path: str | os.PathLike[str], progress: Progress = lambda name, size: None) -> list[str]:
     """Write all windows of a service into one file, which appears when it is whole; return their names.
 
-    A window that is deleted meanwhile is left out.
+    A window that somebody deletes meanwhile is left out.
 
     Args:
-        client: whose windows.
+        client: the service to read from.
         path: the file; one that is there is replaced.
         progress: called with a window's name and how many of its bytes are written, again and again.
 
@@ -53,7 +53,7 @@ def backup(client: Client, path: str | os.PathLike[str], progress: Progress = la
                     client.export_window(name, _counted(member, name, progress))
                 done.append(name)
             except NotFound:
-                pass  # what is in the archive of it is named by no manifest
+                pass  # the manifest does not name it
         manifest = {"format": _FORMAT, "version": _VERSION, "created": datetime.now(UTC).isoformat(), "windows": done}
         archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
     return done
@@ -71,10 +71,10 @@ def restore(
     only: Sequence[str] = (),
     progress: Progress = lambda name, size: None,
 ) -> dict[str, SashClientError | None]:
-    """Create the windows that `backup` wrote; none that is there is touched.
+    """Create the windows that `backup` wrote. Windows that exist stay as they are.
 
     Args:
-        client: where to.
+        client: the service to write to.
         path: the file.
         only: these windows; none: all of them.
         progress: as for `backup`, with the bytes that are read.
@@ -83,7 +83,7 @@ def restore(
         for each window the error that kept it from being restored, or None.
 
     Raises:
-        InvalidArgument: the file is no backup, or has not all of `only`; nothing is restored.
+        InvalidArgument: the file is not a backup, or lacks a window of `only`; nothing is restored.
         OSError: the file cannot be read.
     """
     with _opened(path) as archive:
@@ -135,7 +135,7 @@ def _counted(file: Any, name: str, progress: Progress) -> BinaryIO:
 
 
 class _Counted:
-    """A file that says how far it is."""
+    """A file that reports its progress."""
 
     def __init__(self, file: Any, name: str, progress: Progress) -> None:
         self._file, self._name, self._progress = file, name, progress

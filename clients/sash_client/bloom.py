@@ -3,7 +3,7 @@
     bits     0 1 0 0 1 0 0 1 0 …       value -> h0, h1 = xxh64(value), xxh64(value, seed h0)
                ^     ^     ^           bit i = ((h0 + i h1) mod 2^64 >> 1) mod bits,  i = 1 … hashes
 
-Whoever knows Apache DataSketches in Java or C++ can read them there: it is their Bloom filter's binary form.
+The binary form is that of Apache DataSketches, which reads it in Java and C++, too.
 
 Source: Bloom, "Space/time trade-offs in hash coding with allowable errors", CACM 1970; Kirsch, Mitzenmacher, "Less
 hashing, same performance", 2006.

@@ -1,4 +1,4 @@
-"""Bulks as callers write them into columns that fit a window, and those into messages.
+"""Bulks, checked and converted to columns of a window's types, and these to messages.
 
 Bulk ──checked──▶ Columns ──requests──▶ BulkInsertRequest, BulkInsertRequest, …     each within the limits
   ▲                                               │
@@ -32,7 +32,7 @@ class Columns:
     Args:
         times: int64 (n,), ticks.
         fields: field -> n values of its type.
-        keys: n keys; None where the window is not keyed.
+        keys: n keys; None if the window is not keyed.
         partials: aggregate -> the parts of n partials.
         entries: with partials: int64 (n,).
     """
@@ -78,7 +78,7 @@ class Columns:
 
 
 def checked(bulk: Bulk, spec: pb.WindowSpec) -> Columns:
-    """Return what a bulk holds as columns of a window's types.
+    """Return the columns of a bulk, converted to the window's types.
 
     Raises:
         InvalidArgument: names the column that does not fit in `field`.
@@ -87,7 +87,7 @@ def checked(bulk: Bulk, spec: pb.WindowSpec) -> Columns:
     n = len(ticks)
     if bulk.partials is None:
         if bulk.entries is not None:
-            raise InvalidArgument("entries are counted where there are partials", field="entries")
+            raise InvalidArgument("entries go with partials; give partials, too", field="entries")
         fields = {name: to_column(each, spec.fields[name], name) for name, each in _named(bulk.columns, spec).items()}
         columns = Columns(ticks, fields, _keys(bulk.keys, n))
     else:
@@ -160,9 +160,10 @@ def _check_lengths(columns: Columns) -> None:
     named: list[tuple[str, Any]] = [*columns.fields.items(), ("key", columns.keys), ("entries", columns.entries)]
     named += [(f"partials.{name}", part) for name, parts in columns.partials.items() for part in parts]
     for name, column in named:
-        found = n if column is None else len(column.codes if isinstance(column, Coded) else column)
-        if found != n:
-            raise InvalidArgument(f"column {name!r} has {found} values where time has {n}", field=name, limit=str(n))
+        if column is not None and len(column) != n:
+            raise InvalidArgument(
+                f"column {name!r} has {len(column)} values where time has {n}", field=name, limit=str(n)
+            )
 
 
 def _rows(column: Column, start: int, stop: int) -> Column:

@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 class Patience:
-    """How long somebody has waited for a message of a stream that ought to come.
+    """Measures how long a caller has waited for a message of a stream.
 
-    Time counts while the caller waits, and only while an answer is owed: a producer that has nothing to send for an
-    hour keeps its stream.
+    Time counts only while the caller waits and an answer is due. A producer that sends nothing for an hour keeps its
+    stream.
 
     Args:
         timeout_s: seconds that a message may take; None: any number.
-        owed: whether messages are owed from the start on; else those that `sent` counts and `answered` did not.
+        owed: whether messages are due from the start; if not, one is due for each `sent` without its `answered`.
         now_s: the clock, in seconds.
     """
 
@@ -48,18 +48,18 @@ class Patience:
             self._waiting_since_s = self._now_s()
 
     def rest(self) -> None:
-        """End the wait: what the caller does with a message is its own time."""
+        """End the wait: the time in which the caller uses a message does not count."""
         self._waiting_since_s = None
 
     def sent(self) -> None:
-        """An answer is owed from now on."""
+        """Count a request that was sent: its answer is due."""
         with self._lock:
             self._owed += 1
             if self._owed == 1:
                 self._owed_since_s = self._now_s()
 
     def answered(self) -> None:
-        """One answer less is owed."""
+        """Count an answer that has arrived."""
         with self._lock:
             self._owed -= 1
             self._owed_since_s = self._now_s() if self._owed else None
@@ -106,7 +106,7 @@ class Feed(Generic[T]):
 
 
 def answered(call: Any, timeout_s: float, feed: Feed[Any]) -> Any:
-    """Return the answer to a call that takes a stream; cancel it where nothing moves for `timeout_s`.
+    """Return the answer to a call that takes a stream; cancel it when nothing moves for `timeout_s`.
 
     Raises:
         SashClientError: the call failed; or what the feed itself raised.
@@ -124,7 +124,7 @@ def answered(call: Any, timeout_s: float, feed: Feed[Any]) -> Any:
 
 
 def received(call: Any, patience: Patience, feed: Feed[Any] | None = None) -> Iterator[Any]:
-    """Yield the messages of a call as they come; cancel it when the caller stops, or where one takes too long.
+    """Yield the messages of a call as they come; cancel it when the caller stops, or when one takes too long.
 
     Args:
         call: of gRPC, which yields messages.

@@ -3,9 +3,9 @@
 Retries. Reads that meet an unavailable service are made up to four times within `timeout_s`. A read that answers with
 a stream (`entries`, `export_window`, `watch`) is made again only before its first message. Later it raises
 `Unavailable`: the service answers as of the call, so a second call would not continue the first one. A write with a
-producer's sequence is tried again for as long as `timeout_s`: the service applies it once. A write without is
-tried again only while it is certain that the service never saw it, which gRPC itself knows and does; otherwise
-the error is raised, and whoever holds the data decides: a write without a reply may have been applied.
+producer's sequence is tried again for as long as `timeout_s`: the service applies it once. Any other write is tried
+again only if the service certainly never saw it, which gRPC knows and does by itself. Otherwise the client raises the
+error, and the caller decides: a write without a reply may have been applied.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ R = TypeVar("R")
 class Client(Connection):
     """A synchronous client; close it, or use it as a context manager.
 
-    Threads may share it. Processes may not: one that was forked makes its own.
+    Threads may share it. Processes may not: a forked process makes its own.
 
     Args:
         target: host and port of the gRPC edge, such as ``"127.0.0.1:7070"``; port 7070 where there is none.
@@ -68,7 +68,7 @@ class Client(Connection):
         """Wait until the service accepts connections.
 
         Raises:
-            Unavailable: it does not within `timeout_s` (the client's, where None).
+            Unavailable: it does not within `timeout_s` (the client's if None).
         """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         ready = grpc.channel_ready_future(self._channel)
@@ -79,7 +79,7 @@ class Client(Connection):
             raise Unavailable(f"no service at {self.target} within {wait_s:g} s") from None
 
     def create_window(self, spec: Mapping[str, Any] | str) -> Window:
-        """Create a window; one that exists with the same spec is left as it is.
+        """Create a window. A window that exists with the same spec stays as it is.
 
         Args:
             spec: the document, or its YAML text; see the page Spec of the documentation.
@@ -104,17 +104,18 @@ class Client(Connection):
         return Window(self, name)
 
     def export_window(self, name: str, file: str | os.PathLike[str] | BinaryIO) -> int:
-        """Write a window, with all that the service knows of it, as one file; return its bytes.
+        """Write a window as one file: entries, spec, counts and producers; return its size in bytes.
 
-        The file is as the window is at one moment; what is written to it meanwhile is not in it.
+        The file has the window as it is at one moment. Entries that are written meanwhile are not in it.
 
         Args:
             name: the window.
-            file: a path, where a file appears when it is whole (one that is there is replaced); or an open binary file.
+            file: a path, or an open binary file. At the path, a file appears when it is whole, and replaces another
+                one.
 
         Raises:
             NotFound: there is no such window.
-            DataLoss: the service has it no more as it was.
+            DataLoss: a part of the window is damaged or lost.
             OSError: the file cannot be written.
         """
         with replacing(file) as out:
@@ -133,7 +134,7 @@ class Client(Connection):
 
         Raises:
             AlreadyExists: there is a window of that name.
-            InvalidArgument: the file is no exported window, or a damaged one; or `name` is none. Nothing is created.
+            InvalidArgument: the file is no exported window, or is damaged; or `name` is not a name. Nothing is created.
             OSError: the file cannot be read.
         """
         with open_to_read(file) as source:
@@ -173,7 +174,7 @@ class Client(Connection):
             raise from_rpc(error) from None
 
     def _stream(self, method: str, request: Any, patience: Patience) -> Iterator[Any]:
-        """Make a read that answers with a stream, again where that is sound; yield its messages."""
+        """Make a read that answers with a stream, and retry it as `Restarts` allows; yield its messages."""
         restarts = Restarts(self)
         while True:
             try:

@@ -1,8 +1,8 @@
-"""Columns of many kinds into what travels: NumPy arrays, and strings as a dictionary with codes.
+"""Columns of many kinds, converted to NumPy arrays, and strings to a dictionary with codes.
 
     ["UA", "AA", "UA"]   ->   dictionary ["UA", "AA"], codes [0, 1, 0]
 
-A window's fields are never null: a missing value is refused, except NaN in a float64 column, which is a value.
+A window's fields are never null. A missing value is refused; NaN in a float64 column is a value.
 Numbers are widened (int32 to int64, float32 and integers to float64), never narrowed or guessed.
 
 Cost: no copy for contiguous arrays of the field's own type; about 60 ns a row to code strings of Python, pandas and
@@ -197,7 +197,7 @@ def _nulls_of(series: Any) -> npt.NDArray[np.bool_]:
 
 
 def _missing_of(items: list[Any], nan: bool = False) -> npt.NDArray[np.bool_]:
-    """Which objects stand for no value: None, pandas' NA and, where pandas has it among strings, NaN."""
+    """Which objects stand for no value: None, pandas' NA, and with `nan` NaN, which pandas has among strings."""
     return np.array(
         [
             item is None or type(item).__name__ == "NAType" or (nan and isinstance(item, float) and item != item)

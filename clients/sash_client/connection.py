@@ -1,4 +1,4 @@
-"""What both clients' connections have in common: where to, the limits, and what gRPC is told."""
+"""What the connections of both clients share: address, limits, and the options of gRPC."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _SERVICE_CONFIG = {
 }
 OPTIONS: dict[str, Any] = {
     "grpc.service_config": json.dumps(_SERVICE_CONFIG),
-    # The service bounds what it takes; an answer that collects a whole window may be large.
+    # The service has limits of its own for requests; an answer that collects a whole window may be large.
     "grpc.max_send_message_length": -1,
     "grpc.max_receive_message_length": -1,
-    # By default, a service that was away for a while is not looked for again for up to two minutes.
+    # By default, gRPC waits for up to two minutes before it connects again to a service that was away.
     "grpc.initial_reconnect_backoff_ms": 100,
     "grpc.max_reconnect_backoff_ms": 2000,
-    # While a call is open: who watches a service whose machine is gone, or cut off, would else wait for ever.
+    # While a call is open. Without it, a watch of a service whose machine is gone would wait for ever.
     "grpc.keepalive_time_ms": 30_000,
     "grpc.keepalive_timeout_ms": 10_000,
     "grpc.http2.ping_timeout_ms": 10_000,  # with its default of a minute, it takes a minute, whatever keepalive says
@@ -119,7 +119,7 @@ class Connection:
             raise Unavailable(f"the client is closed: {error}") from None
 
     def _check_process(self) -> None:
-        """Refuse to work in a process that was forked: gRPC's threads, and a producer's, are not in it."""
+        """Raise FailedPrecondition in a forked process, which lacks the threads of gRPC and of producers."""
         if os.getpid() != self._process:
             raise FailedPrecondition("the client was made in the process that this one was forked from: make one here")
 

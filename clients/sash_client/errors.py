@@ -1,4 +1,4 @@
-"""What can go wrong in a call, as one exception tree.
+"""The errors of calls, as one tree of exceptions.
 
 An error carries what the service said in a form for people (`message`) and for programs (`code`, `reason`, `field`,
 `limit`, `retry_after_s`). Arguments that cannot be sent at all raise `InvalidArgument` here, before any call.
@@ -34,7 +34,7 @@ __all__ = [
     "Unsupported",
 ]
 
-# What gRPC itself says where there is no connection; it has no code of its own for that.
+# What gRPC says if there is no connection; it has no code of its own for that.
 _UNREACHABLE = re.compile(
     r"(?:failed to connect to all addresses; last error: (?:[A-Z]+: )?|(?=DNS resolution failed|errors resolving))"
     r"(?P<reason>.*)",
@@ -49,13 +49,13 @@ class SashClientError(Exception):
 
     Args:
         message: one sentence that names what is wrong.
-        code: name of the gRPC status, such as ``"NOT_FOUND"``; that of the class where omitted.
-        reason: which error of the service it is, where one code stands for several: ``"OUT_OF_ROOM"`` (the tier is
+        code: name of the gRPC status, such as ``"NOT_FOUND"``; by default that of the class.
+        reason: which error of the service it is, if one code stands for several: ``"OUT_OF_ROOM"`` (the tier is
             full), ``"TOO_LARGE"`` (the request is) and ``"RESOURCE_EXHAUSTED"`` (there are as many windows, keys or
             staged parts as there may be) all have the code RESOURCE_EXHAUSTED. The others are INVALID_ARGUMENT,
             NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION, UNSUPPORTED, UNAUTHENTICATED, PERMISSION_DENIED,
-            UNAVAILABLE, DATA_LOSS and INTERNAL (a defect of the service). None where the error does not come from the
-            service: it comes from this package, from gRPC or from a proxy.
+            UNAVAILABLE, DATA_LOSS and INTERNAL (a defect of the service). None if the error comes from this
+            package, from gRPC or from a proxy.
         field: path of the offending field, such as ``"aggregates.p95.q"``.
         limit: the bound that was passed, such as ``"64 MiB"``.
         retry_after_s: seconds after which the same call may succeed.
@@ -81,9 +81,9 @@ class SashClientError(Exception):
         self.limit = limit
         self.retry_after_s = retry_after_s
         self.applied: WriteResult | None = None
-        """What the earlier messages of the same bulk have done; None where the call is not a bulk insert."""
+        """What the earlier messages of the same bulk have done; None if the call is not a bulk insert."""
         self.unapplied: tuple[Bulk, ...] = ()
-        """Of a `Producer`: the entries that were not applied, and are its caller's again."""
+        """Of a `Producer`: the entries that were not applied. The producer no longer has them."""
 
 
 class InvalidArgument(SashClientError):
@@ -139,11 +139,11 @@ class Unavailable(SashClientError):
 
     status = "UNAVAILABLE"
     unreachable = False
-    """Whether there is no connection to it: nothing listens there, or it is not to be found."""
+    """Whether there is no connection: nothing listens at the address, or the name is unknown."""
 
 
 class DataLoss(SashClientError):
-    """What the service had stored is there no more, or is damaged; the message names it."""
+    """Stored data is missing or damaged; the message names it."""
 
     status = "DATA_LOSS"
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and files in chunks."""
+"""Files that appear when they are whole, and files in chunks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ _CHUNK_BYTES = 2**20
 
 @contextmanager
 def replacing(file: str | os.PathLike[str] | BinaryIO) -> Iterator[BinaryIO]:
-    """Open a file to write: a path gets what was written when the block ends without an error, and not before.
+    """Open a file to write. At a path, the new file appears when the block ends without an error.
 
-    Only its owner may read the new file. What is no regular file (an open one, a pipe, a device) is written to as it
-    is. Raises OSError.
+    Only its owner may read the new file. An open file, a pipe or a device is written to directly. Raises OSError.
     """
     if not isinstance(file, str | os.PathLike):
         yield file

@@ -106,7 +106,7 @@ def _columns(frame: Any) -> dict[Any, Any]:
 
 
 def _taken(columns: dict[Any, Any], frame: Any, name: str | None, usual: str) -> Any:
-    """Take a column, or a level of pandas' index, out of what may be fields; None if there is none."""
+    """Take a column, or a level of pandas' index; return None if the frame has neither."""
     name = usual if name is None else name
     if name in columns:
         return columns.pop(name)

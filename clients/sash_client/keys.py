@@ -1,4 +1,4 @@
-"""Which keys a question is about: one, several, or all of them."""
+"""The keys of a question: one, several, or all of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def set_keys(request: Any, key: str | None, keys: Sequence[str] | AllKeys | None
 
 
 def text(key: Any, field: str = "key") -> str:
-    """Return a key as it is; raises InvalidArgument where it is no string."""
+    """Return a key as it is; raises InvalidArgument if it is not a string."""
     if not isinstance(key, str):
         raise InvalidArgument(f"{field}: {key!r:.80} is not a string", field=field)
     return str(key)

@@ -1,4 +1,4 @@
-"""A service of one's own, for as long as a block runs: for demos, tests and first tries.
+"""A service that runs as long as a block, for demos and tests.
 
     with local_service() as service, Client(service.target) as sash:
         ...
@@ -24,7 +24,7 @@ _STARTED = re.compile(r"gRPC on (\S+), REST and page on (\S+?)/?$")
 
 @dataclass(frozen=True, slots=True)
 class LocalService:
-    """Where a service listens: `target` for gRPC (host and port), `address` for REST and the page (a URL)."""
+    """The addresses of a service: `target` for gRPC (host and port), `address` for REST and the page (a URL)."""
 
     target: str
     address: str
@@ -39,11 +39,11 @@ def local_service(
     Args:
         grpc_port: port for gRPC; 0 takes a free one.
         rest_port: port for REST; 0 takes a free one.
-        data: where it keeps windows: a directory, ``redis://…``, or memory, which is gone with it.
+        data: where it stores windows: a directory, ``redis://…``, or memory, which is lost when it ends.
         wait_s: seconds that it may take to start, and to stop.
 
     Raises:
-        RuntimeError: it did not start; the message has what it said.
+        RuntimeError: it did not start; the message has its log.
     """
     command = [sys.executable, "-m", "sash.main", "serve"]
     command += ["--grpc-port", str(grpc_port), "--rest-port", str(rest_port), "--data", data]

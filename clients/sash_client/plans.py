@@ -1,4 +1,4 @@
-"""What a call does, apart from how it waits: one text for the client that blocks and for the one that awaits.
+"""What a call does, apart from how it waits: the same code for the blocking client and for the one that awaits.
 
     plan      yield Ask(…)     yield Pause(0.1)     yield Ask(…)       return WriteResult(…)
                 │     ▲           │      ▲            │     ▲               │
@@ -53,7 +53,7 @@ class Ask:
     Args:
         method: of `sash.v1.Windows`.
         request: its message.
-        timeout_s: seconds it may take; the client's where None.
+        timeout_s: seconds it may take; the client's if None.
     """
 
     method: str
@@ -73,11 +73,11 @@ Plan: TypeAlias = Generator[Ask | Pause, Any, R]
 
 @dataclass(frozen=True, slots=True)
 class AskStream(Generic[R]):
-    """What a plan returns where the answer is a stream.
+    """What a plan returns if the answer is a stream.
 
     Args:
         method, request: as in `Ask`.
-        read: makes of a message what the caller gets.
+        read: converts a message to what the caller gets.
         waits: whether the client waits for each message without limit; else it waits for `timeout_s` at most.
     """
 
@@ -124,7 +124,7 @@ class Restarts:
         self._pauses_s = islice(pauses_s(), READ_ATTEMPTS - 1)
 
     def pause_s(self, error: SashClientError) -> float:
-        """Return the seconds to wait before the call is made again; raise the error where it is not."""
+        """Return the seconds to wait before the call is made again; raise the error if it is not."""
         if not isinstance(error, Unavailable):
             raise error
         if self.messages:

@@ -22,7 +22,7 @@ _BARE_IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*")
 
 
 def to_target(target: str) -> str:
-    """Return host and port as gRPC takes them, with port 7070 where there is none.
+    """Return host and port as gRPC takes them, with port 7070 if it has none.
 
     Args:
         target: a host, or host and port; or an address in gRPC's own form: ``dns:///…``, ``ipv4:…``, ``ipv6:…``,

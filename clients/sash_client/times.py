@@ -106,7 +106,7 @@ def to_duration(duration: Duration, field: str) -> str:
 def _of_timedelta64(duration: np.timedelta64, field: str) -> str:
     unit, count = np.datetime_data(duration.dtype)
     if np.isnat(duration) or unit not in _NANOSECONDS:
-        raise InvalidArgument(f"{field}: {duration!r} is no length of so many nanoseconds", field=field)
+        raise InvalidArgument(f"{field}: {duration!r} is not a whole number of nanoseconds", field=field)
     return spell_duration(int(duration.astype(np.int64)) * count * _NANOSECONDS[unit])
 
 

@@ -99,7 +99,7 @@ def _loaded(document: Any, path: str) -> Mapping[Any, Any]:
 
 
 def _no_text(path: str, error: UnicodeEncodeError) -> InvalidArgument:
-    return InvalidArgument(f"{path}: {error.object!r:.80} is no text: half a surrogate pair is in it", field=path)
+    return InvalidArgument(f"{path}: {error.object!r:.80} has no UTF-8: half a surrogate pair is in it", field=path)
 
 
 def new_name(name: str | None) -> str:
@@ -122,7 +122,7 @@ def spec_document(message: pb.WindowSpec) -> dict[str, Any]:
 
 
 def from_answer(message: pb.Answer, partials: bool = False) -> Answer:
-    """Return an answer; with its partials where they were asked for."""
+    """Return an answer, with its partials if they were asked for."""
     return Answer(
         key=message.key if message.HasField("key") else None,
         start=message.start if message.HasField("start") else None,
@@ -135,7 +135,7 @@ def from_answer(message: pb.Answer, partials: bool = False) -> Answer:
 
 
 def from_write(message: pb.InsertResponse, sequences: int = 0) -> WriteResult:
-    """Return what became of a write, which used so many of its producer's numbers."""
+    """Return the result of a write that used `sequences` of its producer's numbers."""
     return WriteResult(
         message.inserted,
         message.late,

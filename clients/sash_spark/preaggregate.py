@@ -30,11 +30,9 @@ Source: Gray et al., "Data cube", ICDE 1996, for the aggregates that combine; pa
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
@@ -43,7 +41,8 @@ from pyspark.sql import functions as F
 
 from sash_client import InvalidArgument
 from sash_spark.aggregates import partial_columns, reads, why_not
-from sash_spark.row_columns import NANOSECONDS, as_field, as_ticks, named, present
+from sash_spark.row_columns import as_field, as_ticks, named, present
+from sash_wire.durations import parse_duration
 
 __all__ = ["check_preaggregation", "partials_of", "preaggregate"]
 
@@ -137,11 +136,7 @@ def partials_of(table: pa.Table) -> dict[str, Any]:
 
 def _granule(spec: Mapping[str, Any]) -> int:
     """Return the window's granularity in ticks. The service has checked that it is a duration."""
-    text, unit = str(spec["granularity"]).strip(), spec.get("time_unit", "us")
-    if text.isdigit():
-        return int(text)
-    lengths = re.findall(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d|w)", text)
-    return int(sum(Fraction(number) * NANOSECONDS[each] for number, each in lengths) / NANOSECONDS[unit])
+    return parse_duration(str(spec["granularity"]).strip(), spec.get("time_unit", "us"), "granularity")
 
 
 # ---------------------------------------------------------------- what leaves the tasks

@@ -23,12 +23,9 @@ from pyspark.sql.types import (
 )
 
 from sash_client import InvalidArgument
+from sash_wire.durations import NANOSECONDS
 
-__all__ = ["NANOSECONDS", "as_field", "as_ticks", "named", "present"]
-
-NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-"""Nanoseconds per unit."""
-NANOSECONDS |= {"d": 24 * NANOSECONDS["h"], "w": 168 * NANOSECONDS["h"]}
+__all__ = ["as_field", "as_ticks", "named", "present"]
 
 _SPARK_TYPES = {"float64": "double", "int64": "bigint", "string": "string", "bool": "boolean"}
 

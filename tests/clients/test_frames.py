@@ -14,7 +14,7 @@ from sash_client import Bulk, InvalidArgument, Series, Unsupported
 from sash_client.aio import AsyncClient
 from sash_client.answers import Answer
 from sash_client.frames import from_frame
-from sash_client.results import Answers, Entries
+from sash_client.results import Answers, AsyncEntries, Entries
 from sash_proto.v1 import windows_pb2 as pb
 
 HOUR = 3_600_000_000
@@ -269,7 +269,7 @@ def test_polars_has_no_seconds_beyond_its_milliseconds():
     ("column", "found", "dtype"),
     [
         (np.array([1.5, np.nan]), [1.5, "NaN"], "float64"),
-        (np.ma.MaskedArray([1.5, np.nan], [False, True]), [1.5, None], "float64"),
+        (np.ma.MaskedArray([1.5, 7.0], [False, True]), [1.5, None], "float64"),
         (np.ma.MaskedArray([2**62, 0], [False, True]), [2**62, None], "Int64"),
         (np.ma.MaskedArray([1, 2], [False, False]), [1, 2], "int64"),
         (np.array([True, None], dtype=object), [True, None], "boolean"),
@@ -286,7 +286,11 @@ def test_answers_of_every_kind(column, found, dtype):
     series = series_of(x=column)
     for table in (series.to_polars(), series.to_arrow()):
         assert [row["x"] for row in as_rows(table)] == found
-    assert str(series.to_pandas()["x"].dtype) == dtype
+    frame = series.to_pandas()
+    assert str(frame["x"].dtype) == dtype
+    if dtype != "object":
+        assert [None if pd.isna(x) else x for x in frame["x"]] == [None if x == "NaN" else x for x in found]
+    frame.loc[0, "time"] = pd.Timestamp(0, tz="UTC")  # it is the caller's own
 
 
 def test_answers_without_a_type():
@@ -298,6 +302,39 @@ def test_answers_without_a_type():
         assert caught.value.field == "x"
         with pytest.raises(Unsupported):
             to(series_of(x=np.array([1, "a"], dtype=object)))
+
+
+SMALL = pb.WindowSpec(time_unit="none", fields={"x": "float64"})
+
+
+def bulk_of(*ticks):
+    return Bulk(np.array(ticks), {"x": np.array(ticks, float)})
+
+
+def test_a_table_has_the_entries_of_all_bulks():
+    entries = Entries(iter([bulk_of(1, 2), bulk_of(), bulk_of(3)]), lambda: SMALL)
+    assert entries.to_arrow().to_pydict() == {"time": [1, 2, 3], "x": [1.0, 2.0, 3.0]}
+
+
+async def test_closing_entries_ends_the_call():
+    ends = []
+
+    async def bulks():
+        try:
+            yield bulk_of(1)
+            yield bulk_of(2)
+        finally:
+            ends.append("end")
+
+    async def spec():
+        return SMALL
+
+    entries = AsyncEntries(bulks(), spec)
+    assert len(await anext(entries)) == 1
+    await entries.aclose()
+    assert ends == ["end"]
+    entries = AsyncEntries(bulks(), spec)
+    assert (await entries.to_arrow()).num_rows == 2
 
 
 async def test_the_client_for_asyncio(service):

@@ -1,9 +1,15 @@
-"""The built wheel in fresh environments: the client alone, the engine alone, the server; oldest and newest packages."""
+"""The built wheel in fresh environments: client, engine, Spark's executors, server; oldest and newest packages.
+
+Run it with `-s` to see how large each environment is.
+"""
 
 import os
 import subprocess
 import sys
+import sysconfig
+import tomllib
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,14 +17,26 @@ import pytest
 from sash_client.local import local_service
 
 ROOT = Path(__file__).parents[2]
-OLDEST = ["grpcio==1.62.3", "protobuf==4.25.8", "numpy==2.0.0", "googleapis-common-protos==1.62.0", "xxhash==3.0.0"]
+PACKAGES = ("sash", "sash_engine", "sash_client", "sash_spark", "sash_proto", "sash_wire")
+OLDEST = [
+    *("grpcio==1.62.3", "protobuf==4.25.8", "numpy==2.0.0", "googleapis-common-protos==1.62.0", "xxhash==3.0.0"),
+    "pyyaml==6.0",
+]
+OLDEST_ENGINE = [*OLDEST, "pydantic==2.7.0", "datasketches==5.2.0", "common-expression-language==0.10.0"]
+SERVER_PARTS = {"sash", "fastapi", "uvicorn", "lmdb", "redis", "grpc_health", "msgpack", "prometheus_client"}
 CLIENT = """
 import sys
 from sash_client import Client
 with Client(sys.argv[1]) as sash:
-    window = sash.create_window({"name": sys.argv[2], "aggregates": {"mean": {"function": "mean"}}})
-    window.bulk_insert([1, 2, 3], [1.0, 2.0, 6.0])
-    print(window.query()[0].aggregates["mean"], sum(len(bulk.times) for bulk in window.entries()))
+    window = sash.create_window("{name: %s, keyed: true, fields: {x: float64, s: string}, "
+                                "aggregates: {mean: {function: mean, field: x}}}" % sys.argv[2])
+    window.bulk_insert([1, 2, 3], {"x": [1.0, 2.0, 6.0], "s": ["a", "b", "a"]}, keys=["k", "k", "l"])
+    answers = window.query(keys=["k", "l"], combine=True)
+    print(answers[0].aggregates["mean"], [text for bulk in window.entries() for text in bulk.columns["s"]])
+    try:
+        answers.to_pandas()
+    except ModuleNotFoundError as error:
+        print(error)
     sash.delete_window(sys.argv[2])
     print(*sorted({name.split(".")[0] for name in sys.modules}))
 """
@@ -31,12 +49,32 @@ print(window.query()[0].aggregates["q"])
 """
 
 
+EXECUTOR = """
+import sys
+sys.path.append(sys.argv[1])
+import sash_spark.parts, sash_spark.reading, sash_spark.sink, sash_spark.sliding_operator, sash_spark.source
+from sash_client import Client
+from sash_engine import Batch, Window, WindowSpec
+import pandas as pd
+spec = {"name": "executor", "aggregates": {"median": {"function": "quantile", "q": 0.5}}}
+window = Window(WindowSpec.parse(spec))
+window.bulk_insert(Batch.of(window.spec, [1, 2, 3], {"value": [1, 5, 9]}))
+with Client(sys.argv[2]) as sash:
+    sash.create_window(spec).bulk_insert(pd.DataFrame({"time": [1, 2, 3], "value": [1.0, 2.0, 6.0]}))
+    print(window.query()[0].aggregates["median"], len(sash.window("executor").entries().to_arrow()))
+print(*sorted({name.split(".")[0] for name in sys.modules}))
+"""
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)], cwd=ROOT, check=True)
     (found,) = out.glob("*.whl")
     return found
+
+
+_PIP = {"pip", "setuptools", "pkg_resources", "_distutils_hack"}
 
 
 class Environment:
@@ -50,6 +88,7 @@ class Environment:
         if done.returncode and "Could not find a version" in done.stderr:
             pytest.skip(f"packages cannot be installed here: {done.stderr[-500:]}")
         assert done.returncode == 0, done.stderr
+        print(f"{extra or 'client'}: {self.megabytes():.0f} MB, {len(self.packages())} packages")
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -59,6 +98,18 @@ class Environment:
     def packages(self) -> set[str]:
         listed = self.run("-m", "pip", "list", "--format=freeze", "--disable-pip-version-check").stdout
         return {line.partition("==")[0].lower() for line in listed.splitlines()} - {"pip", "setuptools"}
+
+    def megabytes(self) -> float:
+        """What was installed takes, without pip."""
+        (site,) = self.path.glob("lib/python*/site-packages")
+        files = [file for file in site.rglob("*") if file.is_file() and not file.is_symlink()]
+        return sum(file.stat().st_size for file in files if file.relative_to(site).parts[0] not in _PIP) / 1e6
+
+
+def test_every_package_is_in_the_wheel_with_its_types(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"{package}/py.typed" for package in PACKAGES} <= names
+    assert {name.partition("/")[0] for name in names if not name.startswith("sash-")} == set(PACKAGES)
 
 
 @pytest.mark.parametrize("versions", [[], OLDEST], ids=["newest", "oldest"])
@@ -70,8 +121,10 @@ def test_the_client_alone(tmp_path, wheel, versions):
     with local_service(data="memory") as service:
         done = client.run("-W", "error", "-c", CLIENT, service.target, f"client-{len(versions)}")
     assert done.returncode == 0, done.stderr
-    answer, imported = done.stdout.splitlines()
-    assert answer == "3.0 3"
+    answer, missing, imported = done.stdout.splitlines()
+    assert answer == "3.0 ['a', 'b', 'a']"
+    assert missing == "to_pandas needs pandas: pip install pandas"
+    assert not set(imported.split()) & {"sash", "sash_engine", "pandas", "polars", "pyarrow"}
     assert {"sash_client", "grpc"} <= set(imported.split())
     command = subprocess.run([str(client.path / "bin" / "sash"), "list"], capture_output=True, text=True)
     assert command.returncode == 1
@@ -89,12 +142,33 @@ def test_the_command_line_without_a_server(tmp_path, wheel):
         assert "pip install 'sash[server]'" in done.stderr
 
 
-def test_the_engine_alone(tmp_path, wheel):
-    engine = Environment(tmp_path / "env", wheel, "engine")
+@pytest.mark.parametrize("versions", [[], OLDEST_ENGINE], ids=["newest", "oldest"])
+def test_the_engine_alone(tmp_path, wheel, versions):
+    engine = Environment(tmp_path / "env", wheel, "engine", *versions)
     done = engine.run("-W", "error", "-c", ENGINE)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "5.0\n"
     assert not engine.packages() & {"fastapi", "uvicorn", "lmdb", "redis", "pyarrow"}
+
+
+def test_executors_of_spark_need_no_server(tmp_path, wheel):
+    """A cluster has pyspark itself, on the path of its workers."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    brought = [each for each in extras["spark"] if not each.startswith(("sash", "pyspark"))]
+    executor = Environment(tmp_path / "env", wheel, "engine", *brought)
+    without = executor.run("-c", "import sash_spark; sash_spark.register")
+    assert "No module named 'pyspark'" in without.stderr
+    cluster = tmp_path / "cluster"
+    cluster.mkdir()
+    for package in ("pyspark", "py4j"):
+        (cluster / package).symlink_to(Path(sysconfig.get_path("purelib")) / package)
+    with local_service(data="memory") as service:
+        done = executor.run("-c", EXECUTOR, str(cluster), service.target)
+    assert done.returncode == 0, done.stderr
+    answer, imported = done.stdout.splitlines()
+    assert answer == "5.0 3"
+    assert not set(imported.split()) & SERVER_PARTS
+    assert not executor.packages() & (SERVER_PARTS - {"sash"})
 
 
 def test_the_server(tmp_path, wheel):

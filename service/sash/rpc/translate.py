@@ -64,28 +64,28 @@ def _refusing(read: Callable[P, R]) -> Callable[P, R]:
 
 
 def required(request: Any, field: str) -> int:
-    """The integer in a field that proto3 would read as 0 where it is missing."""
+    """Return an integer that must be set: proto3 reads a missing one as 0. Raises InvalidArgument."""
     if not request.HasField(field):
         raise InvalidArgument(f"{field} is missing", field=field)
     return getattr(request, field)  # type: ignore[no-any-return]
 
 
 def query_of(request: pb.QueryRequest) -> Query:
-    """The question of a query; raises as `_keys_of`."""
+    """Return the question of a query; raises as `_keys_of`."""
     key, keys = _keys_of(request)
     as_of = request.as_of if request.HasField("as_of") else None
     return Query(key, list(request.lookbacks), as_of, keys, request.combine, request.partials)
 
 
 def range_query_of(request: pb.RangeQueryRequest) -> RangeQuery:
-    """The question of a range query; raises as `_keys_of`, and where a bound is missing."""
+    """Return the question of a range query; raises as `_keys_of`, and if a bound is missing."""
     key, keys = _keys_of(request)
     start, end = required(request, "start"), required(request, "end")
     return RangeQuery(start, end, key, keys, request.partials, request.end_exclusive)
 
 
 def series_query_of(request: pb.SeriesRequest) -> SeriesQuery:
-    """The question of a series; raises as `_keys_of`, and where a bound or the step is missing."""
+    """Return the question of a series; raises as `_keys_of`, and if a bound or the step is missing."""
     key, keys = _keys_of(request)
     start, end = required(request, "start"), required(request, "end")
     if not request.step:
@@ -94,7 +94,7 @@ def series_query_of(request: pb.SeriesRequest) -> SeriesQuery:
 
 
 def entries_query_of(request: pb.EntriesRequest) -> EntriesQuery:
-    """Which entries a request asks for; raises as `_keys_of`."""
+    """Return which entries a request asks for; raises as `_keys_of`."""
     key, keys = _keys_of(request)
     start = request.start if request.HasField("start") else None
     end = request.end if request.HasField("end") else None
@@ -102,7 +102,7 @@ def entries_query_of(request: pb.EntriesRequest) -> EntriesQuery:
 
 
 def _keys_of(request: Any) -> tuple[str | None, KeyList]:
-    """The one key, and the several keys, that a request asks for: at most one of the two is there.
+    """Return the one key, and the several keys, that a request asks for; it has at most one of the two.
 
     Raises:
         InvalidArgument: more than one of `key`, `keys` and `all_keys` is set.
@@ -117,7 +117,7 @@ def _keys_of(request: Any) -> tuple[str | None, KeyList]:
 
 
 def origin_of(request: Any) -> Origin | None:
-    """Who sends a write, where it says so; proto3 has no empty `producer`, and no `epoch` is epoch 0.
+    """Return the producer of a write and its number, if it has them. An empty `producer` is none.
 
     Raises:
         InvalidArgument: as `calls.origin_of`.
@@ -127,10 +127,10 @@ def origin_of(request: Any) -> Origin | None:
 
 
 def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
-    """The fields of one entry as Python scalars.
+    """Return the fields of one entry as Python scalars.
 
     Raises:
-        InvalidArgument: neither `value` nor `fields`, both of them, or a value of no scalar kind.
+        InvalidArgument: neither `value` nor `fields`, both of them, or a value that is not a scalar.
     """
     if request.HasField("value"):
         if request.fields:
@@ -148,10 +148,10 @@ def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
 
 @_refusing
 def batch_of(request: pb.BulkInsertRequest, entries_max: int) -> Batch:
-    """The columns of a bulk, over the bytes that protobuf holds.
+    """Return the columns of a bulk, over the bytes that protobuf holds.
 
     Raises:
-        InvalidArgument: a column's bytes are no whole number of values; it names the column.
+        InvalidArgument: the bytes of a column are not a whole number of values; the error names the column.
         TooLarge: more than `entries_max` entries.
     """
     times = read_int64(request.time, "time")
@@ -170,13 +170,13 @@ def batch_of(request: pb.BulkInsertRequest, entries_max: int) -> Batch:
 
 @_refusing
 def document_of(message: pb.WindowSpec) -> dict[str, Any]:
-    """The spec as the document that `WindowSpec.parse` validates; what was not set is left out."""
+    """Return a spec as the document that `WindowSpec.parse` validates, without what is not set."""
     return specs.document_of(message)
 
 
 @_refusing
 def aggregates_of(messages: Mapping[str, pb.AggregateSpec]) -> dict[str, Any]:
-    """Aggregates by name, as in the document that `WindowSpec.parse` validates."""
+    """Return aggregates by name, as in the document that `WindowSpec.parse` validates."""
     return specs.aggregates_of(messages)
 
 
@@ -225,7 +225,7 @@ def fill_answer(message: pb.Answer, answer: Answer) -> None:
 
 
 def bulk_of(window: str, batch: Batch) -> pb.BulkInsertRequest:
-    """Entries of a window as a bulk that could be inserted again."""
+    """Return entries of a window as a bulk that can be inserted again."""
     message = pb.BulkInsertRequest(window=window, time=to_bytes(batch.times))
     for name, column in batch.columns.items():
         fill_column(message.fields[name], column)
@@ -245,7 +245,7 @@ def _fill_partials(message: pb.PartialColumns, partials: Partials) -> None:
 
 
 def written(result: WriteResult) -> pb.InsertResponse:
-    """What became of a write, as a message."""
+    """Return the result of a write as a message."""
     message = pb.InsertResponse(
         inserted=result.inserted,
         late=result.late,
@@ -278,7 +278,7 @@ def _fill_column(message: pb.SeriesColumn, answers: Array) -> None:
         message.int64 = to_bytes(answers)
         return
     values = answers.tolist()
-    # Of objects, those that are numbers of one kind, or missing, still travel as bytes.
+    # Numbers of one kind travel as bytes, also if some are missing.
     kinds = set(map(type, values)) - {type(None)}
     if kinds == {float} or (kinds == {int} and all(v is None or _INT64_MIN <= v <= _INT64_MAX for v in values)):
         numbers = [0 if value is None else value for value in values]
@@ -296,7 +296,7 @@ def _fill_column(message: pb.SeriesColumn, answers: Array) -> None:
 
 
 def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:
-    """Write what there is to know of a window into an empty message."""
+    """Write the description of a window into an empty message."""
     specs.fill_spec(message.spec, window.spec.model_dump())
     message.entries, message.keys = window.entries, window.keys
     if window.oldest is not None:
