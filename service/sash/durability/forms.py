@@ -26,7 +26,7 @@ from sash.durability.formats import coded_from, columns_from
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array, FieldType, Partials
 from sash_engine.windows.answers import Counts
-from sash_engine.windows.batch import MAX_COUNTED, Batch, Coded, check_key
+from sash_engine.windows.batch import MAX_COUNTED, AnyBatch, Batch, Coded, PartialBatch, check_key
 from sash_engine.windows.keys import NEVER, UNKEYED
 from sash_engine.windows.ledger import (
     DIGEST_BYTES,
@@ -233,7 +233,7 @@ def states_of(payload: Any, path: str) -> list[Array]:
     return states
 
 
-def batch_of(payload: Any, spec: WindowSpec, path: str) -> Batch:
+def batch_of(payload: Any, spec: WindowSpec, path: str) -> AnyBatch:
     """A bulk of entries, or of panes, as `batch_to` writes it; `Batch.checked` is still to look at it.
 
     Raises:
@@ -250,11 +250,13 @@ def batch_of(payload: Any, spec: WindowSpec, path: str) -> Batch:
     keys = None if payload[2] is None else _texts(payload[2], f"{path}.keys")
     if not panes:
         return Batch(times, columns, keys)
+    if columns:
+        raise _refused(f"{path}.columns", "must be empty beside partials")
     partials = {
         name: _partials(parts, f"{path}.partials.{name}")
         for name, parts in _mapping(payload[3], f"{path}.partials").items()
     }
-    return Batch(times, columns, keys, partials, _numbers(payload[4], "<i8", f"{path}.entries"))
+    return PartialBatch(times, partials, _numbers(payload[4], "<i8", f"{path}.entries"), keys)
 
 
 def _mapping(payload: Any, path: str) -> Mapping[str, Any]:

@@ -49,7 +49,7 @@ from sash.rest.problems import of_error, of_status
 from sash.settings import Settings
 from sash.version import version
 from sash_engine.errors import InvalidArgument, NotFound
-from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec, parse_duration
 from sash_engine.windows.spec_text import MAX_SPEC_BYTES
@@ -237,7 +237,7 @@ class _Routes:
         write = self._plane.commit(_name(request), query, number, stages)
         return json_response(write_document(await unbroken(write)))
 
-    async def _batch(self, request: Request, origin: tuple[str, ...] = ()) -> tuple[Batch, Origin | None]:
+    async def _batch(self, request: Request, origin: tuple[str, ...] = ()) -> tuple[AnyBatch, Origin | None]:
         """Read a bulk, and who sends it.
 
         Args:
@@ -453,7 +453,7 @@ def _streamed(parts: Iterator[bytes], kind: str, headers: Mapping[str, str] | No
     return StreamingResponse(in_turns(), headers=headers, media_type=kind)
 
 
-def _json_bulks(bulks: Iterator[Batch], spec: WindowSpec) -> Iterator[bytes]:
+def _json_bulks(bulks: Iterator[AnyBatch], spec: WindowSpec) -> Iterator[bytes]:
     """One document, bulk by bulk: ``{"bulks": [{"time": […], …}, …]}``."""
     before = b'{"bulks":['
     for bulk in bulks:

@@ -34,6 +34,7 @@ class KeyReader(KeyTable):
         stores: makes the stores and the pages; None: forests and pages of entries, in memory.
 
     Attributes:
+        stores: as it was given.
         top: no entry is newer; an insert of a newer one raises it. `NEVER` at first.
 
     Methods named `…_each` take k distinct numbers, int64 (k,), and are vectorised over those of small keys.
@@ -41,11 +42,11 @@ class KeyReader(KeyTable):
 
     def __init__(self, layout: Layout, pages: tuple[int, int] | None = PAGES, stores: Stores | None = None) -> None:
         super().__init__()
-        self._stores = EntryStores() if stores is None else stores
+        self.stores = EntryStores() if stores is None else stores
         self._layout = layout
         self._own = np.empty(0, np.bool_)
         self._own_stores: dict[int, KeyStore] = {}
-        self._pages = self._stores.pages(layout, *(pages or PAGES))
+        self._pages = self.stores.pages(layout, *(pages or PAGES))
         self._small = self._pages.largest if pages else 0
         """A key with more rows than this has its own store."""
         self.top, self._top_of = NEVER, -1
@@ -143,7 +144,7 @@ class KeyReader(KeyTable):
         return list(zip(places.tolist(), found, strict=True))
 
     def _in_memory(self) -> KeyStore:
-        return self._stores.in_memory(self._layout)
+        return self.stores.in_memory(self._layout)
 
     # ---------------------------------------------------------------- one key
 

@@ -55,7 +55,7 @@ class Keys(KeyReader):
         """A key's own store; a key without one is given one, and its entries move there from the pages."""
         store = self._own_stores.get(number)
         if store is None:
-            store = self._own_stores[number] = self._stores.own(self._layout)
+            store = self._own_stores[number] = self.stores.own(self._layout)
             self._own[number] = True
             if self._pages.entries(number):
                 times, *columns = self._pages.columns(number)
@@ -65,7 +65,7 @@ class Keys(KeyReader):
 
     def adopt(self, number: int, forest: Forest) -> None:
         """Give a key without entries a forest, with what is in it: see `KeyStore.forest`."""
-        store = self._stores.around(self._layout, forest)
+        store = self.stores.around(self._layout, forest)
         self._own_stores[number] = store
         self._own[number] = True
         newest = store.newest

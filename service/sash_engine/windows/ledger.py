@@ -29,7 +29,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from sash_engine.errors import FailedPrecondition, InvalidArgument, ProducerFenced, ResourceExhausted, SequenceReused
-from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.batch import AnyBatch, Origin
 
 __all__ = ["Ledger", "Part", "check_origin"]
 
@@ -67,7 +67,7 @@ class Part:
     batch: int
     entries: int
     expires_ns: int
-    held: Batch | None = None
+    held: AnyBatch | None = None
 
 
 class Writer(NamedTuple):
@@ -205,7 +205,7 @@ class Ledger:
                 f"{len(self.parts)} parts are staged and not committed", field="batch", limit=f"{MAX_PARTS} parts"
             )
 
-    def stage(self, token: str, query: str, batch: int, entries: int, expires_ns: int, held: Batch | None) -> Part:
+    def stage(self, token: str, query: str, batch: int, entries: int, expires_ns: int, held: AnyBatch | None) -> Part:
         """Remember a part."""
         part = Part(self.next_part, query, batch, entries, expires_ns, held)
         self.parts[token] = part

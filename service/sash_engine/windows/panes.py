@@ -65,7 +65,7 @@ class Panes:
         self._picked = self._columns_of_slots()
 
     def _columns_of_slots(self) -> list[int]:
-        """Which of the columns that `Batch.checked` gives for partials of all aggregates are wanted."""
+        """Which of the columns that `PartialBatch.checked` gives for partials of all aggregates are wanted."""
         picked, seen, at = [0], -1, 1
         for slot in self._entries.answers:
             if slot < 0:
@@ -105,7 +105,7 @@ class Panes:
         return row
 
     def rows(self, times: Array, columns: Sequence[Array], partials: bool) -> list[Array]:
-        """What `Batch.checked` gives, as `folded` takes it once it is sorted: pane starts first.
+        """What `checked` of a batch gives, as `folded` takes it once it is sorted: pane starts first.
 
         Args:
             times: n >= 1 times.
