@@ -22,6 +22,9 @@ Array: TypeAlias = npt.NDArray[Any]
 Column: TypeAlias = Array | Coded | list[bytes]
 """n values: numbers, strings, or blobs."""
 
+_DICTIONARY_MAX = 4_096
+"""A dictionary with more strings than these and four for each row is not read whole."""
+
 _INT64, _FLOAT64, _CODE = np.dtype("<i8"), np.dtype("<f8"), np.dtype("<u4")
 
 
@@ -64,7 +67,10 @@ def read_strings(strings: pb.Strings, name: str) -> Coded:
     Raises:
         WireError: bytes that are no whole number of codes.
     """
-    dictionary, codes = list(strings.dictionary), _read(strings.codes, _CODE, name)
+    codes = _read(strings.codes, _CODE, name)
+    if len(strings.dictionary) > _DICTIONARY_MAX + 4 * len(codes):
+        return _used(strings, codes)
+    dictionary = list(strings.dictionary)
     if len(set(dictionary)) == len(dictionary):
         return Coded(dictionary, codes)
     # Give both codes of a string one number, so that grouping by code is grouping by string.
@@ -73,6 +79,15 @@ def read_strings(strings: pb.Strings, name: str) -> Coded:
     if len(codes) and codes.max() >= len(recoded):
         return Coded(dictionary, codes)  # the check of codes that follows refuses it
     return Coded(list(index), recoded[codes])
+
+
+def _used(strings: pb.Strings, codes: Array) -> Coded:
+    """Return n strings of a large dictionary, without those that no code names."""
+    used, recoded = np.unique(codes, return_inverse=True)
+    if len(used) and used[-1] >= len(strings.dictionary):
+        return Coded([], codes)  # the check of codes that follows refuses it
+    found = Coded.of([strings.dictionary[code] for code in used.tolist()])
+    return Coded(found.dictionary, found.codes[recoded])
 
 
 def fill_column(message: pb.Column, column: Array | Coded | Iterable[bytes]) -> None:

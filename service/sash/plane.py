@@ -200,6 +200,10 @@ class Plane:
         """Answer over many buckets at once; raises as `Reader.series`."""
         return await self._in_slices(name, lambda reader: reader.series_steps(question))
 
+    async def in_slices(self, steps: Steps[R]) -> R:
+        """Take the steps of an edge's own long work, which changes nothing, with turns for other calls."""
+        return await self._slices.run(steps, lambda: None)
+
     async def _in_slices(self, name: str, steps: Callable[[Reader], Steps[R]]) -> R:
         """Answer a long question, with turns for other calls; the window's writers wait until it is answered."""
         async with self._storage.asked(name) as window:

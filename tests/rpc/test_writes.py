@@ -257,8 +257,14 @@ def test_partials_come_out_where_they_are_asked_for(stub, service, window, monke
         partials = {"mean": (np.array([2]), np.array([0.5])), "p95": (np.array([b"\x00"], object),)}
         return Answer(None, 1, 2, 2, {"mean": 0.5}, None, partials if wanted else None)
 
-    monkeypatch.setattr(service.plane, "query", lambda _, question: [answer(question.partials)])
-    monkeypatch.setattr(service.plane, "range_query", lambda _, question: answer(question.partials))
+    async def query(_, question):
+        return [answer(question.partials)]
+
+    async def range_query(_, question):
+        return answer(question.partials)
+
+    monkeypatch.setattr(service.plane, "query", query)
+    monkeypatch.setattr(service.plane, "range_query", range_query)
     (without,) = stub.Query(pb.QueryRequest(window=window)).answers
     assert not without.partials
     (queried,) = stub.Query(pb.QueryRequest(window=window, partials=True)).answers

@@ -20,6 +20,7 @@ import contextlib
 import re
 from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
@@ -35,6 +36,7 @@ from sash.metrics import Metrics
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
+from sash.rpc.parts import Parts
 from sash_engine.errors import InvalidArgument, TooLarge, Unsupported
 
 __all__ = ["PREFIX", "ConnectApp"]
@@ -50,6 +52,8 @@ Headers = Mapping[bytes, bytes]
 
 _UNARY = {f"application/{name}".encode(): codec for name, codec in CODECS.items()}
 _STREAM = {f"application/connect+{name}".encode(): codec for name, codec in CODECS.items()}
+_LONG_JSON_BYTES = 1 << 14
+"""A shorter message is read in 5 ms, if it is a list of short strings."""
 _TIMEOUT = re.compile(rb"[0-9]{1,10}")
 
 
@@ -71,6 +75,7 @@ class ConnectApp:
         self._metrics = metrics
         self._gate = gate
         self._bytes_max = body_bytes_max
+        self._parser = ThreadPoolExecutor(1, "json")
         self._methods = {PREFIX + name: method for name, method in methods(operations).items()}
         self._waits = {path for path, method in self._methods.items() if iscoroutinefunction(method.call)}
 
@@ -110,19 +115,29 @@ class ConnectApp:
                 else:
                     _check_headers(headers, b"content-encoding")
                     data = await self._body(headers, receive)
-                request = _UNARY[kind].read(method.request, data)
+                request = await self._read(_UNARY[kind], method, data)
                 if scope["path"] in self._waits:
                     call = method.call(request)
                     response = await _within(timeout_s, call if method.reads_only else unbroken(call))
                 else:
                     response = method.call(request)
-                body = _UNARY[kind].write(response)
+                if isinstance(response, Parts):
+                    body = await _within(timeout_s, response.written(_UNARY[kind]))
+                else:
+                    body = _UNARY[kind].write(response)
         except _Gone:
             raise
         except Exception as error:
             await self._refuse(send, error, method.name)
             return
         await _respond(send, HTTPStatus.OK, [(b"content-type", kind)], body)
+
+    async def _read(self, codec: Codec, method: Method, data: bytes) -> Any:
+        """The request. Protobuf reads long JSON in Python: a thread does, one message at a time."""
+        if codec is not CODECS["json"] or len(data) <= _LONG_JSON_BYTES:
+            return codec.read(method.request, data)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._parser, codec.read, method.request, data)
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
         """The whole body; one that says that it is too large is not read."""

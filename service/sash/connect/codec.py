@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from google.protobuf.message import DecodeError, Message
 
+from sash.rpc.sizes import check_size
 from sash_engine.errors import InvalidArgument
 
 __all__ = ["CODECS", "Codec"]
@@ -24,9 +25,13 @@ class Codec(Protocol):
     def write(self, message: Message) -> bytes:
         """The opposite of `read`."""
 
+    def join(self, parts: Sequence[bytes]) -> bytes:
+        """Several messages, written, as one; see `sash.rpc.parts`."""
+
 
 class _Proto:
     def read(self, kind: type[M], data: bytes) -> M:
+        check_size(kind, data)
         try:
             return kind.FromString(data)
         except DecodeError:
@@ -34,6 +39,9 @@ class _Proto:
 
     def write(self, message: Message) -> bytes:
         return message.SerializeToString()
+
+    def join(self, parts: Sequence[bytes]) -> bytes:
+        return b"".join(parts)
 
 
 class _Json:
@@ -51,6 +59,10 @@ class _Json:
 
     def write(self, message: Message) -> bytes:
         return MessageToJson(message, indent=None).encode()
+
+    def join(self, parts: Sequence[bytes]) -> bytes:
+        inside = [part[part.index(b"[") + 1 : -2] for part in parts]
+        return parts[0][: parts[0].index(b"[") + 1] + b", ".join(inside) + parts[0][-2:]
 
 
 CODECS: Mapping[str, Codec] = {"proto": _Proto(), "json": _Json()}

@@ -26,6 +26,7 @@ from sash_engine.windows.spec import WindowSpec
 __all__ = [
     "answer_document",
     "bulk_document",
+    "column",
     "eviction_document",
     "json_bytes",
     "json_response",
@@ -74,8 +75,7 @@ def bulk_document(batch: AnyBatch, spec: WindowSpec) -> dict[str, Any]:
     if isinstance(batch, PartialBatch):
         return document | {"partials": _partials(batch.partials, spec), "entries": np.ascontiguousarray(batch.entries)}
     fields = {
-        name: _column(column.decode() if isinstance(column, Coded) else column)
-        for name, column in batch.columns.items()
+        name: column(values.decode() if isinstance(values, Coded) else values) for name, values in batch.columns.items()
     }
     return document | (fields if "fields" in spec.fields else {"fields": fields})
 
@@ -84,9 +84,9 @@ def _partials(partials: Mapping[str, Partials], spec: WindowSpec) -> dict[str, A
     """Partials by aggregate and part; those that are no numbers have one part, which is base64."""
     monoids, document = spec.monoids(), {}
     for name, columns in partials.items():
-        blobs = any(column.dtype.hasobject for column in columns)
+        blobs = any(values.dtype.hasobject for values in columns)
         names = [BLOB] if blobs else part_names(monoids[name][0])
-        document[name] = {part: _column(column) for part, column in zip(names, columns, strict=True)}
+        document[name] = {part: column(values) for part, values in zip(names, columns, strict=True)}
     return document
 
 
@@ -100,7 +100,7 @@ def series_document(series: Series, start: int, end: int, step: int) -> dict[str
         "width": series.width,
         "time": np.ascontiguousarray(series.times),
         "entries": np.ascontiguousarray(series.entries),
-        "aggregates": {name: _column(answers) for name, answers in series.aggregates.items()},
+        "aggregates": {name: column(answers) for name, answers in series.aggregates.items()},
     }
 
 
@@ -154,7 +154,8 @@ def _given(result: WriteResult) -> dict[str, Any]:
     return {"durability": result.durability} | ({"already_applied": True} if result.already_applied else {})
 
 
-def _column(answers: Array) -> Any:
+def column(answers: Array) -> Any:
+    """A column of answers as JSON values, or as the array that it is."""
     if answers.dtype.kind in "biu":
         return np.ascontiguousarray(answers)
     if answers.dtype.kind == "f":

@@ -39,12 +39,12 @@ from sash.rest.answers import (
     eviction_document,
     json_bytes,
     json_response,
-    series_document,
     staged_document,
     window_document,
     write_document,
 )
 from sash.rest.bodies import ARROW, JSON, OCTETS, YAML, media_type, parse_json, prefers, read_body
+from sash.rest.long import answers_json, series_json
 from sash.rest.problems import of_error, of_status
 from sash.settings import Settings
 from sash.version import version
@@ -261,23 +261,19 @@ class _Routes:
     # ------------------------------------------------------------ reads
 
     async def query(self, request: Request) -> Response:
-        return json_response(await self._question(request)[1]())
+        return Response(await self._question(request)[1](), media_type=JSON)
 
     async def watch(self, request: Request) -> Response:
         given, ask = self._question(request, "interval")
         interval_ms = _ticks(given, "interval") if "interval" in given else INTERVAL_MS
         check_interval(interval_ms, "interval")
         await ask()  # a wrong question is refused before the stream begins
-
-        async def look() -> bytes:
-            return json_bytes(await ask())
-
-        stream = watch.events(look, interval_ms, request.app.state.closing)
+        stream = watch.events(ask, interval_ms, request.app.state.closing)
         return StreamingResponse(stream, headers={"cache-control": "no-store"}, media_type=watch.MEDIA_TYPE)
 
     def _question(
         self, request: Request, *further: str
-    ) -> tuple[Mapping[str, list[str]], Callable[[], Awaitable[Any]]]:
+    ) -> tuple[Mapping[str, list[str]], Callable[[], Awaitable[bytes]]]:
         """The parameters of a query, and a function that asks it: now, or over and over."""
         once = ("all_keys", "combine", "as_of", "partials", *further)
         given = _parameters(request, once=once, repeatable=("key", "lookback"))
@@ -287,10 +283,10 @@ class _Routes:
         key, keys = (None, given["key"]) if combine and "key" in given and "all_keys" not in given else _keys(given)
         name, question = _name(request), Query(key, given.get("lookback", []), as_of, keys, combine, partials)
 
-        async def ask() -> dict[str, Any]:
+        async def ask() -> bytes:
             answers = await self._plane.query(name, question)
             spec = self._plane.spec(name) if partials else None
-            return {"answers": [answer_document(answer, spec) for answer in answers]}
+            return await answers_json(answers, spec, self._plane.in_slices)
 
         return given, ask
 
@@ -323,7 +319,8 @@ class _Routes:
         if prefers(request, ARROW):
             return Response(arrow.stream_of(series), media_type=ARROW)
         ticks = parse_duration(step, self._plane.spec(_name(request)).time_unit, "step")
-        return json_response(series_document(series, start, end, ticks))
+        document = await series_json(series, start, end, ticks, self._plane.in_slices)
+        return Response(document, media_type=JSON)
 
     async def keys(self, request: Request) -> Response:
         given = _parameters(request, once=("prefix", "limit", "position"), repeatable=())

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from sash.calls import INTERVAL_MS, changes, check_interval, going, key_names
 from sash.plane import Plane
 from sash.rpc import translate
+from sash.rpc.parts import PROTO, Parts, query_response
 from sash.rpc.pipeline import in_order
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.spec import WindowSpec
@@ -103,6 +104,7 @@ class Operations:
         return translate.written(result)
 
     async def BulkInsert(self, request: pb.BulkInsertRequest) -> pb.InsertResponse:
+        self._check_fields(request)
         batch, origin = translate.batch_of(request, self._entries_max), translate.origin_of(request)
         return translate.written(await self._plane.bulk_insert(request.window, batch, origin=origin))
 
@@ -122,6 +124,7 @@ class Operations:
         part = request.entries
         if translate.origin_of(part) is not None:
             raise InvalidArgument("a part has no producer: the batch is applied once", field="entries.producer")
+        self._check_fields(part)
         batch = translate.batch_of(part, self._entries_max)
         staged = await self._plane.stage(part.window, batch, request.query, number)
         return pb.StageBatchResponse(stage=staged.stage, entries=staged.entries, durability=staged.durability)
@@ -130,20 +133,29 @@ class Operations:
         number = translate.required(request, "batch")
         return translate.written(await self._plane.commit(request.window, request.query, number, list(request.stages)))
 
+    def _check_fields(self, request: pb.BulkInsertRequest) -> None:
+        """Refuse a bulk with fields that the window lacks, before any of its columns is read."""
+        spec = self._plane.spec(request.window)
+        if len(request.fields) > len(spec.fields):
+            name = next(name for name in request.fields if name not in spec.fields)
+            known = ", ".join(spec.fields)
+            raise InvalidArgument(f"window {spec.name!r} has no field {name[:200]!r}; it has {known}", field=name)
+
     # ---------------------------------------------------------------- reads
 
-    async def Query(self, request: pb.QueryRequest) -> pb.QueryResponse:
-        response = pb.QueryResponse()
-        for answer in await self._plane.query(request.window, translate.query_of(request)):
-            translate.fill_answer(response.answers.add(), answer)
-        return response
+    async def Query(self, request: pb.QueryRequest) -> pb.QueryResponse | Parts:
+        answers = await self._plane.query(request.window, translate.query_of(request))
+        return query_response(answers, self._plane.in_slices)
 
     async def Watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.QueryResponse]:
         interval_ms = request.interval_ms or INTERVAL_MS
         check_interval(interval_ms, "interval_ms")
 
         async def look() -> bytes:
-            return (await self.Query(request.query)).SerializeToString(deterministic=True)
+            response = await self.Query(request.query)
+            if isinstance(response, Parts):
+                return await response.written(PROTO)
+            return response.SerializeToString(deterministic=True)
 
         async for found in changes(look, interval_ms, self._closing):
             if found is not None:

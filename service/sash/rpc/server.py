@@ -31,6 +31,8 @@ from sash.rpc.errors import status_of
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
+from sash.rpc.parts import PROTO, Parts
+from sash.rpc.sizes import check_size
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
 
@@ -123,8 +125,8 @@ def _handlers(operations: Operations, metrics: Metrics, gate: Gate) -> dict[str,
     return handlers
 
 
-def _serialize(message: Message) -> bytes:
-    return message.SerializeToString()
+def _serialize(message: Message | bytes) -> bytes:
+    return message if isinstance(message, bytes) else message.SerializeToString()
 
 
 class _Health(health.aio.HealthServicer):  # type: ignore[misc]
@@ -184,7 +186,8 @@ class _Guarded:
                     return self._method.call(request)
                 # A write goes on when its client has gone; a read ends.
                 call = self._method.call(request)
-                return await (call if self._method.reads_only else unbroken(call))
+                response = await (call if self._method.reads_only else unbroken(call))
+                return await response.written(PROTO) if isinstance(response, Parts) else response
         except Exception as error:
             return await self._refuse(error, context)
 
@@ -202,6 +205,7 @@ class _Guarded:
 
     def _parsed(self, data: bytes) -> Message:
         # Parsed here and not by gRPC, which would answer bytes that are no message with INTERNAL.
+        check_size(self._method.request, data)
         try:
             return self._method.request.FromString(data)
         except DecodeError:

@@ -5,7 +5,7 @@
 
 It is evaluated while everybody waits. So it may have nothing whose cost is not its length or that of an answer: no
 macros, ten of which in one another make 10^10 passes, and no regular expressions, of which 30 bytes take 50 ms to
-compile.
+compile. Where answers may be long, it may have few additions.
 
 Source: the window slide policy of Villalba, Berral, Carrera, TPDS 2019, section 3.3; the language is Google's Common
 Expression Language, whose expressions always end and can reach nothing but the values they are given.
@@ -24,6 +24,9 @@ __all__ = ["Predicate"]
 
 FIELD = "slide.when"
 MAX_LENGTH = 1000
+MAX_SUMS = 8
+"""Additions where an answer may be long: 250 of them, of a text of 1 MB, would copy 31 GB."""
+_LONG = (list, dict, bytes, str)
 _SAMPLES: dict[FieldType, Any] = {"float64": 1.5, "int64": 1, "string": "a", "bool": True}
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 # Within a string it is refused as well: whoever writes "all(" there can do without.
@@ -80,6 +83,14 @@ class Predicate:
                 raise InvalidArgument(
                     f"when: {whole} has no {dotted or indexed!r}; it has {', '.join(known)}", field=FIELD
                 )
+        long = [name for name, monoid in aggregates.items() if monoid.answer in _LONG or "string" in monoid.types]
+        if long and source.count("+") > MAX_SUMS:
+            raise InvalidArgument(
+                f"when has {source.count('+')} additions, each of which copies texts and lists, and the answers of "
+                f"{long[0]!r} may be long",
+                field=FIELD,
+                limit=f"{MAX_SUMS} additions",
+            )
         self._try(aggregates)
 
     def holds(self, total: Mapping[str, Any], old: Mapping[str, Any]) -> bool:

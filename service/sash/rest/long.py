@@ -1,0 +1,76 @@
+"""Large answers as JSON, in steps: each makes some hundred values, and the whole is joined from the pieces.
+
+{"answers":[ a, a, a │ a, a, a │ … ]}               so many answers in a step
+{…,"aggregates":{"mean":[ 1.5, 2.5 │ … ], … }}      so many buckets of one column in a step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from sash.rest.answers import answer_document, column, json_bytes, series_document
+from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, spans_of
+from sash_engine.windows.answers import Answer, Series
+from sash_engine.windows.spec import WindowSpec
+
+__all__ = ["answers_json", "series_json"]
+
+_VALUES = 2_000
+"""Values of a step: 1 ms, most of it for answers one by one."""
+
+_NUMBERS = 16_384
+"""Numbers of a step, where they come as an array: 1 ms."""
+
+Run = Callable[[Steps[bytes]], Coroutine[Any, Any, bytes]]
+"""Takes steps in slices."""
+
+
+async def answers_json(answers: list[Answer], spec: WindowSpec | None, run: Run) -> bytes:
+    """The answers of a query as a JSON document. They are handed over.
+
+    Args:
+        spec: the window's, where answers have partials.
+        run: takes the steps of a large document.
+    """
+    size = max(_VALUES // (1 + len(answers[0].aggregates)), 1) if answers else 1
+    if len(answers) <= size:
+        return json_bytes({"answers": [answer_document(answer, spec) for answer in answers]})
+    answers.reverse()
+    return await run(_answers(answers, spec, size))
+
+
+def _answers(answers: list[Answer], spec: WindowSpec | None, size: int) -> Steps[bytes]:
+    """The document of many answers, the last ones first; memory of millions of values is freed bit by bit."""
+    pieces = []
+    while answers:
+        some = [answer_document(answer, spec) for answer in reversed(answers[-size:])]
+        del answers[-size:]
+        pieces.append(json_bytes(some)[1:-1])
+        yield
+    return b'{"answers":[' + b",".join(pieces) + b"]}"
+
+
+async def series_json(series: Series, start: int, end: int, step: int, run: Run) -> bytes:
+    """A series as a JSON document; see `series_document`."""
+    if len(series.times) * (1 + len(series.aggregates)) <= _VALUES:
+        return json_bytes(series_document(series, start, end, step))
+    return await run(_series(series, start, end, step))
+
+
+def _series(series: Series, start: int, end: int, step: int) -> Steps[bytes]:
+    head = {"key": series.key, "start": start, "end": end, "step": step, "width": series.width}
+    times, entries = (yield from _column(series.times)), (yield from _column(series.entries))
+    pieces = [json_bytes(head)[:-1], b',"time":', times, b',"entries":', entries, b',"aggregates":{']
+    for i, (name, answers) in enumerate(series.aggregates.items()):
+        pieces += [b"," if i else b"", json_bytes(name), b":", (yield from _column(answers))]
+    return b"".join([*pieces, b"}}"])
+
+
+def _column(values: Array) -> Steps[bytes]:
+    pieces = []
+    for a, b in spans_of(len(values), _VALUES if values.dtype.hasobject else _NUMBERS):
+        pieces.append(json_bytes(column(values[a:b]))[1:-1])
+        yield
+    return b"[" + b",".join(pieces) + b"]"
