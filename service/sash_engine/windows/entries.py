@@ -4,8 +4,8 @@
               others        row slices of their stores: columns that nobody writes to, or ids of stored blocks
     bulks     [ a a a | b b | c c c ] [ c c c c c c c c ] [ c c ]        up to `rows` each
 
-What is captured is the window as of the call, whatever is written while the bulks are read. Keys whose entries share
-pages come first, then the others; both in the order that was asked for.
+The entries are those of the call, whatever is written while the bulks are read. Keys whose entries share pages come
+first, then the others; both in the order that was asked for.
 
 Capture: O(rows of small keys + blocks). Each bulk: O(rows), and one round trip where blocks are not in memory.
 """

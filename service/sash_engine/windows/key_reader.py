@@ -51,7 +51,7 @@ class KeyReader(KeyTable):
         """A key with more rows than this has its own store."""
         self.top, self._top_of = NEVER, -1
         """The second is the key that had an entry of the first's time, and may have it still."""
-        self._hollow: set[int] = set()
+        self._maybe_empty: set[int] = set()
         """Keys whose own store has lost all rows, and may have got new ones since; `filled` looks."""
 
     def _reach(self, n: int) -> None:
@@ -63,8 +63,8 @@ class KeyReader(KeyTable):
     @property
     def filled(self) -> int:
         """How many keys have entries."""
-        self._hollow = {number for number in self._hollow if self._own_stores[number].newest is None}
-        return self._pages.filled + len(self._own_stores) - len(self._hollow)
+        self._maybe_empty = {number for number in self._maybe_empty if self._own_stores[number].newest is None}
+        return self._pages.filled + len(self._own_stores) - len(self._maybe_empty)
 
     def newest(self) -> int | None:
         """Time of the newest entry of all keys, in ticks; None where there is none.

@@ -70,7 +70,7 @@ class Keys(KeyReader):
         self._own[number] = True
         newest = store.newest
         if newest is None:
-            self._hollow.add(number)
+            self._maybe_empty.add(number)
         elif newest > self.top:
             self.top, self._top_of = newest, number
 
@@ -80,7 +80,7 @@ class Keys(KeyReader):
         self._pages.clear(numbers)
         for number in numbers[self._own[numbers]].tolist():
             self._own_stores.pop(number).drop()
-            self._hollow.discard(number)
+            self._maybe_empty.discard(number)
         self._own[numbers] = False
         self._forget(numbers)
         return entries
@@ -201,7 +201,7 @@ class Keys(KeyReader):
     def _note_evicted(self, number: int, store: KeyStore) -> None:
         """Note a key from which rows have left and which has no more, if it has a store of its own."""
         if store.newest is None and self._own.item(number):
-            self._hollow.add(number)
+            self._maybe_empty.add(number)
 
     def sweep(self) -> None:
         """Free the memory of evicted blocks, some at a time."""

@@ -5,16 +5,15 @@
     a row of the engine       time 0, entries 2, and the partial columns of every aggregate, combined
 
 Granularity is the resolution of time: within a window an entry has the time at which its pane starts. Lateness, order,
-lookbacks, ranges, buckets, eviction and `now` go by that time, so that a range covers the panes whose start lies in it,
-and a pane leaves as a whole. Entries of one pane count as of equal time, so they are in order of arrival, as entries of
-equal time always are; an answer is the fold by (pane, arrival). Only what an aggregate *reads* as the time is the
-entry's own: the time of an arg max, the points of M4, the slope of a line are as fine as they would be without.
+lookbacks, ranges, buckets, eviction and `now` use that time. So a range covers the panes whose start lies in it, and a
+pane leaves as a whole. Entries of one pane have equal times, so they are in order of arrival; an answer is the fold by
+(pane, arrival). Only an aggregate that *reads* the time reads the entry's own: the time of an arg max, the points of M4
+and the slope of a line are as precise as without panes.
 
-Nothing else changes: a pane is a row of forests and pages as an entry is, whose columns are partials and which `Pane`
-aggregates read. A write is folded by key and pane first; then a pane that is there takes the newcomers in
-(`replace` in a forest, in place in the pages), and a new one is inserted. The open pane, the newest, is the last row
-of the forest's tail. It is kept out of the tail's running fold, so that an entry in it costs one combine per aggregate,
-and so does a query afterwards.
+A pane is a row of forests and pages, as an entry is. Its columns are partials, which `Pane` aggregates read. A write is
+folded by key and pane first. Then a pane that exists is combined with the newcomers (`replace` in a forest, in place in
+pages), and a new one is inserted. The open pane, the newest, is the last row of the forest's tail. The tail keeps it
+out of its running fold, so that an entry in it costs one combine per aggregate, and so does a query afterwards.
 
 Insert: O(1) into the open pane or a new one; into an older one O(B + log n) of n panes.  Bulk insert: O(m), vectorised.
 Query, range query, evict: as of a forest, or pages, with n panes for entries.  Space: a partial per aggregate and pane.

@@ -9,9 +9,9 @@
                  ^ late_through: entries of this time and older come too late
 
 Event time is per key: a key's now is its high-water mark, the newest time that was ever inserted into it. So a producer
-with a fast clock, or a key that is silent, moves nobody else's window. The mark stays when `bulk_evict` removes the
-entry that set it: a now that goes back would take in entries that were late before. A window may be on wall time
-instead, which is the same for all its keys.
+with a fast clock, or a silent key, does not move other keys. The mark stays when `bulk_evict` removes the entry that
+set it: a now that goes back would take in entries that were late before. A window may use wall time instead, which is
+the same for all its keys.
 """
 
 from __future__ import annotations
