@@ -27,9 +27,12 @@ class _UniqueNames(_LOADER):  # type: ignore[misc]
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         if len(found) < len(node.value):
-            names = [self.construct_object(name) for name, _ in node.value]
-            twice = next(name for i, name in enumerate(names) if name in names[:i])
-            raise WireError(f"the name {twice!r} is given twice")
+            seen = set()
+            for node_of_name, _ in node.value:
+                name = self.construct_object(node_of_name)
+                if name in seen:
+                    raise WireError(f"the name {name!r} is given twice")
+                seen.add(name)
         return found
 
 

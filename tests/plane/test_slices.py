@@ -240,9 +240,9 @@ async def test_a_checkpoint_and_a_question_do_not_disturb_each_other():
     await plane.create(spec(time_unit="s", slide={"max_age": "100s", "clock": "wall"}, aggregates=SMALL))
     await plane.bulk_insert("w", batch([(key, time) for time in range(1, 100) for key in NAMES], 0))
     long = await begun(server, LONG["query"])
-    storage._checkpoints.begin(storage._kept["w"])
+    storage._checkpoints.begin(storage._stored["w"])
     server.clock.advance(50 * SECOND)
-    await storage._kept["w"].still.wait()
+    await storage._stored["w"].still.wait()
     assert [answer.entries for answer in await long] == [99] * len(NAMES)
     await server.settled()
     assert storage.status().checkpoints == 1

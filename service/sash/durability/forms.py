@@ -234,7 +234,7 @@ def states_of(payload: Any, path: str) -> list[Array]:
 
 
 def batch_of(payload: Any, spec: WindowSpec, path: str) -> AnyBatch:
-    """A bulk of entries, or of panes, as `batch_to` writes it; `Batch.checked` is still to look at it.
+    """A bulk of entries, or of panes, as `batch_to` writes it, before `checked`.
 
     Raises:
         InvalidArgument: names the column that is wrong.
@@ -295,7 +295,7 @@ def _texts(payload: Any, path: str) -> Coded:
 
 
 def _partials(payload: Any, path: str) -> Partials:
-    """Parts of partials: columns of numbers, or one of blobs. Which it should be `Batch.checked` knows."""
+    """Parts of partials: columns of numbers, or one of blobs. `PartialBatch.checked` checks which."""
     if not isinstance(payload, list):
         raise _refused(path, "must be a list of columns")
     return tuple([_part(column, path) for column in payload])

@@ -1,0 +1,425 @@
+"""Twice the input is at most twice the work, for everything that reads what a caller sends.
+
+Work is counted, not timed: lines and calls of Python, and calls into C. What C does in one call over many values shows
+as nothing here, so where a call compares names with names, the names count their comparisons.
+"""
+
+import asyncio
+import json
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from starlette.requests import Request
+
+from sash.connect.app import _of_query
+from sash.connect.codec import CODECS
+from sash.connect.envelopes import opened, sealed
+from sash.durability.export import Importer, export
+from sash.rest import app as rest
+from sash.rest import arrow, columns
+from sash.rest.bodies import parse_json, read_body
+from sash.rpc import translate
+from sash_engine.errors import InvalidArgument, SashError
+from sash_engine.monoids.pane import exported
+from sash_engine.windows.batch import Batch
+from sash_engine.windows.predicate import MAX_LENGTH, MAX_SUMS, Predicate
+from sash_engine.windows.spec import WindowSpec, parse_duration
+from sash_engine.windows.window import Window
+from sash_proto.v1 import windows_pb2 as pb
+
+SLACK = 2.3
+"""Some work comes in steps: buffers that double, hash tables that grow."""
+
+SPEC = WindowSpec.parse(
+    {
+        "name": "w",
+        "keyed": True,
+        "fields": {"v": "float64", "user": "string", "ok": "bool", "n": "int64"},
+        "aggregates": {"sum": {"function": "sum", "field": "v"}},
+    }
+)
+SKETCHES = {
+    "quantile": {"function": "quantile", "field": "v", "q": 0.5},
+    "distinct_count": {"function": "distinct_count", "field": "v"},
+    "frequent_items": {"function": "frequent_items", "field": "user"},
+    "histogram": {"function": "histogram", "field": "v", "bounds": [0.5, 1.5]},
+    "bloom": {"function": "bloom", "field": "user", "capacity": 100},
+    "collect": {"function": "collect", "field": "v"},
+    "collect_distinct": {"function": "collect_distinct", "field": "v"},
+    "m4": {"function": "m4", "field": "v"},
+    "linear_slope": {"function": "linear_slope", "field": "v"},
+    "longest_increasing_run": {"function": "longest_increasing_run", "field": "v"},
+}
+
+
+def work_of(read):
+    """Lines and calls that it takes to read something; what is refused is read, too."""
+    count = 0
+
+    def traced(frame, event, argument):
+        nonlocal count
+        count += 1
+        return traced
+
+    def profiled(frame, event, argument):
+        nonlocal count
+        count += event == "c_call"
+
+    before = sys.gettrace()
+    sys.settrace(traced)
+    sys.setprofile(profiled)
+    try:
+        read()
+    except SashError:
+        pass
+    finally:
+        sys.setprofile(None)
+        sys.settrace(before)
+    return count
+
+
+def dumped(document):
+    return json.dumps(document).encode()
+
+
+def bulk(n):
+    return {
+        "time": list(range(n)),
+        "key": [f"k{i}" for i in range(n)],
+        "fields": {"v": [0.5] * n, "user": [f"u{i}" for i in range(n)], "ok": [True] * n, "n": list(range(n))},
+    }
+
+
+def read_bulk(document):
+    body = dumped(document)
+    return lambda: columns.batch_of(parse_json(body), SPEC, 10**6)
+
+
+def json_bulk_with_special_floats(n):
+    return read_bulk(bulk(n) | {"fields": bulk(n)["fields"] | {"v": ["NaN"] * n}})
+
+
+def json_bulk_with_a_wrong_value_at_the_end(n):
+    return read_bulk(bulk(n) | {"fields": bulk(n)["fields"] | {"n": [1] * (n - 1) + [1.5]}})
+
+
+def json_bulk_with_unknown_fields(n):
+    return read_bulk(bulk(2) | {"fields": {f"f{i}": [1.0, 2.0] for i in range(n)}})
+
+
+def json_entry_with_unknown_fields(n):
+    body = dumped({"time": 1, "key": "a", "fields": {f"f{i}": i for i in range(n)}})
+    return lambda: columns.entry_of(parse_json(body), SPEC)
+
+
+def json_with_a_literal_nan(n):
+    body = b'{"time":[' + b"1," * n + b"NaN]}"
+    return lambda: parse_json(body)
+
+
+def json_with_a_name_twice(n):
+    body = b'{"a":{' + b",".join(b'"f%d:":1' % i for i in range(n)) + b',"f0:":2}}'
+    return lambda: parse_json(body)
+
+
+def json_of_brackets(n):
+    return lambda: parse_json(b"[" * n)
+
+
+def json_with_colons_in_texts(n):
+    body = dumped({"key": ["a:b"] * n})
+    return lambda: parse_json(body)
+
+
+def json_partials(n):
+    spec = WindowSpec.parse(
+        {"name": "w", "granularity": "1s", "time_unit": "s", "aggregates": {"s": {"function": "sum", "field": "value"}}}
+    )
+    (parts,) = exported_parts("sum", n)
+    body = dumped({"time": list(range(n)), "entries": [1] * n, "partials": {"s": {"sum": parts.tolist()}}})
+    return lambda: columns.batch_of(parse_json(body), spec, 10**6)
+
+
+def exported_parts(function, n):
+    monoid = WindowSpec.parse({"name": "w", "aggregates": {"s": {"function": function, "field": "value"}}}).monoids()[
+        "s"
+    ][0]
+    return exported(monoid, [monoid.lift(0.5)] * n)
+
+
+def stream(table):
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=50)
+    return sink.getvalue().to_pybytes()
+
+
+def arrow_rows(n):
+    document = bulk(n)
+    body = stream(pa.table({"time": document["time"], "key": document["key"], **document["fields"]}))
+    return lambda: arrow.batch_of(body, SPEC, 10**6)
+
+
+def arrow_columns(n):
+    body = stream(pa.table({f"f{i}": [1] for i in range(n)}))
+    return lambda: arrow.batch_of(body, SPEC, 10**6)
+
+
+def protobuf_bulk(n):
+    message = protobuf_of(n)
+    return lambda: translate.batch_of(message, 10**6).checked(SPEC)
+
+
+def protobuf_of(n):
+    document = bulk(n)
+    message = pb.BulkInsertRequest(window="w", time=np.arange(n).tobytes())
+    message.fields["v"].float64 = np.ones(n).tobytes()
+    message.fields["n"].int64 = np.arange(n).tobytes()
+    message.fields["ok"].bool = np.ones(n, np.bool_).tobytes()
+    for into, texts in ((message.key, document["key"]), (message.fields["user"].string, document["fields"]["user"])):
+        into.dictionary.extend(texts)
+        into.codes = np.arange(n, dtype="<u4").tobytes()
+    return message
+
+
+def protobuf_bulk_that_repeats_strings(n):
+    message = protobuf_of(n)
+    message.key.dictionary[0] = message.key.dictionary[n - 1]
+    return lambda: translate.batch_of(message, 10**6).checked(SPEC)
+
+
+def protobuf_json(n):
+    data = CODECS["json"].write(protobuf_of(n))
+    return lambda: CODECS["json"].read(pb.BulkInsertRequest, data)
+
+
+def protobuf_json_of_many_keys(n):
+    data = CODECS["json"].write(pb.QueryRequest(window="w", keys=["a"] * n))
+    return lambda: CODECS["json"].read(pb.QueryRequest, data)
+
+
+def yaml_spec(n):
+    text = "name: w\naggregates:\n" + "".join(f"  a{i}: {{function: sum, field: value}}\n" for i in range(n))
+    return lambda: WindowSpec.from_yaml(text)
+
+
+def yaml_names_twice(n):
+    text = "".join(f"a{i}: 1\n" for i in range(n)) + f"a{n - 1}: 2\n"
+    return lambda: WindowSpec.from_yaml(text)
+
+
+def json_spec(n):
+    document = {"name": "w", "aggregates": {f"a{i}": {"function": "sum", "field": "value"} for i in range(n)}}
+    return lambda: WindowSpec.parse(document)
+
+
+def window_export(n):
+    window = Window(SPEC)
+    document = bulk(n)
+    window.bulk_insert(Batch.of(SPEC, document["time"], document["fields"], document["key"]))
+    return b"".join(export(window))
+
+
+def imported_file(n):
+    data = window_export(n)
+    return lambda: fed(data, 1 << 16)
+
+
+def imported_in_small_parts(n):
+    data = window_export(n)
+    return lambda: fed(data, 100)
+
+
+def fed(data, size):
+    importer = Importer(lambda spec: Window(spec), None)
+    for at in range(0, len(data), size):
+        importer.feed(data[at : at + size])
+    return importer.finish()
+
+
+def query_parameters(n):
+    request = Request({"type": "http", "query_string": b"&".join([b"key=a", *[b"key=b%d" % i for i in range(n)]])})
+    return lambda: rest._parameters(request, once=(), repeatable=("key",))
+
+
+def connect_parameters(n):
+    query = b"&".join([b"connect=v1&encoding=json", *[b"x%d=1" % i for i in range(n)], b"message={}"])
+    return lambda: _of_query(query)
+
+
+def body_in_small_parts(n):
+    async def receive():
+        receive.left -= 1
+        return {"type": "http.request", "body": b"x" * 10, "more_body": receive.left > 0}
+
+    def read():
+        receive.left = n
+        run(read_body(Request({"type": "http", "headers": [], "method": "POST"}, receive), 10**9))
+
+    return read
+
+
+def envelopes_in_small_parts(n):
+    data = b"".join(sealed(b"message") for _ in range(n))
+
+    async def parts():
+        for at in range(0, len(data), 5):
+            yield data[at : at + 5]
+
+    async def read():
+        return [message async for message in opened(parts(), 10**6)]
+
+    return lambda: run(read())
+
+
+def run(coroutine):
+    """A coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")
+
+
+def duration(n):
+    return lambda: parse_duration("1s" * n, "us", "step")
+
+
+def digits(n):
+    return lambda: parse_duration("1" * n, "us", "step")
+
+
+READERS = [
+    *(json_bulk_with_special_floats, json_bulk_with_a_wrong_value_at_the_end),
+    *(json_bulk_with_unknown_fields, json_entry_with_unknown_fields, json_with_a_literal_nan, json_with_a_name_twice),
+    *(json_of_brackets, json_with_colons_in_texts, json_partials),
+    *(arrow_rows, arrow_columns),
+    *(protobuf_bulk, protobuf_bulk_that_repeats_strings, protobuf_json, protobuf_json_of_many_keys),
+    *(yaml_spec, yaml_names_twice, json_spec),
+    *(imported_file, imported_in_small_parts),
+    *(query_parameters, connect_parameters, body_in_small_parts, envelopes_in_small_parts),
+    *(duration, digits),
+]
+
+
+def twice(make, n):
+    """The work for n, and for twice as much; once before, so that nothing is imported while it is counted."""
+    for warm in (make(4), make(4)):
+        work_of(warm)
+    return work_of(make(n)), work_of(make(2 * n))
+
+
+@pytest.mark.parametrize("make", READERS, ids=lambda make: make.__name__)
+def test_twice_the_input_is_at_most_twice_the_work(make):
+    once, double = twice(make, 400)
+    assert double <= SLACK * once + 200, (once, double)
+
+
+@pytest.mark.parametrize("name", SKETCHES)
+def test_twice_the_partials_are_at_most_twice_the_work(name):
+    spec = WindowSpec.parse(
+        {
+            "name": "w",
+            "time_unit": "s",
+            "granularity": "1s",
+            "fields": {"v": "float64", "user": "string"},
+            "aggregates": {name: SKETCHES[name]},
+        }
+    )
+    monoid, reads = spec.monoids()[name]
+    value = {"v": 0.5, "user": "a", "time": 7}
+    values = [value[read] for read in reads]
+    partial = monoid.lift(values[0] if len(values) == 1 else tuple(values))
+
+    def make(n):
+        batch = Batch(np.arange(n), {}, None, {name: exported(monoid, [partial] * n)}, np.ones(n, np.int64))
+        return lambda: batch.checked(spec)
+
+    once, double = twice(make, 400)
+    assert double <= SLACK * once + 200, (once, double)
+
+
+class Counted(str):
+    """A name that counts comparisons with other names."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_names_of_twice_the_columns_are_compared_twice_as_often(refused):
+    counts = []
+    for n in (1000, 2000):
+        names = [Counted(f"f{i}") for i in range(n)]
+        fields = {str(name): "float64" for name in names}
+        spec = type("Spec", (), {"fields": {} if refused else fields, "granularity": None, "name": "w"})
+        Counted.compared = 0
+        try:
+            arrow._check_names(names, spec)
+        except InvalidArgument:
+            assert refused
+        counts.append(Counted.compared)
+    assert counts[1] <= SLACK * counts[0] + 20, counts
+
+
+def test_names_of_columns_are_checked_before_their_values(monkeypatch):
+    """Two columns of one name, and one that no field has, are found in the schema."""
+    for names in (["time", "v", "v"], ["time", "key", "strange"]):
+        schema = pa.schema([pa.field(name, pa.float64()) for name in names])
+        body = stream(pa.Table.from_arrays([pa.array([1.0, None])] * 3, schema=schema))
+        with pytest.raises(InvalidArgument, match=r"two columns 'v'|no field 'strange'"):
+            arrow.batch_of(body, SPEC, 10**6)
+
+
+def test_a_predicate_over_long_answers_has_few_additions():
+    spec = {"all": {"function": "collect", "field": "v"}, "sum": {"function": "sum", "field": "v"}}
+    monoids = {
+        name: monoid
+        for name, (monoid, _) in WindowSpec.parse({"name": "w", "fields": {"v": "float64"}, "aggregates": spec})
+        .monoids()
+        .items()
+    }
+
+    def additions(count, name):
+        return "size(" + "+".join([f"old.{name}"] * (count + 1)) + ") > 3"
+
+    Predicate(additions(MAX_SUMS, "all"), monoids)
+    with pytest.raises(InvalidArgument, match="9 additions") as error:
+        Predicate(additions(MAX_SUMS + 1, "all"), monoids)
+    assert error.value.field == "slide.when"
+    numbers = "+".join(["old.sum"] * 100) + " > 3.0"
+    assert len(numbers) < MAX_LENGTH
+    Predicate(numbers, {"sum": monoids["sum"]})
+    with pytest.raises(InvalidArgument, match="the answers of 'all' may be long"):
+        Predicate(numbers, monoids)
+
+
+async def test_long_json_of_connect_is_read_in_a_thread():
+    """Protobuf reads JSON in Python: meanwhile the loop has its turns."""
+    import threading
+
+    from sash.connect import app as connect
+
+    seen = []
+
+    class Slow:
+        def read(self, kind, data):
+            seen.append(threading.current_thread() is threading.main_thread())
+            return kind()
+
+    reader = connect.ConnectApp.__new__(connect.ConnectApp)
+    reader._parser = connect.ThreadPoolExecutor(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(connect.CODECS, "json", Slow())
+        method = type("Method", (), {"request": pb.QueryRequest})
+        codec = connect.CODECS["json"]
+        await asyncio.wait_for(reader._read(codec, method, b"x" * (connect._LONG_JSON_BYTES + 1)), 30)
+        await reader._read(codec, method, b"x" * connect._LONG_JSON_BYTES)
+    reader._parser.shutdown()
+    assert seen == [False, True]
