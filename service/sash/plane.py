@@ -25,7 +25,7 @@ from sash_engine.clock import Clock
 from sash_engine.errors import SashError
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
-from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
@@ -178,7 +178,7 @@ class Plane:
         return await self._storage.write(name, Insert(time, fields, key, answer, lookbacks), origin)
 
     @_observed
-    async def bulk_insert(self, name: str, batch: Batch, origin: Origin | None = None) -> WriteResult:
+    async def bulk_insert(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
         """Insert many entries, whole or not at all; they may be in any order. `origin` as in `insert`."""
         self._access.charge(len(batch.times))
         return await self._storage.write(name, BulkInsert(batch), origin)
@@ -191,7 +191,7 @@ class Plane:
         return await self._storage.write(name, BulkEvict(time, key), origin)
 
     @_observed
-    async def stage(self, name: str, batch: Batch, query: str, number: int) -> Staged:
+    async def stage(self, name: str, batch: AnyBatch, query: str, number: int) -> Staged:
         """Keep a part of batch `number` of a query, checked and invisible, until a commit names it or it expires."""
         self._access.charge(len(batch.times))
         return await self._storage.stage(name, batch, query, number)
@@ -250,7 +250,7 @@ class Plane:
             await self._storage.write(name, AddAggregates(aggregates))
         return self._storage.info(self._storage.find(name))
 
-    def entries(self, name: str, question: EntriesQuery) -> Iterator[Batch]:
+    def entries(self, name: str, question: EntriesQuery) -> Iterator[AnyBatch]:
         """The entries as of now, in bulks of bounded size; raises as `Reader.entries`."""
         self._access.require("entries", name)
         return self._storage.entries(name, question)

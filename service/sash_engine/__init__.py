@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sash_engine.forest import Forest, Layout
     from sash_engine.monoids import Monoid
     from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
-    from sash_engine.windows.batch import Batch
+    from sash_engine.windows.batch import Batch, PartialBatch
     from sash_engine.windows.questions import ALL_KEYS
     from sash_engine.windows.spec import WindowSpec
     from sash_engine.windows.window import Window
@@ -57,6 +57,7 @@ __all__ = [
     "Layout",
     "ManualClock",
     "Monoid",
+    "PartialBatch",
     "SashError",
     "Series",
     "Window",
@@ -70,7 +71,7 @@ _HOMES = {
     **dict.fromkeys(("Forest", "Layout"), "forest"),
     **dict.fromkeys(("Answer", "Counts", "Series", "WindowInfo", "WriteResult"), "windows.answers"),
     "ALL_KEYS": "windows.questions",
-    "Batch": "windows.batch",
+    **dict.fromkeys(("Batch", "PartialBatch"), "windows.batch"),
     "Monoid": "monoids",
     "SashError": "errors",
     "Window": "windows.window",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sash.durability.digests import of_bulk, of_entry, of_evict
 from sash.durability.formats import batch_from, batch_to, pack, unpack
 from sash_engine.monoids.base import object_array
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.ledger import DIGEST_BYTES
 
 NAN = np.array([0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000000000001], "<u8").view("<f8")
@@ -46,7 +46,7 @@ def test_digests_stay_as_they_are():
         of_evict(7, None),
         of_evict(7, "k"),
         of_bulk(batch),
-        of_bulk(Batch(ints(1), {}, None, partials, ints(9))),
+        of_bulk(PartialBatch(ints(1), partials, ints(9))),
         of_bulk(Batch(ints(), {"x": floats()})),
     ]
     written = ["e2674c7d", "0c7170e4", "b041adca", "36ad4715", "fef9f2b5", "bbbd4cb8", "61c84618"]
@@ -135,14 +135,13 @@ def test_bulks_that_differ_in_anything():
         bulk((1,), "a", x=floats(1)),
         bulk((), (), x=floats()),
         bulk((), None, x=floats()),
-        Batch(ints(1, 2), {}, None, partials, ints(1, 1)),
-        Batch(ints(1, 2), {}, None, partials, ints(1, 2)),
-        Batch(ints(1, 2), {}, None, partials),
-        Batch(ints(1, 2), {}, None, partials | {"users": (object_array([b"12", b"3"]),)}, ints(1, 1)),
-        Batch(ints(1, 2), {}, None, partials | {"mean": (floats(1, 2), ints(1, 2))}, ints(1, 1)),
-        Batch(ints(1, 2), {}, None, {"mean": (floats(1, 2), ints(1, 1))}, ints(1, 1)),
-        Batch(ints(1, 2), {}, None, {"n": (ints(1, 2),), "m": ()}, ints(1, 1)),
-        Batch(ints(1, 2), {}, None, {"n": (), "m": (ints(1, 2),)}, ints(1, 1)),
+        PartialBatch(ints(1, 2), partials, ints(1, 1)),
+        PartialBatch(ints(1, 2), partials, ints(1, 2)),
+        PartialBatch(ints(1, 2), partials | {"users": (object_array([b"12", b"3"]),)}, ints(1, 1)),
+        PartialBatch(ints(1, 2), partials | {"mean": (floats(1, 2), ints(1, 2))}, ints(1, 1)),
+        PartialBatch(ints(1, 2), {"mean": (floats(1, 2), ints(1, 1))}, ints(1, 1)),
+        PartialBatch(ints(1, 2), {"n": (ints(1, 2),), "m": ()}, ints(1, 1)),
+        PartialBatch(ints(1, 2), {"n": (), "m": (ints(1, 2),)}, ints(1, 1)),
         Batch(ints(1, 2), {"n": ints(1, 2)}, None),
     ]
     digests = [of_bulk(batch) for batch in others]
@@ -185,8 +184,7 @@ def test_entries_and_evictions_that_differ_in_anything():
         Batch(ints(1, 2), {"s": Coded(["a", "b"], ints(0, -1))}),
         Batch(ints(1, 2), {"s": Coded(["a", "a"], ints(0, 1))}),
         Batch(ints(1, 2), {"x": floats(1)}, Coded(["a"], ints(0, 0, 0))),
-        Batch(ints(1), {}, None, None, ints(1)),
-        Batch(ints(1), {}, None, {"mean": ()}),
+        PartialBatch(ints(1), {"mean": ()}, ints()),
     ],
 )
 def test_a_bulk_that_will_be_refused_has_some_digest(batch):

@@ -13,7 +13,7 @@ from sash.metrics import Metrics
 from sash.plane import Plane
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Monoid, Read, catalogue, laws
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.costs import MAX_LARGE_BUCKETS
 from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
@@ -153,7 +153,7 @@ async def test_panes_of_it_and_partials_out_and_in():
     partials = {name: (np.concatenate([answer.partials[name][0] for answer in out]),) for name in ("some", "wide")}
     assert all(blob.startswith(MAGIC) for blob in partials["some"][0])
     keys = Coded(["a"], np.zeros(40, np.int64))
-    result = await plane.bulk_insert("panes", Batch(starts, {}, keys, partials, np.full(40, 10)))
+    result = await plane.bulk_insert("panes", PartialBatch(starts, partials, np.full(40, 10), keys))
     assert result.inserted == 400
     await server.settled()
     await server.restart()
@@ -177,7 +177,7 @@ async def test_partials_that_are_none_are_refused(blob, says):
     await plane.create(spec(granularity=10))
     good = np.array([MAGIC + bytes(8)], object)
     partials = {"some": (good,), "wide": (np.array([blob], object),)}
-    batch = Batch(np.array([0]), {}, Coded(["a"], np.array([0])), partials, np.array([10]))
+    batch = PartialBatch(np.array([0]), partials, np.array([10]), Coded(["a"], np.array([0])))
     with pytest.raises(InvalidArgument, match=says) as caught:
         await plane.bulk_insert("w", batch)
     assert caught.value.field == "partials.wide"

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as st_numpy
 from sash.durability import formats as values
 from sash.durability.formats import batch_from, batch_to, columns_from, columns_to, seal, size_of, unpack, unseal
 from sash_engine.errors import DataLoss, FailedPrecondition
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batch import Batch, Coded, PartialBatch
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -206,16 +206,17 @@ def batches(draw):
         return Batch(times, draw(fields), keys)
     blobs = st.lists(st.binary(), min_size=n, max_size=n).map(objects)
     partials = st.dictionaries(st.text(max_size=3), st.lists(numbers(n) | blobs, max_size=3).map(tuple), max_size=3)
-    return Batch(times, {}, keys, draw(partials), draw(st_numpy.arrays(np.int64, n)))
+    return PartialBatch(times, draw(partials), draw(st_numpy.arrays(np.int64, n)), keys)
 
 
 @given(batches())
 def test_a_batch_is_read_as_it_was_written(batch):
     found = batch_from(unseal("journal", seal("journal", batch_to(batch)), b"x"))
     same(found.times, batch.times)
-    assert list(found.columns) == list(batch.columns)
-    both = zip([*found.columns.values(), found.keys], [*batch.columns.values(), batch.keys], strict=True)
-    for column, expected in both:
+    assert type(found) is type(batch)
+    columns, others = ({} if each.of_partials else each.columns for each in (found, batch))
+    assert list(columns) == list(others)
+    for column, expected in zip([*columns.values(), found.keys], [*others.values(), batch.keys], strict=True):
         if isinstance(expected, Coded):
             assert column.dictionary == expected.dictionary
             assert column.codes.tolist() == expected.codes.tolist()
@@ -223,17 +224,19 @@ def test_a_batch_is_read_as_it_was_written(batch):
             assert column is None
         else:
             same(column, expected)
-    assert (found.partials is None) == (batch.partials is None)
-    for name, parts in (batch.partials or {}).items():
-        for part, expected in zip(found.partials[name], parts, strict=True):
-            same(part, expected)
+    if batch.of_partials:
+        assert list(found.partials) == list(batch.partials)
+        for name, parts in batch.partials.items():
+            for part, expected in zip(found.partials[name], parts, strict=True):
+                same(part, expected)
         same(found.entries, batch.entries)
 
 
 @given(batches())
 def test_the_size_of_a_batch_is_no_less_than_it_takes(batch):
-    parts = sum(len(parts) for parts in (batch.partials or {}).values())
-    frames = 60 + sum(20 + 3 * len(name) for name in [*batch.columns, *(batch.partials or {})]) + 20 * (2 + parts)
+    parts = sum(len(parts) for parts in batch.partials.values()) if batch.of_partials else 0
+    names = batch.partials if batch.of_partials else batch.columns
+    frames = 60 + sum(20 + 3 * len(name) for name in names) + 20 * (2 + parts)
     taken = len(seal("journal", batch_to(batch)))
     assert taken - frames - 8 * len(batch.times) <= size_of(batch), "but for the frames, and how many a pane stands for"
 
@@ -246,5 +249,5 @@ def test_the_size_of_a_batch_is_about_what_it_takes():
     )
     assert 0.5 < size_of(batch) / len(seal("journal", batch_to(batch))) < 1.5
     blobs = objects([bytes(100)] * n)
-    batch = Batch(np.arange(n), {}, None, {"q": (blobs,), "s": (np.ones(n), np.ones(n))}, np.ones(n, np.int64))
+    batch = PartialBatch(np.arange(n), {"q": (blobs,), "s": (np.ones(n), np.ones(n))}, np.ones(n, np.int64))
     assert 0.5 < size_of(batch) / len(seal("journal", batch_to(batch))) < 4

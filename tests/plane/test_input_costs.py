@@ -23,7 +23,7 @@ from sash.rest.bodies import parse_json, read_body
 from sash.rpc import translate
 from sash_engine.errors import InvalidArgument, SashError
 from sash_engine.monoids.pane import exported
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batch import Batch, PartialBatch
 from sash_engine.windows.predicate import MAX_LENGTH, MAX_SUMS, Predicate
 from sash_engine.windows.spec import WindowSpec, parse_duration
 from sash_engine.windows.window import Window
@@ -334,7 +334,7 @@ def test_twice_the_partials_are_at_most_twice_the_work(name):
     partial = monoid.lift(values[0] if len(values) == 1 else tuple(values))
 
     def make(n):
-        batch = Batch(np.arange(n), {}, None, {name: exported(monoid, [partial] * n)}, np.ones(n, np.int64))
+        batch = PartialBatch(np.arange(n), {name: exported(monoid, [partial] * n)}, np.ones(n, np.int64))
         return lambda: batch.checked(spec)
 
     once, double = twice(make, 400)

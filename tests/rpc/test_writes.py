@@ -196,7 +196,7 @@ def test_partials_go_in_as_columns(stub, service, window, monkeypatch):
     request = pb.BulkInsertRequest(window=window, time=int64(1, 2), partials=partials, entries=int64(2, 1))
     assert stub.BulkInsert(request).inserted == 2
     (batch,) = taken
-    assert dict(batch.columns) == {}
+    assert batch.of_partials
     assert batch.entries.tolist() == [2, 1]
     assert [part.tolist() for part in batch.partials["mean"]] == [[2, 1], [0.5, 3.0]]
     assert [part.tolist() for part in batch.partials["p95"]] == [[b"\x00a", b"b"]]
@@ -206,6 +206,7 @@ def test_partials_go_in_as_columns(stub, service, window, monkeypatch):
     ("change", "field"),
     [
         ({"entries": b"123"}, "entries"),
+        ({"fields": {"value": pb.Column(float64=float64(1))}}, "partials"),  # values and partials
         ({"partials": {"mean": pb.PartialColumns(columns=[pb.Column(int64=b"123")])}}, "partials.mean"),
         ({"partials": {"mean": pb.PartialColumns(columns=[pb.Column()])}}, "partials.mean"),
         ({"partials": {"mean": pb.PartialColumns(columns=[pb.Column(string=strings(["x"], 0))])}}, "partials.mean"),

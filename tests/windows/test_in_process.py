@@ -27,8 +27,8 @@ def test_the_example():
 
 
 def test_public_names():
-    names = "ALL_KEYS Answer Batch Clock Counts Forest Layout ManualClock Monoid SashError Series Window WindowInfo"
-    assert sash_engine.__all__ == [*names.split(), "WindowSpec", "WriteResult"]
+    names = "ALL_KEYS Answer Batch Clock Counts Forest Layout ManualClock Monoid PartialBatch SashError Series Window"
+    assert sash_engine.__all__ == [*names.split(), "WindowInfo", "WindowSpec", "WriteResult"]
     assert all(hasattr(sash_engine, name) for name in sash_engine.__all__)
 
 

@@ -20,7 +20,7 @@ from sash.durability.records import BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.model import NEVER, slow_window
@@ -536,7 +536,7 @@ def test_of_partials_the_entries_that_they_stand_for_are_counted():
 
     def partials(times, entries):
         sums = (np.array([value.to_bytes(9, "little", signed=True) for value in entries], object),)
-        return Batch(np.array(times), {}, None, {"sum": sums}, np.array(entries, np.int64))
+        return PartialBatch(np.array(times), {"sum": sums}, np.array(entries, np.int64))
 
     result = w.bulk_insert(partials([960, 1290, 1310, 9000], [2, 3, 50, 700]))
     assert (result.inserted, result.ahead) == (55, 700), "a pane that starts in time is in time"

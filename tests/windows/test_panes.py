@@ -15,7 +15,7 @@ from sash_engine.forest import Layout
 from sash_engine.monoids import BUILT_IN, Sum, laws
 from sash_engine.monoids.base import Monoid, Read, object_array
 from sash_engine.monoids.pane import Pane, exported, imported, partials_table
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.pane_forest import PaneForest
 from sash_engine.windows.pane_layout import PaneLayout
 from sash_engine.windows.panes import Panes
@@ -321,7 +321,7 @@ def test_partials_in_are_as_good_as_entries():
     counts = np.array([n for _, n in found])
     assert counts.tolist() == [5, 5, 5, 10]
     result = w.bulk_insert(
-        Batch(np.array([time for time, _, _ in rows]), {}, Coded.of(["a"] * 4), columns, counts),
+        PartialBatch(np.array([time for time, _, _ in rows]), columns, counts, Coded.of(["a"] * 4)),
     )
     assert result.inserted == w.info().entries == 25
     plain = window(keyed=True, aggregates=aggregates)
@@ -372,7 +372,7 @@ def test_late_partials_count_their_entries():
 
 
 def partial_rows(times, partials, entries):
-    return Batch(np.array(times, np.int64), {}, None, partials, np.array(entries))
+    return PartialBatch(np.array(times, np.int64), partials, np.array(entries))
 
 
 EVERYTHING = {
@@ -526,17 +526,15 @@ def refused(good, change, field):
 @pytest.mark.parametrize(
     ("batch", "field"),
     [
-        (partial_rows([1], None, [1]), "partials"),
-        (Batch(np.array([1]), {}, None, {"sum": ints(1)}), "partials"),
-        (Batch(np.array([1]), {"value": np.array([1])}, None, {"sum": ints(1)}, np.array([1])), "partials"),
+        (partial_rows([1], {}, [1]), "partials.sum"),
         (partial_rows([1], {"sum": ints(1)}, [0]), "entries"),
         (partial_rows([1], {"sum": ints(1)}, [2**41]), "entries"),
         (partial_rows([1], {"sum": ints(1)}, [1.0]), "entries"),
         (partial_rows([1], {"sum": ints(1)}, [1, 1]), "entries"),
-        (Batch(np.array([1]), {}, Coded.of(["a"]), {"sum": ints(1)}, np.array([1])), "key"),
+        (PartialBatch(np.array([1]), {"sum": ints(1)}, np.array([1]), Coded.of(["a"])), "key"),
     ],
 )
-def test_a_write_carries_values_or_partials(batch, field):
+def test_wrong_partials_are_refused_whole(batch, field):
     w = window(aggregates={"sum": {"function": "sum"}})
     with pytest.raises(InvalidArgument) as caught:
         w.bulk_insert(batch)
@@ -590,14 +588,14 @@ def test_entries_that_are_more_than_can_be_counted_are_refused():
     """Each row may stand for 2^40: whatever is summed of what a window was sent stays an int64."""
     w = Window(WindowSpec.parse(BASE | {"aggregates": {"n": {"function": "count"}}}))
     rows = 2**21
-    many = Batch(np.zeros(rows, np.int64), {}, None, {}, np.full(rows, 2**40))
+    many = PartialBatch(np.zeros(rows, np.int64), {}, np.full(rows, 2**40))
     assert w.bulk_insert(many).inserted == 2**61
     w.bulk_evict(10, None)
     with pytest.raises(ResourceExhausted) as caught:  # though there is nothing in it now
         w.bulk_insert(many)
     assert (caught.value.field, caught.value.limit) == ("entries", f"{2**62} entries")
     with pytest.raises(ResourceExhausted):
-        Window(w.spec).bulk_insert(Batch(np.zeros(2 * rows, np.int64), {}, None, {}, np.full(2 * rows, 2**40)))
+        Window(w.spec).bulk_insert(PartialBatch(np.zeros(2 * rows, np.int64), {}, np.full(2 * rows, 2**40)))
     assert w.insert(20, {"value": 1}, None).inserted == 1
     assert (w.info().entries, w.counts.inserted) == (1, 2**61 + 1)
     w.check_invariants()

@@ -35,7 +35,7 @@ from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
 from sash_engine.forest import BLOCK, Forest, Layout
 from sash_engine.forest.cold import Cold
 from sash_engine.forest.image import ForestImage
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batch import AnyBatch, PartialBatch
 from sash_engine.windows.ledger import Ledger, Part
 from sash_engine.windows.spec import Durability, WindowSpec
 
@@ -244,7 +244,7 @@ class PartialWindow(StoredWindow):
         forest.refold(refolded)
         return forest
 
-    def read_parts(self, parts: Sequence[Part]) -> list[Batch]:
+    def read_parts(self, parts: Sequence[Part]) -> list[AnyBatch]:
         """As `StoredWindow.read_parts`, without those that are damaged or missing."""
         found = []
         for part in parts:
@@ -254,7 +254,7 @@ class PartialWindow(StoredWindow):
                 self.parts_left_out[part.number] = part.entries
         return found
 
-    def staged(self) -> Iterator[tuple[str, Part, Batch]]:
+    def staged(self) -> Iterator[tuple[str, Part, AnyBatch]]:
         """The staged parts that nobody has committed, by token, with their entries."""
         for token, part in self.window.ledger.parts.items():
             for batch in self.read_parts([part]):
@@ -433,7 +433,7 @@ def _entries_of(fields: Sequence[Any], staged: dict[str, int]) -> int:
         case records.Insert():
             return 1
         case records.BulkInsert(batch):
-            return len(batch.times) if batch.entries is None else int(batch.entries.sum())
+            return int(batch.entries.sum()) if isinstance(batch, PartialBatch) else len(batch.times)
         case records.Stage():
             staged[operation.token] = operation.entries
         case records.Commit():

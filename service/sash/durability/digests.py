@@ -25,7 +25,7 @@ import xxhash
 
 from sash.durability.formats import pack
 from sash_engine.monoids.base import Array
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.ledger import DIGEST_BYTES
 
 __all__ = ["of_bulk", "of_entry", "of_evict"]
@@ -44,7 +44,7 @@ def of_evict(time: int, key: str | None) -> bytes:
     return _digest([pack(["evict", time, key])])
 
 
-def of_bulk(batch: Batch) -> bytes:
+def of_bulk(batch: AnyBatch) -> bytes:
     """The digest of a bulk, which need not be a valid one."""
     return _digest(_bulk(batch))
 
@@ -64,17 +64,18 @@ def _scalar(value: Any) -> Any:
     return value if isinstance(value, int | str) else None  # no field takes it, so that nothing is applied
 
 
-def _bulk(batch: Batch) -> Iterator[bytes | Array]:
+def _bulk(batch: AnyBatch) -> Iterator[bytes | Array]:
     yield b"bulk"
     yield from _column("time", "", batch.times)
-    for name in sorted(batch.columns):
-        yield from _column("field", name, batch.columns[name])
+    if isinstance(batch, Batch):
+        for name in sorted(batch.columns):
+            yield from _column("field", name, batch.columns[name])
     if batch.keys is not None:
         yield from _column("key", "", batch.keys)
-    for name in sorted(batch.partials or {}):
-        for part in (batch.partials or {})[name]:
-            yield from _column("partial", name, part)
-    if batch.entries is not None:
+    if isinstance(batch, PartialBatch):
+        for name in sorted(batch.partials):
+            for part in batch.partials[name]:
+                yield from _column("partial", name, part)
         yield from _column("entries", "", batch.entries)
 
 

@@ -27,7 +27,7 @@ from sash.durability.formats import batch_to, columns_to, seal, size_of, unseal
 from sash.durability.forms import Header, Totals, batch_of, checked, names_of, states_of
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.entries import Entries
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.spec import WindowSpec, check_name
@@ -54,7 +54,7 @@ def export(window: Window) -> Iterator[bytes]:
     """
     keys = window.keys
     numbers = keys.numbers()
-    entries = Entries(window.spec, window.layout, keys, numbers, None, None, window.cold, _ROWS)
+    entries = Entries(window.spec, keys, numbers, None, None, window.cold, _ROWS)
     header = {
         "spec": window.spec.document(),
         "counts": window.counts.document(),
@@ -84,7 +84,7 @@ def _framed(records: Iterator[list[Any]]) -> Iterator[bytes]:
         yield _LENGTH.pack(len(value)) + value
 
 
-def _small_enough(batch: Batch) -> Iterator[Batch]:
+def _small_enough(batch: AnyBatch) -> Iterator[AnyBatch]:
     n = len(batch.times)
     if n > 1 and size_of(batch) > _FRAME_BYTES:
         yield from _small_enough(_some(batch, slice(n // 2)))
@@ -93,17 +93,17 @@ def _small_enough(batch: Batch) -> Iterator[Batch]:
         yield batch
 
 
-def _some(batch: Batch, rows: slice) -> Batch:
+def _some(batch: AnyBatch, rows: slice) -> AnyBatch:
     """Some rows of a bulk."""
+    keys = None if batch.keys is None else _narrowed(batch.keys, rows)
+    if isinstance(batch, PartialBatch):
+        partials = {name: tuple(part[rows] for part in parts) for name, parts in batch.partials.items()}
+        return PartialBatch(batch.times[rows], partials, batch.entries[rows], keys)
     columns = {
         name: _narrowed(column, rows) if isinstance(column, Coded) else column[rows]
         for name, column in batch.columns.items()
     }
-    keys = None if batch.keys is None else _narrowed(batch.keys, rows)
-    if batch.partials is None or batch.entries is None:
-        return Batch(batch.times[rows], columns, keys)
-    partials = {name: tuple(part[rows] for part in parts) for name, parts in batch.partials.items()}
-    return Batch(batch.times[rows], columns, keys, partials, batch.entries[rows])
+    return Batch(batch.times[rows], columns, keys)
 
 
 def _narrowed(column: Coded, rows: slice) -> Coded:
@@ -227,7 +227,7 @@ class Importer:
     def _take_entries(self, payload: Any) -> None:
         window = self._window
         batch = batch_of(payload, window.spec, "entries")
-        entries = len(batch.times) if batch.entries is None else float(batch.entries.sum(dtype=np.float64))
+        entries = float(batch.entries.sum(dtype=np.float64)) if isinstance(batch, PartialBatch) else len(batch.times)
         if entries > self._expected:
             raise InvalidArgument(
                 "there are more entries than the counts say", field="header.counts", limit=str(self._expected)
@@ -237,7 +237,7 @@ class Importer:
         except FailedPrecondition as error:  # by the window's order policy: no window has such entries
             raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
         self._rows += len(batch.times)
-        self._expected -= len(batch.times) if batch.entries is None else int(batch.entries.sum())
+        self._expected -= int(batch.entries.sum()) if isinstance(batch, PartialBatch) else len(batch.times)
 
     def _take_states(self, payload: Any) -> None:
         self._states.append(states_of(payload, "states"))

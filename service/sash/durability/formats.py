@@ -36,7 +36,7 @@ from sash_engine.errors import DataLoss, FailedPrecondition
 from sash_engine.forest.cold import PendingBlock
 from sash_engine.forest.layout import Layout
 from sash_engine.monoids.base import Array, object_array
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 
 __all__ = [
     "FORMAT",
@@ -357,21 +357,20 @@ def _width(texts: int) -> np.dtype[Any]:
 # ---------------------------------------------------------------- batches
 
 
-def batch_to(batch: Batch) -> list[Any]:
+def batch_to(batch: AnyBatch) -> list[Any]:
     """A bulk of entries as what `pack` takes."""
+    keys = None if batch.keys is None else _coded_to(batch.keys)
+    if isinstance(batch, PartialBatch):
+        partials = {name: columns_to(parts) for name, parts in batch.partials.items()}
+        return [_column_to(batch.times), {}, keys, partials, _column_to(batch.entries)]
     columns = {
         name: _coded_to(column) if isinstance(column, Coded) else _column_to(column)
         for name, column in batch.columns.items()
     }
-    keys = None if batch.keys is None else _coded_to(batch.keys)
-    if batch.partials is None:
-        return [_column_to(batch.times), columns, keys]
-    assert batch.entries is not None, "rows of partials say how many entries they stand for"
-    partials = {name: columns_to(parts) for name, parts in batch.partials.items()}
-    return [_column_to(batch.times), columns, keys, partials, _column_to(batch.entries)]
+    return [_column_to(batch.times), columns, keys]
 
 
-def batch_from(payload: Sequence[Any]) -> Batch:
+def batch_from(payload: Sequence[Any]) -> AnyBatch:
     """The opposite of `batch_to`: strings are `Coded`, codes as narrow as they can be.
 
     Raises:
@@ -385,20 +384,23 @@ def batch_from(payload: Sequence[Any]) -> Batch:
     coded = None if keys is None else coded_from(*keys)
     if not rest:
         return Batch(_column_from(*times), read, coded)
+    if read:
+        raise ValueError("a bulk has values or partials, and this one has both")
     partials, entries = rest
     parts = {name: tuple(columns_from(columns)) for name, columns in partials.items()}
-    return Batch(_column_from(*times), read, coded, parts, _column_from(*entries))
+    return PartialBatch(_column_from(*times), parts, _column_from(*entries), coded)
 
 
-def size_of(batch: Batch) -> int:
+def size_of(batch: AnyBatch) -> int:
     """How many bytes a bulk takes when it is written: no fewer than are needed, but for a few hundred."""
     n, size = len(batch.times), 8 * len(batch.times)
-    for column in (batch.keys, *batch.columns.values()):
+    columns = batch.columns if isinstance(batch, Batch) else {}
+    for column in (batch.keys, *columns.values()):
         if isinstance(column, Coded):
             size += n * _width(len(column.dictionary)).itemsize + texts_bytes(column.dictionary)
         elif column is not None:
             size += column.nbytes
-    for parts in (batch.partials or {}).values():
+    for parts in (batch.partials if isinstance(batch, PartialBatch) else {}).values():
         size += sum(5 * n + sum(map(len, part)) if part.dtype.hasobject else part.nbytes for part in parts)
     return size
 

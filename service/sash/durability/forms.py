@@ -26,7 +26,7 @@ from sash.durability.formats import coded_from, columns_from
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array, FieldType, Partials
 from sash_engine.windows.answers import Counts
-from sash_engine.windows.batch import MAX_COUNTED, Batch, Coded, check_key
+from sash_engine.windows.batch import MAX_COUNTED, AnyBatch, Batch, Coded, PartialBatch, check_key
 from sash_engine.windows.keys import NEVER, UNKEYED
 from sash_engine.windows.ledger import (
     DIGEST_BYTES,
@@ -233,8 +233,8 @@ def states_of(payload: Any, path: str) -> list[Array]:
     return states
 
 
-def batch_of(payload: Any, spec: WindowSpec, path: str) -> Batch:
-    """A bulk of entries, or of panes, as `batch_to` writes it; `Batch.checked` is still to look at it.
+def batch_of(payload: Any, spec: WindowSpec, path: str) -> AnyBatch:
+    """A bulk of entries, or of panes, as `batch_to` writes it, before `checked`.
 
     Raises:
         InvalidArgument: names the column that is wrong.
@@ -250,11 +250,13 @@ def batch_of(payload: Any, spec: WindowSpec, path: str) -> Batch:
     keys = None if payload[2] is None else _texts(payload[2], f"{path}.keys")
     if not panes:
         return Batch(times, columns, keys)
+    if columns:
+        raise _refused(f"{path}.columns", "must be empty beside partials")
     partials = {
         name: _partials(parts, f"{path}.partials.{name}")
         for name, parts in _mapping(payload[3], f"{path}.partials").items()
     }
-    return Batch(times, columns, keys, partials, _numbers(payload[4], "<i8", f"{path}.entries"))
+    return PartialBatch(times, partials, _numbers(payload[4], "<i8", f"{path}.entries"), keys)
 
 
 def _mapping(payload: Any, path: str) -> Mapping[str, Any]:
@@ -293,7 +295,7 @@ def _texts(payload: Any, path: str) -> Coded:
 
 
 def _partials(payload: Any, path: str) -> Partials:
-    """Parts of partials: columns of numbers, or one of blobs. Which it should be `Batch.checked` knows."""
+    """Parts of partials: columns of numbers, or one of blobs. `PartialBatch.checked` checks which."""
     if not isinstance(payload, list):
         raise _refused(path, "must be a list of columns")
     return tuple([_part(column, path) for column in payload])

@@ -20,7 +20,7 @@ from sash.durability import digests
 from sash.durability import formats as values
 from sash_engine.errors import DataLoss, FailedPrecondition
 from sash_engine.windows.answers import Answer, WriteResult
-from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.batch import AnyBatch, Batch, Coded, Origin, PartialBatch
 from sash_engine.windows.ledger import Part
 from sash_engine.windows.window import Window
 
@@ -130,7 +130,7 @@ class BulkInsert:
     """Many entries."""
 
     kind: ClassVar[str] = "bulk_insert"
-    batch: Batch
+    batch: AnyBatch
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
         return window.bulk_insert(self.batch)
@@ -213,7 +213,7 @@ class Stage:
     batch: int
     entries: int
     expires_ns: int | None = None
-    held: Batch | None = None
+    held: AnyBatch | None = None
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
         expires_ns = now_ns + _EXPIRES_NS_UNSAID if self.expires_ns is None else self.expires_ns
@@ -239,7 +239,7 @@ class Commit:
     query: str
     batch: int
     tokens: Sequence[str]
-    bring: Callable[[Sequence[Part]], Sequence[Batch]] | None = None
+    bring: Callable[[Sequence[Part]], Sequence[AnyBatch]] | None = None
     dropped: list[Part] = field(default_factory=list)
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
@@ -324,7 +324,7 @@ def read(record: Sequence[Any], name: str) -> Write:
         raise DataLoss(f"{name} holds no write that this version knows: {error}") from None
 
 
-def joined(batches: Sequence[Batch]) -> Batch:
+def joined(batches: Sequence[AnyBatch]) -> AnyBatch:
     """Several bulks of one window, one after the other as one.
 
     Raises:
@@ -333,20 +333,20 @@ def joined(batches: Sequence[Batch]) -> Batch:
     batches = [batch for batch in batches if len(batch.times)] or list(batches[:1])
     if len(batches) == 1:
         return batches[0]
-    if len({batch.partials is None for batch in batches}) > 1:
+    values = [batch for batch in batches if isinstance(batch, Batch)]
+    partials = [batch for batch in batches if isinstance(batch, PartialBatch)]
+    if values and partials:
         raise FailedPrecondition("some parts carry values, some partials: one batch carries either", field="stages")
-    first = batches[0]
     times = np.concatenate([batch.times for batch in batches])
-    columns = {name: _joined([batch.columns[name] for batch in batches]) for name in first.columns}
-    keys = None if first.keys is None else _joined([batch.keys for batch in batches])
-    if first.partials is None:
+    keys = None if batches[0].keys is None else _joined([batch.keys for batch in batches])
+    if values:
+        columns = {name: _joined([batch.columns[name] for batch in values]) for name in values[0].columns}
         return Batch(times, columns, keys)
-    every = [batch.partials or {} for batch in batches]
-    partials = {
-        name: tuple(np.concatenate(parts) for parts in zip(*(partials[name] for partials in every), strict=True))
-        for name in first.partials
+    every = {
+        name: tuple(np.concatenate(parts) for parts in zip(*(batch.partials[name] for batch in partials), strict=True))
+        for name in partials[0].partials
     }
-    return Batch(times, columns, keys, partials, _joined([batch.entries for batch in batches]))
+    return PartialBatch(times, every, np.concatenate([batch.entries for batch in partials]), keys)
 
 
 def _joined(columns: Sequence[Any]) -> Any:

@@ -50,7 +50,7 @@ from sash_engine.clock import Clock, ForwardClock
 from sash_engine.errors import AlreadyExists, DataLoss, FailedPrecondition, SashError, TooLarge, Unavailable
 from sash_engine.forest import BLOCK
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
-from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.ledger import PART_EXPIRES_NS, Ledger, Part
 from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.spec import Durability, WindowSpec
@@ -380,7 +380,7 @@ class Storage:
             self.trim()
         return None
 
-    async def stage(self, name: str, batch: Batch, query: str, number: int, token: str | None = None) -> Staged:
+    async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:
         """Keep a part of a batch, see `Plane.stage`; under a `token` that it had elsewhere, or a new one."""
         size = values.size_of(batch)
         self._check_size(name, size)
@@ -408,7 +408,7 @@ class Storage:
             return ledger.committed(query, number)
 
         window, stored = await self._admit(name, 0, committed)
-        batches: Sequence[Batch] = ()
+        batches: Sequence[AnyBatch] = ()
         if not committed(window.ledger):
             parts = window.ledger.named(query, number, stages)
             if stored is None:
@@ -433,7 +433,7 @@ class Storage:
                 limit=f"{_WRITE_BYTES_MAX // MIB} MiB",
             )
 
-    async def _brought(self, stored: StoredWindow, parts: Sequence[Part]) -> list[Batch]:
+    async def _brought(self, stored: StoredWindow, parts: Sequence[Part]) -> list[AnyBatch]:
         """The entries of staged parts, which stay in the tier for as long as it takes."""
         session = self._checked_session()
         with session.pin(stored.number):
@@ -634,7 +634,7 @@ class Storage:
 
     # ---------------------------------------------------------------- whole windows out and in
 
-    def entries(self, name: str, question: EntriesQuery) -> Iterator[Batch]:
+    def entries(self, name: str, question: EntriesQuery) -> Iterator[AnyBatch]:
         """See `Plane.entries`."""
         return self._pinned(name, iter(self.find(name).reader.entries(question)))
 

@@ -38,7 +38,7 @@ from sash_engine.forest import Forest, Layout
 from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.image import ForestImage
 from sash_engine.monoids.base import Array
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.ledger import Part
 from sash_engine.windows.spec import Durability, WindowSpec
 from sash_engine.windows.window import Window
@@ -430,7 +430,7 @@ class StoredWindow:
 
     # ---------------------------------------------------------------- staged parts
 
-    def read_parts(self, parts: Sequence[Part]) -> list[Batch]:
+    def read_parts(self, parts: Sequence[Part]) -> list[AnyBatch]:
         """The entries of staged parts, in their order. Any thread may call it."""
         batches = []
         for start in range(0, len(parts), _PARTS_PER_TRIP):

@@ -20,7 +20,7 @@ from sash.rest.columns import BLOB
 from sash_engine.monoids.base import Array, Partials
 from sash_engine.monoids.pane import part_names
 from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batch import AnyBatch, Coded, PartialBatch
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = [
@@ -67,12 +67,12 @@ def answer_document(answer: Answer, spec: WindowSpec | None = None) -> dict[str,
     return document
 
 
-def bulk_document(batch: Batch, spec: WindowSpec) -> dict[str, Any]:
+def bulk_document(batch: AnyBatch, spec: WindowSpec) -> dict[str, Any]:
     """Return entries of a window as JSON columns that bulk-insert takes."""
     document: dict[str, Any] = {"time": np.ascontiguousarray(batch.times)}
     if batch.keys is not None:
         document["key"] = batch.keys.decode().tolist()
-    if batch.partials is not None:
+    if isinstance(batch, PartialBatch):
         return document | {"partials": _partials(batch.partials, spec), "entries": np.ascontiguousarray(batch.entries)}
     fields = {
         name: column(values.decode() if isinstance(values, Coded) else values) for name, values in batch.columns.items()

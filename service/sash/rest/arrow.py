@@ -20,7 +20,7 @@ from sash_engine.errors import InvalidArgument, TooLarge, Unsupported
 from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType, Partials, object_array
 from sash_engine.monoids.pane import exported, part_names
 from sash_engine.windows.answers import Series
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["batch_of", "stream_of", "stream_of_bulks"]
@@ -30,7 +30,7 @@ _TYPES = {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 _PARTS: dict[str, FieldType] = {"f": "float64", "i": "int64", "b": "bool", "O": "int64"}
 
 
-def batch_of(body: bytes, spec: WindowSpec, entries_max: int) -> Batch:
+def batch_of(body: bytes, spec: WindowSpec, entries_max: int) -> AnyBatch:
     """The columns of a stream: ``time``, ``key`` where keyed, and each field by its name.
 
     ``time`` is integers (ticks) or timestamps (converted to the window's unit); strings may be dictionary-coded. Where
@@ -80,7 +80,7 @@ def _are_partials(names: Sequence[str], spec: WindowSpec) -> bool:
     return "entries" not in spec.fields or any(n.startswith("partials.") and n not in spec.fields for n in names)
 
 
-def _partial_batch(table: Any, spec: WindowSpec, times: npt.NDArray[np.int64], keys: Coded | None) -> Batch:
+def _partial_batch(table: Any, spec: WindowSpec, times: npt.NDArray[np.int64], keys: Coded | None) -> PartialBatch:
     left, partials = set(table.column_names) - {"time", "key", "entries"}, dict[str, Partials]()
     for name, (monoid, _) in spec.monoids().items():
         blob, parts = f"partials.{name}.{BLOB}", [f"partials.{name}.{part}" for part in part_names(monoid)]
@@ -96,7 +96,7 @@ def _partial_batch(table: Any, spec: WindowSpec, times: npt.NDArray[np.int64], k
             partials[name] = tuple(_number(table[part], kind, part) for part, kind in zip(parts, kinds, strict=True))
     for name in sorted(left):
         raise InvalidArgument(f"{name[:200]!r} is no part of a partial of window {spec.name!r}", field=name)
-    return Batch(times, {}, keys, partials, _number(table["entries"], "int64", "entries"))
+    return PartialBatch(times, partials, _number(table["entries"], "int64", "entries"), keys)
 
 
 def _blobs(column: Any, name: str) -> Array:
@@ -123,7 +123,7 @@ def stream_of(series: Series) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def stream_of_bulks(bulks: Iterable[Batch], spec: WindowSpec) -> Iterator[bytes]:
+def stream_of_bulks(bulks: Iterable[AnyBatch], spec: WindowSpec) -> Iterator[bytes]:
     """Entries of a window as the parts of a stream that bulk-insert takes, a record batch for each bulk."""
     sink, writer = BytesIO(), None
     for bulk in bulks:
@@ -138,14 +138,15 @@ def stream_of_bulks(bulks: Iterable[Batch], spec: WindowSpec) -> Iterator[bytes]
     yield _taken(sink)
 
 
-def _record_batch(bulk: Batch, spec: WindowSpec) -> Any:
+def _record_batch(bulk: AnyBatch, spec: WindowSpec) -> Any:
     columns = {"time": pa.array(bulk.times)}
     if bulk.keys is not None:
         columns["key"] = _text(bulk.keys)
-    for name, column in bulk.columns.items():
-        kind = spec.fields[name]
-        columns[name] = _text(column) if isinstance(column, Coded) else pa.array(column, _TYPES.get(kind, pa.string()))
-    if bulk.partials is not None:
+    if isinstance(bulk, Batch):
+        for name, column in bulk.columns.items():
+            kind = _TYPES.get(spec.fields[name], pa.string())
+            columns[name] = _text(column) if isinstance(column, Coded) else pa.array(column, kind)
+    else:
         columns["entries"] = pa.array(bulk.entries)
         monoids = spec.monoids()
         for name, parts in bulk.partials.items():
@@ -155,12 +156,12 @@ def _record_batch(bulk: Batch, spec: WindowSpec) -> Any:
     return pa.record_batch(columns)
 
 
-def _nothing(spec: WindowSpec) -> Batch:
+def _nothing(spec: WindowSpec) -> AnyBatch:
     """No entries of a window."""
     none, keys = np.empty(0, np.int64), Coded([], np.empty(0, np.int64)) if spec.keyed else None
     if spec.granularity is not None:
         partials = {name: exported(monoid, []) for name, (monoid, _) in spec.monoids().items()}
-        return Batch(none, {}, keys, partials, none)
+        return PartialBatch(none, partials, none, keys)
     columns = {
         name: Coded([], none) if kind == "string" else np.empty(0, NUMPY_TYPES[kind])
         for name, kind in spec.fields.items()

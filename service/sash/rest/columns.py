@@ -17,7 +17,7 @@ from sash.calls import origin_of
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import FieldType, Monoid, Partials, object_array
 from sash_engine.monoids.pane import part_names
-from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.batch import AnyBatch, Batch, Coded, Origin, PartialBatch
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = [
@@ -176,7 +176,7 @@ def _scalar(value: Any, kind: FieldType, path: str) -> Any:
 # ---------------------------------------------------------------- columns
 
 
-def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) -> Batch:
+def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) -> AnyBatch:
     """Return the columns of a bulk, which are values or, with ``"partials"``, partials.
 
     Raises:
@@ -201,7 +201,7 @@ def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) ->
     return Batch(_integers(times, "time"), columns, keys)
 
 
-def _partial_batch(document: Mapping[str, Any], spec: WindowSpec, times: Array, keys: Coded | None) -> Batch:
+def _partial_batch(document: Mapping[str, Any], spec: WindowSpec, times: Array, keys: Coded | None) -> PartialBatch:
     """Return rows that have partials of every aggregate instead of values of every field."""
     for name in document:
         if name not in ("time", "key", "partials", "entries"):
@@ -219,7 +219,7 @@ def _partial_batch(document: Mapping[str, Any], spec: WindowSpec, times: Array, 
             )
         path = f"partials.{name}"
         partials[name] = _partials(_object(parts, path), monoids[name][0], path)
-    return Batch(times, {}, keys, partials, entries)
+    return PartialBatch(times, partials, entries, keys)
 
 
 def _partials(document: Mapping[str, Any], monoid: Monoid, path: str) -> Partials:

@@ -12,7 +12,7 @@ from sash import calls
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import Array, Partials, object_array
 from sash_engine.windows.answers import Answer, Series, WindowInfo, WriteResult
-from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.batch import AnyBatch, Batch, Origin, PartialBatch
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
@@ -147,7 +147,7 @@ def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
 
 
 @_refusing
-def batch_of(request: pb.BulkInsertRequest, entries_max: int) -> Batch:
+def batch_of(request: pb.BulkInsertRequest, entries_max: int) -> AnyBatch:
     """Return the columns of a bulk, over the bytes that protobuf holds.
 
     Raises:
@@ -161,11 +161,17 @@ def batch_of(request: pb.BulkInsertRequest, entries_max: int) -> Batch:
     keys = read_strings(request.key, "key") if request.HasField("key") else None
     if not request.partials and not request.entries:
         return Batch(times, columns, keys)
+    if columns:
+        raise InvalidArgument(
+            "a write carries values of every field, or partials of every aggregate and how many entries each row "
+            "stands for",
+            field="partials",
+        )
     partials = {
         name: tuple(_part(column, f"partials.{name}") for column in found.columns)
         for name, found in request.partials.items()
     }
-    return Batch(times, columns, keys, partials, read_int64(request.entries, "entries"))
+    return PartialBatch(times, partials, read_int64(request.entries, "entries"), keys)
 
 
 @_refusing
@@ -224,17 +230,18 @@ def fill_answer(message: pb.Answer, answer: Answer) -> None:
         _fill_partials(message.partials[name], partial)
 
 
-def bulk_of(window: str, batch: Batch) -> pb.BulkInsertRequest:
+def bulk_of(window: str, batch: AnyBatch) -> pb.BulkInsertRequest:
     """Return entries of a window as a bulk that can be inserted again."""
     message = pb.BulkInsertRequest(window=window, time=to_bytes(batch.times))
-    for name, column in batch.columns.items():
-        fill_column(message.fields[name], column)
     if batch.keys is not None:
         fill_strings(message.key, batch.keys)
-    for name, partials in (batch.partials or {}).items():
-        _fill_partials(message.partials[name], partials)
-    if batch.entries is not None:
+    if isinstance(batch, PartialBatch):
+        for name, partials in batch.partials.items():
+            _fill_partials(message.partials[name], partials)
         message.entries = to_bytes(batch.entries)
+    else:
+        for name, column in batch.columns.items():
+            fill_column(message.fields[name], column)
     return message
 
 

@@ -5,8 +5,8 @@
     pending      [(columns, 7, 9), …]                     rows 7..9 of those columns belong here as well
 
 A splice puts newcomers behind all rows of the same or an earlier time. A *deferred* splice only notes them as
-pending; `settle` sorts them in when somebody wants to read the rows. Arrays that were handed over are never
-written to: they have no room, and a splice without room copies.
+pending; `settle` sorts them in before the rows are read. Arrays that were handed over are never written to: they have
+no room, and a splice without room copies.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Blocks that are kept in a tier: who has them in memory, and which of them nobody needs any more.
+"""Blocks that are kept in a tier: which of them are in memory, and which are not needed any more.
 
     dirty ──number──▶ in flight ──landed──▶ cached ◀──trim / load──▶ in the tier only
       ▲                   │                    │                          │
       └────── edited: copied, its id released ─┴──────── evicted: its id released
 
-A sealed block is *dirty* until somebody gives it an id and hands its columns to a writer. Until the tier says that
-it has them the block is *in flight* and stays in memory; after that it is one of many in a cache with a budget, which
-all windows share. Columns of a block with an id are never written to: an edit makes a new, dirty block of a copy.
-A large partial (external.py) is stored in the same way, as a block of one row with the bytes that it is.
+A sealed block is *dirty* until it gets an id and its columns are handed to a writer. It is *in flight*, and stays in
+memory, until the tier says that it has them. Then it is one of many blocks in a cache with a budget, which all windows
+share. The columns of a block with an id are never written to: an edit makes a new, dirty block of a copy. A large
+partial (external.py) is stored in the same way, as a block of one row with its bytes.
 
 Example, with a dictionary for a tier:
 
@@ -27,10 +27,10 @@ Example, with a dictionary for a tier:
 >>> forest.query(), forest.range_query(2, 5), cold.cache.misses
 ([10.0], (4, [4.0]), 2)
 
-A trim comes between operations and never within one: what an operation has loaded it finds again.
+A trim comes between operations and never within one, so that an operation finds again what it has loaded.
 
-Cost of a block that is at hand: a look-up, below a microsecond. Space: an entry per block in memory.
-Threads: none; whoever stores says `landed` on the thread of the engine.
+Cost of a block in memory: a look-up, below a microsecond. Space: an entry per block in memory.
+Threads: none. `landed` is called on the thread of the engine.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class PendingBlock:
     It is valid until the next operation on its forest. With an id it stays valid.
 
     Attributes:
-        columns: times and one array per field, sorted; to be read only, and as long as it takes where it has an id. Of
-            a partial one array of dtype object, with the bytes that it is.
-        rows: how many rows that are.
+        columns: times and one array per field, sorted; read only. Of a partial, one array of dtype
+            object with its bytes.
+        rows: how many rows these are.
         partial: whether it is a partial.
         nbytes: how much the cache counts for it, in bytes.
     """
@@ -77,7 +77,7 @@ class PendingBlock:
 
     @property
     def stored(self) -> int | None:
-        """The id under which it is stored, >= 0; given once, and to no other block of the window, ever."""
+        """The id under which it is stored, >= 0. An id is given once, and never to another block of the window."""
         return self._stored
 
     @stored.setter
@@ -92,14 +92,14 @@ class Dirty(Protocol):
 
     dirty: int
     """Entries in such blocks."""
-    loose: int
-    """Partials to store; none where there are none, or only of such blocks."""
+    unstored_partials: int
+    """Partials to store, beside those of such blocks."""
 
     def unsaved(self, most: int | None = None) -> list[PendingBlock]:
         """See `Forest.unsaved`."""
 
 
-class _Held:
+class _CacheEntry:
     """A cached block."""
 
     __slots__ = ("block", "size", "state")
@@ -111,18 +111,18 @@ class _Held:
 
 
 _LANDED, _LOADED, _READ = range(3)
-"""Why a block is cached: it was stored and nobody has read it since, was loaded just now, or was read before."""
+"""Why a block is cached: it was stored and not read since, it was loaded just now, or it was read before."""
 
 
 class Cache:
-    """Columns of stored blocks, those that were used last. Shared by all windows of a server.
+    """The columns of the stored blocks that were used last, of all windows of a server.
 
     Args:
-        budget_bytes: how much `trim` leaves, in bytes of columns; strings are counted once per block.
+        budget_bytes: how many bytes of columns `trim` leaves; strings are counted once per block.
 
     Attributes:
         used_bytes: how much there is now.
-        hits: how often a stored block was at hand.
+        hits: how often a stored block was in memory.
         misses: how many stored blocks had to be loaded.
     """
 
@@ -134,13 +134,13 @@ class Cache:
         self.used_bytes = 0
         self.hits = 0
         self.misses = 0
-        self._blocks: OrderedDict[tuple[Cold, int], _Held] = OrderedDict()
+        self._blocks: OrderedDict[tuple[Cold, int], _CacheEntry] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._blocks)
 
     def trim(self) -> None:
-        """Forget the blocks that were not used for longest until the rest fits into the budget."""
+        """Drop the least recently used blocks until the rest fits into the budget."""
         blocks, used, budget = self._blocks, self.used_bytes, self.budget_bytes
         while used > budget:
             used -= blocks.popitem(last=False)[1].size
@@ -151,13 +151,13 @@ class Cache:
         return (cold, number) in self._blocks
 
     def read(self, cold: Cold, number: int) -> Block | None:
-        """A block, which is the one used last from now on; None where it is not there."""
+        """Return a block and mark it as the one used last; None where it is not there."""
         key = (cold, number)
         held = self._blocks.get(key)
         if held is None:
             return None
         self._blocks.move_to_end(key)
-        self.hits += held.state != _LOADED  # the first to read what was loaded is whom it was loaded for
+        self.hits += held.state != _LOADED  # the first read of a loaded block is the miss that loaded it
         if held.state == _LANDED:
             # Blocks of one bulk are views of the same long arrays. They leave the cache one after the other, in the
             # order in which they came; one that stays for longer must not keep all of them in memory.
@@ -166,22 +166,22 @@ class Cache:
         return held.block
 
     def peek(self, cold: Cold, number: int) -> Block | None:
-        """A block, whose place in the order is none the better for it; None where it is not there."""
+        """Return a block without marking it as used; None where it is not there."""
         held = self._blocks.get((cold, number))
         return None if held is None else held.block
 
     def put_landed(self, cold: Cold, number: int, block: Block) -> None:
-        """Take a block that the tier has now."""
+        """Add a block that the tier has now."""
         self._put(cold, number, block, _LANDED)
 
     def put_loaded(self, cold: Cold, number: int, block: Block) -> None:
-        """Take a block that was loaded from the tier."""
+        """Add a block that was loaded from the tier."""
         self.misses += 1
         self._put(cold, number, block, _LOADED)
 
     def _put(self, cold: Cold, number: int, block: Block, state: int) -> None:
         assert (cold, number) not in self._blocks, f"block {number} is cached already"
-        held = self._blocks[cold, number] = _Held(block, _size(block), state)
+        held = self._blocks[cold, number] = _CacheEntry(block, _size(block), state)
         self.used_bytes += held.size
 
     def drop(self, cold: Cold, number: int) -> None:
@@ -201,24 +201,23 @@ class Cache:
         assert sum(sizes) == self.used_bytes, f"{sum(sizes)} bytes are cached, `used_bytes` says {self.used_bytes}"
         for (cold, number), held in self._blocks.items():
             assert held.size == _size(held.block), f"block {number} was counted as {held.size} bytes"
-            assert cold.flying(number) is None, f"block {number} is in flight and cached"
+            assert cold.in_flight(number) is None, f"block {number} is in flight and cached"
 
 
 class Cold:
     """The stored blocks of one window, for all its forests.
 
     Args:
-        load: brings columns back.
-        cache: where they are kept.
+        load: loads columns.
+        cache: keeps them.
 
     Attributes:
-        dirty: which forests have sealed blocks without an id, in the order in which they came to it; each key has
-            `unsaved`, as the forest itself.
+        dirty: the directories that have sealed blocks without an id, in the order in which they got the first.
         dirty_entries: the entries in all such blocks.
         released: ids that no block has any more, each once; see `take_released`.
     """
 
-    __slots__ = ("_flying", "_load", "cache", "dirty", "dirty_entries", "released")
+    __slots__ = ("_in_flight", "_load", "cache", "dirty", "dirty_entries", "released")
 
     def __init__(self, load: Load, cache: Cache) -> None:
         self._load = load
@@ -226,46 +225,46 @@ class Cold:
         self.dirty: dict[Dirty, None] = {}
         self.dirty_entries = 0
         self.released: list[int] = []
-        self._flying: dict[int, Block] = {}
+        self._in_flight: dict[int, Block] = {}
 
     def landed(self, blocks: Iterable[tuple[PendingBlock, int]]) -> None:
-        """The tier has these blocks under these ids: those that are still stored so need no longer be in memory.
+        """Note that the tier has these blocks under these ids, so that they need not stay in memory.
 
-        Blocks of which it is never said, as writing them failed, stay in memory; they may be written again.
+        A block that could not be written stays in memory, and may be written again.
         """
         for _, number in blocks:
-            block = self._flying.pop(number, None)
+            block = self._in_flight.pop(number, None)
             if block is not None:
                 self.cache.put_landed(self, number, block)
 
     def take_released(self) -> list[int]:
-        """The ids that no block has any more; they are the caller's to delete, and not listed again.
+        """Return the ids that no block has any more, for the caller to delete; they are not listed again.
 
-        A dump that was made before an id was released may still name it: delete it once the next dump is stored.
-        Take them right after that dump, which releases the ids of all blocks that were evicted before. Some may be in
-        flight: delete behind them.
+        A dump that was made before an id was released may still name it. So take the ids right after a dump, which
+        releases the ids of all blocks that were evicted before, and delete them when that dump is stored. Some may be
+        in flight: delete those after they are written.
         """
         released, self.released = self.released, []
         return released
 
     # ---------------------------------------------------------------- for the directories
 
-    def soil(self, owner: Dirty, entries: int) -> None:
-        """Entries have come to `owner`'s dirty blocks, or have left them."""
+    def note_dirty(self, owner: Dirty, entries: int) -> None:
+        """Add to the entries in the dirty blocks of `owner`, or subtract from them."""
         self.dirty_entries += entries
         owner.dirty += entries
-        if owner.dirty or owner.loose:
+        if owner.dirty or owner.unstored_partials:
             self.dirty[owner] = None
         else:
             self.dirty.pop(owner, None)
 
     def launch(self, number: int, block: Block) -> None:
-        """A block has got an id and is in flight."""
-        self._flying[number] = block
+        """Note that a block has got an id and is in flight."""
+        self._in_flight[number] = block
 
     def block(self, number: int) -> Block:
-        """A stored block, not to be written to; loaded where it is not in memory."""
-        block = self._flying.get(number)
+        """Return a stored block, which must not be written to; load it where it is not in memory."""
+        block = self._in_flight.get(number)
         if block is not None:
             self.cache.hits += 1
             return block
@@ -277,50 +276,52 @@ class Cold:
         return block
 
     def fetch(self, numbers: Iterable[int]) -> None:
-        """Load those of some blocks that are not in memory, in one go; they stay until the next trim."""
-        lacking = [n for n in dict.fromkeys(numbers) if n not in self._flying and not self.cache.has(self, n)]
-        if not lacking:
+        """Load those of some blocks that are not in memory, in one round trip; they stay until the next trim."""
+        missing = [n for n in dict.fromkeys(numbers) if n not in self._in_flight and not self.cache.has(self, n)]
+        if not missing:
             return
-        for number, columns in zip(lacking, self._load(lacking), strict=True):
+        for number, columns in zip(missing, self._load(missing), strict=True):
             self.cache.put_loaded(self, number, Block(columns, len(columns[0])))
 
-    def flying(self, number: int) -> Block | None:
-        """A block that is in flight: if it were released now, the tier might never have it."""
-        return self._flying.get(number)
+    def in_flight(self, number: int) -> Block | None:
+        """Return a block that is in flight, which the tier may not have yet; None for another."""
+        return self._in_flight.get(number)
 
     def columns(self, numbers: Sequence[int]) -> list[list[Array]]:
-        """Columns of stored blocks, not to be written to; those that are not at hand come in one round trip.
+        """Return columns of stored blocks, read only; those that are not in memory come in one round trip.
 
-        They do not enter the cache: whoever reads a window from end to end would only drive others out of it. An id
-        may have been released, as long as the tier has it.
+        They do not enter the cache, so that reading a window from end to end leaves the cache to others. An id may
+        have been released, as long as the tier has it.
         """
-        there = {number: self._flying.get(number) or self.cache.peek(self, number) for number in numbers}
-        lacking = [number for number, block in there.items() if block is None]
-        loaded = dict(zip(lacking, self._load(lacking), strict=True)) if lacking else {}
+        there = {number: self._in_flight.get(number) or self.cache.peek(self, number) for number in numbers}
+        missing = [number for number, block in there.items() if block is None]
+        loaded = dict(zip(missing, self._load(missing), strict=True)) if missing else {}
         return [
             loaded[number] if block is None else [column[: block.rows] for column in block.columns]
             for number, block in ((number, there[number]) for number in numbers)
         ]
 
     def release(self, number: int) -> None:
-        """Nobody refers to a stored block any more."""
+        """Release the id of a stored block that is not needed any more."""
         self.released.append(number)
-        if self._flying.pop(number, None) is None:
+        if self._in_flight.pop(number, None) is None:
             self.cache.drop(self, number)
 
     def forget(self) -> None:
-        """Keep nothing in memory any more: the window is gone."""
-        self._flying.clear()
+        """Drop everything from memory: the window is gone."""
+        self._in_flight.clear()
         self.cache.drop_all(self)
 
     def check_invariants(self) -> None:
         """Raise AssertionError naming the first invariant that does not hold."""
         entries = [owner.dirty for owner in self.dirty]
-        assert all(owner.dirty or owner.loose for owner in self.dirty), "who is listed as dirty has blocks to store"
+        assert all(owner.dirty or owner.unstored_partials for owner in self.dirty), (
+            "a listed directory has blocks to store"
+        )
         assert sum(entries) == self.dirty_entries, f"{sum(entries)} dirty entries, not {self.dirty_entries}"
         assert len(set(self.released)) == len(self.released), "an id is released once"
         for number in self.released:
-            assert self.flying(number) is None, f"block {number} is in flight and released"
+            assert self.in_flight(number) is None, f"block {number} is in flight and released"
             assert not self.cache.has(self, number), f"block {number} is cached and released"
         self.cache.check_invariants()
 

@@ -6,9 +6,9 @@
     last       .  .  19  30  40  54  60
     counts, partials                             those of a level, see level.py
 
-Rows that are deferred wait in an inbox (inbox.py), all blocks' together, and are noted on their block when somebody
-asks for it. Dropping any number of blocks is O(1); their memory goes back block by block with later writes, because
-freeing four thousand arrays at once would take a millisecond.
+Deferred rows of all blocks wait in one inbox (inbox.py). They are noted on their block when the block is asked for.
+Dropping any number of blocks is O(1). Their memory is freed block by block with later writes, because freeing four
+thousand arrays at once takes a millisecond.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SWEEP = 4
 
 
 class _Slab:
-    """Many whole blocks that came as one bulk: cut into blocks one by one, when somebody asks for them."""
+    """Many whole blocks that came as one bulk. A block is cut out of it when it is asked for."""
 
     __slots__ = ("_block", "_columns", "_position")
 
@@ -77,7 +77,7 @@ class Directory(Level):
         self.head = 0
         """Position of the oldest block; `tail` is one past the position of the newest."""
         self._swept = 0  # positions below have been freed
-        self._blocks: list[Block | list[Array] | _Slab | None] = []  # columns: a block that nobody asked for so far
+        self._blocks: list[Block | list[Array] | _Slab | None] = []  # columns: a block that was not asked for so far
         self._first = self._last = _NO_TIMES
         self._ends = _NO_TIMES.data  # bisecting it costs half of what `searchsorted` does for one time
         self._inbox: Inbox | None = None
@@ -178,7 +178,7 @@ class Directory(Level):
         assert self.head <= position <= self.tail
         row = position - self.base
         del self._blocks[row:]
-        self._clear(slice(row, self.tail - self.base))  # what is stored is whoever's it was kept by
+        self._clear(slice(row, self.tail - self.base))  # not released: the run that was taken of them has the ids
         self.tail = position
 
     def relevel(self, monoids: Sequence[Monoid], columns: list[Partials]) -> None:
@@ -195,7 +195,7 @@ class Directory(Level):
     def fetch(self, positions: Iterable[int], partials: Sequence[int] = ()) -> None:
         """The blocks at `positions` and stored partials will be read: nothing to do where all are in memory."""
 
-    def loosen(self) -> None:
+    def note_unstored_partials(self) -> None:
         """Partials were made, of blocks that may be stored already."""
 
     def block(self, position: int) -> Block:
@@ -204,16 +204,16 @@ class Directory(Level):
             self._take(position)
         block = self._blocks[position - self.base]
         if type(block) is not Block:
-            return self.unsettled(position)
+            return self.raw_block(position)
         if block.pending is not None:
             block.settle()
         return block
 
-    def unsettled(self, position: int) -> Block:
+    def raw_block(self, position: int) -> Block:
         """The block at `position` as it is."""
         if self._inbox is not None:
             self._take(position)
-        return self._noting(position)
+        return self._block_for_note(position)
 
     def edit(self, position: int) -> Block:
         """The block at `position`, its pending rows sorted in, to be changed."""
@@ -229,7 +229,7 @@ class Directory(Level):
     def _take(self, position: int) -> None:
         assert self._inbox is not None
         for note in self._inbox.take(position):
-            self._noting(position).defer(*note)
+            self._block_for_note(position).defer(*note)
 
     def _hand_out(self) -> None:
         """Note all rows that wait on their blocks."""
@@ -239,9 +239,9 @@ class Directory(Level):
 
     def _note(self, notes: Iterable[tuple[int, Note]]) -> None:
         for position, note in notes:
-            self._noting(position).defer(*note)
+            self._block_for_note(position).defer(*note)
 
-    def _noting(self, position: int) -> Block:
+    def _block_for_note(self, position: int) -> Block:
         """The block at `position`, to note rows on."""
         row = position - self.base
         block = self._blocks[row]
@@ -317,7 +317,7 @@ class Directory(Level):
         assert len(self._blocks) == self.tail - self.base, "one list entry per position"
         before = None
         for position in range(self.head, self.tail):
-            block = self.unsettled(position)
+            block = self.raw_block(position)
             rows = block.columns[0][skip if position == self.head and not block.pending else 0 : block.rows]
             assert (rows[1:] >= rows[:-1]).all(), f"block {position} is not sorted"
             times = np.concatenate([rows, *(c[0][a:b] for c, a, b in block.pending or [])])

@@ -191,7 +191,7 @@ class Forest(BlockWriter):
         return self._directory.sweep(blocks)
 
     def drop(self) -> None:
-        """Evict all entries and release all ids at once: nobody will want this forest any more."""
+        """Evict all entries and release all ids at once: the forest is not used any more."""
         self._clear()
         self._directory.sweep(self._directory.tail)
         self._levels.sweep()
@@ -310,7 +310,7 @@ class Forest(BlockWriter):
         entries = tail.rows - self._skip
         for position in range(directory.head, directory.tail):
             count, partials = directory.count(position), directory.node(position)
-            block = directory.unsettled(position)
+            block = directory.raw_block(position)
             rows = block.rows + sum(b - a for _, a, b in block.pending or [])
             assert count == rows, f"block {position} has {rows} rows, the directory says {count}"
             assert rows <= 2 * layout.block, f"block {position} outgrew its bound: {rows}"
@@ -326,7 +326,7 @@ class Forest(BlockWriter):
         assert (times[1:] >= times[:-1]).all(), "entries are sorted by time"
         if self._len:
             assert times[-1] == self._newest, f"newest is {times[-1]}, not {self._newest}"
-            front_rows = directory.unsettled(directory.head).rows if self._has_blocks() else tail.rows
+            front_rows = directory.raw_block(directory.head).rows if self._has_blocks() else tail.rows
             assert 0 <= self._skip < front_rows, f"skip {self._skip} lies in the first block"
             assert self._head.rows in (0, front_rows), f"the head knows {self._head.rows} rows of {front_rows}"
         else:

@@ -33,7 +33,7 @@ some 50 µs, a reduction 1.5 µs."""
 class Head:
     """Folds of the newer part of one block, while its older part is evicted bit by bit.
 
-    `rows` is how many rows the block has, where somebody has noted it, else 0.
+    `rows` is how many rows the block has; 0 where that was not noted.
     """
 
     __slots__ = ("_layout", "_scan", "_scan_from", "_single", "_single_at", "rows")
@@ -43,7 +43,7 @@ class Head:
         self.reset()
 
     def reset(self) -> None:
-        """Another block, or the block has changed."""
+        """Forget the folds: it is another block, or the block has changed."""
         self.rows = 0
         self._scan: list[tuple[Partial, ...]] | None = None
         self._scan_from = 0
@@ -67,7 +67,7 @@ class Head:
 
 
 class Tail(Block):
-    """The open block, with a fold of its rows that is caught up when somebody asks."""
+    """The open block, with a fold of its rows that is brought up to date when it is asked for."""
 
     __slots__ = ("_folded", "_layout", "_older", "_running", "_start")
 
@@ -78,7 +78,7 @@ class Tail(Block):
         self.refold()
 
     def refold(self) -> None:
-        """The rows have changed other than by growing."""
+        """Forget the fold: rows have changed, and not only been added."""
         self._running: list[Partial] | None = None
         self._older: Sequence[Partial] | None = None
         self._start = 0
@@ -90,7 +90,7 @@ class Tail(Block):
         self.refold()
 
     def clear(self) -> None:
-        """Start a new block; the old arrays are somebody else's now."""
+        """Start a new block; the old arrays belong to the sealed block now."""
         rows = max(len(self.columns[0]), _FIRST_ROWS)
         self.columns = [np.empty(min(rows, self._layout.block), dtype) for dtype in self._layout.dtypes]
         self.rows = 0
@@ -137,7 +137,7 @@ class Tail(Block):
     def fold(self, start: int, older: Sequence[Partial] | None) -> list[Partial]:
         """Fold `older` (a fold of all before; None: of nothing) and the rows from `start` on.
 
-        The list is the tail's own and changes with it. `older` is told from another by identity.
+        The list belongs to the tail and changes with it. `older` is compared by identity.
         """
         layout, rows, running = self._layout, self.rows, self._running
         if running is None or older is not self._older or start != self._start:

@@ -63,7 +63,7 @@ class ForestImage:
             return self, ~kept, []
         blocks = len(kept)
         nodes = {slot: ids[:blocks][kept] for slot, ids in self.nodes.items()}
-        lacking = [np.flatnonzero(~_there(ids, there)) for ids in nodes.values()]
+        missing = [np.flatnonzero(~_there(ids, there)) for ids in nodes.values()]
         last = self.last[kept]
         newest = self.newest if len(self.tail[0]) else last[-1].item() if len(last) else _BEFORE_ALL
         image = replace(
@@ -78,7 +78,7 @@ class ForestImage:
             nodes=nodes,
             done=self.head,
         )
-        refolded = np.unique(np.concatenate([*lacking, np.empty(0, np.int64)])) + self.head
+        refolded = np.unique(np.concatenate([*missing, np.empty(0, np.int64)])) + self.head
         return image, ~kept, refolded.tolist()
 
     @property

@@ -1,4 +1,4 @@
-"""Newcomers whose splice is deferred, bulk by bulk, until somebody reads inside their blocks.
+"""Newcomers whose splice is deferred, bulk by bulk, until their blocks are read.
 
     merged  rows 0..4: block 3  | 4..6: block 4    6..9: block 9     many bulks in one, on its way out: 3 has its note
     run 0   rows 0..2: block 3    2..3: block 4    3..7: block 9        a bulk, sorted, and whose its rows are
@@ -6,9 +6,9 @@
     run 2   rows 0..1: block 3    1..5: block 5
     taken   {4: 2}       block 4 was read after run 1: it has all before that, and takes from run 2 on
 
-A bulk that is scattered over hundreds of blocks is noted once instead of in each of them. Blocks that are read take
-their own rows; when many runs wait, they are merged, so that a block gets one note for all of them. Those notes are
-given part by part with later bulks, as giving all at once would hold whoever waits for 0.1 s.
+A bulk that is scattered over hundreds of blocks is noted once instead of in each of them. A block that is read takes
+its own rows. When many runs wait, they are merged, so that a block gets one note for all of them. Those notes are given
+part by part with later bulks, because giving all at once takes 0.1 s.
 
 Add: O(1).  Take: O(r log k) for r runs over k blocks.  Merge: O(m log m) for m rows, in a few vectorised calls.
 Hand out: O(k), of which each bulk pays at most some 2,048 blocks, or its own number of rows.
@@ -128,7 +128,7 @@ class Inbox:
         for position, (a, b) in zip(positions, itertools.pairwise(bounds), strict=True):
             if position not in taken:
                 yield position, (columns, a, b)
-            self._given += 1  # only now: whoever could not note it gets it again
+            self._given += 1  # only now: a note that could not be taken is given again
         if stop >= len(run.positions):
             self._merged = None
 

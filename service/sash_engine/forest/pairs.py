@@ -1,7 +1,7 @@
 """Writes the nodes of the levels from their children; the drawing is in levels.py.
 
-Nodes are written when somebody reads nodes, and not when blocks are sealed: a window that is only written, and queried
-as a whole, builds its upper levels in vectorised passes. Blocks that change let their ancestors follow.
+Nodes are written when nodes are read, and not when blocks are sealed. So a window that is only written, and queried as
+a whole, builds its upper levels in vectorised passes. After a change of blocks, `refresh` writes their ancestors anew.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Pairs:
         self._directory = directory
         self._use(monoids)
         self._levels: list[Level] = [directory]
-        self._done = 0  # pairs are complete for the blocks before; the rest is caught up when somebody reads nodes
+        self._done = 0  # pairs are complete for the blocks before; the rest is written when nodes are read
 
     def _use(self, monoids: Sequence[Monoid]) -> None:
         self._monoids = monoids
@@ -108,7 +108,7 @@ class Pairs:
             position >>= 1
             if (position + 1) << i > self._done:
                 return
-            if position << i >= self._directory.head:  # others straddle the head: nobody asks for them again
+            if position << i >= self._directory.head:  # others straddle the head, and are not asked for again
                 self._combine_pair(i, position)
 
     def nodes_of_refresh(self, positions: Array) -> list[tuple[int, int]]:
@@ -128,7 +128,7 @@ class Pairs:
         tail = self._directory.tail
         if self._directory.has_external:
             self.fetch((), self._unpaired())
-            self._directory.loosen()
+            self._directory.note_unstored_partials()
         first, self._done = self._done, tail
         if tail - first > _ONE_BY_ONE:
             self._complete(first)

@@ -9,9 +9,9 @@
     back    fold of [split..t)
     answer  = near ∘ back
 
-When the head runs out of near blocks, the next few are scanned and the node they lie in is replaced by its rest,
-which each node pays once. When the head passes the split, everything becomes stack again. Appended blocks only
-touch `back`, and so do out-of-order writes behind the split; those before it move it to where they are.
+When the head runs out of near blocks, the next few are scanned, and the rest of the node they lie in takes its place;
+each node pays for that once. When the head passes the split, everything becomes stack again. Appended blocks only
+touch `back`, and so do out-of-order writes behind the split. A write before the split moves the split to its place.
 
 Fold: amortised O(1) combines per block that came or went, worst O(log n).  Space: O(log n).
 Source: Villalba, Berral, Carrera, TPDS 2019, sections 4.2 and 4.3.  Differs: (a) caught up when asked, not when
@@ -94,7 +94,7 @@ class SealedFold:
         The same list as long as nothing changes.
 
         Args:
-            others: positions of blocks that the caller will read, so that they are loaded with what is lacking here.
+            others: positions of blocks that the caller will read, so that they are loaded with what is missing here.
         """
         tail = self._directory.tail
         if self._total_tail == tail and self._total_first == first:

@@ -4,11 +4,11 @@
                  |  |    |         |  |
     blocks     [ 1..9 ] [ 10..31 ] [ 40..90 ]           up to twice the block size, then cut into even pieces
 
-Where every aggregate commutes, many newcomers spread over many blocks are *deferred*: their partials go into the
-blocks' and their ancestors' now, and their rows into the columns when somebody reads inside the block; until then
-the bulk waits as a whole (inbox.py). Else each block is spliced and folded again, and all ancestors follow in one
-pass over the levels. Half a block of newcomers or more that go between the same two rows become blocks of their own
-there, without copying; the rows of the directory behind them move on.
+Where every aggregate commutes, many newcomers spread over many blocks are *deferred*. Their partials are combined into
+those of the blocks and their ancestors at once. Their rows are merged into the columns when the block is read; until
+then the bulk waits as a whole (inbox.py). Otherwise each block is spliced and folded again, and all ancestors follow in
+one pass over the levels. Newcomers of half a block or more that go between the same two rows become blocks of their
+own, without copying; the rows of the directory behind them move on.
 
 Cost for m newcomers in k of n blocks: O(m + k log n) deferred, O(m + k (B + log n)) spliced. A cut, and blocks of
 their own, also rebuild the levels behind: O(blocks behind).

@@ -6,11 +6,11 @@
                                      └─ base 5       first, last, counts, partials: as in directory.py
 
 A stored block costs its row in the columns: 32 bytes, and 8 to 66 for each of its partials, 16 where they are large and
-stored as well (external.py). Where its own columns are, if anywhere in memory, is Cold's matter. One that only gets
-deferred rows is not read for it: the rows wait in memory, and are merged when the block is next read.
+stored as well (external.py). `Cold` knows whether its own columns are in memory. A block that gets deferred rows is not
+read for that: the rows wait in memory, and are merged when the block is next read.
 
-Every method that reads several blocks can be told so before, by `fetch`, and then loads at once; an operation that
-fetches all it needs before it changes anything leaves the forest as it was where loading fails.
+`fetch` loads several blocks at once before they are read. An operation fetches everything it needs before it changes
+anything, so that the forest is as it was where loading fails.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TieredDirectory(Directory):
         cold: where the others are.
     """
 
-    __slots__ = ("_cold", "_ids", "above", "dirty", "loose")
+    __slots__ = ("_cold", "_ids", "above", "dirty", "unstored_partials")
 
     loads: ClassVar[bool] = True
 
@@ -78,8 +78,8 @@ class TieredDirectory(Directory):
         self._ids: Array = np.empty(0, np.int64)
         self.dirty = 0
         """Entries in blocks that are not stored as they are."""
-        self.loose = 0
-        """How many partials are not stored, maybe of blocks that are; or 1, for some that nobody has counted yet."""
+        self.unstored_partials = 0
+        """How many partials are not stored, of blocks that may be; 1 stands for some that were not counted yet."""
         self.above: Callable[[], Callable[[Callable[[], None]], list[PendingBlock]] | None] = lambda: None
         """Gives `Levels.unsaved` of the levels above; a weak reference, as those know this."""
 
@@ -98,7 +98,7 @@ class TieredDirectory(Directory):
                 unsaved = True
         self.extend(BlockRun([None] * b, image.first, image.last, image.counts, partials, image.ids))
         if unsaved:
-            self.loosen()
+            self.note_unstored_partials()
 
     # ---------------------------------------------------------------- growing and shrinking
 
@@ -106,7 +106,7 @@ class TieredDirectory(Directory):
         """Add one block of all rows of `columns`; `partials` has its fold per slot."""
         super().append(columns, partials)
         self._ids[self.tail - 1 - self.base] = _NONE
-        self._cold.soil(self, len(columns[0]))
+        self._cold.note_dirty(self, len(columns[0]))
 
     def extend(self, run: BlockRun) -> None:
         """Add the blocks of a run."""
@@ -114,14 +114,14 @@ class TieredDirectory(Directory):
         super().extend(run)
         start = self.tail - len(run.blocks)
         self._ids[start - self.base : self.tail - self.base] = run.ids
-        self._soil_range(start, self.tail, 1)
+        self._note_dirty_range(start, self.tail, 1)
 
     def extend_whole(self, columns: Sequence[Array], k: int, block: int, partials: Sequence[Partials]) -> None:
         """Add the first k * block rows of sorted columns as k blocks, without copying them."""
         super().extend_whole(columns, k, block, partials)
         row = self.tail - self.base
         self._ids[row - k : row] = _NONE
-        self._cold.soil(self, k * block)
+        self._cold.note_dirty(self, k * block)
 
     def exchange(
         self, position: int, drop: int, pieces: Sequence[list[Array]], folds: Sequence[Sequence[Partial]]
@@ -131,7 +131,7 @@ class TieredDirectory(Directory):
         super().exchange(position, drop, pieces, folds)
         row = position - self.base
         self._ids[row : row + len(pieces)] = _NONE
-        self._cold.soil(self, sum(len(columns[0]) for columns in pieces) - gone)
+        self._cold.note_dirty(self, sum(len(columns[0]) for columns in pieces) - gone)
 
     def _shift(self, start: int, stop: int, by: int) -> None:
         super()._shift(start, stop, by)
@@ -143,15 +143,15 @@ class TieredDirectory(Directory):
 
     def advance(self, head: int) -> None:
         """Drop the blocks before `head`; their ids are released when they are swept."""
-        self._soil_range(self.head, head, -1)
+        self._note_dirty_range(self.head, head, -1)
         super().advance(head)
-        if self.loose and head == self.tail:
-            self.loose = 0
-            self._cold.soil(self, 0)
+        if self.unstored_partials and head == self.tail:
+            self.unstored_partials = 0
+            self._cold.note_dirty(self, 0)
 
     def truncate(self, position: int) -> None:
         """Forget the blocks from `position` on: those that are stored must have been kept, to be added again."""
-        self._soil_range(position, self.tail, -1)
+        self._note_dirty_range(position, self.tail, -1)
         super().truncate(position)
 
     def sweep(self, most: int) -> bool:
@@ -175,31 +175,31 @@ class TieredDirectory(Directory):
         for number in before:
             if number not in after:
                 self._cold.release(number)
-        self.loosen()
+        self.note_unstored_partials()
 
-    def loosen(self) -> None:
+    def note_unstored_partials(self) -> None:
         """Partials were made, of blocks that may be stored already."""
-        if self.has_external and not self.loose:
-            self.loose = 1
-            self._cold.soil(self, 0)
+        if self.has_external and not self.unstored_partials:
+            self.unstored_partials = 1
+            self._cold.note_dirty(self, 0)
 
-    def _soil_range(self, start: int, stop: int, sign: int) -> None:
+    def _note_dirty_range(self, start: int, stop: int, sign: int) -> None:
         """The dirty ones of the blocks start..stop have come (1) or gone (-1)."""
         if start == stop or (sign < 0 and not self.dirty):
             return
         if stop - start == 1:  # the usual case, and some microseconds cheaper
             if self._ids.item(start - self.base) == _NONE:
-                self._cold.soil(self, sign * self.count(start))
+                self._cold.note_dirty(self, sign * self.count(start))
             return
         rows = slice(start - self.base, stop - self.base)
         entries = int(np.add.reduce(self.counts[rows][self._ids[rows] == _NONE]))
         if entries:
-            self._cold.soil(self, sign * entries)
+            self._cold.note_dirty(self, sign * entries)
 
     # ---------------------------------------------------------------- reading and changing blocks
 
     def fetch(self, positions: Iterable[int], partials: Sequence[int] = ()) -> None:
-        """Load what is lacking of the blocks at `positions` and of stored partials, in one go; `tail` is none."""
+        """Load what is missing of the blocks at `positions` and of stored partials, in one go; `tail` is none."""
         numbers = list(partials)
         for position in positions:
             if position < self.tail:
@@ -212,7 +212,7 @@ class TieredDirectory(Directory):
         if numbers:
             self._cold.fetch(numbers)
 
-    def unsettled(self, position: int) -> Block:
+    def raw_block(self, position: int) -> Block:
         """The block at `position` as it is, loaded if need be."""
         if self._inbox is not None:
             self._take(position)
@@ -222,7 +222,7 @@ class TieredDirectory(Directory):
             return self._load(self._ids.item(row), self.count(position))
         if type(block) is DeferredBlock:
             return self._settle_deferred(row, block)
-        return super().unsettled(position)
+        return super().raw_block(position)
 
     def edit(self, position: int) -> Block:
         """The block at `position`, to be changed: dirty, and no array of it has room that another could see filled."""
@@ -233,7 +233,7 @@ class TieredDirectory(Directory):
         block = self._blocks[row] = self._copy(number, self.count(position))
         self._ids[row] = _NONE
         self._cold.release(number)
-        self._cold.soil(self, block.rows)
+        self._cold.note_dirty(self, block.rows)
         return block
 
     def defer(self, columns: Sequence[Array], positions: Array, bounds: Array) -> None:
@@ -242,17 +242,17 @@ class TieredDirectory(Directory):
         for row in rows[self._ids[rows] != _NONE].tolist():
             self._blocks[row] = DeferredBlock(self._ids.item(row))
             self._ids[row] = _NONE
-            self._cold.soil(self, self.counts.item(row))
+            self._cold.note_dirty(self, self.counts.item(row))
         super().defer(columns, positions, bounds)
 
     def change(self, position: int, count: int, partials: Sequence[Partial]) -> None:
         """The block at `position`, a dirty one, has other rows."""
-        self._cold.soil(self, count - self.count(position))
+        self._cold.note_dirty(self, count - self.count(position))
         super().change(position, count, partials)
 
     def change_many(self, positions: Array, counts: Array, columns: Sequence[Partials]) -> None:
         """The blocks at `positions`, int64 (k,), which are dirty, have other rows."""
-        self._cold.soil(self, int(counts.sum() - self.counts[positions - self.base].sum()))
+        self._cold.note_dirty(self, int(counts.sum() - self.counts[positions - self.base].sum()))
         super().change_many(positions, counts, columns)
 
     def run(self, start: int, stop: int) -> BlockRun:
@@ -265,7 +265,7 @@ class TieredDirectory(Directory):
         slices = []
         for position, first, stop in places:
             number = self._ids.item(position - self.base)
-            block = self.block(position) if number == _NONE else self._cold.flying(number)
+            block = self.block(position) if number == _NONE else self._cold.in_flight(number)
             slices.append(
                 RowSlice.of_stored(number, first, stop) if block is None else RowSlice.of_block(block, first, stop)
             )
@@ -294,7 +294,7 @@ class TieredDirectory(Directory):
 
     def unsaved(self, most: int | None = None) -> list[PendingBlock]:
         """See `Forest.unsaved`."""
-        if not (self.dirty or self.loose):
+        if not (self.dirty or self.unstored_partials):
             return []
         partials = self._partials_unsaved() if self.has_external else []
         ids = self._ids[self.head - self.base : self.tail - self.base]
@@ -305,8 +305,8 @@ class TieredDirectory(Directory):
             PendingBlock(block, partial(self._number, p, block)) for p, block in zip(positions, blocks, strict=True)
         ]
         saved += partials if most is None else partials[: max(0, most - len(saved))]
-        self.loose = len(partials)
-        self._cold.soil(self, 0)
+        self.unstored_partials = len(partials)
+        self._cold.note_dirty(self, 0)
         return saved
 
     def _partials_unsaved(self) -> list[PendingBlock]:
@@ -316,9 +316,9 @@ class TieredDirectory(Directory):
 
     def _stored_one(self) -> None:
         """One of the partials that were counted has got its id."""
-        self.loose -= 1
-        if not self.loose:
-            self._cold.soil(self, 0)
+        self.unstored_partials -= 1
+        if not self.unstored_partials:
+            self._cold.note_dirty(self, 0)
 
     def _stored_partials(self) -> list[int]:
         return [number for ids in self.ids(self.head, self.tail) for number in ids.tolist() if number >= 0]
@@ -335,9 +335,9 @@ class TieredDirectory(Directory):
         self._blocks[row] = None
         self._ids[row] = number
         self._cold.launch(number, block)
-        self._cold.soil(self, -block.rows)
+        self._cold.note_dirty(self, -block.rows)
         if not self.dirty:
-            self._inbox = None  # whoever has rows there is dirty; what they have taken would stay in memory with it
+            self._inbox = None  # a block with rows in it is dirty, so it has none; taken rows would stay in memory
 
     def dumped(self, columns: Sequence[Partials]) -> list[Partials]:
         """Copies of partials, as an image has them: none of those that are large."""
@@ -369,9 +369,11 @@ class TieredDirectory(Directory):
         assert len(set(numbers)) == len(numbers), f"ids are unique: {numbers}"
         assert not set(numbers) & set(self._cold.released), "an id that is in use is not released"
         assert dirty == self.dirty, f"{dirty} entries in dirty blocks, not {self.dirty}"
-        assert (self in self._cold.dirty) == (dirty > 0 or self.loose > 0), "who has dirty blocks is listed"
+        assert (self in self._cold.dirty) == (dirty > 0 or self.unstored_partials > 0), (
+            "a directory with dirty blocks is listed"
+        )
         in_memory = any((ids < 0).any() for ids in self.ids(self.head, self.tail))
-        assert not in_memory or self.dirty or self.loose, "who has partials to store is listed"
+        assert not in_memory or self.dirty or self.unstored_partials, "a directory with partials to store is listed"
         partials = self._stored_partials()
         assert len(set(partials)) == len(partials), f"ids of partials are unique: {partials}"
         assert not set(partials) & (set(numbers) | set(self._cold.released)), "an id is of one thing that is in use"

@@ -224,7 +224,7 @@ class BlockWriter(BlockReader):
             sealed = position < self._directory.tail
             block = self._directory.edit(position) if sealed else self._tail
             for number, values in enumerate(columns, 1):
-                column = block.columns[number].copy() if sealed else block.columns[number]  # it may be somebody else's
+                column = block.columns[number].copy() if sealed else block.columns[number]  # a row slice may have it
                 column[rows] = values[mine]
                 block.columns[number] = column
             if sealed:

@@ -1,4 +1,4 @@
-"""What the operations answer: plain values that an edge translates."""
+"""The answers of the operations: plain values that an edge translates."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["Answer", "Counts", "Series", "Staged", "WindowInfo", "WriteResult"]
 class Answer:
     """The aggregates of the entries with `start <= time <= end`.
 
-    `start` and `end` are None only where the answer is over everything and there is nothing. `lookback` is the
+    `start` and `end` are None only where the answer is over everything and there are no entries. `lookback` is the
     lookback as it was asked for, None for a range or for everything. `key` is None where the window has no keys, or
-    the answer is over several. An aggregate over no entries is what its `lower(identity)` says: mostly None.
+    the answer is over several. An aggregate over no entries is its `lower(identity)`: mostly None.
     """
 
     key: str | None
@@ -35,12 +35,12 @@ class Answer:
 
 @dataclass(slots=True)
 class WriteResult:
-    """What became of a write's entries: `inserted + late + duplicates + ahead` is how many it carried.
+    """The entries of a write, counted: it carried `inserted + late + duplicates + ahead` entries.
 
-    `duplicates` are entries of a time that was there already, where the window keeps one: they were not kept, or took
-    the other's place. `ahead` are entries that were dropped as too far ahead of wall time. `answers` are there where an
-    insert asked for them. `already_applied` says that a producer's retry, or a batch's second commit, changed nothing:
-    all counts are 0 then.
+    `duplicates` are entries whose time had an entry already, where the window keeps one: they were dropped, or replaced
+    that entry. `ahead` are entries that were dropped as too far ahead of wall time. An insert that asked for answers
+    has `answers`. `already_applied` says that a producer's retry, or a batch's second commit, changed nothing; then all
+    counts are 0.
     """
 
     inserted: int = 0

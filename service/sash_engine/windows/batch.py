@@ -1,9 +1,14 @@
-"""A bulk of entries as columns, checked whole before anything is changed."""
+"""Many entries as columns, checked whole before anything is changed.
+
+Batch           values: a row is an entry, with a value of each field
+PartialBatch    partials: a row stands for several entries, with a partial of each aggregate
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +19,7 @@ from sash_engine.monoids.pane import imported
 from sash_engine.windows.spec import MAX_KEY_BYTES, WindowSpec
 from sash_wire.coded import Coded
 
-__all__ = ["Batch", "Coded", "Origin"]
+__all__ = ["AnyBatch", "Batch", "Coded", "Origin", "PartialBatch"]
 
 MAX_PANE_ENTRIES = 2**40
 """So many entries a row of partials may stand for."""
@@ -47,19 +52,15 @@ class Batch:
         times: int64 (n,), ticks.
         columns: for each field of the window, n values: float64, int64, bool, or `Coded` for strings.
         keys: n keys where the window is keyed, else None.
-        partials: in the place of `columns`, for windows with a granularity: for each aggregate (counts may be left
-            out) n partials as columns, by its monoid's `dtypes`; where a part of them is an object, one object array of
-            what `Monoid.encode` writes; see `sash_engine.monoids.pane`.
-        entries: with `partials`: int64 (n,), how many entries each row stands for.
 
     The arrays are handed over: the window keeps them, and nobody writes to them later.
     """
 
+    of_partials: ClassVar[bool] = False
+
     times: npt.NDArray[np.int64]
     columns: Mapping[str, Array | Coded]
     keys: Coded | None = None
-    partials: Mapping[str, Partials] | None = None
-    entries: npt.NDArray[np.int64] | None = None
 
     @classmethod
     def of(
@@ -96,19 +97,13 @@ class Batch:
         """Check everything a caller can get wrong.
 
         Returns:
-            the times, and one array per field of `spec`, in order; or where the batch carries partials the number of
-            entries, and one array for each element of the `dtypes` of each aggregate but counts, in order.
+            the times, and one array per field of `spec`, in order.
 
         Raises:
             InvalidArgument: names the field and, where one was passed, the limit.
         """
         n = len(self.times)
-        if self.times.dtype != np.int64 or self.times.ndim != 1:
-            raise InvalidArgument(f"time must be int64 ticks, not {self.times.dtype}", field="time")
-        if self.partials is not None or self.entries is not None:
-            columns_of_partials = self._checked_partials(spec, n)
-            self._check_keys(spec, n)
-            return self.times, columns_of_partials
+        _check_times(self.times)
         for name in self.columns:
             if name not in spec.fields:
                 known = ", ".join(spec.fields)
@@ -127,8 +122,46 @@ class Batch:
                 raise InvalidArgument(f"field {name!r} is a {kind}, not a {column.dtype}", field=name)
             _check_length(len(column), n, name)
             columns.append(column)
-        self._check_keys(spec, n)
+        _check_keys(self.keys, spec, n)
         return self.times, tuple(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class PartialBatch:
+    """n rows of partials as columns, in arrival order, for windows with a granularity.
+
+    Args:
+        times: int64 (n,), ticks.
+        partials: for each aggregate (counts may be left out) n partials as columns, by its monoid's `dtypes`; where a
+            part of them is an object, one object array of what `Monoid.encode` writes; see `sash_engine.monoids.pane`.
+        entries: int64 (n,), how many entries each row stands for.
+        keys: n keys where the window is keyed, else None.
+
+    The arrays are handed over, as those of a `Batch`.
+    """
+
+    of_partials: ClassVar[bool] = True
+
+    times: npt.NDArray[np.int64]
+    partials: Mapping[str, Partials]
+    entries: npt.NDArray[np.int64]
+    keys: Coded | None = None
+
+    def checked(self, spec: WindowSpec) -> tuple[npt.NDArray[np.int64], tuple[Array, ...]]:
+        """Check everything a caller can get wrong.
+
+        Returns:
+            the times; and the number of entries, then one array for each element of the `dtypes` of each aggregate
+            but counts, in order.
+
+        Raises:
+            InvalidArgument: names the field and, where one was passed, the limit.
+        """
+        n = len(self.times)
+        _check_times(self.times)
+        columns = self._checked_partials(spec, n)
+        _check_keys(self.keys, spec, n)
+        return self.times, columns
 
     def _checked_partials(self, spec: WindowSpec, n: int) -> tuple[Array, ...]:
         if spec.granularity is None:
@@ -137,12 +170,6 @@ class Batch:
                 field="partials",
             )
         entries = self.entries
-        if self.columns or self.partials is None or entries is None:
-            raise InvalidArgument(
-                "a write carries values of every field, or partials of every aggregate and how many entries each row "
-                "stands for",
-                field="partials",
-            )
         if entries.dtype != np.int64 or entries.ndim != 1:
             raise InvalidArgument(f"entries must be int64, not {entries.dtype}", field="entries")
         _check_length(len(entries), n, "entries")
@@ -167,20 +194,30 @@ class Batch:
                 columns += () if counts else parts
         return tuple(columns)
 
-    def _check_keys(self, spec: WindowSpec, n: int) -> None:
-        if not spec.keyed:
-            if self.keys is not None:
-                raise InvalidArgument(f"window {spec.name!r} is not keyed", field="key")
-            return
-        if self.keys is None:
-            raise InvalidArgument(f"window {spec.name!r} is keyed: every entry needs a key", field="key")
-        _check_length(len(self.keys.codes), n, "key")
-        _check_codes(self.keys, "key")
-        dictionary = self.keys.dictionary
-        # A character takes at most four bytes: two passes in C show that most dictionaries need no closer look.
-        if not all(dictionary) or max(map(len, dictionary), default=0) * 4 > MAX_KEY_BYTES:
-            for key in dictionary:
-                check_key(key)
+
+AnyBatch = Batch | PartialBatch
+"""Either: both are written, stored and exported, and both have `times`, `keys`, `of_partials` and `checked`."""
+
+
+def _check_times(times: Array) -> None:
+    if times.dtype != np.int64 or times.ndim != 1:
+        raise InvalidArgument(f"time must be int64 ticks, not {times.dtype}", field="time")
+
+
+def _check_keys(keys: Coded | None, spec: WindowSpec, n: int) -> None:
+    if not spec.keyed:
+        if keys is not None:
+            raise InvalidArgument(f"window {spec.name!r} is not keyed", field="key")
+        return
+    if keys is None:
+        raise InvalidArgument(f"window {spec.name!r} is keyed: every entry needs a key", field="key")
+    _check_length(len(keys.codes), n, "key")
+    _check_codes(keys, "key")
+    dictionary = keys.dictionary
+    # A character takes at most four bytes: two passes in C show that most dictionaries need no closer look.
+    if not all(dictionary) or max(map(len, dictionary), default=0) * 4 > MAX_KEY_BYTES:
+        for key in dictionary:
+            check_key(key)
 
 
 def check_key(key: str) -> None:

@@ -4,8 +4,8 @@
               others        row slices of their stores: columns that nobody writes to, or ids of stored blocks
     bulks     [ a a a | b b | c c c ] [ c c c c c c c c ] [ c c ]        up to `rows` each
 
-What is captured is the window as of the call, whatever is written while the bulks are read. Keys whose entries share
-pages come first, then the others; both in the order that was asked for.
+The entries are those of the call, whatever is written while the bulks are read. Keys whose entries share pages come
+first, then the others; both in the order that was asked for.
 
 Capture: O(rows of small keys + blocks). Each bulk: O(rows), and one round trip where blocks are not in memory.
 """
@@ -17,15 +17,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sash_engine.errors import Unsupported
-from sash_engine.forest import Cold, Layout
+from sash_engine.forest import Cold
 from sash_engine.forest.row_slices import RowSlice
 from sash_engine.forest.segments import starts_of_runs
-from sash_engine.monoids.base import Array, Partials
-from sash_engine.monoids.pane import Pane, exported
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.monoids.base import Array
+from sash_engine.windows.batch import AnyBatch, Coded
 from sash_engine.windows.keys import Keys
 from sash_engine.windows.pages import Numbers
-from sash_engine.windows.pane_layout import PaneLayout
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
 
 __all__ = ["BULK_ROWS", "Entries"]
@@ -37,14 +35,14 @@ class Entries:
     """The entries of some keys with start <= time <= end, as of now, to be read bulk by bulk.
 
     Args:
-        spec, layout: of the window.
+        spec: of the window.
         keys: what is captured.
         numbers: int64 (k,), which keys.
         start, end: ticks; None: no bound.
         cold: loads stored blocks; None where there are none.
         rows: most rows in a bulk, >= 1.
 
-    With panes a row is a pane: bulks have partials and entries in the place of columns.
+    With panes a row is a pane, and bulks are of partials.
 
     Raises:
         Unsupported: the window runs on an algorithm that keeps no entries.
@@ -53,7 +51,6 @@ class Entries:
     def __init__(
         self,
         spec: WindowSpec,
-        layout: Layout,
         keys: Keys,
         numbers: Numbers,
         start: int | None,
@@ -67,7 +64,7 @@ class Entries:
                 field="algorithm",
             )
         assert rows >= 1
-        self._spec, self._layout, self._cold, self._rows = spec, layout, cold, rows
+        self._spec, self._stores, self._cold, self._rows = spec, keys.stores, cold, rows
         small, lengths, self._small = keys.small(numbers)
         self._of = np.repeat(small, lengths)
         if start is not None or end is not None:
@@ -82,7 +79,7 @@ class Entries:
         self.rows = len(self._of) + sum(each.stop - each.first for _, each in self._large)
         """How many rows there are."""
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[AnyBatch]:
         """The bulks, once; what was read is let go. Raises Unavailable or DataLoss where a block cannot be loaded."""
         small, self._small = self._small, []
         for a in range(0, len(self._of), self._rows):
@@ -121,15 +118,9 @@ class Entries:
             for rows in slices
         ]
 
-    def _bulk(self, of: Numbers, columns: Sequence[Array]) -> Batch:
+    def _bulk(self, of: Numbers, columns: Sequence[Array]) -> AnyBatch:
         keys = self._coded(of) if self._spec.keyed else None
-        if isinstance(self._layout, PaneLayout):
-            return Batch(columns[0], {}, keys, _exported(self._layout, columns), columns[1])
-        fields = {
-            name: Coded.of(column.tolist()) if column.dtype.hasobject else column
-            for name, column in zip(self._spec.fields, columns[1:], strict=True)
-        }
-        return Batch(columns[0], fields, keys)
+        return self._stores.batch(self._spec, columns, keys)
 
     def _coded(self, of: Numbers) -> Coded:
         """The keys of rows that are sorted by key."""
@@ -137,15 +128,3 @@ class Entries:
         codes = np.zeros(len(of), np.int64)
         codes[starts[1:]] = 1
         return Coded([self._names[number] for number in of[starts].tolist()], np.cumsum(codes))
-
-
-def _exported(layout: PaneLayout, columns: Sequence[Array]) -> dict[str, Partials]:
-    """The partials of all aggregates but counts, as they are outside."""
-    out: dict[str, Partials] = {}
-    for name, slot in zip(layout.names, layout.answers[1:], strict=True):
-        if slot:  # slot 0 is the number of entries
-            pane = layout.monoids[slot]
-            assert isinstance(pane, Pane)
-            parts = tuple(columns[i] for i in layout.reads[slot])
-            out[name] = parts if pane.inner.fixed else exported(pane.inner, pane.inner.unpack(parts))
-    return out

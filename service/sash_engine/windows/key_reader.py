@@ -34,6 +34,7 @@ class KeyReader(KeyTable):
         stores: makes the stores and the pages; None: forests and pages of entries, in memory.
 
     Attributes:
+        stores: as it was given.
         top: no entry is newer; an insert of a newer one raises it. `NEVER` at first.
 
     Methods named `…_each` take k distinct numbers, int64 (k,), and are vectorised over those of small keys.
@@ -41,16 +42,16 @@ class KeyReader(KeyTable):
 
     def __init__(self, layout: Layout, pages: tuple[int, int] | None = PAGES, stores: Stores | None = None) -> None:
         super().__init__()
-        self._stores = EntryStores() if stores is None else stores
+        self.stores = EntryStores() if stores is None else stores
         self._layout = layout
         self._own = np.empty(0, np.bool_)
         self._own_stores: dict[int, KeyStore] = {}
-        self._pages = self._stores.pages(layout, *(pages or PAGES))
+        self._pages = self.stores.pages(layout, *(pages or PAGES))
         self._small = self._pages.largest if pages else 0
         """A key with more rows than this has its own store."""
         self.top, self._top_of = NEVER, -1
         """The second is the key that had an entry of the first's time, and may have it still."""
-        self._hollow: set[int] = set()
+        self._maybe_empty: set[int] = set()
         """Keys whose own store has lost all rows, and may have got new ones since; `filled` looks."""
 
     def _reach(self, n: int) -> None:
@@ -62,8 +63,8 @@ class KeyReader(KeyTable):
     @property
     def filled(self) -> int:
         """How many keys have entries."""
-        self._hollow = {number for number in self._hollow if self._own_stores[number].newest is None}
-        return self._pages.filled + len(self._own_stores) - len(self._hollow)
+        self._maybe_empty = {number for number in self._maybe_empty if self._own_stores[number].newest is None}
+        return self._pages.filled + len(self._own_stores) - len(self._maybe_empty)
 
     def newest(self) -> int | None:
         """Time of the newest entry of all keys, in ticks; None where there is none.
@@ -143,7 +144,7 @@ class KeyReader(KeyTable):
         return list(zip(places.tolist(), found, strict=True))
 
     def _in_memory(self) -> KeyStore:
-        return self._stores.in_memory(self._layout)
+        return self.stores.in_memory(self._layout)
 
     # ---------------------------------------------------------------- one key
 

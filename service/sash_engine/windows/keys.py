@@ -55,7 +55,7 @@ class Keys(KeyReader):
         """A key's own store; a key without one is given one, and its entries move there from the pages."""
         store = self._own_stores.get(number)
         if store is None:
-            store = self._own_stores[number] = self._stores.own(self._layout)
+            store = self._own_stores[number] = self.stores.own(self._layout)
             self._own[number] = True
             if self._pages.entries(number):
                 times, *columns = self._pages.columns(number)
@@ -65,12 +65,12 @@ class Keys(KeyReader):
 
     def adopt(self, number: int, forest: Forest) -> None:
         """Give a key without entries a forest, with what is in it: see `KeyStore.forest`."""
-        store = self._stores.around(self._layout, forest)
+        store = self.stores.around(self._layout, forest)
         self._own_stores[number] = store
         self._own[number] = True
         newest = store.newest
         if newest is None:
-            self._hollow.add(number)
+            self._maybe_empty.add(number)
         elif newest > self.top:
             self.top, self._top_of = newest, number
 
@@ -80,7 +80,7 @@ class Keys(KeyReader):
         self._pages.clear(numbers)
         for number in numbers[self._own[numbers]].tolist():
             self._own_stores.pop(number).drop()
-            self._hollow.discard(number)
+            self._maybe_empty.discard(number)
         self._own[numbers] = False
         self._forget(numbers)
         return entries
@@ -201,7 +201,7 @@ class Keys(KeyReader):
     def _note_evicted(self, number: int, store: KeyStore) -> None:
         """Note a key from which rows have left and which has no more, if it has a store of its own."""
         if store.newest is None and self._own.item(number):
-            self._hollow.add(number)
+            self._maybe_empty.add(number)
 
     def sweep(self) -> None:
         """Free the memory of evicted blocks, some at a time."""

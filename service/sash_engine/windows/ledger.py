@@ -1,24 +1,24 @@
-"""What a window remembers of its writers, so that nothing is applied twice.
+"""The ledger: the last writes of producers and queries, so that nothing is applied twice.
 
     producers    "sensor-7": 41, epoch 2, digests   the highest sequence that was applied: 41 again is a retry, 43 a gap
     batches      "query-a": 12                      the last batch of a query that was committed
     parts        token: (query, batch, entries)     staged and invisible, until a commit names them or they expire
 
-A producer numbers its writes 1, 2, 3, … to each window. A used number with the same data is a retry; with other data it
-comes from a second client of the same name, and is refused. That shows as long as the digest of the number is
-remembered: those of a producer's last writes are, and that of its first one.
+A producer numbers its writes to each window 1, 2, 3, … A used number with the same data is a retry. With other data it
+comes from a second client of the same name, and is refused. That is noticed while the digest of the number is
+remembered: the ledger keeps the digests of a producer's last writes and of its first one.
 
     sequence    1   2   3   …   38  39  40  41   42   43
     digest      ▪               ▪   ▪   ▪   ▪
                 first           recent           next a gap
 
 A write with a higher epoch takes the name over: its numbers begin with 1 again, and lower epochs are refused from then
-on. A batch is staged in parts, by tasks that may be retried or run twice; the commit names the parts that count, once,
-and drops the others. A later commit of the same batch changes nothing, whatever parts it names: a query that starts
-again stages its batch again, so that its parts have other tokens.
+on. A batch is staged in parts, by tasks that may be retried or run twice. The commit names the parts that count and
+drops the others. A later commit of the same batch changes nothing, whatever parts it names: a query that starts again
+stages its batch again, so that its parts have other tokens.
 
-Everything here changes only with the writes themselves, by the time that they say, so that a replay of the same writes
-remembers the same; what is only checked changes nothing.
+The ledger changes only with writes, by the time that they carry, so that a replay of the same writes gives the same
+ledger. Checks change nothing.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from sash_engine.errors import FailedPrecondition, InvalidArgument, ProducerFenced, ResourceExhausted, SequenceReused
-from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.batch import AnyBatch, Origin
 
 __all__ = ["Ledger", "Part", "check_origin"]
 
 MAX_NAME_BYTES = 200
 DIGEST_BYTES = 4
-"""Of a write; of 2^32 writes with a used number and other data, one is taken for a retry."""
+"""Of each digest. Of 2^32 writes with a used number and other data, one is taken for a retry."""
 MAX_SEQUENCE = 2**63 - 1
 MAX_WRITERS = 100_000
-"""Producers, and queries, that a window remembers."""
+"""So many producers, and so many queries, a window remembers."""
 
 DIGESTS_MAX = 128
-"""Of each producer so many last digests are remembered. A stream has up to 64 writes that are begun and not answered;
-as many answers may be on their way when it breaks."""
+"""So many last digests of each producer are kept. A stream has up to 64 writes that are not answered yet; as many
+answers may be on their way when it breaks."""
 
 DIGESTS_MIN = 16
 DIGESTS_ALL = 1 << 20
-"""Where there are more than 8,192 producers, each has its share of so many, but no fewer than `DIGESTS_MIN`. With
-100,000 producers that write all the time this adds 15 MB to the 23 MB that the ledger takes in memory, and 9 MB to the
-3 MB of its image; at most it is 15 MB, where each wrote all it had before the next one came."""
+"""With more than 8,192 producers, each has its share of so many digests, but at least `DIGESTS_MIN`. With 100,000
+producers that write all the time this adds 15 MB to the 23 MB that the ledger takes in memory, and 9 MB to the 3 MB of
+its image; 15 MB at most, if each wrote everything before the next one came."""
 
 MAX_PARTS = 100_000
 FORGET_AFTER_NS = 7 * 86_400 * 10**9
-"""A writer that was silent for so long may be forgotten, where there are too many."""
+"""A producer or query that was silent for so long may be forgotten when there are too many."""
 
 PART_EXPIRES_NS = 3_600 * 10**9
-"""A new part is kept for an hour: longer than any micro-batch takes, retries included. Its record says until when."""
+"""A new part is kept for an hour: longer than a micro-batch takes with its retries. Its record has the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +67,18 @@ class Part:
     batch: int
     entries: int
     expires_ns: int
-    held: Batch | None = None
+    held: AnyBatch | None = None
 
 
-class Writer(NamedTuple):
-    """What is known of a producer; of a query, the first two.
+class LastWrite(NamedTuple):
+    """The last write of a producer, or the last batch of a query; a query has the first two only.
 
     Args:
-        number: its last write, or batch.
-        at_ns: when that was.
-        epoch: the one that its numbers belong to.
-        first: the digest of its number 1 in this epoch; empty where that is not known.
-        recent: the digests of its last writes, one after the other.
+        number: of the write or batch.
+        at_ns: when it was applied.
+        epoch: that the number belongs to.
+        first: the digest of number 1 in this epoch; empty where it is not known.
+        recent: the digests of the last writes, one after the other.
     """
 
     number: int
@@ -94,15 +94,15 @@ class Writer(NamedTuple):
             return self.recent[end - DIGEST_BYTES : end]
         return self.first if sequence == 1 else b""
 
-    def after(self, origin: Origin, now_ns: int, digests: int) -> Writer:
-        """It after its next write, with so many digests at most."""
+    def after(self, origin: Origin, now_ns: int, digests: int) -> LastWrite:
+        """Return the state after the next write, with at most so many digests."""
         digest = origin.digest or b""
-        recent = self.recent + digest if digest else b""  # those of an earlier epoch are asked for by no number
+        recent = self.recent + digest if digest else b""  # digests of an earlier epoch have no number any more
         first = digest if origin.sequence == 1 else self.first
-        return Writer(origin.sequence, now_ns, origin.epoch, first, recent[-DIGEST_BYTES * digests :])
+        return LastWrite(origin.sequence, now_ns, origin.epoch, first, recent[-DIGEST_BYTES * digests :])
 
 
-_UNKNOWN = Writer(0, 0)
+_UNKNOWN = LastWrite(0, 0)
 
 
 class Ledger:
@@ -117,8 +117,8 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self._producers: dict[str, Writer] = {}
-        self._queries: dict[str, Writer] = {}
+        self._producers: dict[str, LastWrite] = {}
+        self._queries: dict[str, LastWrite] = {}
         self.parts: dict[str, Part] = {}
         """By token."""
         self.next_part = 1
@@ -172,7 +172,7 @@ class Ledger:
         _check_room(self._producers, origin.producer, now_ns, "producer")
 
     def note(self, origin: Origin, now_ns: int) -> None:
-        """Remember that a write was applied; where there are too many writers, those that were silent for long go."""
+        """Remember that a write was applied; if there are too many producers, those silent for long are forgotten."""
         producers, name = self._producers, origin.producer
         _make_room(producers, name, now_ns)
         digests = min(DIGESTS_MAX, max(DIGESTS_MIN, DIGESTS_ALL // max(len(producers), 1)))
@@ -181,7 +181,7 @@ class Ledger:
     # ---------------------------------------------------------------- batches and their parts
 
     def committed(self, query: str, batch: int) -> bool:
-        """Whether a batch, or a later one of its query, was committed already, of whatever parts.
+        """Whether a batch, or a later one of its query, was committed already, with any parts.
 
         Raises:
             InvalidArgument: no name, or no number.
@@ -205,7 +205,7 @@ class Ledger:
                 f"{len(self.parts)} parts are staged and not committed", field="batch", limit=f"{MAX_PARTS} parts"
             )
 
-    def stage(self, token: str, query: str, batch: int, entries: int, expires_ns: int, held: Batch | None) -> Part:
+    def stage(self, token: str, query: str, batch: int, entries: int, expires_ns: int, held: AnyBatch | None) -> Part:
         """Remember a part."""
         part = Part(self.next_part, query, batch, entries, expires_ns, held)
         self.parts[token] = part
@@ -240,11 +240,11 @@ class Ledger:
     def commit(self, query: str, batch: int, now_ns: int) -> list[Part]:
         """Remember that a batch was committed; return its parts, and those of earlier ones, which are dropped."""
         _make_room(self._queries, query, now_ns)
-        self._queries[query] = Writer(batch, now_ns)
+        self._queries[query] = LastWrite(batch, now_ns)
         return self.drop([token for token, part in self.parts.items() if part.query == query and part.batch <= batch])
 
     def expired(self, now_ns: int) -> list[str]:
-        """Return the tokens of the parts that nobody committed in time; none before the oldest part expires."""
+        """Return the tokens of the parts that were not committed in time; none before the oldest part expires."""
         if not any(part.expires_ns <= now_ns for part in islice(self.parts.values(), 1)):
             return []
         return [token for token, part in self.parts.items() if part.expires_ns <= now_ns]
@@ -256,7 +256,7 @@ class Ledger:
     # ---------------------------------------------------------------- as a document
 
     def copy(self) -> Ledger:
-        """It as it is now: a millisecond for a hundred thousand of each kind, where a document takes fifty."""
+        """Return a copy: 1 ms for a hundred thousand of each kind, where a document takes 50 ms."""
         ledger = Ledger()
         ledger._producers, ledger._queries = dict(self._producers), dict(self._queries)
         ledger.parts, ledger.next_part = dict(self.parts), self.next_part
@@ -268,7 +268,7 @@ class Ledger:
         return next((part.number for part in self.parts.values()), self.next_part)  # they are in order of arrival
 
     def document(self, parts: bool = True) -> dict[str, Any]:
-        """All of it as plain values, without the entries that are held; without `parts` as an export carries it."""
+        """Return plain values, without the entries of parts; without `parts`, as an export carries it."""
         return {
             "producers": {name: [producer.number, producer.at_ns] for name, producer in self._producers.items()},
             "queries": {name: [query.number, query.at_ns] for name, query in self._queries.items()},
@@ -290,16 +290,16 @@ class Ledger:
         ledger = cls()
         fences = document.get("fences", {})
         ledger._producers = {
-            name: Writer(number, at, *fences.get(name, ())) for name, (number, at) in document["producers"].items()
+            name: LastWrite(number, at, *fences.get(name, ())) for name, (number, at) in document["producers"].items()
         }
-        ledger._queries = {name: Writer(number, at) for name, (number, at) in document["queries"].items()}
+        ledger._queries = {name: LastWrite(number, at) for name, (number, at) in document["queries"].items()}
         ledger.next_part = document["next_part"]
         ledger.parts = {token: Part(*fields) for token, fields in document["parts"].items()}
         return ledger
 
 
 def check_origin(origin: Origin) -> None:
-    """Raise InvalidArgument for a producer without a name, or a sequence or an epoch that is none."""
+    """Raise InvalidArgument for a producer without a name, or a sequence or epoch out of range."""
     _check_name(origin.producer, "producer")
     if not 1 <= origin.sequence <= MAX_SEQUENCE:
         raise InvalidArgument(f"sequence {origin.sequence} is out of range", field="sequence", limit="1 to 2^63 - 1")
@@ -312,7 +312,7 @@ def _check_name(name: str, field: str) -> None:
         raise InvalidArgument(f"{field} {name[:80]!r} is no name", field=field, limit=f"1 to {MAX_NAME_BYTES} bytes")
 
 
-def _check_room(writers: Mapping[str, Writer], name: str, now_ns: int, field: str) -> None:
+def _check_room(writers: Mapping[str, LastWrite], name: str, now_ns: int, field: str) -> None:
     if _full(writers, name) and not any(writer.at_ns < now_ns - FORGET_AFTER_NS for writer in writers.values()):
         raise ResourceExhausted(
             f"the window remembers {len(writers)} of them, and none was silent for a week",
@@ -321,11 +321,11 @@ def _check_room(writers: Mapping[str, Writer], name: str, now_ns: int, field: st
         )
 
 
-def _make_room(writers: dict[str, Writer], name: str, now_ns: int) -> None:
+def _make_room(writers: dict[str, LastWrite], name: str, now_ns: int) -> None:
     if _full(writers, name):
         for silent in [other for other, writer in writers.items() if writer.at_ns < now_ns - FORGET_AFTER_NS]:
             del writers[silent]
 
 
-def _full(writers: Mapping[str, Writer], name: str) -> bool:
+def _full(writers: Mapping[str, LastWrite], name: str) -> bool:
     return name not in writers and len(writers) >= MAX_WRITERS

@@ -1,15 +1,15 @@
-"""The order policy at work: entries too far ahead, out of order, late, or of a time that is there already.
+"""The order policy: entries too far ahead, out of order, late, or of a time that has one already.
 
     arrival      7   9   8   9   3  99        ahead: 99 is too far ahead of wall time: dropped, or refused
     arrival      7   9   8   9   3            out_of_order: reject   refuses the write for the 8, the 9 and the 3
     key's rows   7   8   9   9'      | 3      late: 3 is older than what the slide policy evicted: dropped, or refused
                              ^ equal_times: kept behind the first, dropped, put in its place, or refused
 
-What is too far ahead goes first, in order of arrival, as if it had not been sent. After that rows are sorted by key,
-then time, then arrival, so that every decision is a comparison of neighbours. All of it is decided before anything is
-changed.
+Entries too far ahead are dropped first, in order of arrival, as if they had not been sent. Then rows are sorted by key,
+time and arrival, so that every decision compares neighbours. Everything is decided before anything changes.
 
-Wall time is that of the window's clock, which stands still while a write is applied: a replay decides as the write did.
+Wall time is that of the window's clock, which stands still while a write is applied. So a replay decides as the write
+did.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Order:
     """The order policy of one window.
 
     Args:
-        spec: what the policy is.
-        keys: what is there already.
+        spec: has the policy.
+        keys: the entries that are there already.
         clock: tells wall time.
     """
 

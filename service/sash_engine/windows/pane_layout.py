@@ -59,6 +59,11 @@ class PaneLayout(Layout):
             for monoid, reads in zip(entries.monoids, self.reads[1:], strict=True)
         )
         """For each slot but the first its combine, its first column and how many it has."""
+        self._inner = (Count(), *entries.monoids)
+
+    def inner(self, slot: int) -> Monoid:
+        """The aggregate whose partials are in the columns of a slot."""
+        return self._inner[slot]
 
     def entries_of(self, rows: Array, partials: Sequence[Partials]) -> Array:
         """How many entries k folds of panes are over, int64 (k,): slot 0."""

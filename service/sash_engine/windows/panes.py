@@ -5,16 +5,15 @@
     a row of the engine       time 0, entries 2, and the partial columns of every aggregate, combined
 
 Granularity is the resolution of time: within a window an entry has the time at which its pane starts. Lateness, order,
-lookbacks, ranges, buckets, eviction and `now` go by that time, so that a range covers the panes whose start lies in it,
-and a pane leaves as a whole. Entries of one pane count as of equal time, so they are in order of arrival, as entries of
-equal time always are; an answer is the fold by (pane, arrival). Only what an aggregate *reads* as the time is the
-entry's own: the time of an arg max, the points of M4, the slope of a line are as fine as they would be without.
+lookbacks, ranges, buckets, eviction and `now` use that time. So a range covers the panes whose start lies in it, and a
+pane leaves as a whole. Entries of one pane have equal times, so they are in order of arrival; an answer is the fold by
+(pane, arrival). Only an aggregate that *reads* the time reads the entry's own: the time of an arg max, the points of M4
+and the slope of a line are as precise as without panes.
 
-Nothing else changes: a pane is a row of forests and pages as an entry is, whose columns are partials and which `Pane`
-aggregates read. A write is folded by key and pane first; then a pane that is there takes the newcomers in
-(`replace` in a forest, in place in the pages), and a new one is inserted. The open pane, the newest, is the last row
-of the forest's tail. It is kept out of the tail's running fold, so that an entry in it costs one combine per aggregate,
-and so does a query afterwards.
+A pane is a row of forests and pages, as an entry is. Its columns are partials, which `Pane` aggregates read. A write is
+folded by key and pane first. Then a pane that exists is combined with the newcomers (`replace` in a forest, in place in
+pages), and a new one is inserted. The open pane, the newest, is the last row of the forest's tail. The tail keeps it
+out of its running fold, so that an entry in it costs one combine per aggregate, and so does a query afterwards.
 
 Insert: O(1) into the open pane or a new one; into an older one O(B + log n) of n panes.  Bulk insert: O(m), vectorised.
 Query, range query, evict: as of a forest, or pages, with n panes for entries.  Space: a partial per aggregate and pane.
@@ -65,7 +64,7 @@ class Panes:
         self._picked = self._columns_of_slots()
 
     def _columns_of_slots(self) -> list[int]:
-        """Which of the columns that `Batch.checked` gives for partials of all aggregates are wanted."""
+        """Which of the columns that `PartialBatch.checked` gives for partials of all aggregates are wanted."""
         picked, seen, at = [0], -1, 1
         for slot in self._entries.answers:
             if slot < 0:
@@ -105,7 +104,7 @@ class Panes:
         return row
 
     def rows(self, times: Array, columns: Sequence[Array], partials: bool) -> list[Array]:
-        """What `Batch.checked` gives, as `folded` takes it once it is sorted: pane starts first.
+        """What `checked` of a batch gives, as `folded` takes it once it is sorted: pane starts first.
 
         Args:
             times: n >= 1 times.

@@ -1,11 +1,11 @@
-"""The slide policy `when`: a CEL expression over the aggregates of the whole and of what would leave.
+"""The slide policy `when`: a CEL expression over the aggregates of all entries and of those that would leave.
 
     total.sum = 17      | 3 | 9 | 4 | 1 |
     old.sum   = 3, 12 …   ^ the candidate prefix: the longest one for which the expression holds leaves
 
-It is evaluated while everybody waits. So it may have nothing whose cost is not its length or that of an answer: no
-macros, ten of which in one another make 10^10 passes, and no regular expressions, of which 30 bytes take 50 ms to
-compile. Where answers may be long, it may have few additions.
+It is evaluated while other calls wait. So its cost must be bounded by its length and the length of the answers. It may
+have no macros, because ten nested ones make 10^10 passes, and no regular expressions, because 30 bytes can take 50 ms
+to compile. Where answers may be long, it may have few additions.
 
 Source: the window slide policy of Villalba, Berral, Carrera, TPDS 2019, section 3.3; the language is Google's Common
 Expression Language, whose expressions always end and can reach nothing but the values they are given.
@@ -29,7 +29,7 @@ MAX_SUMS = 8
 _LONG = (list, dict, bytes, str)
 _SAMPLES: dict[FieldType, Any] = {"float64": 1.5, "int64": 1, "string": "a", "bool": True}
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-# Within a string it is refused as well: whoever writes "all(" there can do without.
+# It is refused within a string as well, which is no loss.
 _MACRO = re.compile(r"\b(all|exists|exists_one|map|filter)\s*(?:\(|//)")
 _PART = re.compile(r"\b(total|old)\s*(?:\.\s*(\w+)|\[\s*['\"](\w+)['\"]\s*\])")
 
@@ -37,9 +37,9 @@ _PART = re.compile(r"\b(total|old)\s*(?:\.\s*(\w+)|\[\s*['\"](\w+)['\"]\s*\])")
 class Predicate:
     """A compiled expression.
 
-    It must be *monotone*: where it holds for a prefix it holds for every shorter one, as `total` stays the same and
-    `old` shrinks. The engine asks O(log n) times and takes that for granted; where it is not so, a prefix that leaves
-    is one for which it held, but need not be the longest.
+    It must be *monotone*: if it holds for a prefix, it holds for every shorter one (`total` stays the same and `old`
+    shrinks). The engine asks O(log n) times and relies on that. If an expression is not monotone, the prefix that
+    leaves is one for which it held, but may not be the longest.
 
     Args:
         source: the expression; it names aggregates as ``total.sum`` and ``old.sum``, and has ``total.entries`` and

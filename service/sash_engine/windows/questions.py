@@ -1,4 +1,4 @@
-"""Questions as values: what is asked of a window, whoever asks and however the question travels.
+"""Questions as values: what is asked of a window, the same for every edge and in process.
 
     Query          as_of - lookback < time <= as_of     the trailing lookbacks, or everything
     RangeQuery     start <= time <= end                 one answer

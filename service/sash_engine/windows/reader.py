@@ -213,7 +213,7 @@ class Reader:
         else:
             number = self._find(self.checked_key(key))
             numbers = np.array([] if number is None else [number], np.int64)
-        return Entries(self._spec, self._layout, self._keys, numbers, start, last, self._cold, rows)
+        return Entries(self._spec, self._keys, numbers, start, last, self._cold, rows)
 
     # ---------------------------------------------------------------- which keys
 

@@ -1,13 +1,13 @@
-"""The slide policy at work: which entries leave after a write, and with wall time by themselves.
+"""The slide policy: which entries leave after a write, and as wall time passes.
 
     max_age     time <= now - max_age leaves       now: a key's newest entry, or the wall clock
     max_count   all but the newest max_count leave
     when        the longest prefix for which the predicate holds leaves
 
-Each moves `late_through` of the key: what is older than what has left comes too late.
+Each moves `late_through` of the key: entries older than those that have left are late.
 
-On wall time a question evicts, too, and it may fail: a block that has to be read cannot be. So entries leave first, are
-counted at once, and only then `late_through` moves. Whatever fails, the next question finds what has not left.
+On wall time a question evicts, too, and may fail, because a block cannot be read. So entries leave first and are
+counted at once; then `late_through` moves. After a failure the next question evicts the rest.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Slide:
     """The slide policy of one window.
 
     Args:
-        spec: what the policy is.
+        spec: has the policy.
         layout: of the keys.
-        keys: whose entries it evicts.
-        clock: tells wall time, where the policy is on it.
-        counts: where evicted entries are counted.
+        keys: the entries to evict from.
+        clock: tells wall time, where the policy uses it.
+        counts: counts evicted entries.
     """
 
     def __init__(self, spec: WindowSpec, layout: Layout, keys: Keys, clock: Clock, counts: Counts) -> None:
@@ -69,10 +69,10 @@ class Slide:
         return max(self.now() - self._max_age, NEVER) if self.wall and self._max_age is not None else NEVER
 
     def by_age(self, number: int) -> None:
-        """Evict what is too old of one key; a question about a window on wall time does so, and leaves no record.
+        """Evict the entries of one key that are too old; also done by questions on wall time, which are not logged.
 
-        To do it once more, or later, has the same effect. So it does not matter for what is written next whether
-        anybody had asked; it would where a question let the predicate decide.
+        Doing it again, or later, has the same effect. So later writes do not depend on which questions were asked. They
+        would if questions evaluated the predicate.
         """
         keys = self._keys
         if self._max_age is not None:
@@ -97,7 +97,7 @@ class Slide:
                 keys.late_through[some] = through
 
     def after(self, number: int) -> int:
-        """Evict what the policy says of one key; return how many entries."""
+        """Evict what the policy says from one key; return how many entries left."""
         keys, counts, before = self._keys, self._counts, self._counts.evicted
         self.by_age(number)
         if self._max_count is not None:
@@ -143,5 +143,5 @@ class Slide:
             self._leave(number, last)
 
     def _leave(self, number: int, last: int) -> None:
-        """Note the time of the newest entry that left: what is older is late from now on, of the same time is not."""
+        """Note the time of the newest entry that left: from now on older entries are late, others are not."""
         self._keys.late_through_of[number] = max(self._keys.late_through_of[number], last - 1)

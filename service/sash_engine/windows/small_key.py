@@ -27,7 +27,7 @@ class SmallKey:
     """The rows of one key that shares pages; see `KeyStore`.
 
     Args:
-        pages: where the rows are. Whoever inserts sees to it that no key gets more than `Pages.largest`.
+        pages: have the rows. The caller of inserts keeps every key within `Pages.largest` rows.
         key: its number.
         in_memory: makes an empty store with the same layout, for what pages cannot do themselves.
     """

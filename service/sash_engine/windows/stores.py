@@ -5,15 +5,20 @@ A window has one kind of stores: forests of entries, forests of panes, or one al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from sash_engine.errors import Unsupported
 from sash_engine.forest import Cold, Forest, Layout
+from sash_engine.monoids.base import Array
+from sash_engine.monoids.pane import exported
+from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.by_algorithm import ByAlgorithm
 from sash_engine.windows.pages import Pages
 from sash_engine.windows.pane_forest import PaneForest
 from sash_engine.windows.pane_layout import PaneLayout
 from sash_engine.windows.pane_pages import PanePages
+from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.store import KeyStore
 
 __all__ = ["AlgorithmStores", "EntryStores", "PaneStores", "Stores"]
@@ -33,6 +38,9 @@ class Stores(Protocol):
 
     def pages(self, layout: Layout, smallest: int, largest: int) -> Pages:
         """Empty pages for small keys."""
+
+    def batch(self, spec: WindowSpec, columns: Sequence[Array], keys: Coded | None) -> AnyBatch:
+        """Rows of the stores as a batch that could be written again."""
 
 
 class EntryStores:
@@ -61,6 +69,14 @@ class EntryStores:
         """Empty pages."""
         return Pages(layout, smallest, largest)
 
+    def batch(self, spec: WindowSpec, columns: Sequence[Array], keys: Coded | None) -> AnyBatch:
+        """Entries as values."""
+        fields = {
+            name: Coded.of(column.tolist()) if column.dtype.hasobject else column
+            for name, column in zip(spec.fields, columns[1:], strict=True)
+        }
+        return Batch(columns[0], fields, keys)
+
 
 class PaneStores:
     """Forests and pages of panes.
@@ -88,6 +104,15 @@ class PaneStores:
     def pages(self, layout: Layout, smallest: int, largest: int) -> Pages:
         """Empty pages of panes."""
         return PanePages(self._layout, smallest, largest)
+
+    def batch(self, spec: WindowSpec, columns: Sequence[Array], keys: Coded | None) -> AnyBatch:
+        """Panes as partials of all aggregates but counts."""
+        layout, partials = self._layout, {}
+        for name, slot in zip(layout.names, layout.answers[1:], strict=True):
+            if slot:  # slot 0 is the number of entries
+                monoid, parts = layout.inner(slot), tuple([columns[i] for i in layout.reads[slot]])
+                partials[name] = parts if monoid.fixed else exported(monoid, monoid.unpack(parts))
+        return PartialBatch(columns[0], partials, columns[1], keys)
 
 
 class AlgorithmStores(EntryStores):

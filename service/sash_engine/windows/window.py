@@ -9,9 +9,9 @@
                  ^ late_through: entries of this time and older come too late
 
 Event time is per key: a key's now is its high-water mark, the newest time that was ever inserted into it. So a producer
-with a fast clock, or a key that is silent, moves nobody else's window. The mark stays when `bulk_evict` removes the
-entry that set it: a now that goes back would take in entries that were late before. A window may be on wall time
-instead, which is the same for all its keys.
+with a fast clock, or a silent key, does not move other keys. The mark stays when `bulk_evict` removes the entry that
+set it: a now that goes back would take in entries that were late before. A window may use wall time instead, which is
+the same for all its keys.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sash_engine.forest import BLOCK, Layout
 from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.windows.algorithms import check_algorithm
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.entries import BULK_ROWS
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.ledger import Ledger
@@ -130,11 +130,11 @@ class Window:
                 raise InvalidArgument("lookbacks are for an answer: ask for one", field="lookbacks")
             self._reader.spans(lookbacks)
 
-    def bulk_insert(self, batch: Batch) -> WriteResult:
+    def bulk_insert(self, batch: AnyBatch) -> WriteResult:
         """Insert many entries, those of each key as one, and slide; see `Plane.bulk_insert`."""
         return self._count(self._writer.bulk_insert(batch))
 
-    def check(self, batch: Batch) -> None:
+    def check(self, batch: AnyBatch) -> None:
         """Check all of a bulk that can be checked before it is inserted; raises what `bulk_insert` would."""
         self._writer.check(batch)
 
@@ -228,7 +228,7 @@ class Window:
             setattr(self.counts, name, getattr(counts, name))  # in place: others hold on to it
         self._mark = mark
 
-    def load(self, batch: Batch) -> None:
+    def load(self, batch: AnyBatch) -> None:
         """Take in entries of existing keys as another window had them; see `Writer.load`."""
         self._writer.load(batch)
 
@@ -298,7 +298,7 @@ class Window:
         keys: KeyList = (),
         rows: int = BULK_ROWS,
         end_exclusive: bool = False,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[AnyBatch]:
         """The entries of a time range as of now; see `EntriesQuery` and `Reader.entries`."""
         return iter(self._reader.entries(EntriesQuery(start, end, key, keys, end_exclusive), rows))
 

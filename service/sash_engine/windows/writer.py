@@ -16,7 +16,7 @@ from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, ResourceExhausted
 from sash_engine.monoids.base import Array
 from sash_engine.windows.answers import Counts, WriteResult
-from sash_engine.windows.batch import MAX_COUNTED, Batch, Coded
+from sash_engine.windows.batch import MAX_COUNTED, AnyBatch, Coded
 from sash_engine.windows.keys import UNKEYED, Keys
 from sash_engine.windows.order import Order
 from sash_engine.windows.panes import Panes
@@ -88,9 +88,9 @@ class Writer:
             keys.replace(number, np.array([time]), [_column(value) for value in values])
         return WriteResult(duplicates=1, evicted=self._slide.after(number) if replaces else 0)
 
-    def bulk_insert(self, batch: Batch) -> WriteResult:
+    def bulk_insert(self, batch: AnyBatch) -> WriteResult:
         """Insert many entries, those of each key as one, and slide."""
-        columns, partials = self._checked_columns(batch), batch.partials is not None
+        columns, partials = self._checked_columns(batch), batch.of_partials
         if not len(columns[0]):
             return WriteResult()
         if partials:
@@ -107,11 +107,11 @@ class Writer:
         result.ahead = ahead
         return result
 
-    def check(self, batch: Batch) -> None:
+    def check(self, batch: AnyBatch) -> None:
         """Check all of a bulk that can be checked before it is inserted; raises what `bulk_insert` would."""
         self._checked_columns(batch)
 
-    def load(self, batch: Batch) -> None:
+    def load(self, batch: AnyBatch) -> None:
         """Take in entries of existing keys as another window had them: none is late or counted, and none leaves.
 
         Raises:
@@ -122,7 +122,7 @@ class Writer:
             return
         rows = self._rows(batch.keys, columns)
         if self._panes is not None:
-            rows.lengths, rows.columns = self._panes.folded(rows.columns, rows.lengths, batch.partials is not None)
+            rows.lengths, rows.columns = self._panes.folded(rows.columns, rows.lengths, batch.of_partials)
         if (rows.numbers < 0).any():
             raise InvalidArgument("an entry is of a key that is not there", field="key")
         if self._order.one_per_time:
@@ -143,14 +143,14 @@ class Writer:
 
     # ---------------------------------------------------------------- rows
 
-    def _checked_columns(self, batch: Batch) -> list[Array]:
+    def _checked_columns(self, batch: AnyBatch) -> list[Array]:
         """The times of a bulk and its columns; with panes, what `Panes.rows` makes of them."""
         times, columns = batch.checked(self._spec)
         if len(times):
             check_time(int(times.min()), "time")
             check_time(int(times.max()), "time")
             if self._panes is not None:
-                return self._panes.rows(times, columns, batch.partials is not None)
+                return self._panes.rows(times, columns, batch.of_partials)
         return [times, *columns]
 
     def _check_countable(self, entries: Array) -> None:

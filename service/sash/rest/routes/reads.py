@@ -21,7 +21,7 @@ from sash.rest.schemas import ANSWER_EXAMPLE, SERIES_EXAMPLE
 from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
 from sash_engine.errors import InvalidArgument
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec, parse_duration
 
@@ -251,7 +251,7 @@ async def _answers(call: Call, name: str, question: Query) -> bytes:
     return await answers_json(found, spec, call.plane.in_slices)
 
 
-def _json_bulks(bulks: Iterator[Batch], spec: WindowSpec) -> Iterator[bytes]:
+def _json_bulks(bulks: Iterator[AnyBatch], spec: WindowSpec) -> Iterator[bytes]:
     """Yield one document, bulk by bulk: ``{"bulks": [{"time": […], …}, …]}``."""
     before = b'{"bulks":['
     for bulk in bulks:

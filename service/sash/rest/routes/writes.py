@@ -14,7 +14,7 @@ from sash.rest.members import WRITER
 from sash.rest.parameters import Parameter
 from sash.rest.routes.common import BINARY, INVALID, NUMBERED, STORING, UNKNOWN, Name
 from sash.rest.schemas import ANSWER_EXAMPLE, COMMIT, COUNT_EXAMPLE, ENTRY_EXAMPLES, EVICTION, ORIGIN
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batch import AnyBatch
 
 __all__ = ["WRITES"]
 
@@ -127,7 +127,7 @@ async def stage(
     return staged_document(await unbroken(call.plane.stage(name, await _part(call, name), query, batch)))
 
 
-async def _part(call: Call, name: str) -> Batch:
+async def _part(call: Call, name: str) -> AnyBatch:
     spec = call.plane.spec(name)
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind == JSON:
