@@ -20,7 +20,6 @@ from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
 from sash.held import Held
 from sash.metrics import Metrics
-from sash.slices import Slices
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
 from sash_engine.steps import Steps
@@ -105,7 +104,7 @@ class Plane:
         self._clock = clock
         self._storage = storage or Storage(catalogue, clock)
         self._access = access or Access(clock)
-        self._slices = Slices(clock)
+        self._slices = self._storage.slices
         self._held = Held(clock, metrics.observe_held)
 
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
@@ -208,6 +207,8 @@ class Plane:
     @_observed
     async def query(self, name: str, question: Query) -> builtins.list[Answer]:
         """Answer over trailing lookbacks, or over everything; raises as `Reader.query`."""
+        if name in self._storage.long_writes:
+            await self._storage.whole(name)
         reader = self._storage.find(name).reader
         if reader.is_quick(question):
             return reader.query(question)
@@ -216,6 +217,8 @@ class Plane:
     @_observed
     async def range_query(self, name: str, question: RangeQuery) -> Answer:
         """Answer over a range of time; raises as `Reader.range_query`."""
+        if name in self._storage.long_writes:
+            await self._storage.whole(name)
         if not question.keys:
             return self._storage.find(name).reader.range_query(question)
         return await self._in_slices(name, lambda reader: reader.range_steps(question))

@@ -6,8 +6,8 @@
     )
     async def keys(call: Call, name: Name, prefix: Annotated[str | None, Parameter("…")] = None) -> dict[str, Any]:
 
-`router` serves the declarations, and `openapi` describes them. A handler returns a JSON document, as a dict or as bytes,
-which is answered with the lowest status of `answers`; or a `Response`.
+`router` serves the declarations, and `openapi` describes them. A handler returns a JSON document as a dict or as bytes,
+which is answered with the lowest status of `answers`, or a `Response`.
 """
 
 from __future__ import annotations
