@@ -55,8 +55,8 @@ async def fill(tier):
         if not first:
             await storage.stop()
         else:
-            await storage._session.journal.stop(5)
-            storage._session.tier.close()
+            await storage.store.session.journal.stop(5)
+            storage.store.session.tier.close()
 
 
 @pytest.fixture

@@ -210,25 +210,23 @@ def _decoded(kind: str, payload: Any, key: bytes) -> int:
 
 
 class PartialWindow(StoredWindow):
-    """A window that is read without what is damaged of it.
+    """A window that is read without its damaged values.
 
     Attributes:
-        there: ids of the blocks and partials that are whole.
-        unbound: those of them that are of format 1.
-        blocks_left_out: entries by block that it is without; in the order in which they were come upon.
+        blocks_left_out: by block, the entries that the window lacks, in the order in which the blocks were found.
         parts_left_out: the same by staged part.
     """
 
-    there: set[int]
-    unbound: set[int]
-    blocks_left_out: dict[int, int]
-    parts_left_out: dict[int, int]
+    def reads_only(self, whole: set[int], unbound: set[int]) -> None:
+        """Say which blocks and partials are whole, and which of them are of format 1. Call it before `recover`."""
+        self._whole, self._unbound = whole, unbound
+        self.blocks_left_out: dict[int, int] = {}
+        self.parts_left_out: dict[int, int] = {}
 
     @property
     def misplaced(self) -> set[int]:
-        """Blocks of format 1 where there can be none."""
-        first = self._bound_block
-        return {number for number in self.unbound if 0 < first <= number}
+        """Blocks of format 1 in places where none can be."""
+        return set(filter(self.manifest.block_is_bound, self._unbound))
 
     def recover(self, older: bool = False) -> None:
         """As `StoredWindow.recover`; the counts are those of a window from which damaged blocks were evicted."""
@@ -238,7 +236,7 @@ class PartialWindow(StoredWindow):
 
     def _forest(self, kind: type[Forest], layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
         entries = made_of.partials[0][0] if isinstance(layout, PaneLayout) else made_of.counts
-        image, lacks, refolded = made_of.only(self.there - self.misplaced)
+        image, lacks, refolded = made_of.only(self._whole - self.misplaced)
         numbers = made_of.ids[lacks].tolist()
         self.blocks_left_out |= dict(zip(numbers, np.asarray(entries[lacks], np.int64).tolist(), strict=True))
         forest = super()._forest(kind, layout, cold, image)
@@ -360,9 +358,7 @@ class _Windows:
         try:
             spec = WindowSpec.parse(document)
             partial = PartialWindow(self._session, number, spec, durability, self._clock, _MAX_KEYS, BLOCK)
-            partial.there = self._scan.whole.get(number, set())
-            partial.unbound = self._scan.unbound.get(number, set())
-            partial.blocks_left_out, partial.parts_left_out = {}, {}
+            partial.reads_only(self._scan.whole.get(number, set()), self._scan.unbound.get(number, set()))
             partial.recover(older)
             found.partial = partial
         except (DataLoss, InvalidArgument) as error:
@@ -383,7 +379,7 @@ class _Windows:
                 lose(partial, DataLoss(f"record {record} of the journal cannot be applied: {error}"))
 
         def lose(partial: StoredWindow, error: SashError) -> None:
-            partial.failure = error
+            partial.lose(error)
             readable[partial.number].problem = error.message
 
         windows = [each.partial for each in self.readable if each.partial is not None]
