@@ -10,6 +10,7 @@ import pytest
 from sash.durability import formats as values
 from sash.durability import records
 from sash.durability.check import check
+from sash.durability.columns import columns_from
 from sash.durability.records import BulkInsert, Insert
 from sash.durability.roots import End, Group
 from sash_engine import monoids
@@ -149,7 +150,7 @@ def rows_of(value, name):
     if name.kind != "block":
         return [6]
     payload = values.unseal("block", value, "block")
-    return [] if isinstance(payload, bytes) else values.columns_from(payload)[1].tolist()
+    return [] if isinstance(payload, bytes) else columns_from(payload)[1].tolist()
 
 
 async def test_of_many_damaged_values_none_leads_to_a_wrong_entry(whole):
@@ -187,7 +188,7 @@ def all_rows(stored, number):
         if (name.kind, name.window) == ("block", number):
             payload = values.unseal("block", value, key)
             if not isinstance(payload, bytes):
-                times, rows = values.columns_from(payload)
+                times, rows = columns_from(payload)
                 found |= {("a", time, row) for time, row in zip(times.tolist(), rows.tolist(), strict=True)}
     return found
 
@@ -229,7 +230,7 @@ async def test_windows_of_all_kinds_are_salvaged_without_their_damaged_blocks(do
                 info = salvaged.storage.find("w").info()
                 assert info.entries == answer.entries
                 if not document.get("granularity"):
-                    lost = set(values.columns_from(payload)[1].tolist())
+                    lost = set(columns_from(payload)[1].tolist())
                     assert not lost & {row[2] for row in listed(salvaged.storage, "w")}
     assert {"partial", "block"} <= kinds
 

@@ -16,7 +16,8 @@ from types import SimpleNamespace
 import lmdb
 import pytest
 
-from sash.tiers.lmdb import LmdbTier, lost_write
+from sash.tiers.lmdb import LmdbTier
+from sash.tiers.lmdb_commits import lost_write
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, Unavailable
 from tests.support.disks import fill as fill_disk
 from tests.support.disks import small_disk

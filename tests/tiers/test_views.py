@@ -10,7 +10,8 @@ import pytest
 
 from sash.tiers import open_tier
 from sash.tiers.lmdb import LmdbTier
-from sash.tiers.redis import RedisTier, RedisView
+from sash.tiers.redis import RedisTier
+from sash.tiers.redis_view import RedisView
 from sash.tiers.views import LmdbView, open_view
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, Unavailable
 from tests.support.redis_servers import BINARIES, redis_server

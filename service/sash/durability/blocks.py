@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from sash.durability import formats as values
+from sash.durability.columns import sealed_from, sealed_to
 from sash.durability.journal import CHUNK_BYTES, BackgroundWrite
 from sash.durability.manifest import Manifest
 from sash.durability.session import STORING, TierSession
@@ -52,7 +53,7 @@ class BlockStore:
             key = values.block_key(window, number)
             try:
                 payload = values.unseal("block", data, what, key, self._manifest.block_is_bound(number))
-                blocks.append(values.sealed_from(payload, self._layout()))
+                blocks.append(sealed_from(payload, self._layout()))
             except DataLoss as error:
                 self._session.report_damage(what, error)
                 raise
@@ -90,7 +91,7 @@ class BlockStore:
             made = {}
             for block, number in numbered:
                 key = values.block_key(window, number)
-                made[key] = values.seal("block", values.sealed_to(block, layout), key)
+                made[key] = values.seal("block", sealed_to(block, layout), key)
             return made
 
         def landed() -> None:

@@ -24,6 +24,7 @@ import numpy as np
 
 from sash.durability import formats as values
 from sash.durability import records
+from sash.durability.columns import batch_from, columns_from
 from sash.durability.recovery import apply_again
 from sash.durability.replay import Replay
 from sash.durability.roots import End, Group, Meta, Start
@@ -189,9 +190,9 @@ def _decoded(kind: str, payload: Any, key: bytes) -> int:
     """See that what a value has can be made use of; of a block, how many rows that are."""
     try:
         if kind == "block":
-            return 0 if isinstance(payload, bytes) else len(values.columns_from(payload)[0])
+            return 0 if isinstance(payload, bytes) else len(columns_from(payload)[0])
         if kind == "part":
-            values.batch_from(payload)
+            batch_from(payload)
         elif kind == "head":
             Ledger.of(payload["ledger"])
         elif kind == "image":

@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from sash.durability.formats import batch_to, columns_to, seal, size_of, unseal
+from sash.durability.columns import batch_to, columns_to, size_of
+from sash.durability.formats import seal, unseal
 from sash.durability.forms import Header, Totals, batch_of, checked, names_of, states_of
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array

@@ -1,54 +1,34 @@
-"""How stored values are written, and what they are called.
+"""How stored values are framed, and their keys.
 
     value     SASH | format | kind | checksum | length, key        | payload, as MessagePack
               4      1        11     8          1 + up to 200        any length
-    column    [dtype, raw little-endian bytes]            numbers and bools
-              [texts]                                     strings or bytes, most of them different
-              [texts, codes]                              the same where each is there twice or more, on average
 
-The checksum is XXH3-64 over all else. The key is the one that the value was written under, without the prefix or the
-directory of its tier. A value that is damaged, cut short, of another kind or found under another key is a `DataLoss`
-that names it, and never an answer. So a tier that mixes up two values, or loses a write and shows what its place held
-before, is noticed. What a newer version wrote is told from what is damaged, because this frame stays.
+The checksum is XXH3-64 over everything else. The key is the one that the value was written under, without the prefix or
+the directory of its tier. A value that is damaged, cut short, of another kind or found under another key is a
+`DataLoss` that names it, and never an answer. So it is noticed if a tier mixes up two values, or loses a write and
+shows an older value. A value of a newer version is told from a damaged one, because this frame stays.
 
-Format 1 had no key. Its values are read where an older version may have left them, see `unseal`. Frames of exports are
-stored under no key and are written in it.
-
-At 1,024 strings a plain list takes 30 µs to write and 52 µs to read, whatever they are. With codes it takes 65 to
-110 µs to write and 9 to 30 µs to read, and equal strings are one object in memory afterwards; so that where they
-repeat. One text with lengths was slower than both to read (120 µs).
-
-Arrays that are read are views of the bytes that they came in: read-only, as are those that come over the network.
+Format 1 had no key. Its values are read where an earlier version may have left them, see `unseal`. Frames of exports
+have no key, and are written in format 1.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgpack
-import numpy as np
 import xxhash
 
 from sash_engine.errors import DataLoss, FailedPrecondition
-from sash_engine.forest.cold import PendingBlock
-from sash_engine.forest.layout import Layout
-from sash_engine.monoids.base import Array, object_array
-from sash_engine.windows.batch import Batch, Coded
 
 __all__ = [
     "FORMAT",
     "UNBOUND",
     "Name",
     "VALUE_BYTES_MAX",
-    "batch_from",
-    "batch_to",
     "block_key",
-    "coded_from",
-    "columns_from",
-    "columns_to",
     "group_key",
     "image_key",
     "journal_key",
@@ -60,11 +40,7 @@ __all__ = [
     "checksum",
     "is_bound",
     "seal",
-    "sealed_from",
-    "sealed_to",
-    "size_of",
     "staged_key",
-    "texts_bytes",
     "unpack",
     "unseal",
 ]
@@ -83,7 +59,6 @@ _HEAD = struct.Struct("<4sB11s")
 _SUM = struct.Struct("<Q")
 _FRONT = _HEAD.size + _SUM.size
 _LONG = 1
-_WIDTHS = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"))
 
 
 # ---------------------------------------------------------------- what values are called
@@ -294,117 +269,3 @@ def _checksum(head: bytes, packed: bytes | memoryview) -> int:
     digest = xxhash.xxh3_64(head)
     digest.update(packed)
     return digest.intdigest()
-
-
-# ---------------------------------------------------------------- columns
-
-
-def columns_to(columns: Sequence[Array]) -> list[Any]:
-    """Columns of numbers, bools, strings or bytes as what `pack` takes."""
-    return [_column_to(column) for column in columns]
-
-
-def columns_from(payload: Sequence[Any]) -> list[Array]:
-    """The opposite of `columns_to`: arrays that are not to be written to."""
-    return [_column_from(*column) for column in payload]
-
-
-def sealed_to(block: PendingBlock, layout: Layout) -> Any:
-    """A sealed block or a partial as what `pack` takes: columns as lists, or the partial's bytes."""
-    return block.columns[0].item(0) if block.partial else columns_to(layout.stored(block.columns))
-
-
-def sealed_from(payload: Any, layout: Layout) -> list[Array]:
-    """The opposite of `sealed_to`: the columns."""
-    return [object_array([payload])] if isinstance(payload, bytes) else layout.loaded(columns_from(payload))
-
-
-def _column_to(column: Array) -> list[Any]:
-    if column.dtype.hasobject:
-        texts = column.tolist()
-        different = list(dict.fromkeys(texts))
-        if 2 * len(different) > len(texts):
-            return [texts]
-        index = dict(zip(different, range(len(different)), strict=True))
-        return [different, np.fromiter(map(index.__getitem__, texts), _width(len(different)), len(texts)).tobytes()]
-    little = column.dtype.newbyteorder("<")
-    return [little.str, column.astype(little, copy=False).tobytes()]
-
-
-def _column_from(first: Any, second: bytes | None = None) -> Array:
-    if isinstance(first, str):
-        little = np.dtype(first)
-        return np.frombuffer(second or b"", little).astype(little.newbyteorder("="), copy=False)
-    texts = object_array(first)
-    return texts if second is None else texts[np.frombuffer(second, _width(len(first)))]
-
-
-def _coded_to(column: Coded) -> list[Any]:
-    texts = column.dictionary
-    return [texts, column.codes.astype(_width(len(texts)), copy=False).tobytes()]
-
-
-def coded_from(texts: list[str], codes: bytes) -> Coded:
-    """Texts and the bytes of codes into them, of the width that so many texts need; ValueError for other bytes."""
-    return Coded(texts, np.frombuffer(codes, _width(len(texts))))
-
-
-def _width(texts: int) -> np.dtype[Any]:
-    """What a code into so many texts is written as."""
-    return _WIDTHS[(texts > 1 << 8) + (texts > 1 << 16)]
-
-
-# ---------------------------------------------------------------- batches
-
-
-def batch_to(batch: Batch) -> list[Any]:
-    """A bulk of entries as what `pack` takes."""
-    columns = {
-        name: _coded_to(column) if isinstance(column, Coded) else _column_to(column)
-        for name, column in batch.columns.items()
-    }
-    keys = None if batch.keys is None else _coded_to(batch.keys)
-    if batch.partials is None:
-        return [_column_to(batch.times), columns, keys]
-    assert batch.entries is not None, "rows of partials say how many entries they stand for"
-    partials = {name: columns_to(parts) for name, parts in batch.partials.items()}
-    return [_column_to(batch.times), columns, keys, partials, _column_to(batch.entries)]
-
-
-def batch_from(payload: Sequence[Any]) -> Batch:
-    """The opposite of `batch_to`: strings are `Coded`, codes as narrow as they can be.
-
-    Raises:
-        ValueError, TypeError: it is no such payload.
-    """
-    times, columns, keys, *rest = payload
-    read: dict[str, Array | Coded] = {
-        name: _column_from(*column) if isinstance(column[0], str) else coded_from(*column)
-        for name, column in columns.items()
-    }
-    coded = None if keys is None else coded_from(*keys)
-    if not rest:
-        return Batch(_column_from(*times), read, coded)
-    partials, entries = rest
-    parts = {name: tuple(columns_from(columns)) for name, columns in partials.items()}
-    return Batch(_column_from(*times), read, coded, parts, _column_from(*entries))
-
-
-def size_of(batch: Batch) -> int:
-    """How many bytes a bulk takes when it is written: no fewer than are needed, but for a few hundred."""
-    n, size = len(batch.times), 8 * len(batch.times)
-    for column in (batch.keys, *batch.columns.values()):
-        if isinstance(column, Coded):
-            size += n * _width(len(column.dictionary)).itemsize + texts_bytes(column.dictionary)
-        elif column is not None:
-            size += column.nbytes
-    for parts in (batch.partials or {}).values():
-        size += sum(5 * n + sum(map(len, part)) if part.dtype.hasobject else part.nbytes for part in parts)
-    return size
-
-
-def texts_bytes(texts: Sequence[str]) -> int:
-    """How many bytes strings take when they are written."""
-    joined = "".join(texts)
-    plain = joined.isascii()
-    return 5 * len(texts) + (len(joined) if plain else len(joined.encode("utf-8", "surrogatepass")))

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Self, TypeVar
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from sash.durability.formats import coded_from, columns_from
+from sash.durability.columns import coded_from, columns_from
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array, FieldType, Partials
 from sash_engine.windows.answers import Counts

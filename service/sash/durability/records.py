@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from sash.durability import digests
-from sash.durability import formats as values
+from sash.durability.columns import batch_from, batch_to, size_of, texts_bytes
 from sash_engine.errors import DataLoss, FailedPrecondition
 from sash_engine.windows.answers import Answer, WriteResult
 from sash_engine.windows.batch import Batch, Coded, Origin
@@ -122,7 +122,7 @@ class Insert:
 
     @property
     def size(self) -> int:
-        return 100 + values.texts_bytes([each for each in (self.key, *self.values.values()) if isinstance(each, str)])
+        return 100 + texts_bytes([each for each in (self.key, *self.values.values()) if isinstance(each, str)])
 
 
 @dataclass(slots=True)
@@ -136,11 +136,11 @@ class BulkInsert:
         return window.bulk_insert(self.batch)
 
     def fields(self) -> list[Any]:
-        return [values.batch_to(self.batch)]
+        return [batch_to(self.batch)]
 
     @property
     def size(self) -> int:
-        return 100 + values.size_of(self.batch)
+        return 100 + size_of(self.batch)
 
 
 @dataclass(slots=True)
@@ -286,7 +286,7 @@ class Expire:
 _KINDS: dict[str, Callable[..., Operation]] = {
     cls.kind: cls for cls in (Insert, BulkEvict, AddAggregates, Tidy, Stage, Commit, Expire)
 }
-_KINDS[BulkInsert.kind] = lambda payload: BulkInsert(values.batch_from(payload))
+_KINDS[BulkInsert.kind] = lambda payload: BulkInsert(batch_from(payload))
 
 
 def signed(origin: Origin, operation: Operation) -> Origin:

@@ -12,9 +12,9 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-from sash.durability import formats as values
 from sash.durability import records
 from sash.durability.catalogue import Catalogue
+from sash.durability.columns import size_of
 from sash.durability.export import Importer, export
 from sash.durability.hosting import ImportTarget, StorageStatus, WindowStorage
 from sash.durability.journal import MIB
@@ -188,7 +188,7 @@ class Storage:
 
     async def stage(self, name: str, batch: Batch, query: str, number: int, token: str | None = None) -> Staged:
         """Keep a part of a batch, see `Plane.stage`; under the token that it had elsewhere, or under a new one."""
-        size = values.size_of(batch)
+        size = size_of(batch)
         self.store.check_size(name, size)
         hosted = await self.store.admit(name, size)
         hosted.window.ledger.check_stage(query, number)

@@ -27,9 +27,10 @@ from typing import Any
 import xxhash
 
 from sash.durability import formats as values
-from sash.durability import image
+from sash.durability import image_reader
 from sash.durability.backoff import Backoff
 from sash.durability.blocks import BlockStore
+from sash.durability.columns import batch_from
 from sash.durability.journal import anew
 from sash.durability.manifest import Manifest, Remains
 from sash.durability.session import TierSession
@@ -325,7 +326,7 @@ class StoredWindow:
             keys = [values.staged_key(self.number, part.number) for part in some]
             for part, key, data in zip(some, keys, self._session.tier.get_many(keys), strict=True):
                 bound = self.manifest.part_is_bound(part.number)
-                batches.append(values.batch_from(values.unseal("part", data, key, bound=bound)))
+                batches.append(batch_from(values.unseal("part", data, key, bound=bound)))
         return batches
 
     def drop_parts(self, parts: Sequence[Part]) -> None:
@@ -366,8 +367,8 @@ class StoredWindow:
         head_key = values.image_key(self.number, stored.version, 0)
         head = values.unseal("head", next(parts), called, head_key, bound)
         self.manifest.add_garbage(list(head["trash"]))
-        ledger = image.ledger_of(head["ledger"], called)
-        self.window = image.restore(
+        ledger = image_reader.ledger_of(head["ledger"], called)
+        self.window = image_reader.restore(
             parts,
             max_keys=self._max_keys,
             clock=self.clock,

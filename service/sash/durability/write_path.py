@@ -18,6 +18,7 @@ from sash.durability import formats as values
 from sash.durability import records
 from sash.durability.capacity import Capacity
 from sash.durability.checkpoints import Checkpoints
+from sash.durability.columns import batch_to, size_of
 from sash.durability.hosting import Applied
 from sash.durability.records import Operation, Stage, Write
 from sash.durability.recoverer import Recoverer
@@ -213,9 +214,9 @@ class TieredWindow:
         key = values.staged_key(self._stored.number, self.window.ledger.next_part)
 
         def puts() -> Mapping[bytes, bytes]:
-            return {key: values.seal("part", values.batch_to(batch), key)}
+            return {key: values.seal("part", batch_to(batch), key)}
 
-        return self._path.apply(self._stored, operation, None, puts, values.size_of(batch))[1]
+        return self._path.apply(self._stored, operation, None, puts, size_of(batch))[1]
 
     async def read_parts(self, parts: Sequence[Part]) -> Sequence[Batch]:
         return await self._path.read_parts(self._stored, parts)

@@ -15,12 +15,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sash.tiers.lmdb import COMMIT_KEY, STAMP_KEY, VALUES, lost_write, owner_of
+from sash.tiers.lmdb import VALUES
+from sash.tiers.lmdb_commits import COMMIT_KEY, STAMP_KEY, lost_write
 from sash.tiers.lmdb_file import LmdbFile, PageError
+from sash.tiers.lmdb_lock import owner_of
 from sash_engine.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
-    from sash.tiers.redis import RedisView
+    from sash.tiers.redis_view import RedisView
 
 __all__ = ["LmdbView", "open_view"]
 
@@ -40,7 +42,7 @@ def open_view(address: str, prefix: str = "sash") -> LmdbView | RedisView:
         return LmdbView(Path(address))
     if not address.startswith(("redis://", "rediss://")):
         raise InvalidArgument(f"{address!r} is no place where windows are kept", field="data")
-    from sash.tiers.redis import RedisView  # redis-py takes 0.1 s to import, and only this needs it
+    from sash.tiers.redis_view import RedisView  # redis-py takes 0.1 s to import, and only this needs it
 
     return RedisView(address, prefix)
 
