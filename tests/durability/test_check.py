@@ -275,7 +275,7 @@ async def test_a_window_that_is_only_in_a_damaged_list_is_said_to_be_unknown():
     await server.die()
     meta = values.meta_key()
     async with Salvaged(server.store.values | {meta: flipped(server.store.values[meta], -1)}) as salvaged:
-        assert salvaged.found.problems == ["what window 1 is called and has is not known"]
+        assert salvaged.found.problems == ["name and aggregates of window 1 are not known"]
         assert salvaged.found.windows == []
         assert not salvaged.storage.all()
 
@@ -326,8 +326,8 @@ def test_what_is_none_of_ours_or_newer_is_said(whole, monkeypatch):
     stored, _, _ = whole
     found = check(View(stored | {b"mine": b"x", b"block/0": b"y"}), ManualClock())
     assert [damage.problem for damage in found.damages] == [
-        "value 'block/0' is none of those that Sash writes",
-        "value 'mine' is none of those that Sash writes",
+        "value 'block/0' is not one that Sash writes",
+        "value 'mine' is not one that Sash writes",
     ]
     key = values.pointer_key(1)
     monkeypatch.setattr(values, "FORMAT", 3)
