@@ -335,7 +335,7 @@ async def test_after_an_eviction_a_window_that_rests_is_tried_again_at_once():
     await storage.stop()
 
 
-async def test_no_image_is_taken_of_a_window_in_doubt_or_of_which_one_is_on_its_way():
+async def test_no_image_is_taken_of_a_window_that_failed_or_whose_last_one_is_on_its_way():
     server, storage = await begun()
     stored = storage.store.windows["w"]
     storage.store.checkpoints.begin(stored)
@@ -469,7 +469,7 @@ async def test_an_export_that_goes_on_keeps_what_it_needs_and_nothing_of_other_w
     await storage.stop()
 
 
-# ---------------------------------------------------------------- a window in doubt
+# ---------------------------------------------------------------- a window that failed
 
 
 async def failing():

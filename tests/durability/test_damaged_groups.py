@@ -185,7 +185,7 @@ async def test_a_lost_window_can_be_deleted_with_the_groups_that_it_needs():
     assert not [each for each in journal.server.left if each.startswith(b"journal/0")]
 
 
-async def test_a_window_in_doubt_is_recovered_beside_a_damaged_group(impatient):
+async def test_a_window_that_failed_is_recovered_beside_a_damaged_group(impatient):
     journal = await Journal().made()
     damaged = journal.groups[3:4]
     journal.server.options |= {"store_entries": 4, "cache_bytes": 0}

@@ -227,7 +227,7 @@ async def test_an_older_block_in_the_place_of_a_new_one_is_found(tmp_path):
         assert 0 < len(listed(salvaged.storage, "w")) < len(listed(salvaged.storage, "v")) + 100
 
 
-async def test_a_window_in_doubt_of_format_1_is_recovered_from_what_it_has(impatient):
+async def test_a_failed_window_of_format_1_is_recovered_from_what_it_has(impatient):
     models, server = await expected(), store_of_format_1()
     server.options["cache_bytes"] = 0
     storage = await server.start()

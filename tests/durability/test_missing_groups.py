@@ -60,7 +60,7 @@ async def test_a_journal_that_was_cut_has_no_group_and_misses_none():
     await storage.stop()
 
 
-async def test_a_journal_that_is_cut_while_a_window_in_doubt_is_recovered_loses_nothing(impatient):
+async def test_a_journal_that_is_cut_while_a_failed_window_is_recovered_loses_nothing(impatient):
     """The first groups are deleted after the recovery looked where the journal begins, and before it reads them."""
     server = Server(cache_bytes=0, checkpoint_bytes=10**9, store_entries=4)
     storage = await server.start()

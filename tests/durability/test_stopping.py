@@ -24,7 +24,7 @@ async def test_a_service_that_stops_tells_those_that_still_wait():
     write = asyncio.create_task(storage.write("w", insert(1)))
     await until(server.tier.arrived.is_set)
     stop = asyncio.create_task(storage.stop(0.05))
-    await until(storage.store.session.journal._task.done)
+    await until(lambda: storage.store.session.journal.ended)
     server.tier.open_gate.set()
     await stop
     with pytest.raises(Unavailable):
@@ -35,7 +35,7 @@ async def test_a_service_that_stops_tells_those_that_still_wait():
         await storage.create(spec(name="v"))
 
 
-async def test_a_service_can_stop_while_a_window_is_in_doubt():
+async def test_a_service_can_stop_while_a_window_recovers():
     server, storage = await failing()
     storage = await asyncio.wait_for(server.restart(), 5)
     assert entries(storage) == list(range(100)), "the write that failed did not take place"

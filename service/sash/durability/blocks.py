@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sash.durability import formats as values
 from sash.durability.columns import sealed_from, sealed_to
-from sash.durability.journal import CHUNK_BYTES, BackgroundWrite
+from sash.durability.group_commit import BackgroundWrite
+from sash.durability.journal import CHUNK_BYTES
 from sash.durability.manifest import Manifest
 from sash.durability.session import STORING, TierSession
 from sash_engine.errors import DataLoss

@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 import xxhash
 
 from sash.durability import formats as values
+from sash.durability.group_commit import BackgroundWrite
 from sash.durability.image import Image
-from sash.durability.journal import CHUNK_BYTES, BackgroundWrite
+from sash.durability.journal import CHUNK_BYTES
 from sash.durability.manifest import ImageDraft, Ranges, StoredImage, ranges_of
 from sash.durability.session import STORING, TierSession
 from sash.durability.stored_window import StoredWindow

@@ -39,22 +39,22 @@ _WIDTHS = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"))
 
 
 def columns_to(columns: Sequence[Array]) -> list[Any]:
-    """Columns of numbers, bools, strings or bytes as what `pack` takes."""
+    """Turn columns of numbers, bools, strings or bytes into values for `pack`."""
     return [_column_to(column) for column in columns]
 
 
 def columns_from(payload: Sequence[Any]) -> list[Array]:
-    """The opposite of `columns_to`: arrays that are not to be written to."""
+    """Read what `columns_to` made. Do not write to the arrays."""
     return [_column_from(*column) for column in payload]
 
 
 def sealed_to(block: PendingBlock, layout: Layout) -> Any:
-    """A sealed block or a partial as what `pack` takes: columns as lists, or the partial's bytes."""
+    """Turn a sealed block or a partial into a value for `pack`: columns as lists, or the partial's bytes."""
     return block.columns[0].item(0) if block.partial else columns_to(layout.stored(block.columns))
 
 
 def sealed_from(payload: Any, layout: Layout) -> list[Array]:
-    """The opposite of `sealed_to`: the columns."""
+    """Read the columns that `sealed_to` wrote."""
     return [object_array([payload])] if isinstance(payload, bytes) else layout.loaded(columns_from(payload))
 
 
@@ -84,12 +84,15 @@ def _coded_to(column: Coded) -> list[Any]:
 
 
 def coded_from(texts: list[str], codes: bytes) -> Coded:
-    """Texts and the bytes of codes into them, of the width that so many texts need; ValueError for other bytes."""
+    """A string column from its texts and the bytes of its codes; ValueError if these are not whole codes.
+
+    Codes are as wide as the number of texts needs.
+    """
     return Coded(texts, np.frombuffer(codes, _width(len(texts))))
 
 
 def _width(texts: int) -> np.dtype[Any]:
-    """What a code into so many texts is written as."""
+    """The dtype of codes into so many texts."""
     return _WIDTHS[(texts > 1 << 8) + (texts > 1 << 16)]
 
 
@@ -97,7 +100,7 @@ def _width(texts: int) -> np.dtype[Any]:
 
 
 def batch_to(batch: Batch) -> list[Any]:
-    """A bulk of entries as what `pack` takes."""
+    """Turn a bulk of entries into a value for `pack`."""
     columns = {
         name: _coded_to(column) if isinstance(column, Coded) else _column_to(column)
         for name, column in batch.columns.items()
@@ -111,10 +114,10 @@ def batch_to(batch: Batch) -> list[Any]:
 
 
 def batch_from(payload: Sequence[Any]) -> Batch:
-    """The opposite of `batch_to`: strings are `Coded`, codes as narrow as they can be.
+    """Read what `batch_to` made. Strings are `Coded`, with codes as narrow as possible.
 
     Raises:
-        ValueError, TypeError: it is no such payload.
+        ValueError, TypeError: it is something else.
     """
     times, columns, keys, *rest = payload
     read: dict[str, Array | Coded] = {
@@ -130,7 +133,7 @@ def batch_from(payload: Sequence[Any]) -> Batch:
 
 
 def size_of(batch: Batch) -> int:
-    """How many bytes a bulk takes when it is written: no fewer than are needed, but for a few hundred."""
+    """About how many bytes a bulk has when it is written: an upper bound, apart from a few hundred bytes."""
     n, size = len(batch.times), 8 * len(batch.times)
     for column in (batch.keys, *batch.columns.values()):
         if isinstance(column, Coded):

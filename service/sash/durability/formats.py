@@ -46,13 +46,13 @@ __all__ = [
 ]
 
 FORMAT = 2
-"""Raised with every change that an older version could not read."""
+"""Raise it with every change that an older version cannot read."""
 
 UNBOUND = 1
-"""Format of values that do not say what they were stored under."""
+"""Format of values without a key."""
 
 VALUE_BYTES_MAX = 64 << 20
-"""A tier takes no longer ones."""
+"""A tier accepts no longer values."""
 
 _MAGIC = b"SASH"
 _HEAD = struct.Struct("<4sB11s")
@@ -61,31 +61,31 @@ _FRONT = _HEAD.size + _SUM.size
 _LONG = 1
 
 
-# ---------------------------------------------------------------- what values are called
+# ---------------------------------------------------------------- keys
 
 
 def meta_key() -> bytes:
-    """What is said of all windows: which there are, and where each one's image is."""
+    """The list of windows."""
     return b"meta"
 
 
 def journal_key() -> bytes:
-    """Where the journal begins."""
+    """The beginning of the journal."""
     return b"journal"
 
 
 def group_key(number: int) -> bytes:
-    """A group of the journal's records; groups are numbered from 1."""
+    """A group of records; groups are numbered from 1."""
     return b"journal/%016x" % number
 
 
 def last_group_key() -> bytes:
-    """Number of the last group of the journal."""
+    """The end of the journal."""
     return b"journal/last"
 
 
 def block_key(window: int, block: int) -> bytes:
-    """A sealed block of a window. Digits are padded, so that blocks of one time lie together where keys are sorted."""
+    """A sealed block of a window. Digits are padded, so that blocks of one time are neighbours in sorted keys."""
     return b"block/%08x/%016x" % (window, block)
 
 
@@ -95,7 +95,7 @@ def image_key(window: int, version: int, part: int) -> bytes:
 
 
 def pointer_key(window: int) -> bytes:
-    """Which image of a window counts."""
+    """The pointer to the image of a window."""
     return b"pointer/%08x" % window
 
 
@@ -105,13 +105,13 @@ def staged_key(window: int, part: int) -> bytes:
 
 
 class Name(NamedTuple):
-    """What a key says of its value.
+    """What a key says about its value.
 
     Args:
-        kind: of the value, as it is sealed.
-        window: number of the window; None where it is nobody's alone.
-        number: of the group, block or staged part; of an image its version.
-        part: of an image.
+        kind: kind of the value, as for `seal`.
+        window: number of the window; None if it belongs to no single window.
+        number: number of the group, block or staged part; version of the image.
+        part: number of the part of an image.
     """
 
     kind: str
@@ -121,7 +121,7 @@ class Name(NamedTuple):
 
 
 def name_of(key: bytes) -> Name | None:
-    """What the functions above made a key of; None where it is none of theirs."""
+    """Parse a key; None if none of the functions above makes it."""
     one = _ONE.get(key)
     if one is not None:
         return one
@@ -166,9 +166,9 @@ def seal(kind: str, payload: Any, key: bytes | None = None) -> bytes:
     """Frame a value.
 
     Args:
-        kind: up to 11 ASCII letters; who reads the value says the same.
+        kind: up to 11 ASCII letters; a reader names the same kind.
         payload: None, bool, int, float, str, bytes, and lists and mappings of them.
-        key: what the value will be stored under; None where that is nothing, as with a frame of an export.
+        key: the key of the value; None for a frame of an export, which has none.
     """
     assert len(kind) <= 11, f"{kind!r} is too long for a kind"
     head = _HEAD.pack(_MAGIC, UNBOUND if key is None else FORMAT, kind.encode("ascii"))
@@ -177,17 +177,16 @@ def seal(kind: str, payload: Any, key: bytes | None = None) -> bytes:
 
 
 def unseal(kind: str, data: bytes | None, name: bytes | str, key: bytes | None = None, bound: bool = False) -> Any:
-    """The payload of a value, lists where there were lists or tuples.
+    """Read the payload of a value; tuples become lists.
 
     Args:
-        data: the value; None where there is none.
-        name: what to call it in an error, or its key.
-        key: what it was found under, where `name` does not say so.
-        bound: refuse a value that does not say what it was stored under: an older version wrote it, and none was there
-            when this place was written to.
+        data: the value; None if it is missing.
+        name: its key; or a name for errors, with `key` apart.
+        key: its key, if `name` is not the key.
+        bound: refuse values of format 1, which have no key: there can be none in this place.
 
     Raises:
-        DataLoss: there is none, or it is damaged, of another kind, or belongs elsewhere.
+        DataLoss: it is missing, damaged, of another kind, or belongs under another key.
         FailedPrecondition: a newer version wrote it.
     """
     if isinstance(name, bytes):
@@ -226,12 +225,12 @@ def unseal(kind: str, data: bytes | None, name: bytes | str, key: bytes | None =
 
 
 def checksum(data: bytes) -> bytes:
-    """The checksum that a value carries."""
+    """The checksum of a value, as it says."""
     return data[_HEAD.size : _FRONT]
 
 
 def is_bound(data: bytes | None) -> bool:
-    """Whether a value says what it was stored under; of one that may be damaged, as far as it says."""
+    """Whether a value has a key, according to its format. The value may be damaged."""
     return data is not None and data[4:5] > bytes([UNBOUND])
 
 
@@ -240,12 +239,12 @@ def _named(key: bytes) -> str:
 
 
 def pack(payload: Any) -> bytes:
-    """MessagePack; strings may hold half a surrogate pair, and ints any number of digits, as JSON's may."""
+    """Encode as MessagePack. As in JSON, strings may have half a surrogate pair, and ints any number of digits."""
     return msgpack.packb(payload, unicode_errors="surrogatepass", default=_long_to)  # type: ignore[no-any-return]
 
 
 def unpack(data: bytes | memoryview) -> Any:
-    """The opposite of `pack`; raises ValueError where it is none."""
+    """Decode what `pack` made; raises ValueError for anything else."""
     try:
         return msgpack.unpackb(data, unicode_errors="surrogatepass", strict_map_key=False, ext_hook=_long_from)
     except (msgpack.StackError, msgpack.FormatError) as error:
@@ -253,15 +252,15 @@ def unpack(data: bytes | memoryview) -> Any:
 
 
 def _long_to(value: Any) -> msgpack.ExtType:
-    """An int that has more than 64 bits: it stands for a float64, or in a spec."""
+    """Encode an int of more than 64 bits: a float64 may be written so, and a spec may have one."""
     if not isinstance(value, int):
-        raise TypeError(f"a {type(value).__name__} is nothing that can be stored")
+        raise TypeError(f"a {type(value).__name__} cannot be stored")
     return msgpack.ExtType(_LONG, hex(value).encode("ascii"))
 
 
 def _long_from(kind: int, data: bytes) -> int:
     if kind != _LONG:
-        raise ValueError(f"no extension {kind} is known")
+        raise ValueError(f"extension {kind} is not known")
     return int(data, 16)
 
 

@@ -11,6 +11,9 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from sash.durability import formats as values
+from sash.durability.roots import Start
+
 __all__ = ["GroupIndex", "WrittenGroup"]
 
 
@@ -48,13 +51,8 @@ class GroupIndex:
         self._groups.append(WrittenGroup(number, dict(last), at))
 
     @property
-    def first(self) -> int | None:
-        """Number of the first group that is not set apart; None if there is none."""
-        return self._groups[0].number if self._groups else None
-
-    @property
     def oldest_at(self) -> int | None:
-        """How many bytes had been appended when that group was committed; None if there is none."""
+        """How many bytes had been appended at the commit of the first group that is not set apart; None without one."""
         return self._groups[0].at if self._groups else None
 
     def oldest_window(self, through: Mapping[int, int], damaged: Collection[int]) -> int | None:
@@ -74,11 +72,9 @@ class GroupIndex:
         """The groups with records of a window."""
         return [group.number for group in (*self._apart, *self._groups) if window in group.last]
 
-    def last_records(self) -> dict[int, int]:
-        """By group, its last record."""
-        return {group.number: max(group.last.values(), default=0) for group in (*self._apart, *self._groups)}
-
-    def trim(self, through: Mapping[int, int], damaged: Collection[int]) -> list[WrittenGroup] | None:
+    def trim(
+        self, through: Mapping[int, int], damaged: Collection[int], start: Start, next_group: int, last: int
+    ) -> tuple[Start, list[bytes]] | None:
         """Remove the groups that no window needs any more; None if nothing has changed.
 
         Groups that only damaged windows need are set apart. They are needed again once the damage is repaired. Until
@@ -87,6 +83,12 @@ class GroupIndex:
 
         Args:
             through, damaged: as for `oldest_window`.
+            start: where the journal began so far.
+            next_group: number of the next group.
+            last: number of the last record.
+
+        Returns:
+            where the journal begins now, and the keys of the groups to delete.
         """
         done = [group for group in self._apart if not group.needed(through)]
         apart = [group for group in self._apart if group.needed(through)]
@@ -99,4 +101,18 @@ class GroupIndex:
         if not done and len(apart) == len(self._apart):
             return None
         self._apart = apart
-        return done
+        cut = dict(start.cut)
+        for group in done:
+            for window, record in group.last.items():
+                cut[window] = max(record, cut.get(window, 0))
+        # Groups that an earlier process set apart come before the first one that is not set apart.
+        first = max(start.first, self._groups[0].number if self._groups else next_group)
+        kept = {group.number: max(group.last.values(), default=0) for group in (*apart, *self._groups)}
+        begin = Start(
+            first,
+            last,
+            {number: record for number, record in kept.items() if number < first},
+            {window: record for window, record in cut.items() if window in through},
+            start.bound,
+        )
+        return begin, [values.group_key(group.number) for group in done]

@@ -11,16 +11,15 @@
     unused    numbers that keys had once                       so that the next key gets the number it would have got
     end       how much there was of each
 
-A part is a stored value that carries its number and some of these records, one after the other; of a key what it has
-comes after its name. The restored window answers as the dumped one would have, and what is done to it afterwards has
-the same effect; how rows lie in pages is nobody's to notice, and may differ.
+A part is a stored value with its number and some of these records. The entries of a key come after its name. The
+restored window gives the same answers as the original one, and later writes have the same effect on it. Only the
+position of rows in pages may differ.
 
-The image is of one moment because nothing is written to the window from the first step to the last: whoever takes it
-sees to that. The alternative, that a write first copies what it is about to change, lost: a bulk that touches every
-key would be the whole dump in one piece again.
+The image is of one moment, because nobody writes to the window from the first step to the last; the caller ensures
+that. We rejected copy-on-write: a bulk that touches every key would copy the whole window in one piece again.
 
 A step: O(`_KEYS` keys and their small entries), or O(`_FORESTS` forests and their blocks), copies only. Encode: the
-same, a part at a time.  Memory: one copy of what is dumped, which goes as it is encoded.
+same, a part at a time.  Memory: one copy of the dump, which is freed as it is encoded.
 """
 
 from __future__ import annotations
@@ -48,25 +47,25 @@ from sash_engine.windows.window import Window
 __all__ = ["PART_BYTES", "Image", "PartKey", "dump", "no_key"]
 
 PART_BYTES = 4 << 20
-"""A part has no more, unless a single entry, key or block is larger."""
+"""A part has no more bytes, unless a single entry, key or block is larger."""
 
 _KEYS = 4_096
-"""Keys that one step copies: 2 ms at ten entries each, 4 ms at 64."""
+"""Keys that one step copies: 2 ms with ten entries each, 4 ms with 64."""
 
 _FORESTS = 64
-"""Forests that one step copies: 2 ms where they have no more than a block."""
+"""Forests that one step copies: 2 ms if each has at most one block."""
 
 _BLOCKS = 1_024
 
 
 Save = Callable[[list[PendingBlock]], None]
-"""Gives sealed blocks of a forest, and large partials, their ids, and has them stored before the image counts."""
+"""Numbers sealed blocks and large partials of a forest, and has them stored before the pointer to the image."""
 
 PartKey = Callable[[int], bytes | None]
-"""What a part of an image is stored under, by its number; None where that is nothing."""
+"""The key of a part of an image, by its number; None for a part that is stored under no key."""
 
 _Records = Callable[[], Iterator[bytes]]
-"""Makes records of what was copied; in any thread, and whatever becomes of the window meanwhile."""
+"""Makes records of copies, in any thread. The window may change meanwhile."""
 
 
 def no_key(number: int) -> None:
@@ -75,7 +74,7 @@ def no_key(number: int) -> None:
 
 
 def dump(window: Window) -> Image:
-    """Take an image of a window as it is now, at once; every sealed block of it is stored.
+    """Take an image of a window at once. Every sealed block of it must be stored.
 
     Raises:
         Unsupported: the window runs on an algorithm that keeps no entries.
@@ -91,11 +90,11 @@ def _all_are_saved(blocks: list[PendingBlock]) -> None:
 
 
 class Image:
-    """An image of a window, taken by `steps`, then written by `encode`, once.
+    """An image of a window. `steps` takes it, then `encode` writes it, once.
 
     Args:
-        window: whose it is.
-        save: stores what the image is to name and is not stored yet, right before it is copied.
+        window: the window.
+        save: stores the blocks that the image names and that are not stored yet, right before it copies their numbers.
 
     Raises:
         Unsupported: the window runs on an algorithm that keeps no entries.
@@ -114,10 +113,10 @@ class Image:
         self._stored: list[Array] = [np.empty(0, np.int64)]
 
     def steps(self) -> Iterator[None]:
-        """Copy the window, some of it with each step; nothing may be written to it from the first to the last.
+        """Copy the window, a part with each step. Do not write to it from the first step to the last.
 
         Raises:
-            Unavailable, DataLoss: a block that has to be read for it cannot be; the image comes to nothing.
+            Unavailable, DataLoss: a block that the image needs cannot be read. The image is of no use then.
         """
         window, keys = self._window, self._window.keys
         head = {
@@ -142,14 +141,14 @@ class Image:
         self._take(lambda: ["end", self._totals])
 
     def stored(self) -> Array:
-        """The ids of all blocks and partials that it names, int64, in any order; once all steps were taken."""
+        """The numbers of all blocks and partials that it names, int64, in any order. Call it after the last step."""
         return np.concatenate(self._stored)
 
     def encode(self, key: PartKey = no_key) -> Iterator[bytes]:
-        """Write it, part by part, and let go of what is written.
+        """Write the image, part by part, and free what is written.
 
         Args:
-            key: what each part will be stored under, by number.
+            key: the key of each part, by its number.
         """
         part: list[bytes] = []
         number = size = 0
@@ -162,7 +161,7 @@ class Image:
                 size += len(record) + 16
         yield seal("image", [number, part], key(number))
 
-    # ---------------------------------------------------------------- copies, and the records that are made of them
+    # ---------------------------------------------------------------- copies and their records
 
     def _take(self, make: Callable[[], list[Any]]) -> None:
         self._records.append(lambda: iter([pack(make())]))
@@ -194,7 +193,7 @@ class Image:
         self._totals["unused"] = first
 
     def _take_forest(self, number: int, forest: Forest) -> Iterator[None]:
-        while forest.sweep():  # or the dump does it, whatever has left
+        while forest.sweep():  # otherwise the dump does it in one piece
             yield
         self._save(forest.unsaved())
         taken = forest.dump()
@@ -226,7 +225,7 @@ def _cut(columns: Sequence[Array], a: int, b: int) -> list[Any]:
 
 
 def _pieces(make: Callable[[int, int], list[Any]], n: int, step: int = 65_536) -> Iterator[bytes]:
-    """Records over 0..n, of up to `step` each and less where they would be larger than a part."""
+    """Records over 0..n, with up to `step` rows each; fewer if a record would be larger than a part."""
     left = [(a, min(a + step, n)) for a in range(0, n, step)]
     left.reverse()
     while left:
@@ -240,7 +239,7 @@ def _pieces(make: Callable[[int, int], list[Any]], n: int, step: int = 65_536) -
 
 
 def _partials_to(monoid: Monoid, partials: Partials) -> list[Any]:
-    """n partials: columns of numbers as they are, others one by one in the form that `Monoid.encode` gives them."""
+    """Encode n partials: columns of numbers as they are, others one by one with `Monoid.encode`."""
     if any(part.dtype.hasobject for part in partials):
         return [monoid.encode(partial) for partial in monoid.unpack(partials)]
     return columns_to(partials)

@@ -48,15 +48,15 @@ def restore(
     bound: bool = False,
     forest: MakeForest | None = None,
 ) -> Window:
-    """The window whose image it is.
+    """Restore a window from its image.
 
     Args:
-        parts: as `Image.encode` gave them, in order; None where one is missing.
-        max_keys, clock, cold: as for `Window`; `cold` loads the blocks that the image refers to.
-        name: what to call the image in an error.
-        key: what each part was found under, by number.
-        bound: whether every part must say so itself, see `unseal`.
-        forest: makes a forest of its image; None: as it was.
+        parts: as `Image.encode` made them, in order; None for a missing one.
+        max_keys, clock, cold: as for `Window`; `cold` loads the blocks that the image names.
+        name: name of the image, for errors.
+        key: the key of each part, by its number.
+        bound: refuse parts of format 1, see `unseal`.
+        forest: makes a forest from its image; None for an unchanged one.
 
     Raises:
         DataLoss: parts are missing or damaged.
@@ -80,7 +80,7 @@ def restore(
 
 
 def ledger_of(document: object, name: str) -> Ledger:
-    """The ledger that is stored with the image `name`; raises DataLoss where it is none."""
+    """Read the ledger that is stored with the image `name`; raises DataLoss if it is wrong."""
     try:
         return _sound(checked, LedgerForm, document, "ledger").ledger()
     except ValueError as error:
@@ -88,7 +88,7 @@ def ledger_of(document: object, name: str) -> Ledger:
 
 
 def _sound(check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `check` makes of something that is stored, and not sent: raises ValueError."""
+    """Call a check of user input for a stored value: an error is a ValueError then."""
     try:
         return check(*args, **kwargs)
     except InvalidArgument as error:
@@ -96,7 +96,7 @@ def _sound(check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 class _Reader:
-    """Puts a window together, record by record; a record that is out of place is an error of any kind."""
+    """Builds a window, record by record. A record in the wrong place raises an error of any kind."""
 
     def __init__(self, max_keys: int, clock: Clock | None, cold: Cold | None, make: MakeForest) -> None:
         self._max_keys, self._clock, self._cold, self._make = max_keys, clock, cold, make
@@ -180,7 +180,7 @@ class _Reader:
         self._give(window)
 
     def _give(self, window: Window) -> None:
-        """Give the key its forest, once all blocks of it are there."""
+        """Give the key its forest, once all of its blocks are read."""
         if self._forest is not None and self._forest.missing <= 0:
             assert self._cold is not None, "forests of an image need to load blocks"
             image = self._forest.image()
@@ -194,7 +194,7 @@ class _Reader:
 
 
 class _Pieces:
-    """The image of one forest, as far as it was read."""
+    """The image of one forest, as far as it is read."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class _Pieces:
         self._nodes.append(ids)
 
     def image(self) -> ForestImage:
-        """It as a whole."""
+        """The image, once it is complete."""
         head, skip, newest, room, done = self._ends
         columns, partials = self._columns[0], self._partials[0]
         if len(self._columns) > 1:
@@ -260,6 +260,6 @@ def _partials_from(monoid: Monoid, payload: list[Any]) -> Partials:
 
 
 def _was_large(monoid: Monoid) -> bool:
-    """Whether an aggregate is large to images that do not say which are: those of versions that went by its dtypes."""
+    """Whether an aggregate counts as large in an image that does not say so. Its version decided by the dtypes."""
     inner = monoid.inner if isinstance(monoid, Pane) else monoid
     return monoid.dtypes == (np.dtype(object),) and not isinstance(inner, First | Last | Max | Min | Sum)

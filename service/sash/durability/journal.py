@@ -21,19 +21,18 @@ import contextlib
 import copy
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
-from sash.durability import formats as values
+from sash.durability.group_commit import BackgroundWrite, GroupCommit, PendingRecord
 from sash.durability.groups import GroupIndex
-from sash.durability.roots import End, Group, Start
+from sash.durability.roots import End, JournalPosition, Start
 from sash.durability.tier import ColdTier
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, ResourceExhausted, SashError, Unavailable
 
-__all__ = ["BackgroundWrite", "Journal", "JournalPosition", "anew"]
+__all__ = ["Journal", "anew"]
 
 _log = logging.getLogger(__name__)
 
@@ -50,60 +49,9 @@ PENDING_BYTES = 16 * MIB
 
 _RETRY_FIRST_S, _RETRY_MOST_S = 0.1, 2.0
 _LOOK_S = 0.2
-_START, _END = Start(), End()
-_NOTHING: Mapping[int, int] = MappingProxyType({})
+_POSITION = JournalPosition()
 _PATIENCE_WHILE_DOWN_S = 3.0
 """A service that stops waits so long for a tier that fails. Writes that were acknowledged as `sync` are in it."""
-
-
-@dataclass(slots=True)
-class BackgroundWrite:
-    """A write that nobody waits for.
-
-    Args:
-        puts: makes the values; called in the committer's thread.
-        deletes: keys.
-        size: about how many bytes.
-        done: called on the loop once it is committed.
-        refused: called on the loop instead if the tier has no space for it; None to try until it has.
-    """
-
-    puts: Callable[[], Mapping[bytes, bytes]] | None = None
-    deletes: Sequence[bytes] = ()
-    size: int = 0
-    done: Callable[[], None] | None = None
-    refused: Callable[[OutOfRoom], None] | None = None
-
-
-@dataclass(slots=True)
-class _Record:
-    number: int
-    appended_s: float
-    window: int
-    encode: Callable[[], Any]
-    size: int
-    puts: Callable[[], Mapping[bytes, bytes]] | None
-    logged: bool
-
-
-@dataclass(slots=True)
-class _Group:
-    number: int
-    records: list[_Record]
-    jobs: list[BackgroundWrite]
-    end: End
-    """The end of the journal once it is committed."""
-
-
-class JournalPosition(NamedTuple):
-    """Where a journal goes on, as `Journal.start` takes it."""
-
-    next_group: int = 1
-    last: int = 0
-    written: Iterable[tuple[int, Mapping[int, int]]] = ()
-    start: Start = _START
-    end: End = _END
-    before: Mapping[int, int] = _NOTHING
 
 
 class Journal:
@@ -130,8 +78,8 @@ class Journal:
         self._tier = tier
         self._interval_s = interval_s
         self._thread = ThreadPoolExecutor(1, "sash-commit")
-        self._records: deque[_Record] = deque()
-        self._jobs: deque[BackgroundWrite] = deque()
+        self._records: deque[PendingRecord] = deque()
+        self._writes: deque[BackgroundWrite] = deque()
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._groups = GroupIndex()
         self._next_group = 1
@@ -156,27 +104,12 @@ class Journal:
 
     # ---------------------------------------------------------------- life
 
-    def start(
-        self,
-        next_group: int = 1,
-        last: int = 0,
-        written: Iterable[tuple[int, Mapping[int, int]]] = (),
-        start: Start = _START,
-        end: End = _END,
-        before: Mapping[int, int] = _NOTHING,
-    ) -> None:
-        """Begin to commit.
-
-        Args:
-            next_group: number of the next group.
-            last: number of the last record.
-            written: the groups in the tier: number, and by window its last record in the group.
-            start, end: where the journal begins and ends in the tier.
-            before: by window, its last record in the tier, or a later one that its image covers.
-        """
-        self._next_group, self.last, self._durable = next_group, last, last
-        self._start, self._end, self._before = start, end, dict(before)
-        for group, numbers in written:
+    def start(self, position: JournalPosition = _POSITION) -> None:
+        """Begin to commit, behind what the tier has."""
+        self._next_group, self._start, self._end = position.next_group, position.start, position.end
+        self.last = self._durable = position.last
+        self._before = dict(position.before)
+        for group, numbers in position.written:
             self._groups.add(group, numbers, 0)
         self._task = asyncio.create_task(self._run())
 
@@ -204,6 +137,11 @@ class Journal:
                 await asyncio.wait_for(self._idle.wait(), min(_LOOK_S, max(end_s - now(), 0)))
             down_s = float("inf") if self.error is None else min(down_s, now() + _PATIENCE_WHILE_DOWN_S)
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is committed any more: it was stopped, or the tier is lost."""
+        return self._task is None or self._task.done()
+
     # ---------------------------------------------------------------- appending
 
     def append(
@@ -226,7 +164,7 @@ class Journal:
         """
         self.last += 1
         now_s = asyncio.get_running_loop().time()
-        self._records.append(_Record(self.last, now_s, window, encode, size, puts, logged))
+        self._records.append(PendingRecord(self.last, now_s, window, encode, size, puts, logged))
         self._appended += size
         self.pending_record_bytes += size
         self._added(size)
@@ -234,10 +172,10 @@ class Journal:
             self._urgent.set()
         return self.last
 
-    def background(self, job: BackgroundWrite) -> None:
+    def background(self, write: BackgroundWrite) -> None:
         """Commit something that nobody waits for, after all records that were appended before it."""
-        self._jobs.append(job)
-        self._added(job.size)
+        self._writes.append(write)
+        self._added(write.size)
         self._urgent.set()
 
     def _added(self, size: int) -> None:
@@ -314,18 +252,18 @@ class Journal:
                 delay_s = min(2 * delay_s, _RETRY_MOST_S)
             self._landed(group)
 
-    def _take(self) -> _Group:
-        records: list[_Record] = []
-        jobs, size = [], 0
+    def _take(self) -> GroupCommit:
+        records: list[PendingRecord] = []
+        writes, size = [], 0
         # A single large record has a group of its own, because values have a limit, too.
         while self._records and (not records or size + self._records[0].size <= GROUP_BYTES):
             records.append(self._records.popleft())
             size += records[-1].size
         size = 0
-        while not self._records and self._jobs and size < GROUP_BYTES:
-            jobs.append(self._jobs.popleft())
-            size += jobs[-1].size
-        if not self._records and not self._jobs:
+        while not self._records and self._writes and size < GROUP_BYTES:
+            writes.append(self._writes.popleft())
+            size += writes[-1].size
+        if not self._records and not self._writes:
             self._work.clear()
             self._urgent.clear()
         end = self._end
@@ -334,9 +272,9 @@ class Journal:
             self._next_group += 1
         if listings := [record.number for record in records if not record.logged]:
             end = replace(end, listing=listings[-1])
-        return _Group(end.group, records, jobs, end)
+        return GroupCommit(end.group, records, writes, end)
 
-    async def _committed(self, group: _Group) -> bool:
+    async def _committed(self, group: GroupCommit) -> bool:
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, group)
         except (Unavailable, ResourceExhausted) as error:
@@ -358,38 +296,17 @@ class Journal:
             self.error = None
         return True
 
-    def _lightened(self, group: _Group, error: OutOfRoom) -> bool:
+    def _lightened(self, group: GroupCommit, error: OutOfRoom) -> bool:
         """Remove background writes that may be refused from a group. True if there were any."""
-        refused = [job for job in group.jobs if job.refused is not None]
-        group.jobs = [job for job in group.jobs if job.refused is None]
-        for job in refused:
-            self.pending_bytes -= job.size
-            assert job.refused is not None
-            job.refused(error)
+        refused = group.take_refusable()
+        for write, refuse in refused:
+            self.pending_bytes -= write.size
+            refuse(error)
         return bool(refused)
 
-    def _commit(self, group: _Group) -> None:
-        puts: dict[bytes, bytes] = {}
-        deletes: dict[bytes, None] = {}
-        logged = [record for record in group.records if record.logged]
-        if logged:
-            entries = [(record.number, record.window, record.encode()) for record in logged]
-            before = {record.window: self._before.get(record.window, 0) for record in logged}
-            puts |= Group(group.number, entries, self._end.record, before).puts()
-        if group.records:
-            puts |= group.end.puts()
-        for record in group.records:
-            puts.update(record.puts() if record.puts is not None else {})
-        for job in group.jobs:
-            made = job.puts() if job.puts is not None else {}
-            puts.update(made)
-            # A commit has no order inside: for each key, only the last put or delete may be in it.
-            for key in made:
-                deletes.pop(key, None)
-            for key in job.deletes:
-                puts.pop(key, None)
-                deletes[key] = None
-        self._tier.commit(puts, deletes)
+    def _commit(self, group: GroupCommit) -> None:
+        """Commit a group; in the committer's thread."""
+        self._tier.commit(*group.encode(self._before, self._end.record))
 
     def _fail(self, error: SashError) -> None:
         if self.error is None:
@@ -403,7 +320,7 @@ class Journal:
             if not future.done():
                 future.set_exception(anew(error))
 
-    def _landed(self, group: _Group) -> None:
+    def _landed(self, group: GroupCommit) -> None:
         self.commits += 1
         self.committed_records += len(group.records)
         self._end = group.end
@@ -422,16 +339,16 @@ class Journal:
         self._waiting = waiting
         record_bytes = sum(record.size for record in group.records)
         self.pending_record_bytes -= record_bytes
-        self.pending_bytes -= record_bytes + sum(job.size for job in group.jobs)
+        self.pending_bytes -= record_bytes + sum(write.size for write in group.writes)
         if self.pending_bytes <= PENDING_BYTES:
             self._uncongested.set()
-        for job in group.jobs:
-            if job.done is not None:
+        for write in group.writes:
+            if write.done is not None:
                 try:
-                    job.done()
+                    write.done()
                 except Exception:
                     _log.exception("a step after a commit failed")  # it must not end the committer
-        if not self._records and not self._jobs:
+        if not self._records and not self._writes:
             self._idle.set()
 
     # ---------------------------------------------------------------- trimming
@@ -462,26 +379,13 @@ class Journal:
             through: by window, the last record that its image covers.
             damaged: windows that cannot be recovered as things are.
         """
-        done = self._groups.trim(through, damaged)
-        if done is None:
+        cut = self._groups.trim(through, damaged, self._start, self._next_group, self.last)
+        if cut is None:
             return
-        # Groups that an earlier process set apart come before the first one that is not set apart.
-        first = max(self._start.first, self._groups.first or self._next_group)
-        cut = dict(self._start.cut)
-        for group in done:
-            for window, record in group.last.items():
-                cut[window] = max(record, cut.get(window, 0))
-        self._start = Start(
-            first,
-            self.last,
-            {number: record for number, record in self._groups.last_records().items() if number < first},
-            {window: record for window, record in cut.items() if window in through},
-            self._start.bound,
-        )
+        self._start, keys = cut
         self._before = {window: record for window, record in self._before.items() if window in through}
         pointer = self._start.puts()
-        keys = [values.group_key(group.number) for group in done]
-        self.background(BackgroundWrite(lambda: pointer, keys, 64 * len(done)))
+        self.background(BackgroundWrite(lambda: pointer, keys, 64 * len(keys)))
 
 
 def anew(error: SashError) -> SashError:

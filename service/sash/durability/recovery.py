@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from sash.durability import records
-from sash.durability.journal import JournalPosition
 from sash.durability.manifest import Remains
 from sash.durability.replay import Replay
-from sash.durability.roots import End
+from sash.durability.roots import End, JournalPosition
 from sash.durability.session import TierSession
 from sash.durability.stored_window import StoredWindow
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable

@@ -14,7 +14,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from sash.durability import formats as values
-from sash.durability.journal import BackgroundWrite, Journal
+from sash.durability.group_commit import BackgroundWrite
+from sash.durability.journal import Journal
 from sash.durability.pins import Pin, Pins
 from sash.durability.roots import End, Group, Meta, Start
 from sash.durability.tier import ColdTier

@@ -117,7 +117,7 @@ class TierStorage:
                 found = recover(session, self._make)
                 for stored in found.windows:
                     self._serve(stored)
-                session.journal.start(*found.journal)
+                session.journal.start(found.journal)
                 go_on = self.listing.resume(found)
             except BaseException:
                 await session.journal.stop(0)

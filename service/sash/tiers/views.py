@@ -1,7 +1,7 @@
-"""What a tier has, to be read while no server has it: see `sash.durability.tier.TierView`. Nothing is changed.
+"""Views of tiers that no server has: see `sash.durability.tier.TierView`. They change nothing.
 
-directory    the server's lock is shared as long as the view is open, so no server starts
-Redis        refused while a server's lease runs; whether one has committed meanwhile, the fence says
+directory    the view shares the server's lock while it is open, so no server starts
+Redis        refused while a server's lease runs; the fence shows whether a server has committed meanwhile
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["LmdbView", "open_view"]
 
 
 def open_view(address: str, prefix: str = "sash") -> LmdbView | RedisView:
-    """A view of the tier of an address.
+    """Open a view of the tier of an address.
 
     Args:
         address, prefix: as for `open_tier`, without ``memory``.
 
     Raises:
-        InvalidArgument: there is no such place, or nothing was ever kept there.
-        FailedPrecondition: a server has it, or it is somebody else's.
+        InvalidArgument: there is no such place, or nothing was ever stored there.
+        FailedPrecondition: a server has it, or another program uses it.
         Unavailable: it cannot be reached.
     """
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", address):
@@ -82,11 +82,11 @@ class LmdbView:
             undo.pop_all()
 
     def keys(self) -> Iterator[bytes]:
-        """All keys, see `TierView`."""
+        """Iterate over all keys, see `TierView`."""
         return (key for key in self._file.keys(self._root, self._problems) if key != STAMP_KEY)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values by key, see `TierView`."""
+        """Return values by key, see `TierView`."""
         return [self._value(key) for key in keys]
 
     def _value(self, key: bytes) -> bytes | None:
@@ -97,15 +97,15 @@ class LmdbView:
             return None
 
     def problems(self) -> list[str]:
-        """What is wrong with the directory itself, see `TierView`."""
+        """Return what is wrong with the directory itself, see `TierView`."""
         return self._problems
 
     def close(self) -> None:
-        """Let go of the directory, see `TierView`."""
+        """Release the directory, see `TierView`."""
         self._closing.close()
 
     def _lock(self) -> None:
-        """Keep servers out; where the directory was copied without its lock, there are none."""
+        """Keep servers out. A directory that was copied without its lock has no server."""
         try:
             file = os.open(self._path / "server.lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
