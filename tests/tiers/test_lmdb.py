@@ -161,7 +161,7 @@ def test_a_database_of_something_else_is_left_alone(tmp_path):
 @pytest.mark.parametrize("content", [b"no database " * 1000, b"x", b"\0" * 8192], ids=["text", "one byte", "zeros"])
 def test_a_file_that_is_no_database_is_left_alone(content, tmp_path):
     (tmp_path / "data.mdb").write_bytes(content)
-    with pytest.raises(FailedPrecondition, match="no LMDB database") as caught:
+    with pytest.raises(FailedPrecondition, match="not an LMDB database") as caught:
         LmdbTier(tmp_path).acquire()
     assert caught.value.field == "data"
     assert (tmp_path / "data.mdb").read_bytes() == content

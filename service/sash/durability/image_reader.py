@@ -68,7 +68,7 @@ def restore(
         called = f"part {number} of {name}"
         found, records = unseal("image", data, called, key(number), bound)
         if found != number:
-            raise DataLoss(f"{called} is part {found} of some image")
+            raise DataLoss(f"{called} is part {found} of an image")
         try:
             for record in records:
                 reader.take(*unpack(record))

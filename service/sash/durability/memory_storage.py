@@ -26,7 +26,7 @@ T = TypeVar("T")
 def refuse_durable(spec: WindowSpec, reason: str) -> None:
     """Raise FailedPrecondition if a spec asks for a durability that its window cannot have."""
     if spec.durability in ("sync", "interval"):
-        raise FailedPrecondition(f"durability {spec.durability!r} cannot be had: {reason}", field="durability")
+        raise FailedPrecondition(f"durability {spec.durability!r} is not available: {reason}", field="durability")
 
 
 class MemoryWindow:

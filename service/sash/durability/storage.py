@@ -210,7 +210,7 @@ class Storage:
             batches = await hosted.read_parts(window.ledger.named(query, number, stages))
             hosted = await self.store.admit(name, 0, committed)  # another commit may have been quicker
             if hosted.window is not window:
-                raise Unavailable(f"window {name!r} is another one now", retry_after_s=_RETRY_S)
+                raise Unavailable(f"window {name!r} was replaced meanwhile", retry_after_s=_RETRY_S)
         if committed(window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
         result, record = hosted.apply(records.Commit(query, number, stages, lambda _: batches))
@@ -283,6 +283,6 @@ def _unanswered(error: SashError, result: WriteResult) -> SashError:
     """The error for a writer whose entry is taken, and whose question cannot be answered."""
     kind = DataLoss if isinstance(error, DataLoss) else Unavailable
     return kind(
-        f"the entry is taken ({result.inserted} inserted, {result.late} late; durability {result.durability}) and is "
-        f"not to be sent again, but the answer that was asked for cannot be given: {error.message}"
+        f"the entry is taken ({result.inserted} inserted, {result.late} late; durability {result.durability}): do not "
+        f"send it again. The answer to its question cannot be given: {error.message}"
     )

@@ -32,7 +32,6 @@ from sash.durability.listing import Listing
 from sash.durability.memory_storage import MemoryStorage, refuse_durable
 from sash.durability.recoverer import Recoverer
 from sash.durability.recovery import recover
-from sash.durability.retrying import RetryingTier
 from sash.durability.roots import Start
 from sash.durability.session import MAKING_ROOM, TierSession
 from sash.durability.stored_window import StoredWindow
@@ -108,10 +107,8 @@ class TierStorage:
         Raises:
             SashError: as `ColdTier.acquire` and `recover` do.
         """
-        session = self.session
-        tier = session.tier
-        session.tier = RetryingTier(tier, self._clock, self._sleep)
-        try:
+        session, tier = self.session, self.session.tier
+        with session.retrying(self._sleep):
             session.tier.acquire()
             try:
                 found = recover(session, self._make)
@@ -123,8 +120,6 @@ class TierStorage:
                 await session.journal.stop(0)
                 tier.close()
                 raise
-        finally:
-            session.tier = tier
         self._running = True
         if not session.journal.last:
             # Both values exist from now on, so a missing one is noticed. Everything else follows them.
@@ -219,7 +214,7 @@ class TierStorage:
         """The durability that a window of this spec gets; FailedPrecondition if it asks for more than it can have."""
         if spec.algorithm is None:
             return spec.durability or "sync"
-        refuse_durable(spec, f"{spec.algorithm} keeps partials and no values, so that its windows are in memory only")
+        refuse_durable(spec, f"{spec.algorithm} keeps partials and no values, so its windows are in memory only")
         return "memory"
 
     def _new(self, spec: WindowSpec, durability: Durability) -> StoredWindow:
@@ -247,7 +242,7 @@ class TierStorage:
         """Refuse a write that would be a longer value than a tier accepts."""
         if name in self._windows and size > _WRITE_BYTES_MAX:
             raise TooLarge(
-                f"a write of {size / MIB:.0f} MiB is too large where windows are kept: send it in parts",
+                f"a write of {size / MIB:.0f} MiB is too large for a stored window: send it in parts",
                 field="time",
                 limit=f"{_WRITE_BYTES_MAX // MIB} MiB",
             )

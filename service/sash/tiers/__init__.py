@@ -47,7 +47,7 @@ def open_tier(address: str, prefix: str = "sash", *, max_bytes: int | None = Non
         return LmdbTier(Path(address), max_bytes=max_bytes)
     if scheme is None or scheme[1] not in _REDIS:
         raise InvalidArgument(
-            f"{address!r} is no place to keep windows: it must be a directory, redis://…, rediss://… or memory",
+            f"{address!r} is not a place to store windows: it must be a directory, redis://…, rediss://… or memory",
             field="data",
         )
     from sash.tiers.redis import RedisTier  # redis-py takes 0.1 s to import, and only this needs it

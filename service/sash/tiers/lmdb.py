@@ -392,7 +392,7 @@ class LmdbTier:
         if isinstance(error, lmdb.InvalidError) and self._lock.holds_values:
             return self._errors.damaged(str(error))
         if isinstance(error, NO_DATABASE) or code == UNKNOWN_FORMAT:
-            return self._errors.foreign("its data.mdb is no LMDB database, or of another version")
+            return self._errors.foreign("its data.mdb is not an LMDB database, or of another version")
         if isinstance(error, lmdb.MemoryError) and fits_in_memory(self._path):
             return self._errors.damaged("it says that it is longer than it is")
         if isinstance(error, lmdb.Error):

@@ -154,7 +154,7 @@ class LmdbFile:
                     _, transaction = _TAIL.unpack_from(head, _PAGE.size + _META.size + 2 * _TREE.size)
                     found.append((transaction, size, main[-1]))
         if not found:
-            raise PageError("it is no LMDB database, or of another version")
+            raise PageError("it is not an LMDB database, or of another version")
         transaction, self._size, root = max(found)
         return root, transaction
 

@@ -44,7 +44,7 @@ def not_acquired(error: Exception) -> SashError:
     )
     tls = isinstance(error.__context__, ssl.SSLError)
     if wrong or tls or says(error, "WRONGTYPE") or re.search("DB index|unknown command", str(error), re.IGNORECASE):
-        return InvalidArgument(f"This is no Redis that Sash can use: {text_of(error)}", field="url")
+        return InvalidArgument(f"Sash cannot use this Redis: {text_of(error)}", field="url")
     if says(error, "OOM"):
         return OutOfRoom(f"Redis is full: {text_of(error)}", limit="maxmemory")
     return Unavailable(f"Redis cannot be reached: {text_of(error)}", retry_after_s=_RETRY_AFTER_S)

@@ -41,7 +41,7 @@ def open_view(address: str, prefix: str = "sash") -> LmdbView | RedisView:
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", address):
         return LmdbView(Path(address))
     if not address.startswith(("redis://", "rediss://")):
-        raise InvalidArgument(f"{address!r} is no place where windows are kept", field="data")
+        raise InvalidArgument(f"{address!r} is not a place where windows are stored", field="data")
     from sash.tiers.redis_view import RedisView  # redis-py takes 0.1 s to import, and only this needs it
 
     return RedisView(address, prefix)
@@ -63,7 +63,7 @@ class LmdbView:
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
             if not (self._path / "data.mdb").is_file():
-                raise InvalidArgument(f"{str(path)!r} is no data directory: it has no data.mdb", field="data")
+                raise InvalidArgument(f"{str(path)!r} is not a data directory: it has no data.mdb", field="data")
             try:
                 self._lock()
                 self._file = LmdbFile(self._path / "data.mdb")
@@ -75,10 +75,10 @@ class LmdbView:
             except OSError as error:
                 raise InvalidArgument(f"{str(path)!r} cannot be read: {error}", field="data") from error
             if self._root is None:
-                raise FailedPrecondition(f"data.mdb of {str(path)!r} is something else's", field="data")
+                raise FailedPrecondition(f"data.mdb of {str(path)!r} belongs to another program", field="data")
             stamp = self._value(STAMP_KEY)
             if lost_write(told, stamp, self._file.transaction):
-                self._problems.append("data.mdb has lost a write that the disk had synced: it may be as it was once")
+                self._problems.append("data.mdb has lost a write that the disk had synced: it may be an older state")
             undo.pop_all()
 
     def keys(self) -> Iterator[bytes]:
