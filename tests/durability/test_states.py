@@ -134,7 +134,9 @@ async def test_a_checkpoint_is_taken_then_written_then_stored(server):
 
 async def test_a_checkpoint_that_the_tier_refuses_leaves_nothing(server):
     ended = []
-    before = stored(server).manifest.image
+    await server.storage.write("w", Insert(1, {"value": 1}, "a"))
+    before, logged = stored(server).manifest.image, stored(server).logged_bytes
+    assert logged
 
     def full(size, reserve=0.0):
         raise OutOfRoom("as told")
@@ -144,12 +146,14 @@ async def test_a_checkpoint_that_the_tier_refuses_leaves_nothing(server):
     await server.settled()
     assert (begun.progress, begun.error.message, ended) == (Progress.REFUSED, "as told", [begun])
     assert stored(server).manifest.image == before
+    assert stored(server).logged_bytes == logged, "the next one covers it"
     assert not stored(server).checkpointing
     assert not [key for key in server.left if key.startswith(b"image/")]
     del server.tier.check_room
     begun = taken(checkpoint(server, ended))
     await server.settled()
     assert begun.progress is Progress.STORED
+    assert not stored(server).logged_bytes
     assert stored(server).manifest.image.version == 1, "the number of the refused one is used again"
 
 

@@ -60,6 +60,7 @@ class Checkpoint:
         self._session, self._stored, self._ended = session, stored, ended
         self.progress = Progress.TAKING
         self.error: OutOfRoom | None = None
+        self._begun = False
         self._image: Image | None = None
         self._steps: Iterator[None] = iter(())
         self._writer: _ImageWriter | None = None
@@ -76,9 +77,11 @@ class Checkpoint:
             OutOfRoom: the tier has no space for blocks that the image names. The checkpoint FAILED.
         """
         assert self.progress is Progress.TAKING, f"a checkpoint that is {self.progress.value} takes no step"
+        if not self._begun:
+            self._stored.begin_snapshot()
+            self._begun = True
         try:
             if self._image is None:
-                self._stored.begin_snapshot()
                 self._stored.window.slide()
                 self._image = Image(self._stored.window, self._stored.blocks.save)
                 self._steps = self._image.steps()
@@ -95,10 +98,10 @@ class Checkpoint:
     def cancel(self) -> None:
         """Give up before the last step: the window was deleted. The checkpoint FAILED."""
         assert self.progress is Progress.TAKING, f"a checkpoint that is {self.progress.value} cannot be cancelled"
-        if self._image is None:
-            self.progress = Progress.FAILED  # no step was taken
-        else:
+        if self._begun:
             self._fail()
+        else:
+            self.progress = Progress.FAILED
 
     def _fail(self) -> None:
         self.progress = Progress.FAILED
