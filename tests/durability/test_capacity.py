@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from sash.durability import capacity as capacity_module
+from sash.durability.backoff import Backoff
+from sash.durability.capacity import Capacity
 from sash.durability.catalogue import Catalogue
 from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
@@ -29,7 +30,7 @@ from tests.support.waiting import surely, until
 SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}, "max": {"function": "max"}}
 MIB = 2**20
 OPTIONS = {"cache_bytes": 10_000, "checkpoint_bytes": 10**9, "store_entries": 500, "block": 64}
-"""A checkpoint is taken only to make room."""
+"""A checkpoint is taken only to make capacity."""
 
 
 @contextlib.contextmanager
@@ -302,10 +303,10 @@ async def test_an_image_that_does_not_fit_is_given_up(small):
         for turns in range(100):
             await small.write(rows(turns))
     assert turns
-    store = small.storage._session.tier._store
-    stored = small.storage._stored["w"]
-    await small.storage._session.journal.drained()
-    assert stored.resting, "one was tried, and given up"
+    store = small.storage.store.session.tier._store
+    stored = small.storage.store.windows["w"]
+    await small.storage.store.session.journal.drained()
+    assert stored.backoff.waiting, "one was tried, and given up"
     assert not stored.checkpointing
     versions = {key.split(b"/")[2] for key in store.values if key.startswith(b"image/")}
     assert len(versions) <= 1
@@ -353,7 +354,7 @@ class Journalled:
     frees: int = 0
     takes_s: float = 0.0
     can_shrink: bool = True
-    resting: int = 0
+    backoff: Backoff = field(default_factory=Backoff)
     taken_s: list[float] = field(default_factory=list)
 
 
@@ -363,7 +364,7 @@ def a_capacity(place, *windows):
         await passes(window.takes_s)
         place.free += window.frees
 
-    return capacity_module.Capacity(place, dict(enumerate(windows)), checkpoint)
+    return Capacity(place, dict(enumerate(windows)), checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -371,9 +372,9 @@ def a_capacity(place, *windows):
 )
 def test_a_write_needs_twice_its_size_in_whole_commits(size, needed):
     async def main():
-        assert not await a_capacity(Place(needed)).make(size)
+        assert not await a_capacity(Place(needed)).reserve(size)
         with pytest.raises(OutOfRoom):
-            await a_capacity(Place(needed - 1)).make(size)
+            await a_capacity(Place(needed - 1)).reserve(size)
 
     in_virtual_time(main())
 
@@ -387,8 +388,9 @@ def test_windows_with_most_journal_are_checkpointed_first_and_no_more_than_it_ta
             Journalled(20, 10_000, 1.0),
             Journalled(10, 10_000),
         ]
-        idle, resting = Journalled(0, 10**6, can_shrink=False), Journalled(99, 10**6, resting=1)
-        assert await a_capacity(place, *windows, idle, resting).make(0)
+        idle, resting = Journalled(0, 10**6, can_shrink=False), Journalled(99, 10**6)
+        resting.backoff.fail(OutOfRoom("full"))
+        assert await a_capacity(place, *windows, idle, resting).reserve(0)
         assert [window.taken_s for window in windows] == [[], [0.0], [1.0], []]
         assert not idle.taken_s
         assert not resting.taken_s
@@ -400,15 +402,15 @@ def test_windows_with_most_journal_are_checkpointed_first_and_no_more_than_it_ta
 def test_a_write_waits_five_seconds_and_making_room_goes_on():
     async def main():
         place, window = Place(0), Journalled(1, 10**6, 60.0)
-        room = a_capacity(place, window)
+        capacity = a_capacity(place, window)
         with pytest.raises(OutOfRoom):
-            await room.make(0)
+            await capacity.reserve(0)
         assert now_s() == 5.0
         with pytest.raises(OutOfRoom):
-            await room.make(0)
+            await capacity.reserve(0)
         assert window.taken_s == [0.0], "one at a time"
         await passes(60)
-        assert not await room.make(0)
+        assert not await capacity.reserve(0)
         assert window.taken_s == [0.0]
 
     in_virtual_time(main())
@@ -418,13 +420,13 @@ def test_a_tier_that_notices_late_that_it_is_not_full_is_asked_again():
     async def main():
         place = Place(0)
         asyncio.get_running_loop().call_later(0.35, lambda: setattr(place, "free", 10**6))
-        assert await a_capacity(place, Journalled(1)).make(0)
+        assert await a_capacity(place, Journalled(1)).reserve(0)
         assert now_s() == pytest.approx(0.4)
         place = Place(0)
         asyncio.get_running_loop().call_later(0.1, lambda: setattr(place, "free", 10**6))
         before_s = now_s()
         with pytest.raises(OutOfRoom):
-            await a_capacity(place, Journalled(1, can_shrink=False)).make(0)
+            await a_capacity(place, Journalled(1, can_shrink=False)).reserve(0)
         assert now_s() == before_s, "nothing was tried that could change it"
 
     in_virtual_time(main())
@@ -433,10 +435,10 @@ def test_a_tier_that_notices_late_that_it_is_not_full_is_asked_again():
 def test_a_tier_that_fails_while_room_is_made_is_why_a_write_is_refused():
     async def main():
         place = Place(0)
-        room = a_capacity(place, Journalled(1, 10**6, 1.0))
+        capacity = a_capacity(place, Journalled(1, 10**6, 1.0))
         asyncio.get_running_loop().call_later(0.5, lambda: setattr(place, "error", Unavailable("gone")))
         with pytest.raises(Unavailable, match="gone"):
-            await room.make(0)
+            await capacity.reserve(0)
 
     in_virtual_time(main())
 
@@ -444,23 +446,23 @@ def test_a_tier_that_fails_while_room_is_made_is_why_a_write_is_refused():
 def test_it_is_full_as_long_as_what_was_refused_last_or_a_mib_does_not_fit():
     async def main():
         place = Place(10 * 16_384)
-        room = a_capacity(place)
-        assert room.full() is None
+        capacity = a_capacity(place)
+        assert capacity.full() is None
         with pytest.raises(OutOfRoom):
-            await room.make(100_000)
-        assert isinstance(room.full(), OutOfRoom)
+            await capacity.reserve(100_000)
+        assert isinstance(capacity.full(), OutOfRoom)
         place.free = 13 * 16_384 - 1
-        assert isinstance(room.full(), OutOfRoom)
+        assert isinstance(capacity.full(), OutOfRoom)
         place.free += 1
-        assert room.full() is None
+        assert capacity.full() is None
         place.free = 16_384
-        assert room.full() is None, "what was refused fitted meanwhile: from now on it is full where nothing fits"
+        assert capacity.full() is None, "what was refused fitted meanwhile: from now on it is full where nothing fits"
         with pytest.raises(OutOfRoom):
-            await room.make(10**8)
+            await capacity.reserve(10**8)
         place.free = MIB - 1
-        assert isinstance(room.full(), OutOfRoom)
+        assert isinstance(capacity.full(), OutOfRoom)
         place.free = MIB
-        assert room.full() is None
+        assert capacity.full() is None
 
     in_virtual_time(main())
 
@@ -468,16 +470,16 @@ def test_it_is_full_as_long_as_what_was_refused_last_or_a_mib_does_not_fit():
 def test_a_look_makes_room_where_it_is_full_and_stopping_ends_that():
     async def main():
         place, window = Place(10**6), Journalled(1, 10**6, 10.0)
-        room = a_capacity(place, window)
-        room.look()
+        capacity = a_capacity(place, window)
+        capacity.check()
         await passes(1)
         assert not window.taken_s
         place.free = 0
         for _ in range(3):
-            room.look()
+            capacity.check()
             await passes(1)
         assert window.taken_s == [1.0]
-        await room.stop()
+        await capacity.stop()
         await passes(60)
         assert place.free == 0
         await a_capacity(place).stop()

@@ -10,6 +10,7 @@ import pytest
 from sash.durability import formats as values
 from sash.durability import records
 from sash.durability.check import check
+from sash.durability.columns import columns_from
 from sash.durability.records import BulkInsert, Insert
 from sash.durability.roots import End, Group
 from sash_engine import monoids
@@ -149,7 +150,7 @@ def rows_of(value, name):
     if name.kind != "block":
         return [6]
     payload = values.unseal("block", value, "block")
-    return [] if isinstance(payload, bytes) else values.columns_from(payload)[1].tolist()
+    return [] if isinstance(payload, bytes) else columns_from(payload)[1].tolist()
 
 
 async def test_of_many_damaged_values_none_leads_to_a_wrong_entry(whole):
@@ -187,7 +188,7 @@ def all_rows(stored, number):
         if (name.kind, name.window) == ("block", number):
             payload = values.unseal("block", value, key)
             if not isinstance(payload, bytes):
-                times, rows = values.columns_from(payload)
+                times, rows = columns_from(payload)
                 found |= {("a", time, row) for time, row in zip(times.tolist(), rows.tolist(), strict=True)}
     return found
 
@@ -229,7 +230,7 @@ async def test_windows_of_all_kinds_are_salvaged_without_their_damaged_blocks(do
                 info = salvaged.storage.find("w").info()
                 assert info.entries == answer.entries
                 if not document.get("granularity"):
-                    lost = set(values.columns_from(payload)[1].tolist())
+                    lost = set(columns_from(payload)[1].tolist())
                     assert not lost & {row[2] for row in listed(salvaged.storage, "w")}
     assert {"partial", "block"} <= kinds
 
@@ -274,7 +275,7 @@ async def test_a_window_that_is_only_in_a_damaged_list_is_said_to_be_unknown():
     await server.die()
     meta = values.meta_key()
     async with Salvaged(server.store.values | {meta: flipped(server.store.values[meta], -1)}) as salvaged:
-        assert salvaged.found.problems == ["what window 1 is called and has is not known"]
+        assert salvaged.found.problems == ["name and aggregates of window 1 are not known"]
         assert salvaged.found.windows == []
         assert not salvaged.storage.all()
 
@@ -286,7 +287,7 @@ async def test_a_window_that_is_being_deleted_is_not_salvaged():
         await storage.create(spec(name=name, aggregates=SMALL))
         await storage.write(name, BulkInsert(batch([("a", time) for time in range(100)], 0)))
     storage = await server.restart()
-    with storage._session.pin(1):
+    with storage.store.session.pin(1):
         await storage.delete("w")
         await server.die()
     assert values.pointer_key(1) in server.store.values
@@ -325,8 +326,8 @@ def test_what_is_none_of_ours_or_newer_is_said(whole, monkeypatch):
     stored, _, _ = whole
     found = check(View(stored | {b"mine": b"x", b"block/0": b"y"}), ManualClock())
     assert [damage.problem for damage in found.damages] == [
-        "value 'block/0' is none of those that Sash writes",
-        "value 'mine' is none of those that Sash writes",
+        "value 'block/0' is not one that Sash writes",
+        "value 'mine' is not one that Sash writes",
     ]
     key = values.pointer_key(1)
     monkeypatch.setattr(values, "FORMAT", 3)

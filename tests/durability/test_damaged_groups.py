@@ -47,7 +47,7 @@ class Journal:
 
     async def checkpoint(self, *names):
         for name in names:
-            await self.server.storage._checkpoints.taken(self.server.storage._stored[name])
+            await self.server.storage.store.checkpoints.take(self.server.storage.store.windows[name])
         await self.server.settled()
 
     async def made(self):
@@ -67,8 +67,8 @@ class Journal:
             for number in range(1, 100)
             if values.group_key(number) in self.stored
         ]
-        self.numbers = {stored.name: stored.number for stored in self.server.storage._stored.values()}
-        self.through = {name: self.server.storage._stored[name].through for name in NAMES}
+        self.numbers = {stored.name: stored.number for stored in self.server.storage.store.windows.values()}
+        self.through = {name: self.server.storage.store.windows[name].through for name in NAMES}
         return self
 
     def lost(self, damaged):
@@ -153,7 +153,7 @@ async def test_beside_lost_windows_the_others_go_on_through_restarts(number):
         if turn == 1:
             await journal.checkpoint(*served)
             storage.trim()
-            storage._checkpoints.trim()
+            storage.store.checkpoints.trim()
             await journal.server.settled()
         storage = await (journal.server.restart() if turn == 2 else journal.server.crash())
         journal.check(lost, damaged)
@@ -185,8 +185,7 @@ async def test_a_lost_window_can_be_deleted_with_the_groups_that_it_needs():
     assert not [each for each in journal.server.left if each.startswith(b"journal/0")]
 
 
-async def test_a_window_in_doubt_is_recovered_beside_a_damaged_group(monkeypatch):
-    monkeypatch.setattr("sash.durability.storage._RETRY_S", 0.01)
+async def test_a_window_that_failed_is_recovered_beside_a_damaged_group(impatient):
     journal = await Journal().made()
     damaged = journal.groups[3:4]
     journal.server.options |= {"store_entries": 4, "cache_bytes": 0}
@@ -199,7 +198,7 @@ async def test_a_window_in_doubt_is_recovered_beside_a_damaged_group(monkeypatch
     journal.server.tier.fail_reads = 1
     with pytest.raises(Exception, match="fails as told"):
         await storage.write("late", BulkEvict(60))
-    while storage._stored["late"].failure is not None:
+    while storage.store.windows["late"].failure is not None:
         await asyncio.sleep(0.002)
     same(storage.find("late"), journal.models["late"])
     await storage.stop()
@@ -214,7 +213,7 @@ async def test_an_older_pointer_is_noticed_where_its_image_is_there_still():
     pointer = values.pointer_key(1)
     first = server.store.values[pointer]
     await storage.write("w", BulkInsert(batch([("a", 1)], 1)))
-    await storage._checkpoints.taken(storage._stored["w"])
+    await storage.store.checkpoints.take(storage.store.windows["w"])
     await server.settled()
     for write in (False, True):
         if write:

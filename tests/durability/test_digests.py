@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.durability.columns import batch_from, batch_to
 from sash.durability.digests import of_bulk, of_entry, of_evict
-from sash.durability.formats import batch_from, batch_to, pack, unpack
+from sash.durability.formats import pack, unpack
 from sash_engine.monoids.base import object_array
 from sash_engine.windows.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.ledger import DIGEST_BYTES

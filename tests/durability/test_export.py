@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sash.durability import export as module
 from sash.durability import formats as values
 from sash.durability import forms
+from sash.durability.columns import columns_from, columns_to
 from sash.durability.export import Importer, export
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unsupported
@@ -401,7 +402,7 @@ def times(*those):
 def states(now=(21, 12), late_through=(NEVER, NEVER)):
     """A change of what an export says of the times of the keys a and b."""
     columns = [np.array(column, np.int64) for column in (now, late_through, (0, 0))]
-    return put(2, values.columns_to(columns))
+    return put(2, columns_to(columns))
 
 
 WALL = {"slide": {"max_age": 10**10, "clock": "wall"}, "time_unit": "s"}
@@ -506,7 +507,7 @@ def test_no_time_wraps_around():
 def test_entries_of_one_time_are_found_across_frames(monkeypatch):
     monkeypatch.setattr(module, "_ROWS", 3)
     frames = small(order={"equal_times": "first"})
-    found = [values.columns_from([values.unseal("export", frame[4:], "")[2][0]])[0].tolist() for frame in frames[2:5]]
+    found = [columns_from([values.unseal("export", frame[4:], "")[2][0]])[0].tolist() for frame in frames[2:5]]
     assert found == [[10, 11, 12], [20, 21, 10], [11, 12]]
     with pytest.raises(InvalidArgument, match="frame 3 of the export: two entries of one key have one time"):
         imported(changed(frames, 3, times(12, 21, 10)))

@@ -10,7 +10,6 @@ import msgpack
 import pytest
 
 from sash.durability import formats as values
-from sash.durability import storage as storage_module
 from sash.durability.records import BulkEvict, BulkInsert
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.windows.window import Window
@@ -228,15 +227,14 @@ async def test_an_older_block_in_the_place_of_a_new_one_is_found(tmp_path):
         assert 0 < len(listed(salvaged.storage, "w")) < len(listed(salvaged.storage, "v")) + 100
 
 
-async def test_a_window_in_doubt_of_format_1_is_recovered_from_what_it_has(monkeypatch):
-    monkeypatch.setattr(storage_module, "_RETRY_S", 0.01)
+async def test_a_failed_window_of_format_1_is_recovered_from_what_it_has(impatient):
     models, server = await expected(), store_of_format_1()
     server.options["cache_bytes"] = 0
     storage = await server.start()
     server.tier.fail_reads = 1
     with pytest.raises(Unavailable):
         await storage.write("w", BulkEvict(-32))
-    while storage._stored["w"].failure is not None:
+    while storage.store.windows["w"].failure is not None:
         await asyncio.sleep(0.002)
     same(storage.find("w"), models["w"])
     await storage.stop()

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from sash.durability import formats as values
 from sash.durability import journal as module
-from sash.durability.journal import BackgroundWrite, Journal
-from sash.durability.roots import End, Group, Start
+from sash.durability.group_commit import BackgroundWrite
+from sash.durability.journal import Journal
+from sash.durability.roots import End, Group, JournalPosition, Start
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, ResourceExhausted, Unavailable
 from tests.support.virtual_time import in_virtual_time, now_s, passes
 from tests.support.waiting import turns, until
@@ -82,7 +83,7 @@ async def tier():
 async def journal(tier, monkeypatch):
     monkeypatch.setattr(module, "_RETRY_FIRST_S", 0.001)
     journal = Journal(tier, interval_s=0.05)
-    journal.start(1, 0, [])
+    journal.start()
     yield journal
     tier.gate.set()
     await journal.stop(0)
@@ -281,7 +282,7 @@ async def test_groups_that_only_a_damaged_window_needs_are_set_apart(journal, ti
     await journal.drained()
     assert len(tier.commits) == commits, "there was nothing to do"
     again = Journal(tier)
-    again.start(6, 5, [(3, {3: 3})], Start(6))
+    again.start(JournalPosition(6, 5, [(3, {3: 3})], Start(6)))
     await again.durable(again.append(1, lambda: "y", 10))
     again.trim({1: 0, 3: 0})
     assert again.oldest_window({1: 0, 3: 0}) == 3, "it is whole again"
@@ -293,7 +294,7 @@ async def test_groups_that_only_a_damaged_window_needs_are_set_apart(journal, ti
 async def test_groups_that_an_earlier_life_set_apart_stay_apart(tier):
     """The pointer's first group has no gap behind it: what was set apart is before it, and is named one by one."""
     journal = Journal(tier)
-    journal.start(7, 6, [(2, {2: 2}), (3, {3: 3}), (6, {1: 6})], Start(6))
+    journal.start(JournalPosition(7, 6, [(2, {2: 2}), (3, {3: 3}), (6, {1: 6})], Start(6)))
     assert [journal.groups_of(window) for window in (2, 3, 1)] == [[2], [3], [6]]
     journal.trim({1: 0, 3: 0})  # window 2 is deleted, and window 3 whole again
     await journal.drained()
@@ -310,7 +311,7 @@ async def test_whoever_waits_at_the_end_is_told(journal, tier):
     waiting = asyncio.create_task(journal.durable(append(journal, "a")))
     await until(tier.arrived.is_set)
     stopping = asyncio.create_task(journal.stop(0.01))
-    await until(journal._task.done)
+    await until(lambda: journal.ended)
     await turns()
     assert not stopping.done(), "the commit is under way, and the loop goes on meanwhile"
     tier.gate.set()
@@ -366,7 +367,9 @@ async def test_background_values_fill_a_group_and_wait_for_all_records(journal, 
     _, first, second, *rest = [[key for key in puts if not key.startswith(b"journal")] for puts, _ in tier.commits]
     assert (first, len(second)) == ([], groups[0]), "the first values share the commit of the last record"
     assert [len(keys) for keys in rest] == groups[1:]
-    assert journal._durable == records[-1]
+    waiting = asyncio.create_task(journal.durable(records[-1]))
+    await asyncio.sleep(0)
+    assert waiting.done()
 
 
 async def test_a_group_without_records_has_no_number(journal, tier):
@@ -432,7 +435,7 @@ class Timed(Recorder):
 
 def started(tier, **options):
     journal = Journal(tier, **options)
-    journal.start(1, 0, [])
+    journal.start()
     return journal
 
 
@@ -672,7 +675,7 @@ async def test_a_commit_that_is_tried_again_says_the_same(journal, tier, monkeyp
 async def test_a_journal_goes_on_from_what_was_recovered(tier):
     journal = Journal(tier)
     start, end = Start(4, 6, {2: 3}, {1: 3, 9: 2}, 2), End(5, 7, 6)
-    journal.start(6, 9, [(2, {8: 3}), (4, {1: 5}), (5, {8: 7})], start, end, {1: 8, 8: 7})
+    journal.start(JournalPosition(6, 9, [(2, {8: 3}), (4, {1: 5}), (5, {8: 7})], start, end, {1: 8, 8: 7}))
     await journal.durable(journal.append(1, lambda: "x", 10))
     group = Group.of(6, tier.values[values.group_key(6)], bound=True)
     assert (group.after, group.before) == (7, {1: 8})

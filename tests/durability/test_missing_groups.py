@@ -6,7 +6,6 @@ import threading
 import pytest
 
 from sash.durability import formats as values
-from sash.durability import storage as storage_module
 from sash.durability.records import BulkEvict, BulkInsert, Insert
 from sash_engine.errors import DataLoss, Unavailable
 from tests.support.stored import Server, batch, spec
@@ -61,9 +60,8 @@ async def test_a_journal_that_was_cut_has_no_group_and_misses_none():
     await storage.stop()
 
 
-async def test_a_journal_that_is_cut_while_a_window_in_doubt_is_recovered_loses_nothing(monkeypatch):
+async def test_a_journal_that_is_cut_while_a_failed_window_is_recovered_loses_nothing(impatient):
     """The first groups are deleted after the recovery looked where the journal begins, and before it reads them."""
-    monkeypatch.setattr(storage_module, "_RETRY_S", 0.01)
     server = Server(cache_bytes=0, checkpoint_bytes=10**9, store_entries=4)
     storage = await server.start()
     for name in ("v", "w"):
@@ -99,10 +97,10 @@ async def test_a_journal_that_is_cut_while_a_window_in_doubt_is_recovered_loses_
     with pytest.raises(Unavailable):
         await storage.write("w", BulkEvict(17))
     assert await asyncio.to_thread(tier.arrived.wait, 10), "the recovery waits for what was pending"
-    storage._stored["v"].through = storage._session.journal.last  # as if it had an image
-    storage._checkpoints.trim()
+    storage.store.windows["v"].start_after(storage.store.session.journal.last)  # as if it had an image
+    storage.store.checkpoints.trim()
     tier.open_gate.set()
     assert await asyncio.to_thread(cut.wait, 10)
-    await until(lambda: storage._stored["w"].failure is None)
+    await until(lambda: storage.store.windows["w"].failure is None)
     assert storage.find("w").query("a", [], None)[0].entries == 100
     await server.die()

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from sash.durability import formats as values
-from sash.durability.formats import batch_from, batch_to, columns_from, columns_to, seal, size_of, unpack, unseal
+from sash.durability.columns import batch_from, batch_to, columns_from, columns_to, size_of
+from sash.durability.formats import seal, unpack, unseal
 from sash_engine.errors import DataLoss, FailedPrecondition
 from sash_engine.windows.batch import Batch, Coded, PartialBatch
 

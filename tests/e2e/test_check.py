@@ -55,8 +55,8 @@ async def fill(tier):
         if not first:
             await storage.stop()
         else:
-            await storage._session.journal.stop(5)
-            storage._session.tier.close()
+            await storage.store.session.journal.stop(5)
+            storage.store.session.tier.close()
 
 
 @pytest.fixture
@@ -182,13 +182,13 @@ def test_a_directory_that_a_server_has_is_not_looked_at(sash, data):
 
 def test_what_cannot_be_is_refused(sash, data, tmp_path, monkeypatch):
     for arguments, said in (
-        ((tmp_path / "none",), "no data directory"),
-        (("memory://",), "no place where windows are kept"),
+        ((tmp_path / "none",), "not a data directory"),
+        (("memory://",), "not a place where windows are stored"),
         (("--salvage", data), "give NEWDATA with --salvage"),
         ((data, tmp_path / "new"), "give --salvage with NEWDATA"),
         (("--salvage", data, data), "Another server has the data directory"),
         (("--salvage", data, "memory"), "a place that keeps"),
-        (("--salvage", data, "reddis://x"), "no place to keep windows"),
+        (("--salvage", data, "reddis://x"), "not a place to store windows"),
         (("--prefix", "a b", data), "SASH_REDIS_PREFIX"),
     ):
         status, _, error = sash("check", *arguments)

@@ -1,6 +1,6 @@
 """Files stay short enough to read at once: no Python file has more lines than `pyproject.toml` allows.
 
-    python -m tests.support.lengths     prints each file that is too long, and each exception that is none any more
+python -m tests.support.lengths     prints each file that is too long, and each exception that is none any more
 """
 
 import sys

@@ -1,7 +1,8 @@
 """A tier for the blocks of one window, in a dictionary: stores, loads and forgets them as a storage does."""
 
-from sash.durability import image
-from sash.durability.formats import seal, sealed_from, sealed_to, unseal
+from sash.durability import image, image_reader
+from sash.durability.columns import sealed_from, sealed_to
+from sash.durability.formats import seal, unseal
 from sash_engine.clock import ManualClock
 from sash_engine.forest import Cache, Cold
 
@@ -44,6 +45,6 @@ class Shelf:
         """The window of an image, and a shelf of its own with what is stored here."""
         other = Shelf(self.cold.cache.budget_bytes)
         other.values, other.next = dict(self.values), self.next
-        window = image.restore(parts, cold=other.cold, **{"clock": ManualClock(), **options})
+        window = image_reader.restore(parts, cold=other.cold, **{"clock": ManualClock(), **options})
         other.layout = window.layout
         return window, other

@@ -123,15 +123,14 @@ class Server:
         self.tier.unreachable = True
         for gate in (self.tier.open_gate, self.tier.read_gate):
             gate.set()
-        for task in self.storage._tasks:
-            task.cancel()
-        await self.storage._session.journal.stop(0.001)  # type: ignore[union-attr]
+        await self.storage.store.recoverer.stop()
+        await self.storage.store.session.journal.stop(0.001)
         self.tier.close()
         self.store.owner = None
 
     async def settled(self) -> None:
         """Wait until all background work is done."""
-        await self.storage._session.journal.drained()  # type: ignore[union-attr]
+        await self.storage.store.session.journal.drained()
 
     @property
     def left(self) -> set[bytes]:

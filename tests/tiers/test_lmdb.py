@@ -16,7 +16,8 @@ from types import SimpleNamespace
 import lmdb
 import pytest
 
-from sash.tiers.lmdb import LmdbTier, lost_write
+from sash.tiers.lmdb import LmdbTier
+from sash.tiers.lmdb_commits import lost_write
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, Unavailable
 from tests.support.disks import fill as fill_disk
 from tests.support.disks import small_disk
@@ -160,7 +161,7 @@ def test_a_database_of_something_else_is_left_alone(tmp_path):
 @pytest.mark.parametrize("content", [b"no database " * 1000, b"x", b"\0" * 8192], ids=["text", "one byte", "zeros"])
 def test_a_file_that_is_no_database_is_left_alone(content, tmp_path):
     (tmp_path / "data.mdb").write_bytes(content)
-    with pytest.raises(FailedPrecondition, match="no LMDB database") as caught:
+    with pytest.raises(FailedPrecondition, match="not an LMDB database") as caught:
         LmdbTier(tmp_path).acquire()
     assert caught.value.field == "data"
     assert (tmp_path / "data.mdb").read_bytes() == content

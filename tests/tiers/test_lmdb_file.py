@@ -79,7 +79,7 @@ def test_an_empty_database_has_nothing(files, tmp_path):
 def test_what_is_no_database_is_refused(tmp_path):
     for content in (b"", b"something else" * 1000, bytes(100_000)):
         (tmp_path / "data.mdb").write_bytes(content)
-        with pytest.raises(PageError, match="no LMDB database"):
+        with pytest.raises(PageError, match="not an LMDB database"):
             LmdbFile(tmp_path / "data.mdb")
     with pytest.raises(OSError, match="No such file"):
         LmdbFile(tmp_path / "none")

@@ -37,7 +37,7 @@ def test_memory_is_no_tier():
 
 @pytest.mark.parametrize("address", ["", "http://127.0.0.1", "reddis://127.0.0.1", "file:///var/sash"])
 def test_anything_else(address):
-    with pytest.raises(InvalidArgument, match="no place to keep windows") as caught:
+    with pytest.raises(InvalidArgument, match="not a place to store windows") as caught:
         open_tier(address)
     assert caught.value.field == "data"
 

@@ -10,7 +10,8 @@ import pytest
 
 from sash.tiers import open_tier
 from sash.tiers.lmdb import LmdbTier
-from sash.tiers.redis import RedisTier, RedisView
+from sash.tiers.redis import RedisTier
+from sash.tiers.redis_view import RedisView
 from sash.tiers.views import LmdbView, open_view
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, Unavailable
 from tests.support.redis_servers import BINARIES, redis_server
@@ -72,20 +73,20 @@ def test_a_copy_without_the_lock_is_looked_at(directory):
 
 def test_what_is_no_data_directory_is_refused_and_let_go(directory, tmp_path):
     for path in (tmp_path / "none", tmp_path):
-        with pytest.raises(InvalidArgument, match=r"no data directory: it has no data\.mdb") as caught:
+        with pytest.raises(InvalidArgument, match=r"not a data directory: it has no data\.mdb") as caught:
             LmdbView(path)
         assert caught.value.field == "data"
     (directory / "data.mdb").write_bytes(b"something else" * 1000)
-    with pytest.raises(FailedPrecondition, match="is unreadable: it is no LMDB database"):
+    with pytest.raises(FailedPrecondition, match="is unreadable: it is not an LMDB database"):
         LmdbView(directory)
     with open(directory / "server.lock", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     for address in ("memory://x", "http://127.0.0.1"):
-        with pytest.raises(InvalidArgument, match="no place where windows are kept"):
+        with pytest.raises(InvalidArgument, match="not a place where windows are stored"):
             open_view(address)
     with lmdb.open(str(tmp_path / "other")) as env, env.begin(write=True) as change:
         change.put(b"a", b"b")
-    with pytest.raises(FailedPrecondition, match="is something else's"):
+    with pytest.raises(FailedPrecondition, match="belongs to another program"):
         LmdbView(tmp_path / "other")
 
 

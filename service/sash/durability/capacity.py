@@ -1,19 +1,19 @@
-"""Room in the tier: whether new entries fit, and what is done when they do not.
+"""Capacity: whether new entries fit into the tier, and how space is freed if they do not.
 
     write of new entries ──▶ fits? ──yes──▶ applied
                                │ no
                                ▼
                     checkpoints, one window after the other ──▶ fits now? ──yes──▶ applied
-                    (what left the windows, and the journal                │ no
-                    behind the images, is deleted)                         ▼
+                    (they delete what left the windows,                    │ no
+                    and the journal behind the images)                     ▼
                                                                   refused; nothing has changed
 
-A full tier refuses new entries before anything changes. What makes room goes on, into a reserve that the tier keeps
-for it: evictions, deleting windows, and the checkpoints that let the tier have less. So a full service can be emptied
-while it runs, and takes new entries again as soon as there is room.
+A full tier refuses new entries before anything changes. Operations that free space go on, in a reserve that the tier
+keeps for them: evictions, deleting windows, and checkpoints after which the tier has less. So a full service can be
+emptied while it runs. It accepts new entries again as soon as there is space.
 
-How much fits is an estimate from above: entries are counted twice, as they are in the journal before they are in their
-block, and whatever is pending counts, too.
+The estimate is an upper bound: entries count twice, because they are in the journal before they are in a block, and
+everything pending counts, too.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ from sash_engine.errors import OutOfRoom, SashError
 __all__ = ["Capacity"]
 
 _COMMIT_BYTES = 16_384
-"""What a small write takes in a tier where it has a commit of its own: four pages of LMDB. Others: multiples of it."""
+"""Space that a small write takes if it has a commit of its own: four pages of LMDB. Larger writes take multiples."""
 
 _FULL_BYTES_MAX = MIB
-"""A service is not full because a bulk of more does not fit."""
+"""A service is not full only because a bulk of more than this does not fit."""
 
 _PATIENCE_S = 5.0
-"""So long a write waits for room to be made."""
+"""A write waits for so long until space is freed."""
 
 _LOOKS = 4
 _LOOK_S = 0.1
-"""A tier may notice a moment later that it is not full any more: a server says so when it is asked the next time."""
+"""A tier may notice a moment later that it is not full any more: a server says so the next time it is asked."""
 
 
 class Capacity:
-    """The room that a service's windows have in its tier.
+    """The space that a service's windows have in its tier.
 
     Args:
         session: the tier.
-        kept: the windows, by name.
-        checkpoint: takes a checkpoint of a window, where it can; done when it is taken, if not written.
+        windows: the stored windows, by name.
+        checkpoint: takes a checkpoint of a window if it can; returns when the image is taken.
     """
 
     def __init__(
         self,
         session: TierSession,
-        stored: Mapping[str, StoredWindow],
+        windows: Mapping[str, StoredWindow],
         checkpoint: Callable[[StoredWindow], Awaitable[None]],
     ) -> None:
-        self._session, self._stored, self._checkpoint = session, stored, checkpoint
-        self._refused_bytes = 0  # by the last write that did not fit
-        self._making: asyncio.Task[None] | None = None
+        self._session, self._windows, self._checkpoint = session, windows, checkpoint
+        self._refused_bytes = 0  # of the last write that did not fit
+        self._freeing: asyncio.Task[None] | None = None
 
-    async def make(self, size: int) -> bool:
-        """Have room for a write of `size` bytes; whether it had to be made, and anything may have changed meanwhile.
+    async def reserve(self, size: int) -> bool:
+        """See that a write of `size` bytes fits. True if it had to wait for that: anything may have changed meanwhile.
 
         Raises:
-            OutOfRoom: none can be made.
+            OutOfRoom: it does not fit, and no space can be freed.
         """
         needed = _COMMIT_BYTES * (2 * size // _COMMIT_BYTES + 1)
         try:
@@ -80,7 +80,7 @@ class Capacity:
         return False
 
     def full(self) -> OutOfRoom | None:
-        """Why new entries are refused; None where as much as was refused last, or a MiB of it, would fit."""
+        """Why new entries are refused. None if the last refused write would fit now, or a MiB of it."""
         try:
             self._session.check_room(max(self._refused_bytes, _COMMIT_BYTES))
         except OutOfRoom as error:
@@ -88,33 +88,33 @@ class Capacity:
         self._refused_bytes = 0
         return None
 
-    def look(self) -> None:
-        """Make room where there is none; to be called now and then, and when something was evicted."""
+    def check(self) -> None:
+        """Free space if the tier is full. Call it now and then, and after an eviction."""
         if self.full() is not None:
             self.begin()
 
     def begin(self) -> asyncio.Task[None]:
-        """Begin to make room, unless that is under way; ends when it is made, or nothing is left to be tried."""
-        if self._making is None or self._making.done():
-            self._making = asyncio.get_running_loop().create_task(self._make())
-        return self._making
+        """Begin to free space, unless that is under way. The task ends when there is space, or nothing left to try."""
+        if self._freeing is None or self._freeing.done():
+            self._freeing = asyncio.get_running_loop().create_task(self._free())
+        return self._freeing
 
     async def stop(self) -> None:
-        """Make no more."""
-        if self._making is not None:
-            self._making.cancel()
-            await asyncio.gather(self._making, return_exceptions=True)
+        """Stop freeing space."""
+        if self._freeing is not None:
+            self._freeing.cancel()
+            await asyncio.gather(self._freeing, return_exceptions=True)
 
-    async def _make(self) -> None:
-        """Checkpoint windows until there is room, those with most journal first.
+    async def _free(self) -> None:
+        """Checkpoint windows until there is space, those with most journal first.
 
-        One at a time, as each needs room for an image before it gives any back.
+        One at a time: each needs space for an image before it frees any.
         """
         session = self._session
         tried = False
-        with contextlib.suppress(SashError):  # whoever waits for room looks for himself
-            for stored in sorted(self._stored.values(), key=lambda stored: -stored.logged_bytes):
-                if stored.can_shrink and not stored.resting:
+        with contextlib.suppress(SashError):  # whoever waits for space checks again
+            for stored in sorted(self._windows.values(), key=lambda stored: -stored.logged_bytes):
+                if stored.can_shrink and not stored.backoff.waiting:
                     tried = True
                     await self._checkpoint(stored)
                     await session.journal.drained()

@@ -28,10 +28,10 @@ class Catalogue:
         self.max_keys = max_keys
 
     def create(self, spec: WindowSpec, make: Callable[[WindowSpec, int], Window] | None = None) -> tuple[Window, bool]:
-        """Create a window, or find the one that has this very spec; the bool says whether it is new.
+        """Create a window, or find the one of this spec; the bool says whether it is new.
 
         Args:
-            make: makes a window from its spec and the number of keys that it may have.
+            make: makes a window from its spec and the most keys that it may have.
 
         Raises:
             AlreadyExists: a window of that name has another spec.
@@ -48,18 +48,18 @@ class Catalogue:
         return window, True
 
     def check_room(self) -> None:
-        """Raise ResourceExhausted where there are as many windows as there may be."""
+        """Raise ResourceExhausted if there are `max_windows` already."""
         if len(self._windows) >= self._max_windows:
             raise ResourceExhausted(
                 f"there are {len(self._windows)} windows already", field="name", limit=f"{self._max_windows} windows"
             )
 
     def put(self, window: Window) -> None:
-        """Take in a window that was made elsewhere, in the place of one of its name if there is one."""
+        """Add a window that was made elsewhere. It replaces one of the same name."""
         self._windows[window.spec.name] = window
 
     def find(self, name: str) -> Window:
-        """The window of that name; raises NotFound."""
+        """Return the window of that name; raises NotFound."""
         window = self._windows.get(name)
         if window is None:
             raise NotFound(f"there is no window {name[:140]!r}", field="window")
@@ -69,7 +69,7 @@ class Catalogue:
         return name in self._windows
 
     def class_of(self, name: str) -> str:
-        """What kind of window it is, for metrics: "plain", "keyed", or "none" where there is none."""
+        """The kind of a window, for metrics: "plain", "keyed", or "none" if there is none."""
         window = self._windows.get(name)
         return "none" if window is None else "keyed" if window.spec.keyed else "plain"
 

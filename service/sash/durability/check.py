@@ -1,47 +1,42 @@
-"""Looking through all that a tier has while no server has it: what is damaged, and whom that concerns.
+"""Checks a tier that no server has: which values are damaged, and which windows that affects.
 
-    all values ─▶ unsealed and decoded, one by one ─▶ which are whole
+    all values ─▶ unsealed and decoded, one by one ─▶ which are whole                            scan.py
 
-    meta ─▶ for each window pointer ─▶ image, without the blocks that are not whole
-         ─▶ the journal, to each window as far as nothing is missing
+    meta ─▶ for each window pointer ─▶ image, without the blocks that are damaged                partial_window.py
+         ─▶ the journal, applied to each window up to the first gap
 
-A window is brought to the latest state that can be relied on. Where blocks of it are damaged it is without their
-entries. Where a group of the journal is damaged that it may need, it is as it was before that group. Where its pointer
-or its image is damaged nothing can be read.
+A window is brought to the latest state that can be relied on. If blocks of it are damaged, it lacks their entries. If a
+group of the journal is damaged that it may need, it is as it was before that group. If its pointer or its image is
+damaged, it cannot be read.
 
-What all windows need is made up where it is damaged: the windows from their images, the journal from the groups that
-there are.
+If a value that all windows need is damaged, it is reconstructed: the list of windows from their images, the journal
+from the groups that exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any
-
-import numpy as np
 
 from sash.durability import formats as values
 from sash.durability import records
+from sash.durability.partial_window import PartialWindow
 from sash.durability.recovery import apply_again
 from sash.durability.replay import Replay
 from sash.durability.roots import End, Group, Meta, Start
+from sash.durability.scan import Scan
 from sash.durability.session import TierSession
 from sash.durability.stored_window import StoredWindow
 from sash.durability.tier import TierView
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
-from sash_engine.forest import BLOCK, Forest, Layout
-from sash_engine.forest.cold import Cold
-from sash_engine.forest.image import ForestImage
-from sash_engine.windows.batch import AnyBatch, PartialBatch
-from sash_engine.windows.ledger import Ledger, Part
+from sash_engine.forest import BLOCK
+from sash_engine.windows.batch import PartialBatch
 from sash_engine.windows.spec import Durability, WindowSpec
 
-__all__ = ["Damage", "Found", "CheckedWindow", "PartialWindow", "check"]
+__all__ = ["CheckedWindow", "Damage", "Found", "check"]
 
-_KEYS_PER_TRIP = 64
 _MAX_KEYS = 2**31
 
 
@@ -51,9 +46,9 @@ class Damage:
 
     Args:
         key: its key.
-        problem: what is wrong with it; names it.
-        window: the window that it belongs to; None where that is none, or all.
-        entries: of the window, how many are lost with it; None where that is not known.
+        problem: what is wrong with it, with its name.
+        window: name of the window that it belongs to; None if it belongs to none, or to all.
+        entries: how many entries of the window are lost with it; None if that is not known.
     """
 
     key: bytes
@@ -64,16 +59,16 @@ class Damage:
 
 @dataclass(slots=True)
 class CheckedWindow:
-    """A window, as far as it can be read.
+    """What a check found of a window.
 
     Args:
-        number, name: the window's.
+        number, name: of the window.
 
     Attributes:
-        partial: the window at the latest moment that can be relied on; None where nothing can be read.
-        problem: why a server would not serve it; None where it would.
+        partial: the window in the latest state that can be relied on; None if it cannot be read.
+        problem: why a server would not serve it; None if it would.
         left_out: entries in blocks and staged parts that are damaged or missing.
-        writes, entries: how many writes behind that moment are left out, and about how many entries they brought.
+        writes, entries: how many later writes are left out, and about how many entries they have.
         stored: rows in whole blocks of a window that cannot be read.
     """
 
@@ -88,19 +83,19 @@ class CheckedWindow:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of it is lost."""
+        """Whether it has lost nothing."""
         return self.partial is not None and self.problem is None and not self.left_out
 
 
 @dataclass(slots=True)
 class Found:
-    """What there is.
+    """What a check found.
 
     Attributes:
-        values, size: how many values, and how many bytes they have.
-        damages: in the order of their keys.
-        windows: in the order of their numbers.
-        problems: what is wrong beside that.
+        values, size: how many values there are, and how many bytes they have.
+        damages: damaged values, in the order of their keys.
+        windows: the windows, in the order of their numbers.
+        problems: what else is wrong.
     """
 
     values: int = 0
@@ -116,17 +111,17 @@ class Found:
 
 
 def check(view: TierView, clock: Clock) -> Found:
-    """Look through all that a tier has; what is left of its windows can be read as long as the view is open.
+    """Check a tier. The windows that it returns can be read as long as the view is open.
 
     Raises:
-        FailedPrecondition: a newer version wrote it; or a server has changed something meanwhile.
+        FailedPrecondition: a newer version wrote the tier, or a server has changed something meanwhile.
         Unavailable: the tier cannot be reached.
     """
-    scan = _Scan(view)
+    scan = Scan(view)
     windows = _Windows(view, clock, scan)
     damages = scan.damages | windows.damages
-    found = Found(scan.values, scan.size, [], windows.readable, [*windows.problems, *view.problems()])
-    names = {each.number: each.name for each in windows.readable}
+    found = Found(scan.values, scan.size, [], windows.checked, [*windows.problems, *view.problems()])
+    names = {each.number: each.name for each in windows.checked}
     for key in sorted(damages):
         name = values.name_of(key)
         window = None if name is None or name.window is None else names.get(name.window)
@@ -134,160 +129,33 @@ def check(view: TierView, clock: Clock) -> Found:
     return found
 
 
-class _Scan:
-    """Reads every value by itself.
-
-    Attributes:
-        damages: by key, what is wrong with a value.
-        whole: by window, the ids of blocks and partials that are whole.
-        unbound: by window, those of them that are of format 1.
-        rows: by window, how many rows the whole blocks have.
-        groups: numbers of all groups.
-        windows: numbers of all windows with a pointer.
-    """
-
-    def __init__(self, view: TierView) -> None:
-        self.values = self.size = 0
-        self.damages: dict[bytes, str] = {}
-        self.whole: dict[int, set[int]] = {}
-        self.unbound: dict[int, set[int]] = {}
-        self.rows: dict[int, int] = {}
-        self.groups: list[int] = []
-        self.windows: set[int] = set()
-        keys = iter(list(view.keys()))
-        while some := list(islice(keys, _KEYS_PER_TRIP)):
-            for key, data in zip(some, view.get_many(some), strict=True):
-                self._look(key, data)
-        self.groups.sort()
-
-    def _look(self, key: bytes, data: bytes | None) -> None:
-        self.values += 1
-        self.size += len(data or b"")
-        name = values.name_of(key)
-        if name is None:
-            self.damages[key] = f"value {key.decode('ascii', 'backslashreplace')!r} is none of those that Sash writes"
-            return
-        if name.kind == "journal":
-            self.groups.append(name.number)
-        elif name.kind == "pointer" and name.window is not None:
-            self.windows.add(name.window)
-        try:
-            payload = values.unseal(name.kind, data, key)
-            rows = _decoded(name.kind, payload, key)
-        except DataLoss as error:
-            self.damages[key] = error.message
-            return
-        if name.kind == "block" and name.window is not None:
-            self.whole.setdefault(name.window, set()).add(name.number)
-            self.rows[name.window] = self.rows.get(name.window, 0) + rows
-            if not values.is_bound(data):
-                self.unbound.setdefault(name.window, set()).add(name.number)
-
-
-def _decoded(kind: str, payload: Any, key: bytes) -> int:
-    """See that what a value has can be made use of; of a block, how many rows that are."""
-    try:
-        if kind == "block":
-            return 0 if isinstance(payload, bytes) else len(values.columns_from(payload)[0])
-        if kind == "part":
-            values.batch_from(payload)
-        elif kind == "head":
-            Ledger.of(payload["ledger"])
-        elif kind == "image":
-            for record in payload[1]:
-                values.unpack(record)
-        elif kind == "journal":
-            for number, _, fields in payload["records"] if isinstance(payload, Mapping) else payload:
-                records.read(fields, f"record {number}")
-        elif kind == "meta":
-            Meta.of(payload)
-        elif kind == "last":
-            End.of(payload)
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise DataLoss(f"value {key.decode('ascii')!r} cannot be read: {error!r}") from None
-    return 0
-
-
-class PartialWindow(StoredWindow):
-    """A window that is read without what is damaged of it.
-
-    Attributes:
-        there: ids of the blocks and partials that are whole.
-        unbound: those of them that are of format 1.
-        blocks_left_out: entries by block that it is without; in the order in which they were come upon.
-        parts_left_out: the same by staged part.
-    """
-
-    there: set[int]
-    unbound: set[int]
-    blocks_left_out: dict[int, int]
-    parts_left_out: dict[int, int]
-
-    @property
-    def misplaced(self) -> set[int]:
-        """Blocks of format 1 where there can be none."""
-        first = self._bound_block
-        return {number for number in self.unbound if 0 < first <= number}
-
-    def recover(self, older: bool = False) -> None:
-        """As `StoredWindow.recover`; the counts are those of a window from which damaged blocks were evicted."""
-        super().recover(older)
-        counts, keys = self.window.counts, self.window.keys
-        counts.evicted = counts.inserted - int(keys.entries_each(keys.numbers()).sum())
-
-    def _forest(self, layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
-        entries = layout.entries_of(made_of.counts, made_of.partials)
-        image, lacks, refolded = made_of.only(self.there - self.misplaced)
-        numbers = made_of.ids[lacks].tolist()
-        self.blocks_left_out |= dict(zip(numbers, np.asarray(entries[lacks], np.int64).tolist(), strict=True))
-        forest = super()._forest(layout, cold, image)
-        forest.refold(refolded)
-        return forest
-
-    def read_parts(self, parts: Sequence[Part]) -> list[AnyBatch]:
-        """As `StoredWindow.read_parts`, without those that are damaged or missing."""
-        found = []
-        for part in parts:
-            try:
-                found += super().read_parts([part])
-            except DataLoss:
-                self.parts_left_out[part.number] = part.entries
-        return found
-
-    def staged(self) -> Iterator[tuple[str, Part, AnyBatch]]:
-        """The staged parts that nobody has committed, by token, with their entries."""
-        for token, part in self.window.ledger.parts.items():
-            for batch in self.read_parts([part]):
-                yield token, part, batch
-
-
 class _Windows:
     """Reads the windows.
 
     Attributes:
-        readable: the windows.
+        checked: the windows.
         damages: by key, values that are missing.
         lost_entries: by key, how many entries are lost with a value.
-        problems: what is wrong with what all windows need.
+        problems: what is wrong with the values that all windows need.
     """
 
-    def __init__(self, view: TierView, clock: Clock, scan: _Scan) -> None:
+    def __init__(self, view: TierView, clock: Clock, scan: Scan) -> None:
         self._scan, self._clock = scan, clock
         self._session = TierSession(_ReadOnly(view), cache_bytes=64 << 20, interval_s=1.0, clock=clock)
         self.damages: dict[bytes, str] = {}
         self.lost_entries: dict[bytes, int] = {}
         self.problems: list[str] = []
         meta, start, end = self._roots()
-        self.readable = [self._window(*each, each[0] < meta.bound) for each in meta.windows]
+        self.checked = [self._window(*each, each[0] < meta.bound) for each in meta.windows]
         self._broken: set[int] = set()
         self._replay(start, end)
-        for each in self.readable:
+        for each in self.checked:
             self._finish(each)
 
     # ---------------------------------------------------------------- what all windows need
 
     def _roots(self) -> tuple[Meta, Start, End]:
-        """What all windows need, made up where it is damaged."""
+        """Read the values that all windows need; reconstruct those that are damaged."""
         try:
             roots = self._session.roots()
         except DataLoss as error:
@@ -308,7 +176,7 @@ class _Windows:
         return roots
 
     def _listed(self) -> Meta:
-        """The windows that are listed, and those that are not but are there."""
+        """The windows that are listed, and those that are not listed but exist."""
         payload = self._read("meta", values.meta_key())
         bound = max(self._scan.windows, default=0) + 1
         meta = Meta((), 1, (), bound=bound) if payload is None else Meta.of(payload)
@@ -317,13 +185,13 @@ class _Windows:
         for number in sorted(self._scan.windows - known):
             document = self._document(number)
             if document is None:
-                self.problems.append(f"what window {number} is called and has is not known")
+                self.problems.append(f"name and aggregates of window {number} are not known")
             else:
                 windows.append((number, document.get("durability") or "sync", document))
         return Meta(windows, meta.next_window, meta.discarded, meta.record, meta.bound)
 
     def _document(self, number: int) -> dict[str, Any] | None:
-        """The spec of a window, from its image."""
+        """Read the spec of a window from its image; None if that fails."""
         pointer = self._read("pointer", values.pointer_key(number))
         if pointer is None or not pointer["image"]:
             return None
@@ -359,9 +227,7 @@ class _Windows:
         try:
             spec = WindowSpec.parse(document)
             partial = PartialWindow(self._session, number, spec, durability, self._clock, _MAX_KEYS, BLOCK)
-            partial.there = self._scan.whole.get(number, set())
-            partial.unbound = self._scan.unbound.get(number, set())
-            partial.blocks_left_out, partial.parts_left_out = {}, {}
+            partial.reads_only(self._scan.whole.get(number, set()), self._scan.unbound.get(number, set()))
             partial.recover(older)
             found.partial = partial
         except (DataLoss, InvalidArgument) as error:
@@ -369,8 +235,8 @@ class _Windows:
         return found
 
     def _replay(self, start: Start, end: End) -> None:
-        """Apply the journal to the windows, and count what cannot be."""
-        readable = {each.number: each for each in self.readable}
+        """Apply the journal to the windows, and count the writes that cannot be applied."""
+        checked = {each.number: each for each in self.checked}
 
         def apply(partial: StoredWindow, record: int, fields: Sequence[Any]) -> None:
             try:
@@ -382,10 +248,10 @@ class _Windows:
                 lose(partial, DataLoss(f"record {record} of the journal cannot be applied: {error}"))
 
         def lose(partial: StoredWindow, error: SashError) -> None:
-            partial.failure = error
-            readable[partial.number].problem = error.message
+            partial.lose(error)
+            checked[partial.number].problem = error.message
 
-        windows = [each.partial for each in self.readable if each.partial is not None]
+        windows = [each.partial for each in self.checked if each.partial is not None]
         replay = Replay(windows, apply, lose)
         replay.begin(start.cut)
         staged: dict[str, int] = {}
@@ -397,7 +263,7 @@ class _Windows:
                 self.damages[key] = group.error.message
             replay.take(group)
             for record, window, fields in group.records:
-                each = readable.get(window)
+                each = checked.get(window)
                 if each is not None and each.problem is not None and record > replay.at.get(window, 0):
                     each.writes += 1
                     each.entries += _entries_of(fields, staged)

@@ -1,18 +1,20 @@
-"""When windows are stored and checkpointed, and the journal is cut behind them.
+"""When windows are stored and checkpointed, and when the journal is cut.
 
-after a write   enough sealed blocks ──▶ store            enough journal ──▶ checkpoint
-every second    a long journal that one window alone needs ──▶ checkpoint of that window
+after a write   enough sealed blocks ──▶ store them       enough journal ──▶ checkpoint
+every second    a long journal that only one window needs ──▶ checkpoint of that window
 
-loop    [ steps of an image: 5 ms ] [ whatever else is ready ] [ steps: 5 ms ] [ … ] …      a checkpoint's own time
-window    no writes until the last step; they wait in order of arrival. Readers, and other windows, go on"""
+loop     [ steps of an image: 5 ms ] [ everything else that is ready ] [ steps: 5 ms ] [ … ] …
+window   no writes until the last step; writers wait in order of arrival. Readers, and other windows, go on.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
+from sash.durability.checkpoint import Checkpoint
 from sash.durability.session import TierSession
 from sash.durability.stored_window import StoredWindow
 from sash.memory import grow_old
@@ -24,136 +26,134 @@ __all__ = ["Checkpoints"]
 _log = logging.getLogger(__name__)
 
 _TURN_S = 0.005
-"""So long an image is taken before the loop does all else that is ready. Steps are of 1 to 3 ms; with turns of 1 ms a
-busy loop would make the window's writers wait several times as long, and others hardly shorter."""
-
-_PAUSE_MAX = 64
+"""Steps of an image run for so long before the loop runs everything else that is ready. A step takes 1 to 3 ms. With
+turns of 1 ms, a busy loop made writers of the window wait several times as long, and others hardly shorter."""
 
 
 class Checkpoints:
     """Stores and checkpoints the windows of one service.
 
     Args:
-        session: where to.
-        kept: the windows, by name.
+        session: the tier.
+        windows: the stored windows, by name.
         clock: measures turns.
-        checkpoint_bytes: after so much journal a window is checkpointed.
-        store_entries: with so many entries in sealed blocks that the tier lacks, a window writes them.
+        checkpoint_bytes: a window is checkpointed after so many bytes of journal.
+        store_entries: a window stores its sealed blocks when those that the tier lacks have so many entries.
 
     Attributes:
-        count: how many images were written.
+        count: how many images were stored.
     """
 
     def __init__(
         self,
         session: TierSession,
-        stored: Mapping[str, StoredWindow],
+        windows: Mapping[str, StoredWindow],
         clock: Clock,
         checkpoint_bytes: int,
         store_entries: int,
     ) -> None:
-        self._session, self._stored, self._clock = session, stored, clock
+        self._session, self._windows, self._clock = session, windows, clock
         self._checkpoint_bytes, self._store_entries = checkpoint_bytes, store_entries
-        self._readers = 0
+        self._journal_readers = 0
         self.count = 0
 
     # ---------------------------------------------------------------- storing
 
-    def relieve(self, stored: StoredWindow) -> None:
-        """Store blocks, and take a checkpoint, where enough has gathered.
+    def after_write(self, stored: StoredWindow) -> None:
+        """Store blocks, and begin a checkpoint, if enough has gathered.
 
-        Either may have to read blocks to which entries were added. Where that fails the write that led here is none
-        the worse: it is in the journal. It is tried again after the next `tidy`.
+        Either may have to read blocks to which entries were added. If that fails, the write is not affected: it is in
+        the journal. The next attempt comes after the next `tidy`.
         """
-        if not stored.resting:
-            with self._forgiving(stored):
+        if not stored.backoff.waiting:
+            with self._backing_off(stored):
                 stored.store(self._store_entries)
                 if stored.wants_checkpoint(self._checkpoint_bytes):
                     self.begin(stored)
 
     def begin(self, stored: StoredWindow) -> None:
-        """Take a checkpoint, unless one is under way or cannot be taken now."""
+        """Begin a checkpoint, unless one is under way or cannot be taken now."""
+        busy = stored.checkpointing or not stored.writable.is_set()
+        if not (busy or stored.backoff.waiting or stored.failure is not None):
+            self._run_turn(stored, Checkpoint(self._session, stored, lambda ended: self._ended(stored, ended)))
 
-        def counted() -> None:
-            self.count += 1
-            stored.pause = 1
-            self.trim()
-
-        busy = stored.checkpointing or not stored.still.is_set()  # an image is taken, or a long write is applied
-        if not (busy or stored.resting or stored.failure is not None):
-            self._go_on(stored, stored.checkpoint(counted, lambda error: self._rest(stored, error)))
-
-    def _go_on(self, stored: StoredWindow, steps: Generator[None]) -> None:
-        """Take steps for a while, then let the loop run."""
-        if stored.deleted:
-            steps.close()
+    def _run_turn(self, stored: StoredWindow, checkpoint: Checkpoint) -> None:
+        """Run steps for a while, then let the loop run."""
+        if stored.is_deleted:
+            checkpoint.cancel()
             return
-        with self._forgiving(stored):
+        with self._backing_off(stored):
             until_s = self._clock.monotonic_s() + _TURN_S
-            for _ in steps:
+            while checkpoint.step():
                 if self._clock.monotonic_s() >= until_s:
                     grow_old()
-                    asyncio.get_running_loop().call_soon(self._go_on, stored, steps)
+                    asyncio.get_running_loop().call_soon(self._run_turn, stored, checkpoint)
                     return
 
+    def _ended(self, stored: StoredWindow, checkpoint: Checkpoint) -> None:
+        if checkpoint.error is not None:
+            self._back_off(stored, checkpoint.error)
+            return
+        self.count += 1
+        stored.backoff.succeed()
+        self.trim()
+
     @contextlib.contextmanager
-    def _forgiving(self, stored: StoredWindow) -> Iterator[None]:
-        """Let a window rest that cannot be stored now."""
+    def _backing_off(self, stored: StoredWindow) -> Iterator[None]:
+        """Let a window wait that cannot be stored now."""
         try:
             yield
         except (Unavailable, DataLoss, OutOfRoom) as error:
-            self._rest(stored, error)
+            self._back_off(stored, error)
         except Exception as error:
             _log.exception("window %r", stored.name)
-            self._rest(stored, Unavailable(f"it failed: {error!r}"))
+            self._back_off(stored, Unavailable(f"it failed: {error!r}"))
 
-    def _rest(self, stored: StoredWindow, error: SashError) -> None:
-        stored.resting = stored.pause
-        if isinstance(error, OutOfRoom):  # what does not fit now is as large a second later
-            stored.pause = min(2 * stored.pause, _PAUSE_MAX)
+    def _back_off(self, stored: StoredWindow, error: SashError) -> None:
+        stored.backoff.fail(error)
         _log.warning("window %r cannot be stored now: %s", stored.name, error.message)
 
-    async def taken(self, stored: StoredWindow) -> None:
-        """Take a checkpoint, unless one is under way or cannot be taken now; wait until it is taken, if not written."""
+    async def take(self, stored: StoredWindow) -> None:
+        """Begin a checkpoint, unless one is under way or cannot be taken now. Wait until its image is taken."""
         self.begin(stored)
-        await stored.still.wait()
+        await stored.writable.wait()
 
     async def bring_up_to_date(self) -> None:
-        """Take a checkpoint of every window with a journal behind its image, and wait until all are taken."""
-        for stored in list(self._stored.values()):
-            await stored.still.wait()
+        """Take an image of each window that has a journal behind its last image."""
+        for stored in list(self._windows.values()):
+            await stored.writable.wait()
             if stored.logged_bytes:
-                await self.taken(stored)
+                await self.take(stored)
 
     # ---------------------------------------------------------------- the journal
 
-    def through(self) -> dict[int, int]:
-        """For each window the last record that its image covers."""
-        return {stored.number: stored.through for stored in self._stored.values()}
+    def _through(self) -> dict[int, int]:
+        """By window, the last record that its image covers."""
+        return {stored.number: stored.through for stored in self._windows.values()}
 
-    def _damaged(self) -> set[int]:
-        return {stored.number for stored in self._stored.values() if stored.lost}
+    def _lost(self) -> set[int]:
+        return {stored.number for stored in self._windows.values() if stored.is_lost}
 
     def trim(self) -> None:
-        """Delete the groups of the journal that no window needs any more."""
-        if not self._readers:
-            self._session.journal.trim(self.through(), self._damaged())
+        """Delete the groups of the journal that no window needs, unless somebody reads the journal."""
+        if not self._journal_readers:
+            self._session.journal.trim(self._through(), self._lost())
 
     @contextlib.contextmanager
     def trimming_paused(self) -> Iterator[None]:
-        """Leave the journal as long as it is while somebody reads it."""
-        self._readers += 1
+        """Do not trim the journal inside the `with` block."""
+        self._journal_readers += 1
         try:
             yield
         finally:
-            self._readers -= 1
+            self._journal_readers -= 1
 
     def shorten_journal(self) -> None:
-        """Checkpoint a window that was written to little, and for which alone a long journal is kept."""
+        """Checkpoint a window that has few writes, if a long journal is kept for it alone."""
         journal = self._session.journal
         if journal.error is not None or journal.behind_bytes < 2 * self._checkpoint_bytes:
             return
-        number = journal.oldest_window(self.through(), self._damaged())
-        for stored in self._stored.values():
+        number = journal.oldest_window(self._through(), self._lost())
+        for stored in self._windows.values():
             if stored.number == number and 2 * stored.logged_bytes < journal.behind_bytes:
                 self.begin(stored)

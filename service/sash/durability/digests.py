@@ -1,17 +1,18 @@
-"""Digests of writes: they tell whether a producer sends the same write again, or another one under the same number.
+"""Digests of writes. They show whether a producer repeats a write, or uses its number for another one.
 
     entry    time, key, values by name                            ─┐
     bulk     times, columns by name, keys, partials, entries      ─┼─▶ XXH3 ─▶ the first 4 bytes
     evict    time, key                                            ─┘
 
-A digest is of what the write means, not of how it came: both edges make the same one of the same entries. So fields go
-by name, a string column is coded by first appearance, every NaN is the same, and an integer equals the float64 that it
-stands for. Partials count as they were sent: as numbers or as blobs.
+A digest depends on the meaning of a write, and not on its encoding: all edges make the same digest of the same entries.
+So fields are ordered by name, the codes of a string column by first appearance, all NaNs are equal, and an integer
+equals the float64 of the same value. Partials count as they were sent: as numbers or as blobs.
 
-Four bytes, as a ledger keeps many of them: of 2^32 writes with a used number and other data, one is taken for a retry.
+A digest has four bytes, because a ledger keeps many of them. Of 2^32 writes with a used number and other data, one is
+taken for a retry.
 
-Cost, of a bulk of 16,384 rows with a float64: 14 to 20 µs, and with up to 1,000 keys 25 to 200 µs. That is 3 to 6 % of
-what it takes to parse, apply and pack the bulk; 12 % (0.8 ms) where every row has a key of its own. An entry: 2 µs.
+Cost: 14 to 20 µs for a bulk of 16,384 rows with a float64; 25 to 200 µs with up to 1,000 keys. That is 3 to 6 % of
+parsing, applying and packing the bulk, and 12 % (0.8 ms) if every row has a key of its own. An entry takes 2 µs.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def of_evict(time: int, key: str | None) -> bytes:
 
 
 def of_bulk(batch: AnyBatch) -> bytes:
-    """The digest of a bulk, which need not be a valid one."""
+    """The digest of a bulk, which may be invalid."""
     return _digest(_bulk(batch))
 
 
@@ -61,7 +62,7 @@ def _scalar(value: Any) -> Any:
         return float(value)
     if isinstance(value, float):
         return math.nan if math.isnan(value) else value
-    return value if isinstance(value, int | str) else None  # no field takes it, so that nothing is applied
+    return value if isinstance(value, int | str) else None  # no field accepts it, so the write is refused
 
 
 def _bulk(batch: AnyBatch) -> Iterator[bytes | Array]:
@@ -80,7 +81,7 @@ def _bulk(batch: AnyBatch) -> Iterator[bytes | Array]:
 
 
 def _column(role: str, name: str, column: Array | Coded) -> Iterator[bytes | Array]:
-    """What the column is and how long, then its values."""
+    """Kind and length of a column, then its values."""
     if isinstance(column, Coded):
         texts, codes = _by_appearance(column)
         yield pack([role, name, "string", len(codes), len(texts), _joined(texts)])
@@ -96,11 +97,11 @@ def _column(role: str, name: str, column: Array | Coded) -> Iterator[bytes | Arr
 
 
 def _by_appearance(column: Coded) -> tuple[list[str], Array]:
-    """The strings in the order of their first appearance, those that do not appear left out, and their codes."""
+    """The strings that appear, in the order of their first appearance, and their codes."""
     texts, codes = column.dictionary, np.ascontiguousarray(column.codes, "<u4")
     n = len(codes)
     if n and (len(texts) == 1 or int(codes.max()) >= len(texts)):
-        return texts, codes  # of one string; or one that the check of the batch refuses
+        return texts, codes  # a single string; or codes that the check of the batch refuses
     rows = np.arange(n)
     first = np.full(len(texts), n)
     np.minimum.at(first, codes, rows)
@@ -113,6 +114,6 @@ def _by_appearance(column: Coded) -> tuple[list[str], Array]:
 
 
 def _joined(texts: list[str]) -> str | list[str]:
-    """Strings as what `pack` takes: as one, where no string has the separator, which is six times as fast."""
+    """Strings as a value for `pack`: joined if no string has the separator, which is six times as fast."""
     joined = "\0".join(texts)
     return joined if joined.count("\0") == len(texts) - 1 else texts

@@ -1,4 +1,4 @@
-"""A window as a file: everything of it, in a form that does not depend on how it is kept.
+"""Exports: a window as a file that does not depend on how the window is stored.
 
     frame     length | value of kind "export"                  length: 4 bytes, little-endian
     header    spec, counts, newest (the high-water mark), ledger
@@ -7,12 +7,12 @@
     states    of the keys, in the same order: now, late_through, touched
     end       how much there was
 
-Every frame carries its number, so that none is missing, there twice or elsewhere. A file that is damaged or cut short
-is refused as a whole, and the error names the frame. Anybody can write a file whose checksums hold, so every value is
-checked before it is used (forms.py), and in the end whether the values fit together. An import neither slides nor drops
-what is late: the window answers, counts and goes on as the exported one.
+Every frame has its number. So a frame that is missing, repeated or out of place is noticed. A file that is damaged or
+cut short is refused as a whole, and the error names the frame. Anybody can write a file with correct checksums, so
+every value is checked before it is used (forms.py), and at the end whether the values fit together. An import neither
+evicts entries nor drops late ones: the window gives the same answers and counts as the exported one.
 
-Export: one copy of what is in memory of small keys; the rest bulk by bulk.  Import: O(entries), bulk by bulk.
+Export: one copy of small keys in memory; the rest bulk by bulk.  Import: O(entries), bulk by bulk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from sash.durability.formats import batch_to, columns_to, seal, size_of, unseal
+from sash.durability.columns import batch_to, columns_to, size_of
+from sash.durability.formats import seal, unseal
 from sash.durability.forms import Header, Totals, batch_of, checked, names_of, states_of
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
@@ -36,7 +37,7 @@ from sash_engine.windows.window import Window
 __all__ = ["FRAME_BYTES_MAX", "Importer", "export"]
 
 FRAME_BYTES_MAX = 256 << 20
-"""No frame is longer; one that says so is damaged."""
+"""No frame is longer. A frame that claims to be longer is damaged."""
 
 _FRAME_BYTES = 8 << 20
 _KEYS = 16_384
@@ -47,7 +48,7 @@ _TEXT_MAX = 500
 
 
 def export(window: Window) -> Iterator[bytes]:
-    """The frames of a window as it is now, whatever happens to it while they are read; without its staged parts.
+    """Iterate over the frames of a window as it is now. Later writes do not change them. Staged parts are left out.
 
     Raises:
         Unsupported: the window runs on an algorithm that keeps no entries.
@@ -112,20 +113,20 @@ def _narrowed(column: Coded, rows: slice) -> Coded:
 
 
 class Importer:
-    """Makes a window of what `export` wrote, fed in pieces of any size.
+    """Makes a window from an export, which is fed in pieces of any size.
 
     Args:
         make: makes the empty window of a spec.
-        name: what the window is to be called; None: as it was. Checked before anything is read.
+        name: the name of the window; None for the exported name. It is checked before anything is read.
 
     Attributes:
-        window: the window so far, once the header was read; of use when `finish` gave it back.
+        window: the window so far, once the header is read. Use it when `finish` has returned it.
 
-    Errors of `feed` and `finish`, after which the importer and its window are of no use any more:
+    Errors of `feed` and `finish`; do not use the importer and its window afterwards:
 
     Raises:
-        InvalidArgument: this is no exported window, or a damaged one, or not all of it; or a value in it, which `field`
-            names, is wrong.
+        InvalidArgument: this is not an export, or it is damaged or incomplete; or a value is wrong, which `field`
+            names.
         FailedPrecondition: a newer version wrote it.
         ResourceExhausted: it has more keys than a window may have.
     """
@@ -144,7 +145,7 @@ class Importer:
         self.window: Window | None = None
 
     def feed(self, data: bytes) -> None:
-        """Read on."""
+        """Read the next piece."""
         left = self._left
         left += data
         at = 0
@@ -162,7 +163,7 @@ class Importer:
         del left[:at]
 
     def finish(self) -> Window:
-        """The window, whole."""
+        """Return the complete window."""
         if self._left or not self._ended or self.window is None:
             began = self._frames or self._left
             raise _wrong(f"the export is cut short in {self._called}" if began else "the export is empty")
@@ -181,7 +182,7 @@ class Importer:
         try:
             payload = unseal("export", value, called)
         except DataLoss as error:
-            raise _wrong(error.message) from None  # of what was sent, and nothing that was stored
+            raise _wrong(error.message) from None  # the file is damaged, and nothing that is stored
         try:
             taker, content = self._placed(payload)
             taker(self, content)
@@ -193,13 +194,13 @@ class Importer:
         self._frames += 1
 
     def _placed(self, payload: Any) -> tuple[Callable[..., None], Any]:
-        """What takes the content of a frame, and the content."""
+        """The method for a frame, and its content."""
         match payload:
             case [int(number), str(kind), content] if kind in self._takers:
                 if number != self._frames or self._ended or (self.window is None) != (kind == "header"):
                     raise _wrong(f"it was written as frame {number}, {kind}")
                 return self._takers[kind], content
-        raise _wrong("it is of no kind that an export has")
+        raise _wrong("its kind is not one of an export")
 
     def _take_header(self, payload: Any) -> None:
         header = checked(Header, payload, "header")
@@ -209,7 +210,7 @@ class Importer:
         ledger = header.extra.ledger.ledger()
         if ledger.parts:
             raise InvalidArgument("staged parts are not exported", field="header.extra.ledger.parts")
-        ledger.next_part = 1  # what was staged was elsewhere: here no number was given to a part
+        ledger.next_part = 1  # staged parts are not imported, so no number is used yet
         counts = header.counts.counts()
         self._expected = counts.inserted - counts.evicted
         self.window = self._make(spec)
@@ -234,7 +235,7 @@ class Importer:
             )
         try:
             window.load(batch)
-        except FailedPrecondition as error:  # by the window's order policy: no window has such entries
+        except FailedPrecondition as error:  # the window's order policy allows no such entries
             raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
         self._rows += len(batch.times)
         self._expected -= int(batch.entries.sum()) if isinstance(batch, PartialBatch) else len(batch.times)
@@ -258,7 +259,7 @@ class Importer:
         self._ended = True
 
     def _resume_keys(self, window: Window) -> None:
-        """Give the keys their times, which every window keeps as they are checked here."""
+        """Give the keys their times. What is checked here holds for every window."""
         keys, slide = window.keys, window.spec.slide
         numbers = keys.numbers()
         now, late_through, touched = (np.concatenate(parts) for parts in zip(*self._states, strict=True))
@@ -293,10 +294,10 @@ class Importer:
 
 
 def _quoted(text: str) -> str:
-    """What an error says, which may quote any text of the file: not much of it, and in valid Unicode."""
+    """Shorten the text of an error, which may quote the file, and make it valid Unicode."""
     return text[:_TEXT_MAX].encode(errors="replace").decode()
 
 
 def _wrong(message: str) -> InvalidArgument:
-    """Whoever sent it is told that it is no export, or a damaged one."""
+    """The error for a file that is not an export, or a damaged one."""
     return InvalidArgument(message, field="body")

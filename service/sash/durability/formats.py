@@ -1,54 +1,34 @@
-"""How stored values are written, and what they are called.
+"""How stored values are framed, and their keys.
 
     value     SASH | format | kind | checksum | length, key        | payload, as MessagePack
               4      1        11     8          1 + up to 200        any length
-    column    [dtype, raw little-endian bytes]            numbers and bools
-              [texts]                                     strings or bytes, most of them different
-              [texts, codes]                              the same where each is there twice or more, on average
 
-The checksum is XXH3-64 over all else. The key is the one that the value was written under, without the prefix or the
-directory of its tier. A value that is damaged, cut short, of another kind or found under another key is a `DataLoss`
-that names it, and never an answer. So a tier that mixes up two values, or loses a write and shows what its place held
-before, is noticed. What a newer version wrote is told from what is damaged, because this frame stays.
+The checksum is XXH3-64 over everything else. The key is the one that the value was written under, without the prefix or
+the directory of its tier. A value that is damaged, cut short, of another kind or found under another key is a
+`DataLoss` that names it, and never an answer. So it is noticed if a tier mixes up two values, or loses a write and
+shows an older value. A value of a newer version is told from a damaged one, because this frame stays.
 
-Format 1 had no key. Its values are read where an older version may have left them, see `unseal`. Frames of exports are
-stored under no key and are written in it.
-
-At 1,024 strings a plain list takes 30 µs to write and 52 µs to read, whatever they are. With codes it takes 65 to
-110 µs to write and 9 to 30 µs to read, and equal strings are one object in memory afterwards; so that where they
-repeat. One text with lengths was slower than both to read (120 µs).
-
-Arrays that are read are views of the bytes that they came in: read-only, as are those that come over the network.
+Format 1 had no key. Its values are read where an earlier version may have left them, see `unseal`. Frames of exports
+have no key, and are written in format 1.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgpack
-import numpy as np
 import xxhash
 
 from sash_engine.errors import DataLoss, FailedPrecondition
-from sash_engine.forest.cold import PendingBlock
-from sash_engine.forest.layout import Layout
-from sash_engine.monoids.base import Array, object_array
-from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 
 __all__ = [
     "FORMAT",
     "UNBOUND",
     "Name",
     "VALUE_BYTES_MAX",
-    "batch_from",
-    "batch_to",
     "block_key",
-    "coded_from",
-    "columns_from",
-    "columns_to",
     "group_key",
     "image_key",
     "journal_key",
@@ -60,57 +40,52 @@ __all__ = [
     "checksum",
     "is_bound",
     "seal",
-    "sealed_from",
-    "sealed_to",
-    "size_of",
     "staged_key",
-    "texts_bytes",
     "unpack",
     "unseal",
 ]
 
 FORMAT = 2
-"""Raised with every change that an older version could not read."""
+"""Raise it with every change that an older version cannot read."""
 
 UNBOUND = 1
-"""Format of values that do not say what they were stored under."""
+"""Format of values without a key."""
 
 VALUE_BYTES_MAX = 64 << 20
-"""A tier takes no longer ones."""
+"""A tier accepts no longer values."""
 
 _MAGIC = b"SASH"
 _HEAD = struct.Struct("<4sB11s")
 _SUM = struct.Struct("<Q")
 _FRONT = _HEAD.size + _SUM.size
 _LONG = 1
-_WIDTHS = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"))
 
 
-# ---------------------------------------------------------------- what values are called
+# ---------------------------------------------------------------- keys
 
 
 def meta_key() -> bytes:
-    """What is said of all windows: which there are, and where each one's image is."""
+    """The list of windows."""
     return b"meta"
 
 
 def journal_key() -> bytes:
-    """Where the journal begins."""
+    """The beginning of the journal."""
     return b"journal"
 
 
 def group_key(number: int) -> bytes:
-    """A group of the journal's records; groups are numbered from 1."""
+    """A group of records; groups are numbered from 1."""
     return b"journal/%016x" % number
 
 
 def last_group_key() -> bytes:
-    """Number of the last group of the journal."""
+    """The end of the journal."""
     return b"journal/last"
 
 
 def block_key(window: int, block: int) -> bytes:
-    """A sealed block of a window. Digits are padded, so that blocks of one time lie together where keys are sorted."""
+    """A sealed block of a window. Digits are padded, so that blocks of one time are neighbours in sorted keys."""
     return b"block/%08x/%016x" % (window, block)
 
 
@@ -120,7 +95,7 @@ def image_key(window: int, version: int, part: int) -> bytes:
 
 
 def pointer_key(window: int) -> bytes:
-    """Which image of a window counts."""
+    """The pointer to the image of a window."""
     return b"pointer/%08x" % window
 
 
@@ -130,13 +105,13 @@ def staged_key(window: int, part: int) -> bytes:
 
 
 class Name(NamedTuple):
-    """What a key says of its value.
+    """What a key says about its value.
 
     Args:
-        kind: of the value, as it is sealed.
-        window: number of the window; None where it is nobody's alone.
-        number: of the group, block or staged part; of an image its version.
-        part: of an image.
+        kind: kind of the value, as for `seal`.
+        window: number of the window; None if it belongs to no single window.
+        number: number of the group, block or staged part; version of the image.
+        part: number of the part of an image.
     """
 
     kind: str
@@ -146,7 +121,7 @@ class Name(NamedTuple):
 
 
 def name_of(key: bytes) -> Name | None:
-    """What the functions above made a key of; None where it is none of theirs."""
+    """Parse a key; None if none of the functions above makes it."""
     one = _ONE.get(key)
     if one is not None:
         return one
@@ -191,9 +166,9 @@ def seal(kind: str, payload: Any, key: bytes | None = None) -> bytes:
     """Frame a value.
 
     Args:
-        kind: up to 11 ASCII letters; who reads the value says the same.
+        kind: up to 11 ASCII letters; a reader names the same kind.
         payload: None, bool, int, float, str, bytes, and lists and mappings of them.
-        key: what the value will be stored under; None where that is nothing, as with a frame of an export.
+        key: the key of the value; None for a frame of an export, which has none.
     """
     assert len(kind) <= 11, f"{kind!r} is too long for a kind"
     head = _HEAD.pack(_MAGIC, UNBOUND if key is None else FORMAT, kind.encode("ascii"))
@@ -202,17 +177,16 @@ def seal(kind: str, payload: Any, key: bytes | None = None) -> bytes:
 
 
 def unseal(kind: str, data: bytes | None, name: bytes | str, key: bytes | None = None, bound: bool = False) -> Any:
-    """The payload of a value, lists where there were lists or tuples.
+    """Read the payload of a value; tuples become lists.
 
     Args:
-        data: the value; None where there is none.
-        name: what to call it in an error, or its key.
-        key: what it was found under, where `name` does not say so.
-        bound: refuse a value that does not say what it was stored under: an older version wrote it, and none was there
-            when this place was written to.
+        data: the value; None if it is missing.
+        name: its key; or a name for errors, with `key` apart.
+        key: its key, if `name` is not the key.
+        bound: refuse values of format 1, which have no key: there can be none in this place.
 
     Raises:
-        DataLoss: there is none, or it is damaged, of another kind, or belongs elsewhere.
+        DataLoss: it is missing, damaged, of another kind, or belongs under another key.
         FailedPrecondition: a newer version wrote it.
     """
     if isinstance(name, bytes):
@@ -251,12 +225,12 @@ def unseal(kind: str, data: bytes | None, name: bytes | str, key: bytes | None =
 
 
 def checksum(data: bytes) -> bytes:
-    """The checksum that a value carries."""
+    """The checksum of a value, as it says."""
     return data[_HEAD.size : _FRONT]
 
 
 def is_bound(data: bytes | None) -> bool:
-    """Whether a value says what it was stored under; of one that may be damaged, as far as it says."""
+    """Whether a value has a key, according to its format. The value may be damaged."""
     return data is not None and data[4:5] > bytes([UNBOUND])
 
 
@@ -265,12 +239,12 @@ def _named(key: bytes) -> str:
 
 
 def pack(payload: Any) -> bytes:
-    """MessagePack; strings may hold half a surrogate pair, and ints any number of digits, as JSON's may."""
+    """Encode as MessagePack. As in JSON, strings may have half a surrogate pair, and ints any number of digits."""
     return msgpack.packb(payload, unicode_errors="surrogatepass", default=_long_to)  # type: ignore[no-any-return]
 
 
 def unpack(data: bytes | memoryview) -> Any:
-    """The opposite of `pack`; raises ValueError where it is none."""
+    """Decode what `pack` made; raises ValueError for anything else."""
     try:
         return msgpack.unpackb(data, unicode_errors="surrogatepass", strict_map_key=False, ext_hook=_long_from)
     except (msgpack.StackError, msgpack.FormatError) as error:
@@ -278,15 +252,15 @@ def unpack(data: bytes | memoryview) -> Any:
 
 
 def _long_to(value: Any) -> msgpack.ExtType:
-    """An int that has more than 64 bits: it stands for a float64, or in a spec."""
+    """Encode an int of more than 64 bits: a float64 may be written so, and a spec may have one."""
     if not isinstance(value, int):
-        raise TypeError(f"a {type(value).__name__} is nothing that can be stored")
+        raise TypeError(f"a {type(value).__name__} cannot be stored")
     return msgpack.ExtType(_LONG, hex(value).encode("ascii"))
 
 
 def _long_from(kind: int, data: bytes) -> int:
     if kind != _LONG:
-        raise ValueError(f"no extension {kind} is known")
+        raise ValueError(f"extension {kind} is not known")
     return int(data, 16)
 
 
@@ -294,119 +268,3 @@ def _checksum(head: bytes, packed: bytes | memoryview) -> int:
     digest = xxhash.xxh3_64(head)
     digest.update(packed)
     return digest.intdigest()
-
-
-# ---------------------------------------------------------------- columns
-
-
-def columns_to(columns: Sequence[Array]) -> list[Any]:
-    """Columns of numbers, bools, strings or bytes as what `pack` takes."""
-    return [_column_to(column) for column in columns]
-
-
-def columns_from(payload: Sequence[Any]) -> list[Array]:
-    """The opposite of `columns_to`: arrays that are not to be written to."""
-    return [_column_from(*column) for column in payload]
-
-
-def sealed_to(block: PendingBlock, layout: Layout) -> Any:
-    """A sealed block or a partial as what `pack` takes: columns as lists, or the partial's bytes."""
-    return block.columns[0].item(0) if block.partial else columns_to(layout.stored(block.columns))
-
-
-def sealed_from(payload: Any, layout: Layout) -> list[Array]:
-    """The opposite of `sealed_to`: the columns."""
-    return [object_array([payload])] if isinstance(payload, bytes) else layout.loaded(columns_from(payload))
-
-
-def _column_to(column: Array) -> list[Any]:
-    if column.dtype.hasobject:
-        texts = column.tolist()
-        different = list(dict.fromkeys(texts))
-        if 2 * len(different) > len(texts):
-            return [texts]
-        index = dict(zip(different, range(len(different)), strict=True))
-        return [different, np.fromiter(map(index.__getitem__, texts), _width(len(different)), len(texts)).tobytes()]
-    little = column.dtype.newbyteorder("<")
-    return [little.str, column.astype(little, copy=False).tobytes()]
-
-
-def _column_from(first: Any, second: bytes | None = None) -> Array:
-    if isinstance(first, str):
-        little = np.dtype(first)
-        return np.frombuffer(second or b"", little).astype(little.newbyteorder("="), copy=False)
-    texts = object_array(first)
-    return texts if second is None else texts[np.frombuffer(second, _width(len(first)))]
-
-
-def _coded_to(column: Coded) -> list[Any]:
-    texts = column.dictionary
-    return [texts, column.codes.astype(_width(len(texts)), copy=False).tobytes()]
-
-
-def coded_from(texts: list[str], codes: bytes) -> Coded:
-    """Texts and the bytes of codes into them, of the width that so many texts need; ValueError for other bytes."""
-    return Coded(texts, np.frombuffer(codes, _width(len(texts))))
-
-
-def _width(texts: int) -> np.dtype[Any]:
-    """What a code into so many texts is written as."""
-    return _WIDTHS[(texts > 1 << 8) + (texts > 1 << 16)]
-
-
-# ---------------------------------------------------------------- batches
-
-
-def batch_to(batch: AnyBatch) -> list[Any]:
-    """A bulk of entries as what `pack` takes."""
-    keys = None if batch.keys is None else _coded_to(batch.keys)
-    if isinstance(batch, PartialBatch):
-        partials = {name: columns_to(parts) for name, parts in batch.partials.items()}
-        return [_column_to(batch.times), {}, keys, partials, _column_to(batch.entries)]
-    columns = {
-        name: _coded_to(column) if isinstance(column, Coded) else _column_to(column)
-        for name, column in batch.columns.items()
-    }
-    return [_column_to(batch.times), columns, keys]
-
-
-def batch_from(payload: Sequence[Any]) -> AnyBatch:
-    """The opposite of `batch_to`: strings are `Coded`, codes as narrow as they can be.
-
-    Raises:
-        ValueError, TypeError: it is no such payload.
-    """
-    times, columns, keys, *rest = payload
-    read: dict[str, Array | Coded] = {
-        name: _column_from(*column) if isinstance(column[0], str) else coded_from(*column)
-        for name, column in columns.items()
-    }
-    coded = None if keys is None else coded_from(*keys)
-    if not rest:
-        return Batch(_column_from(*times), read, coded)
-    if read:
-        raise ValueError("a bulk has values or partials, and this one has both")
-    partials, entries = rest
-    parts = {name: tuple(columns_from(columns)) for name, columns in partials.items()}
-    return PartialBatch(_column_from(*times), parts, _column_from(*entries), coded)
-
-
-def size_of(batch: AnyBatch) -> int:
-    """How many bytes a bulk takes when it is written: no fewer than are needed, but for a few hundred."""
-    n, size = len(batch.times), 8 * len(batch.times)
-    columns = batch.columns if isinstance(batch, Batch) else {}
-    for column in (batch.keys, *columns.values()):
-        if isinstance(column, Coded):
-            size += n * _width(len(column.dictionary)).itemsize + texts_bytes(column.dictionary)
-        elif column is not None:
-            size += column.nbytes
-    for parts in (batch.partials if isinstance(batch, PartialBatch) else {}).values():
-        size += sum(5 * n + sum(map(len, part)) if part.dtype.hasobject else part.nbytes for part in parts)
-    return size
-
-
-def texts_bytes(texts: Sequence[str]) -> int:
-    """How many bytes strings take when they are written."""
-    joined = "".join(texts)
-    plain = joined.isascii()
-    return 5 * len(texts) + (len(joined) if plain else len(joined.encode("utf-8", "surrogatepass")))

@@ -1,17 +1,17 @@
-"""What a file or an image says of a window, checked value by value before anything is made of it.
+"""Checks of the values in exports and images, before they are used.
 
     header    spec, counts, newest, ledger      documents: pydantic models, one for each
     keys      names                             texts: valid Unicode, of a length that a key may have
     entries   times, fields, keys               columns: of the dtype that the window's spec says, whole, bools 0 or 1
     states    three times of each key           columns of int64
 
-A checksum tells damage, and nothing of whoever wrote the file: anybody can compute it. So all of a file is read as any
-request is. Images are Sash's own; of those the head is checked, as all windows are listed by it.
+A checksum shows damage, but not who wrote a file: anybody can compute it. So a file is checked like any request. Images
+are Sash's own. Only their head is checked, because it is used to list the window.
 
-A member that this version does not know is left out, as later versions add some. A later version that adds one to the
-ledger adds it to `LedgerForm` as well, or it gets lost here.
+A member that this version does not know is left out: later versions add members. A version that adds a member to the
+ledger must add it to `LedgerForm`, too. Otherwise it is lost here.
 
-Cost: linear; a few ns a value of a column, about a µs a value of a document.
+Cost: linear; a few ns for each value of a column, about a µs for each value of a document.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Annotated, Any, Self, TypeVar
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from sash.durability.formats import coded_from, columns_from
+from sash.durability.columns import coded_from, columns_from
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array, FieldType, Partials
 from sash_engine.windows.answers import Counts
@@ -106,12 +106,12 @@ class CountsForm(_Form):
         return self
 
     def counts(self) -> Counts:
-        """What it says."""
+        """Return the value that it describes."""
         return Counts(**self.model_dump())
 
 
 class LedgerForm(_Form):
-    """`Ledger.document`, of any window. What it says of a writer is in the order in which `Ledger.of` reads it."""
+    """`Ledger.document`. The members of a writer are in the order in which `Ledger.of` reads them."""
 
     producers: dict[_Name, Annotated[tuple[_Sequence, _WallTime], _Listed]] = Field(max_length=MAX_WRITERS)
     queries: dict[_Name, Annotated[tuple[_Batch, _WallTime], _Listed]] = Field(max_length=MAX_WRITERS)
@@ -131,12 +131,12 @@ class LedgerForm(_Form):
         return self
 
     def ledger(self) -> Ledger:
-        """What it says."""
+        """Return the value that it describes."""
         return Ledger.of(self.model_dump())
 
 
 class _RoomyCounts(CountsForm):
-    """Counts that leave room for as many entries again: what is added to them is an int64 for good."""
+    """Counts that may double without leaving int64."""
 
     @model_validator(mode="after")
     def _check_room(self) -> Self:
@@ -150,7 +150,7 @@ class _Extra(_Form):
 
 
 class Head(_Form):
-    """What the head of an image says of a window beside its spec and sizes."""
+    """The head of an image, without spec and sizes."""
 
     counts: CountsForm
     newest: _Newest
@@ -158,7 +158,7 @@ class Head(_Form):
 
 
 class Header(_Form):
-    """What an export says of a window as a whole; its spec is `WindowSpec`'s to check."""
+    """The header of an export. `WindowSpec` checks the spec."""
 
     spec: dict[str, Any]
     counts: _RoomyCounts
@@ -167,27 +167,27 @@ class Header(_Form):
 
 
 class Totals(_Form):
-    """How much an export says it has."""
+    """The totals at the end of an export."""
 
     keys: Annotated[int, Field(ge=0)]
     rows: Annotated[int, Field(ge=0)]
 
 
 def checked(form: type[F], document: object, path: str) -> F:
-    """A document as what it should be.
+    """Check a document against a form.
 
     Args:
-        path: what to call the document in an error.
+        path: name of the document, for errors.
 
     Raises:
-        InvalidArgument: it is none; names the first member that is wrong.
+        InvalidArgument: it is wrong; names the first wrong member.
     """
     try:
         return form.model_validate(document)
     except ValidationError as error:
         where, wrong = first_wrong(error)
         raise _refused(f"{path}.{where}" if where else path, wrong) from None
-    except UnicodeError:  # pydantic reports it of a value, and fails over a name
+    except UnicodeError:  # pydantic reports it for a value, and fails for a name
         raise _refused(path, "must be valid Unicode") from None
 
 
@@ -195,7 +195,7 @@ def checked(form: type[F], document: object, path: str) -> F:
 
 
 def check_names(names: Any, path: str) -> None:
-    """Check that these are texts of valid Unicode; raises InvalidArgument."""
+    """Check that names are texts of valid Unicode; raises InvalidArgument."""
     if not isinstance(names, list):
         raise _refused(path, "must be a list of texts")
     try:
@@ -207,7 +207,7 @@ def check_names(names: Any, path: str) -> None:
 
 
 def names_of(payload: Any, path: str, keyed: bool) -> list[str]:
-    """Names of keys, of a window with keys or without; raises InvalidArgument where one is none, or is there twice."""
+    """Check the names of keys; raises InvalidArgument if one is wrong or repeated."""
     check_names(payload, path)
     if not keyed and payload != [UNKEYED]:
         raise _refused(path, "must be the one key that a window without keys has")
@@ -219,7 +219,7 @@ def names_of(payload: Any, path: str, keyed: bool) -> list[str]:
 
 
 def states_of(payload: Any, path: str) -> list[Array]:
-    """The times of keys, int64 (k,) each: now, late_through, touched; raises InvalidArgument."""
+    """Check the times of keys, int64 (k,) each: now, late_through, touched; raises InvalidArgument."""
     columns = payload if isinstance(payload, list) else []
     if len(columns) != 3:
         raise _refused(path, "must have three columns")
@@ -234,10 +234,10 @@ def states_of(payload: Any, path: str) -> list[Array]:
 
 
 def batch_of(payload: Any, spec: WindowSpec, path: str) -> AnyBatch:
-    """A bulk of entries, or of panes, as `batch_to` writes it, before `checked`.
+    """Check a bulk of entries or panes, as `batch_to` writes it. `checked` of the batch checks the rest.
 
     Raises:
-        InvalidArgument: names the column that is wrong.
+        InvalidArgument: names the wrong column.
     """
     panes = spec.granularity is not None
     if not isinstance(payload, list) or len(payload) != (5 if panes else 3):
@@ -295,7 +295,7 @@ def _texts(payload: Any, path: str) -> Coded:
 
 
 def _partials(payload: Any, path: str) -> Partials:
-    """Parts of partials: columns of numbers, or one of blobs. `PartialBatch.checked` checks which."""
+    """Check the columns of partials: numbers, or one column of blobs. `PartialBatch.checked` checks which."""
     if not isinstance(payload, list):
         raise _refused(path, "must be a list of columns")
     return tuple([_part(column, path) for column in payload])

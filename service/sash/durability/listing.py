@@ -1,79 +1,82 @@
-"""Which windows a tier has: the value `meta`, written anew whenever one comes or goes.
+"""Which windows a tier has: the value `meta`, written again whenever a window comes or goes.
 
-    meta ── windows     number, durability, spec of each
-         ── next        the first number that was never a window's
-         ── discarded   windows of which something is left that is being deleted: number, and what     see roots.py
+    meta ── windows     number, durability and spec of each window
+         ── next        the first number that was never given to a window
+         ── discarded   windows whose values are being deleted: number and `Remains`          see roots.py
 
-Deleting goes on after a restart. A window that is imported is listed as one that is to be deleted until it is whole,
-so that an import that ends half-way leaves nothing.
+Deleting goes on after a restart. A window that is being imported is listed as discarded until it is complete. So an
+import that ends half-way leaves nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from sash.durability.manifest import Remains
 from sash.durability.recovery import RecoveredTier
 from sash.durability.roots import Meta
 from sash.durability.session import TierSession
-from sash.durability.stored_window import Remains, StoredWindow, discard_all
+from sash.durability.stored_window import StoredWindow
 
 __all__ = ["Listing"]
 
 
 class Listing:
-    """The windows of one service as its tier knows them.
+    """The windows of one service as its tier lists them.
 
     Args:
         session: the tier.
-        kept: the windows that are there, by name.
-        forgotten: called when nothing is left of one that was deleted.
+        windows: the stored windows, by name.
+        deleted: called when all values of a deleted window are gone.
     """
 
-    def __init__(self, session: TierSession, stored: Mapping[str, StoredWindow], forgotten: Callable[[], None]) -> None:
-        self._session, self._stored, self._forgotten = session, stored, forgotten
+    def __init__(self, session: TierSession, windows: Mapping[str, StoredWindow], deleted: Callable[[], None]) -> None:
+        self._session, self._windows, self._deleted = session, windows, deleted
         self._next = 1
         self._bound = 1
         self._discarded: dict[int, Remains] = {}
 
     def resume(self, found: RecoveredTier) -> Callable[[], None]:
-        """Go on from what was recovered; what it returns goes on deleting, once the journal takes something."""
+        """Take over what was recovered. Call the result to go on deleting, once the journal runs."""
         self._next, self._bound = found.next_window, found.bound
         self._discarded = dict(found.discarded)
-        remains = {number: remains.found(self._session, number) for number, remains in found.discarded.items()}
+        found_remains = {
+            number: remains.with_later(self._session, number) for number, remains in found.discarded.items()
+        }
 
         def go_on() -> None:
-            for number, what in remains.items():
-                self._discard(number, what)
+            for number, remains in found_remains.items():
+                self._discard(number, remains)
 
         return go_on
 
     def take_number(self) -> int:
-        """A number for a new window."""
+        """Return the number for a new window."""
         self._next += 1
         return self._next - 1
 
     def write(self, new: Mapping[bytes, bytes] | None = None) -> int:
-        """Write it, in order with the records; the number to wait for.
+        """Write `meta`, in order with the records; return the number of the record to wait for.
 
         Args:
-            new: what goes into the same commit.
+            new: further values for the same commit.
         """
         windows = [
             (stored.number, stored.durability, stored.document())
-            for stored in sorted(self._stored.values(), key=lambda stored: stored.number)
+            for stored in sorted(self._windows.values(), key=lambda stored: stored.number)
         ]
         discarded = [(number, remains.document()) for number, remains in self._discarded.items()]
         journal = self._session.journal
         puts = {**Meta(windows, self._next, discarded, journal.last + 1, self._bound).puts(), **(new or {})}
         return journal.append(0, lambda: None, 1000, puts=lambda: puts, logged=False)
 
-    # ---------------------------------------------------------------- windows that go, or are not there yet
+    # ---------------------------------------------------------------- windows that go, or are not complete yet
 
     def expect(self, stored: StoredWindow) -> int | None:
-        """A window is about to be stored that is not there yet: until `arrived`, who recovers deletes what is stored.
+        """List a window that is being imported: until `arrived`, a restart deletes what the tier has of it.
 
         Returns:
-            the number to wait for; None where it was said before.
+            the number of the record to wait for; None if the window is listed already.
         """
         if stored.number in self._discarded:
             return None
@@ -81,27 +84,27 @@ class Listing:
         return self.write()
 
     def arrived(self, stored: StoredWindow) -> int:
-        """A window that was expected is there, and whole; the number to wait for."""
+        """List an imported window as complete; return the number of the record to wait for."""
         self._discarded.pop(stored.number)
         return self.write()
 
-    def give_up(self, stored: StoredWindow, remains: Remains) -> int:
-        """Delete all that the tier has of a window that is not there any more; the number to wait for.
+    def delete(self, stored: StoredWindow, remains: Remains) -> int:
+        """Delete a window and everything that the tier has of it; return the number of the record to wait for.
 
         Args:
-            remains: what that is, as far as it is known by now.
+            remains: what the tier has of it by now. Images that are being written add to it.
         """
         self._discarded[stored.number] = remains
         number = self.write()
-        stored.give_up(lambda: self._discard(stored.number, stored.remains()))
+        stored.delete(lambda: self._discard(stored.number, stored.remains()))
         return number
 
     def _discard(self, number: int, remains: Remains) -> None:
-        """Delete all values of a window in the background, then forget that there were any."""
+        """Delete all values of a window in the background, then take it off the list."""
 
         def done() -> None:
             self._discarded.pop(number, None)
             self.write()
-            self._forgotten()
+            self._deleted()
 
-        discard_all(self._session, number, remains, done)
+        self._session.discard(number, remains.all_keys(number), done)

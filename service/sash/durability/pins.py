@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from sash.durability.journal import BackgroundWrite
+from sash.durability.group_commit import BackgroundWrite
 from sash_engine.clock import Clock
 from sash_engine.errors import Unavailable
 

@@ -1,11 +1,11 @@
-"""Writes as values: what the plane applies, what the journal keeps, what a recovery applies again.
+"""Writes as values: the service applies them, the journal records them, and recovery applies them again.
 
     [kind, now in ns, None, None, …what the kind needs]
     ["numbered", now in ns, producer, sequence, epoch, digest, kind, …what the kind needs]
-    [kind, now in ns, producer, sequence, …what the kind needs]                 as earlier versions wrote a numbered one
+    [kind, now in ns, producer, sequence, …what the kind needs]                 a numbered one, by earlier versions
 
-Applying a write to a window in the same state, at the same `now_ns`, leads to the same state: that is all that a
-recovery relies on. What a write answers (its counts) follows from it, too, and is not kept.
+Recovery relies on one rule: a write that is applied to a window in the same state, at the same `now_ns`, leads to the
+same state. The result of a write (its counts) follows from it, too, and is not recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from sash.durability import digests
-from sash.durability import formats as values
+from sash.durability.columns import batch_from, batch_to, size_of, texts_bytes
 from sash_engine.errors import DataLoss, FailedPrecondition
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, WriteResult
@@ -45,7 +45,7 @@ _NUMBERED = "numbered"
 
 
 _EXPIRES_NS_UNSAID = 3_600 * 10**9
-"""How long a part is kept whose record does not say it. A replay depends on it, so it never changes."""
+"""How long a part is kept if its record does not say so. A replay depends on this number, so it never changes."""
 
 
 class Operation(Protocol):
@@ -57,26 +57,26 @@ class Operation(Protocol):
         """Change the window, or raise a `SashError` and change nothing."""
 
     def fields(self) -> list[Any]:
-        """What the journal keeps of it, as MessagePack knows it."""
+        """Return its fields in a record, as values that MessagePack knows."""
 
     @property
     def size(self) -> int:
-        """About how many bytes `fields` takes."""
+        """About how many bytes `fields` has."""
 
 
 @dataclass(slots=True)
 class Write:
-    """An operation, when it was applied, and whose it is."""
+    """An operation with its time and its producer."""
 
     operation: Operation
     now_ns: int
     origin: Origin | None = None
 
     def check(self, window: Window) -> None:
-        """Check that its writer can be remembered; of a new write only, not of one that is applied again.
+        """Check that the window can remember the writer. Recovery does not check this again.
 
         Raises:
-            ResourceExhausted: the window remembers too many.
+            ResourceExhausted: the window remembers too many writers.
         """
         if self.origin is not None:
             window.ledger.check_room(self.origin, self.now_ns)
@@ -84,7 +84,7 @@ class Write:
             window.ledger.check_commit(self.operation.query, self.now_ns)
 
     def apply(self, window: Window) -> WriteResult:
-        """Apply it to a window, which remembers its producer; raises what the operation does."""
+        """Apply it to a window, which remembers its producer; raises as the operation does."""
         result = self.operation.apply(window, self.now_ns)
         if self.origin is not None:
             window.ledger.note(self.origin, self.now_ns)
@@ -99,7 +99,7 @@ class Write:
         return result
 
     def record(self) -> list[Any]:
-        """What the journal keeps."""
+        """Return the record for the journal."""
         operation, origin = self.operation, self.origin
         if origin is None:
             return [operation.kind, self.now_ns, None, None, *operation.fields()]
@@ -109,7 +109,10 @@ class Write:
 
 @dataclass(slots=True)
 class Insert:
-    """One entry; `answer` and `lookbacks` are for the writer alone, who is answered once it is logged: see `ask`."""
+    """Insert one entry.
+
+    `answer` and `lookbacks` are a question of the writer. It is answered after the write is logged: see `ask`.
+    """
 
     kind: ClassVar[str] = "insert"
     time: int
@@ -123,7 +126,7 @@ class Insert:
         return window.insert(self.time, self.values, self.key)
 
     def ask(self, window: Window) -> list[Answer]:
-        """What the writer asked for, of the window as it is now; raises what a question does."""
+        """Answer the writer's question; raises as a query does."""
         return window.query(self.key, self.lookbacks)
 
     def fields(self) -> list[Any]:
@@ -131,12 +134,12 @@ class Insert:
 
     @property
     def size(self) -> int:
-        return 100 + values.texts_bytes([each for each in (self.key, *self.values.values()) if isinstance(each, str)])
+        return 100 + texts_bytes([each for each in (self.key, *self.values.values()) if isinstance(each, str)])
 
 
 @dataclass(slots=True)
 class BulkInsert:
-    """Many entries."""
+    """Insert many entries."""
 
     kind: ClassVar[str] = "bulk_insert"
     batch: AnyBatch
@@ -149,16 +152,16 @@ class BulkInsert:
         return window.bulk_insert_steps(self.batch)
 
     def fields(self) -> list[Any]:
-        return [values.batch_to(self.batch)]
+        return [batch_to(self.batch)]
 
     @property
     def size(self) -> int:
-        return 100 + values.size_of(self.batch)
+        return 100 + size_of(self.batch)
 
 
 @dataclass(slots=True)
 class BulkEvict:
-    """All entries up to a time leave."""
+    """Evict all entries up to a time."""
 
     kind: ClassVar[str] = "bulk_evict"
     time: int
@@ -177,7 +180,7 @@ class BulkEvict:
 
 @dataclass(slots=True)
 class AddAggregates:
-    """Further aggregates."""
+    """Add aggregates to the window."""
 
     kind: ClassVar[str] = "add_aggregates"
     aggregates: Mapping[str, Any]
@@ -196,7 +199,7 @@ class AddAggregates:
 
 @dataclass(slots=True)
 class Tidy:
-    """What time alone brings."""
+    """Do what the passing of time requires."""
 
     kind: ClassVar[str] = "tidy"
 
@@ -215,9 +218,9 @@ class Tidy:
 
 @dataclass(slots=True)
 class Stage:
-    """A part of a batch is kept; its entries are a value of their own in the tier, or `held` where there is none.
+    """Keep a part of a batch. Its entries are a value of their own in the tier; without a tier they are `held`.
 
-    `expires_ns` says until when; records of earlier versions do not.
+    The part is kept until `expires_ns`, which records of earlier versions do not have.
     """
 
     kind: ClassVar[str] = "stage"
@@ -243,9 +246,9 @@ class Stage:
 
 @dataclass(slots=True)
 class Commit:
-    """Staged parts are applied, as one write.
+    """Apply staged parts, as one write.
 
-    `bring` gets the entries of parts; `dropped` are, once it is applied, the parts that nobody needs any more.
+    `bring` returns the entries of parts. After `apply`, `dropped` has the parts that are no longer needed.
     """
 
     kind: ClassVar[str] = "commit"
@@ -259,10 +262,10 @@ class Commit:
         return finished(self.steps(window, now_ns))
 
     def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
-        """As `apply`, in steps."""
+        """Do what `apply` does, in steps."""
         ledger = window.ledger
         parts = ledger.named(self.query, self.batch, self.tokens)
-        assert self.bring is not None, "whoever applies a commit says where its parts are"
+        assert self.bring is not None, "a commit needs the entries of its parts"
         batches = self.bring(parts)
         result = WriteResult()
         if batches:
@@ -280,9 +283,9 @@ class Commit:
 
 @dataclass(slots=True)
 class Expire:
-    """Parts that nobody committed in time are dropped.
+    """Drop parts that were not committed in time.
 
-    `tokens` says which; records of earlier versions do not, and mean all parts whose time is over.
+    `tokens` names them. Records of earlier versions have no tokens, and mean all parts that have expired.
     """
 
     kind: ClassVar[str] = "expire"
@@ -305,11 +308,11 @@ class Expire:
 _KINDS: dict[str, Callable[..., Operation]] = {
     cls.kind: cls for cls in (Insert, BulkEvict, AddAggregates, Tidy, Stage, Commit, Expire)
 }
-_KINDS[BulkInsert.kind] = lambda payload: BulkInsert(values.batch_from(payload))
+_KINDS[BulkInsert.kind] = lambda payload: BulkInsert(batch_from(payload))
 
 
 def signed(origin: Origin, operation: Operation) -> Origin:
-    """The origin with the digest of what it sends."""
+    """Return the origin with the digest of the operation."""
     match operation:
         case Insert():
             digest = digests.of_entry(operation.time, operation.values, operation.key)
@@ -323,14 +326,14 @@ def signed(origin: Origin, operation: Operation) -> Origin:
 
 
 def read(record: Sequence[Any], name: str) -> Write:
-    """The write that a record keeps.
+    """Read a write from its record.
 
     Args:
-        record: what `Write.record` gave.
-        name: what to call it in an error.
+        record: what `Write.record` returned.
+        name: name of the record, for errors.
 
     Raises:
-        DataLoss: it is none.
+        DataLoss: it is not a record.
     """
     try:
         kind, now_ns, producer, sequence, *fields = record
@@ -344,7 +347,7 @@ def read(record: Sequence[Any], name: str) -> Write:
 
 
 def joined(batches: Sequence[AnyBatch]) -> AnyBatch:
-    """Several bulks of one window, one after the other as one.
+    """Concatenate bulks of one window.
 
     Raises:
         FailedPrecondition: some carry values and some partials.

@@ -1,10 +1,10 @@
-"""Recovery: windows as the tier has them, at the start of a service, or of one whose state is in doubt.
+"""Recovery: reading windows back from the tier, at the start of a service or after a write failed half-way.
 
     meta ─▶ for each window pointer ─▶ image (no block is read) ─▶ all groups behind it, applied again
 
-A window that cannot be recovered is *lost*: something of it is damaged, or a group of the journal that it may need, or
-an aggregate of it is not installed. It is listed and says why. It answers nothing and is left as it is. All others are
-served.
+A window that cannot be recovered is *lost*: something of it is damaged, a group of the journal that it may need is
+damaged, or an aggregate of it is not installed. It is listed with its problem, answers nothing, and the tier keeps what
+it has of it. All other windows are served.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from sash.durability import records
-from sash.durability.journal import JournalPosition
+from sash.durability.manifest import Remains
 from sash.durability.replay import Replay
-from sash.durability.roots import End
+from sash.durability.roots import End, JournalPosition
 from sash.durability.session import TierSession
-from sash.durability.stored_window import Remains, StoredWindow
+from sash.durability.stored_window import StoredWindow
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
 from sash_engine.monoids import catalogue
 from sash_engine.windows.spec import Durability, WindowSpec
@@ -32,19 +32,19 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Make = Callable[[int, WindowSpec, Durability], StoredWindow]
-"""Makes a window that is kept, empty, of its number, spec and durability."""
+"""Makes an empty stored window from its number, spec and durability."""
 
 
 @dataclass(slots=True)
 class RecoveredTier:
-    """What a tier had.
+    """What a tier has.
 
     Args:
-        windows: all of them, those that are lost too.
-        next_window: the first number that was never a window's.
+        windows: all windows, including lost ones.
+        next_window: the first number that was never given to a window.
         bound: windows from this number on have no values of format 1.
-        discarded: by number, windows of which something is left that is to be deleted.
-        journal: where it goes on, as `Journal.start` takes it.
+        discarded: by number, windows whose values are being deleted.
+        journal: where the journal goes on, for `Journal.start`.
     """
 
     windows: list[StoredWindow] = field(default_factory=list)
@@ -58,8 +58,8 @@ def recover(session: TierSession, make: Make) -> RecoveredTier:
     """Read all windows from the tier.
 
     Raises:
-        DataLoss: something is damaged that all windows need.
-        FailedPrecondition: a newer version wrote it.
+        DataLoss: a value that all windows need is damaged.
+        FailedPrecondition: a newer version wrote the tier.
         Unavailable: the tier cannot be reached.
     """
     try:
@@ -94,36 +94,34 @@ def recover(session: TierSession, make: Make) -> RecoveredTier:
     return RecoveredTier(windows, meta.next_window, meta.bound, discarded, journal)
 
 
-async def recover_again(session: TierSession, stored: StoredWindow, make: Make) -> StoredWindow:
-    """A window in doubt as the tier has it; the loop runs meanwhile, and the journal may not be trimmed.
+async def recover_again(session: TierSession, failed: StoredWindow, make: Make) -> StoredWindow:
+    """Read a window back that failed. The loop runs meanwhile; the journal must not be trimmed.
 
-    Which groups there are the running journal says: deletes of some may be on their way to the tier, whose own pointer
-    is of before or after them, as luck will have it.
+    The running journal says which groups there are. The pointer in the tier may be of before or after a cut that is on
+    its way.
 
     Raises:
         SashError: it cannot be recovered now.
     """
-    fresh = make(stored.number, stored.window.spec, stored.durability)
-    fresh.losses = stored.losses + isinstance(stored.failure, DataLoss)
-    fresh.admission = stored.admission
-    numbers = session.journal.groups_of(stored.number)  # none of the window's comes after them
+    fresh = make(failed.number, failed.window.spec, failed.durability)
+    fresh.inherit(failed)
+    numbers = session.journal.groups_of(failed.number)  # later groups have no records of the window
     try:
-        await _in_thread(lambda: fresh.recover(stored.older))
+        await _in_thread(lambda: fresh.recover(failed.older))
         groups = session.groups_again(numbers)
-        while (records := await _in_thread(lambda: next(groups, None))) is not None and not stored.deleted:
+        while (records := await _in_thread(lambda: next(groups, None))) is not None and not failed.is_deleted:
             for record, window, fields in records:
-                if window == stored.number:
+                if window == failed.number:
                     apply_again(session, fresh, record, fields)
                     await asyncio.sleep(0)
     except BaseException:
-        fresh.clear_unstored()
-        fresh.cold.forget()
+        fresh.close()
         raise
     return fresh
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """What a call returns that reads the tier; who is cancelled waits for it, as the tier may be closed after that."""
+    """Run a call that reads the tier. A cancelled one waits for the call: the tier may be closed after that."""
     future = asyncio.get_running_loop().run_in_executor(None, call)
     try:
         return await asyncio.shield(future)
@@ -147,7 +145,7 @@ def _recover_window(
         problem = problem or error
     except SashError:
         raise
-    except Exception as error:  # what is stored holds, and is not what it should be
+    except Exception as error:  # the checksum is right, and the content is not
         _log.exception("window %r", stored.name)
         problem = problem or DataLoss(f"the image of window {stored.name!r} cannot be read: {error!r}")
     if problem is not None:
@@ -157,7 +155,7 @@ def _recover_window(
 
 
 def _as_far_as_known(document: Mapping[str, Any]) -> WindowSpec:
-    """A spec without what this service does not know: of a window that is shown, and does nothing."""
+    """The spec without aggregates that this service does not know, to list a window that is not served."""
     known = {name: each for name, each in document["aggregates"].items() if each["function"] in catalogue()}
     try:
         return WindowSpec.parse({**document, "aggregates": known})
@@ -166,7 +164,7 @@ def _as_far_as_known(document: Mapping[str, Any]) -> WindowSpec:
 
 
 def _recover_record(session: TierSession, stored: StoredWindow, record: int, fields: Sequence[Any]) -> None:
-    """Apply a record to a window; where that fails it is lost."""
+    """Apply a record to a window. If that fails, the window is lost."""
     try:
         apply_again(session, stored, record, fields)
     except Unavailable:
@@ -179,41 +177,35 @@ def _recover_record(session: TierSession, stored: StoredWindow, record: int, fie
 
 
 def _lose(session: TierSession, stored: StoredWindow, error: SashError) -> None:
-    """Serve all other windows, and of this one nothing; it is left as it is."""
+    """Serve all other windows, and leave this one as it is."""
     what = f"window {stored.name!r}"
     if isinstance(error, DataLoss):
         session.report_damage(f"{what}, which is not served", error)
-        stored.failure = DataLoss(
+        lost: SashError = DataLoss(
             f"{what} is not served: {error.message}. Nothing of it was changed: put what is damaged back from a backup "
             "and start again, write what is whole to a new place with `sash check --salvage`, or delete the window"
         )
     else:
-        stored.failure = FailedPrecondition(
+        lost = FailedPrecondition(
             f"{what} is not served: {error.message}. Nothing of it was changed: install what is missing and start "
             "again, or delete the window",
             field=error.field,
         )
-        _log.error("%s", stored.failure.message)
-    stored.lost = True
-    stored.clear_unstored()
-    stored.cold.forget()
+        _log.error("%s", lost.message)
+    stored.lose(lost)
 
 
 def apply_again(session: TierSession, stored: StoredWindow, record: int, fields: Sequence[Any]) -> None:
-    """Apply a record of the journal to a window, unless its image covers it."""
+    """Apply a record of the journal to a window, unless the window's image covers it."""
     if record <= stored.through:
         return
     write = records.read(fields, f"record {record} of the journal")
     operation = write.operation
     if isinstance(operation, records.Commit):
         operation.bring = stored.read_parts
-    stored.clock.stopped = write.now_ns
-    try:
+    with stored.clock.stopped(write.now_ns):
         write.apply(stored.window)
-    finally:
-        stored.clock.stopped = None
-    stored.logged_bytes += operation.size
-    stored.add_unstored(operation.size)
+    stored.count_logged(operation.size)
     if isinstance(operation, records.Commit | records.Expire):
         stored.drop_parts(operation.dropped)
     session.cache.trim()

@@ -1,4 +1,4 @@
-"""Applying the journal to windows, and finding out which of them lack some of it.
+"""Applies the journal to windows, and finds the windows that lack some of it.
 
     groups      3            4             5            6
     records     11 12 13     damaged       17 18        19 20
@@ -7,12 +7,12 @@
     window c    .            ?             .            .         image through 12: nobody knows              may lack
     window d    .            ?             .            .         image through 16: it covers the group       whole
 
-A group may be damaged or missing. Its records are numbered behind those of the group before it and before those of the
-group behind it, which says so itself. A window whose image covers all those numbers does not need the group. Of another
-window nobody knows whether it has records there, until its next record says which one is the last before it. A window
-that lacks records, or may lack some, is lost: nothing behind the gap is applied to it.
+A group may be damaged or missing. The numbers of its records lie between those of the groups around it; each group says
+which record is the last before it. A window whose image covers all these numbers does not need the group. Another
+window may have records in it, until its next record says which one is the last before that. A window that lacks
+records, or may lack some, is lost: nothing behind the gap is applied to it.
 
-A window also lacks records where its image is older than the journal's beginning: then its pointer is out of date.
+A window also lacks records if its image is older than the beginning of the journal. Then its pointer is out of date.
 """
 
 from __future__ import annotations
@@ -27,31 +27,32 @@ from sash_engine.errors import DataLoss
 __all__ = ["Replay"]
 
 Apply = Callable[[StoredWindow, int, Sequence[Any]], None]
-"""Applies a record of that number to a window; where that fails the window is lost."""
+"""Applies a record of that number to a window. If that fails, the window is lost."""
 
 Lose = Callable[[StoredWindow, DataLoss], None]
-"""Lets a window be lost."""
+"""Marks a window as lost."""
 
 
 class Replay:
     """Applies groups to windows, in order.
 
     Args:
-        windows: as their images are; those that are lost are left alone.
-        apply, lose: what to do with a window.
+        windows: as their images are. Lost windows stay as they are.
+        apply: applies a record.
+        lose: marks a window as lost.
 
     Attributes:
-        at: by window, up to which record it is whole.
-        last: number of the last record that is known of.
-        written: the groups so far, by number: by window its last record there. A damaged group has the windows that are
-            lost, and may need it once it is put right.
+        at: by window, the last record up to which it lacks nothing.
+        last: number of the last known record.
+        written: the groups so far, by number: by window, its last record in the group. A damaged group has the lost
+            windows that may need it once it is repaired.
     """
 
     def __init__(self, windows: Sequence[StoredWindow], apply: Apply, lose: Lose) -> None:
         self._windows = {stored.number: stored for stored in windows}
         self._apply, self._lose = apply, lose
-        self._pending: list[Group] = []  # damaged groups, while it is not known where they end
-        # By window, damaged groups that may have records of it, and where they end.
+        self._pending: list[Group] = []  # damaged groups whose last record is not known yet
+        # By window, the damaged groups that may have records of it, and their last records.
         self._gaps: dict[int, dict[int, int]] = {}
         self._errors: dict[int, DataLoss] = {}  # by damaged group
         self.at = {stored.number: stored.through for stored in windows}
@@ -59,7 +60,7 @@ class Replay:
         self.written: dict[int, dict[int, int]] = {}
 
     def begin(self, cut: Mapping[int, int]) -> None:
-        """See that the images cover what was deleted: `cut` has by window the last of its records that was."""
+        """Check that the images cover the deleted groups: `cut` has by window the last of its deleted records."""
         for stored in self._served():
             if cut.get(stored.number, 0) > self.at[stored.number]:
                 self._lose(stored, DataLoss(f"the pointer to the image of window {stored.name!r} is out of date"))
@@ -88,13 +89,13 @@ class Replay:
         self.last = max(self.last, group.records[-1][0])
 
     def finish(self, record: int | None) -> None:
-        """The journal ends.
+        """End the journal.
 
         Args:
-            record: its last one; None where that is not known.
+            record: its last record; None if that is not known.
         """
         if record is None and self._pending:
-            # No image covers what nobody knows. What is written from now on comes behind it.
+            # No image covers an unknown record. New records get higher numbers.
             record = self.last + 1
         self._settle(record or 0)
         for window in list(self._gaps):
@@ -104,7 +105,7 @@ class Replay:
         return [stored for stored in self._windows.values() if stored.failure is None]
 
     def _settle(self, end: int) -> None:
-        """The damaged groups so far have no record behind `end`."""
+        """Note that the damaged groups so far have no record behind `end`."""
         self.last = max(self.last, end)
         for group in self._pending:
             for window, at in self.at.items():
@@ -115,7 +116,7 @@ class Replay:
             self._keep(window)
 
     def _check(self, stored: StoredWindow, group: Group) -> None:
-        """Before a group is applied to a window: see that the window lacks nothing before it."""
+        """Check that a window lacks nothing before a group that is about to be applied to it."""
         if group.before is None:  # format 1
             if stored.number in self._gaps:
                 self._lacks(stored)
@@ -125,7 +126,7 @@ class Replay:
             self._gaps.pop(stored.number, None)
 
     def _lacks(self, stored: StoredWindow) -> None:
-        """Lose a window that lacks records, or may lack some."""
+        """Mark a window as lost that lacks records, or may lack some."""
         gaps = self._keep(stored.number)
         if gaps:
             error = DataLoss(f"{self._errors[min(gaps)].message}, and may have had writes to this window")
@@ -134,7 +135,7 @@ class Replay:
         self._lose(stored, error)
 
     def _keep(self, window: int) -> Mapping[int, int]:
-        """Keep the damaged groups that may have records of a window that is lost; their ends, by number."""
+        """Keep the damaged groups that may have records of a lost window. Return their last records, by number."""
         gaps = self._gaps.pop(window, {})
         for number, end in gaps.items():
             self.written[number][window] = end

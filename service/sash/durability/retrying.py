@@ -1,9 +1,9 @@
-"""A tier that is tried again while it is unavailable: for the start of a service.
+"""A tier that retries while it is unavailable, for the start of a service.
 
-A service that runs goes on when its tier fails for a moment: questions that need it are refused, commits are tried
-again. A start has nobody to refuse, and would end at the first read that fails. So it waits, as long as that may pass:
+A running service survives a tier that fails for a moment: it refuses questions that need the tier, and retries commits.
+A starting service would end with the first failed read. So it retries reads, for 30 seconds at most:
 
-    read ── unavailable ── 0.1 s ── read ── unavailable ── 0.2 s ── … 2 s ── read ── found        30 s at most
+    read ── unavailable ── 0.1 s ── read ── unavailable ── 0.2 s ── … 2 s ── read ── found
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ T = TypeVar("T")
 
 
 class RetryingTier:
-    """A `ColdTier` that does what another one does; `acquire` and `get_many` wait while that one is unavailable.
+    """A `ColdTier` around another one. `acquire` and `get_many` retry while that one is unavailable.
 
     Args:
-        tier: the other one.
-        clock: measures for how long a call is tried.
-        sleep: waits for so many seconds; it blocks.
+        tier: the other tier.
+        clock: measures how long calls are retried.
+        sleep: waits for so many seconds, and blocks.
     """
 
     def __init__(self, tier: ColdTier, clock: Clock, sleep: Callable[[float], None]) -> None:
         self._tier, self._clock, self._sleep = tier, clock, sleep
         self.name = tier.name
-        self._end_s: float | None = None  # when it is given up, while it fails
+        self._end_s: float | None = None  # when to give up, while it fails
 
     @property
     def healthy(self) -> bool:
@@ -53,11 +53,11 @@ class RetryingTier:
         return self._tier.limit_bytes
 
     def acquire(self) -> None:
-        """See `ColdTier`; raises Unavailable where that lasts."""
+        """See `ColdTier`; raises Unavailable if it stays unavailable."""
         self._tried(self._tier.acquire)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `ColdTier`; raises Unavailable where that lasts."""
+        """See `ColdTier`; raises Unavailable if it stays unavailable."""
         return self._tried(lambda: self._tier.get_many(keys))
 
     def check_room(self, size: int, reserve: float = 0.0) -> None:

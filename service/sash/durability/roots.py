@@ -4,38 +4,39 @@
     journal         first group, groups set apart, what was cut       written when the journal is cut
     journal/last    last group, last record, last write of `meta`     written with every commit of records or of `meta`
 
-Each of them is written again and again under one key. A tier that loses such a write shows an older value, which is
-whole and in its place. So each of them says something about another one, and an older value is noticed:
+Each of them is written many times under one key. A tier that loses such a write shows an older value, which is whole
+and in its place. So each value says something about another one, and an older value contradicts it:
 
 - `journal/last` says as which record `meta` was last written, and `meta` says as which record it was written.
-- Behind the group that `journal/last` names there is none.
-- `journal` says up to which record each window's groups were deleted. The window's image covers them. An older pointer
-  to an older image does not.
+- No group comes behind the one that `journal/last` names.
+- `journal` says up to which record each window's groups were deleted. The window's image covers these records. An older
+  pointer, to an older image, does not.
 - Each group says which record is the last before it, and for each window in it the window's last record before it.
 
-Values of format 1 say none of this. They are read as they were.
+Values of format 1 say none of this. They are read all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from sash.durability import formats as values
 from sash_engine.errors import DataLoss
 
-__all__ = ["End", "Group", "Meta", "Start"]
+__all__ = ["End", "Group", "JournalPosition", "Meta", "Start"]
 
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What `meta` says.
+    """The value `meta`.
 
     Args:
         windows: number, durability and spec of each.
-        next_window: the first number that was never a window's.
-        discarded: number of each window that is being deleted, and what is left of it.
+        next_window: the first number that was never given to a window.
+        discarded: number of each window that is being deleted, and its `Remains`.
         record: number of the record as which it was written; 0 in format 1.
         bound: windows from this number on have no values of format 1.
     """
@@ -47,7 +48,7 @@ class Meta:
     bound: int = 1
 
     def puts(self) -> Mapping[bytes, bytes]:
-        """The value by its key."""
+        """Return the value by its key."""
         payload = {
             "windows": self.windows,
             "next": self.next_window,
@@ -59,7 +60,7 @@ class Meta:
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Meta:
-        """The opposite of `puts`."""
+        """Read the payload of a value that `puts` made."""
         following = payload["next"]
         bound = payload.get("bound", following)
         return cls(payload["windows"], following, payload["discarded"], payload.get("record", 0), bound)
@@ -67,14 +68,14 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What `journal` says.
+    """The value `journal`: where the journal begins.
 
     Args:
-        first: from this group on none was deleted.
+        first: no group from this one on was deleted.
         record: number of the last record when it was written.
-        apart: groups before the first that are there, by number: their last records; None where that is not known.
+        apart: groups before the first one that still exist, by number: their last records; None if that is not known.
         cut: by window, the last of its records that was deleted.
-        bound: groups from this number on are not of format 1; None where any may be.
+        bound: groups from this number on are not of format 1; None if any may be.
     """
 
     first: int = 1
@@ -84,7 +85,7 @@ class Start:
     bound: int | None = 1
 
     def puts(self) -> Mapping[bytes, bytes]:
-        """The value by its key."""
+        """Return the value by its key."""
         payload = {
             "first": self.first,
             "record": self.record,
@@ -100,7 +101,7 @@ class Start:
 
     @classmethod
     def of(cls, payload: Any) -> Start:
-        """The opposite of `puts`."""
+        """Read the payload of a value that `puts` made."""
         if isinstance(payload, Mapping):
             return cls(**payload)
         first, record, apart = payload  # format 1
@@ -109,12 +110,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What `journal/last` says.
+    """The value `journal/last`: where the journal ends.
 
     Args:
-        group: number of the last group; 0 where there was none.
+        group: number of the last group; 0 if there is none.
         record: number of the last record in it; None in format 1.
-        listing: number of the record as which `meta` was last written; 0 where it was not since format 1.
+        listing: number of the record as which `meta` was last written; 0 if that was in format 1.
     """
 
     group: int = 0
@@ -122,27 +123,46 @@ class End:
     listing: int = 0
 
     def puts(self) -> Mapping[bytes, bytes]:
-        """The value by its key."""
+        """Return the value by its key."""
         payload = {"group": self.group, "record": self.record, "listing": self.listing}
         return _put("last", payload, values.last_group_key())
 
     @classmethod
     def of(cls, payload: Any) -> End:
-        """The opposite of `puts`."""
+        """Read the payload of a value that `puts` made."""
         return cls(**payload) if isinstance(payload, Mapping) else cls(payload, None)  # format 1
+
+
+class JournalPosition(NamedTuple):
+    """Where a journal goes on.
+
+    Args:
+        next_group: number of the next group.
+        last: number of the last record.
+        written: the groups in the tier: number, and by window its last record in the group.
+        start, end: where the journal begins and ends in the tier.
+        before: by window, its last record in the tier, or a later one that its image covers.
+    """
+
+    next_group: int = 1
+    last: int = 0
+    written: Iterable[tuple[int, Mapping[int, int]]] = ()
+    start: Start = Start()
+    end: End = End()
+    before: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of the journal, as it was read.
+    """A group of the journal.
 
     Args:
-        number: the group's.
-        records: (number, window, fields) of each, in order; none where it is damaged.
-        after: number of the last record before it; None where it is damaged, or of format 1.
-        before: by window, the last record that the window has before it; None as `after`.
-        error: why it cannot be read; None where it can.
-        end: number of its last record, or a later one that is before the next group; None where that is not known.
+        number: number of the group.
+        records: (number, window, fields) of each, in order; none if it is damaged.
+        after: number of the last record before it; None if it is damaged, or of format 1.
+        before: by window, the last record that the window has before it; None like `after`.
+        error: why it cannot be read; None if it can.
+        end: number of its last record, or of a later one before the next group; None if that is not known.
     """
 
     number: int
@@ -153,18 +173,18 @@ class Group:
     end: int | None = None
 
     def puts(self) -> Mapping[bytes, bytes]:
-        """The value by its key."""
+        """Return the value by its key."""
         payload = {"records": self.records, "after": self.after, "before": self.before}
         return _put("journal", payload, values.group_key(self.number))
 
     @classmethod
     def of(cls, number: int, data: bytes | None, bound: bool, end: int | None = None) -> Group:
-        """A group as the tier has it.
+        """Read a group from its value.
 
         Args:
-            data: the value; None where there is none.
+            data: the value; None if it is missing.
             bound: whether it cannot be of format 1.
-            end: as the attribute, where it is known from elsewhere.
+            end: as for the attribute, if it is known from elsewhere.
         """
         try:
             payload = values.unseal("journal", data, values.group_key(number), bound=bound)

@@ -1,11 +1,11 @@
-"""Writing what is whole of a damaged tier to a new one.
+"""Salvages a damaged tier: writes what is readable to a new one.
 
-    check ─▶ each window, as far as it can be read ─▶ exported ─▶ imported into a storage on the new tier
-                                                      staged parts ─▶ staged again, under the same tokens
+    check ─▶ each readable window ─▶ exported ─▶ imported into a storage on the new tier
+                                     staged parts ─▶ staged again, under the same tokens
 
-So what is written depends on nothing of the old one: entries are sorted into new blocks, and aggregates are computed
-anew. Producers and batches go on where the window stands. A producer whose later writes were left behind is told which
-one comes next.
+So the new tier depends on nothing in the old one: entries are sorted into new blocks, and aggregates are computed
+again. Producers and batches go on from the state of the window. If later writes of a producer are lost, the refusal of
+its next write says which number is expected.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 
 async def salvage(window: CheckedWindow, storage: Storage) -> int:
-    """Write a window that can be read into a storage; return how many entries it has.
+    """Write a readable window into a storage; return how many entries it has.
 
     Raises:
-        SashError: the storage does not take it.
+        SashError: the storage refuses it.
     """
     stored = window.partial
-    assert stored is not None, "it can be read"
+    assert stored is not None, "the window cannot be read"
     written = await storage.restore(_later(export(stored.window)), None)
     for token, part, batch in stored.staged():
         await storage.stage(window.name, batch, part.query, part.batch, token)

@@ -14,8 +14,10 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from sash.durability import formats as values
-from sash.durability.journal import BackgroundWrite, Journal
+from sash.durability.group_commit import BackgroundWrite
+from sash.durability.journal import Journal
 from sash.durability.pins import Pin, Pins
+from sash.durability.retrying import RetryingTier
 from sash.durability.roots import End, Group, Meta, Start
 from sash.durability.tier import ColdTier
 from sash_engine.clock import Clock
@@ -47,13 +49,24 @@ class TierSession:
     """
 
     def __init__(self, tier: ColdTier, cache_bytes: int, interval_s: float, clock: Clock) -> None:
-        self.tier = tier
+        self.tier: ColdTier = tier
         self.journal = Journal(tier, interval_s)
         self.cache = Cache(cache_bytes)
         self.damaged: set[str] = set()
         """Names of the values that were found damaged or missing; `report_damage` adds to it."""
+        self._clock = clock
         self._unstored_bytes = 0
         self._pins = Pins(clock, self.journal.background)
+
+    @contextlib.contextmanager
+    def retrying(self, sleep: Callable[[float], None]) -> Iterator[None]:
+        """Retry reads while the tier is unavailable, inside the `with` block; see `RetryingTier`."""
+        tier = self.tier
+        self.tier = RetryingTier(tier, self._clock, sleep)
+        try:
+            yield
+        finally:
+            self.tier = tier
 
     # ---------------------------------------------------------------- reading
 

@@ -1,11 +1,11 @@
-"""The cold tier: where what must survive this process is kept. Implementations are in `sash.tiers`.
+"""The protocol of a tier, which stores what must survive this process. Implementations are in `sash.tiers`.
 
-    get_many   values by key, one round trip          commit   some values in and others out, all or nothing
-    acquire    be the only server there               close    let another be it
+    get_many   values by key, one round trip          commit   puts and deletes, all or nothing
+    acquire    become the only server                 close    let another server acquire it
     check_room whether more fits
 
-A tier knows keys and values and nothing of windows. Keys are computed, never listed: whoever wrote one knows its name.
-Only a `TierView`, which reads what a tier has while no server has it, lists them.
+A tier knows keys and values, and nothing of windows. Keys are computed, never listed. Only a `TierView`, which reads a
+tier while no server has it, lists them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["ColdTier", "TierView"]
 
 
 class ColdTier(Protocol):
-    """Keeps values by key: keys of 1 to 200 bytes, values of 0 to 64 MiB.
+    """Stores values by key: keys of 1 to 200 bytes, values of 0 to 64 MiB.
 
-    All methods block and may be called from several threads at once, but for `commit`, which one thread calls at a
-    time. None of them waits longer than the tier's own timeout.
+    All methods block. Several threads may call them at once, except `commit`, which one thread calls at a time. None of
+    them waits longer than the tier's own timeout.
     """
 
     name: str
-    """What it is, for people: "memory", "lmdb", "redis"."""
+    """Its kind, for people: "memory", "lmdb", "redis"."""
 
     @property
     def healthy(self) -> bool:
@@ -32,23 +32,23 @@ class ColdTier(Protocol):
 
     @property
     def used_bytes(self) -> int | None:
-        """Bytes in use there, as of a moment ago; None where it is not known."""
+        """Bytes in use, as of a moment ago; None if that is not known."""
 
     @property
     def limit_bytes(self) -> int | None:
-        """With how many in use new entries are refused; None where there is no limit, or it is not known."""
+        """With how many bytes in use new entries are refused; None without a limit, or if it is not known."""
 
     def acquire(self) -> None:
-        """Become the only server of this tier; do it before anything else.
+        """Become the only server of this tier. Call this first.
 
         Raises:
-            FailedPrecondition: another server has it; the message says which, as far as that is known.
+            FailedPrecondition: another server has it; the message says which, if that is known.
             InvalidArgument: the address or the directory is wrong.
             Unavailable: the tier cannot be reached.
         """
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of n >= 0 keys in their order, None where there is none; in one round trip.
+        """Return the values of n >= 0 keys in their order, None for a missing one; in one round trip.
 
         Raises:
             Unavailable: the tier cannot be reached; `retry_after_s` says when to try again.
@@ -57,53 +57,53 @@ class ColdTier(Protocol):
         """
 
     def check_room(self, size: int, reserve: float = 0.0) -> None:
-        """Raise where so many bytes more would be too many; ask before something is done that will need them.
+        """Check that so many more bytes fit. Call this before a write that will need them.
 
-        An estimate that is asked for before every write: it takes microseconds, and no round trip. `commit` itself
-        refuses only what really does not fit.
+        This is an estimate for every write: it takes microseconds, and no round trip. `commit` itself refuses only what
+        really does not fit.
 
         Args:
             size: bytes of values.
-            reserve: how much of what is kept back for making room may be used, 0 (none) to 1 (all).
+            reserve: how much of the reserve for freeing space may be used, 0 (none) to 1 (all).
 
         Raises:
-            OutOfRoom: there is no room; `limit` names what is full.
+            OutOfRoom: they do not fit; `limit` names what is full.
         """
 
     def commit(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:
-        """Put values and delete keys, all or nothing; when it returns they survive what the tier survives.
+        """Put values and delete keys, all or nothing. When it returns, they survive what the tier survives.
 
-        A key of `deletes` that is not there is fine; no key is in both.
+        A key of `deletes` may be missing. No key is in both.
 
         Raises:
-            Unavailable: the tier cannot be reached, and it is not known whether the commit took place; the same one
-                may be tried again.
+            Unavailable: the tier cannot be reached, and the commit may have taken place. It may be repeated.
             OutOfRoom: the tier is full; nothing has changed. Commits that leave less in use than before still fit.
             FailedPrecondition: another server has taken the tier over; nothing has changed, and nothing will again.
         """
 
     def close(self) -> None:
-        """Let go of the tier; another server may have it at once. Closing twice does nothing."""
+        """Release the tier; another server may acquire it at once. Closing twice does nothing."""
 
 
 class TierView(Protocol):
-    """Reads what a tier has, while no server has it. Nothing is changed, and no server starts unnoticed."""
+    """Reads a tier while no server has it. It changes nothing, and notices if a server starts."""
 
     name: str
-    """As of `ColdTier`."""
+    """As for `ColdTier`."""
 
     def keys(self) -> Iterator[bytes]:
-        """The keys of all values, each once, in any order."""
+        """Iterate over the keys of all values, each once, in any order."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of n >= 0 keys in their order, None where there is none, or it cannot be read."""
+        """Return the values of n >= 0 keys in their order, None for one that is missing or cannot be read."""
 
     def problems(self) -> list[str]:
-        """What is wrong with the place itself, as far as was seen by now.
+        """Return what is wrong with the place itself, as far as it was seen by now.
 
         Raises:
-            FailedPrecondition: a server has begun to use it meanwhile, so that what was read is of several moments.
+            FailedPrecondition: a server has begun to use it meanwhile, so the values that were read may not fit
+                together.
         """
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""

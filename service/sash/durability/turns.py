@@ -27,22 +27,20 @@ __all__ = ["RestingClock", "Turns"]
 
 
 class RestingClock:
-    """Wall time that stands still while it is told to.
+    """Wall time that can stand still: while a write is applied, so that recovery can apply it at the same time; and
+    while a checkpoint is taken, or a long question is answered.
 
     Args:
-        clock: the real one.
-
-    Attributes:
-        stopped: the time at which it stands; None while it runs. A write that is applied sets it.
+        clock: the real clock.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._rests = 0
-        self.stopped: int | None = None
+        self._stopped_ns: int | None = None
 
     def now_ns(self) -> int:
-        return self._clock.now_ns() if self.stopped is None else self.stopped
+        return self._clock.now_ns() if self._stopped_ns is None else self._stopped_ns
 
     def monotonic_s(self) -> float:
         return self._clock.monotonic_s()
@@ -51,13 +49,22 @@ class RestingClock:
         """Stand still until `go_on` was called as often as this."""
         self._rests += 1
         if self._rests == 1:
-            self.stopped = self.now_ns()
+            self._stopped_ns = self.now_ns()
 
     def go_on(self) -> None:
         """Take one `rest` back."""
         self._rests -= 1
         if not self._rests:
-            self.stopped = None
+            self._stopped_ns = None
+
+    @contextlib.contextmanager
+    def stopped(self, now_ns: int) -> Iterator[None]:
+        """Stand still at this time inside the `with` block."""
+        self._stopped_ns = now_ns
+        try:
+            yield
+        finally:
+            self._stopped_ns = None
 
 
 class Turns:

@@ -1,11 +1,11 @@
 """Implementations of `sash.durability.tier.ColdTier`, and the choice between them.
 
-    memory.py   a dictionary: for tests, and as the plainest statement of what a tier does
+    memory.py   a dictionary, for tests, and as the simplest tier
     lmdb.py     a directory on this machine
-    redis.py    a Redis or Valkey server, or a cluster of them
+    redis.py    a Redis or Valkey server, or a cluster
 
-They have the shape of the protocol and do not import it: tiers and windows do not know each other. Where `main` hands
-one to the windows, mypy checks that it fits.
+They have the methods of the protocol and do not import it: tiers and windows do not know each other. mypy checks that a
+tier fits where the service passes it to the storage.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _REDIS = ("redis", "rediss")
 
 
 def open_tier(address: str, prefix: str = "sash", *, max_bytes: int | None = None) -> LmdbTier | RedisTier | None:
-    """The tier of an address, not acquired yet.
+    """Make the tier of an address. It is not acquired yet.
 
     Args:
-        address: a directory; ``redis://…`` or ``rediss://…``; or ``memory``, for no tier at all (a directory of that
-            name is ``./memory``).
-        prefix: what sets this server's keys apart in Redis.
+        address: a directory; ``redis://…`` or ``rediss://…``; or ``memory``, for no tier (a directory of that name is
+            ``./memory``).
+        prefix: separates this server's keys from others in Redis.
         max_bytes: most bytes that a directory may take.
 
     Returns:
         None for ``memory``.
 
     Raises:
-        InvalidArgument: it is none of these.
+        InvalidArgument: the address is none of these.
     """
     if address == "memory":
         return None
@@ -47,7 +47,7 @@ def open_tier(address: str, prefix: str = "sash", *, max_bytes: int | None = Non
         return LmdbTier(Path(address), max_bytes=max_bytes)
     if scheme is None or scheme[1] not in _REDIS:
         raise InvalidArgument(
-            f"{address!r} is no place to keep windows: it must be a directory, redis://…, rediss://… or memory",
+            f"{address!r} is not a place to store windows: it must be a directory, redis://…, rediss://… or memory",
             field="data",
         )
     from sash.tiers.redis import RedisTier  # redis-py takes 0.1 s to import, and only this needs it

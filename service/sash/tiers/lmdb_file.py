@@ -1,4 +1,4 @@
-"""LMDB's file, read page by page, for files that may be damaged: LMDB itself trusts its pages and ends the process.
+"""Reads LMDB's file page by page. The file may be damaged: LMDB itself trusts its pages and would end the process.
 
     page        number | pad | flags | lower | upper | places of nodes … | free | … nodes     lower: behind the places
     overflow    number | pad | flags | pages         | a value that is too long for a node …
@@ -10,8 +10,8 @@
 Numbers are little-endian, pages are numbered from 0. The first two are metas, and the one with the later transaction
 counts. This is version 1, which LMDB 0.9 writes; see its `mdb.c`.
 
-A page that is none, or is not the one that it should be, is a problem: what is behind it cannot be read, all else can.
-Whether a value is whole is not known here.
+A page that is damaged, or has the wrong number, is a problem: the pages below it cannot be read, all others can. This
+module does not know whether a value is whole.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class _Page(NamedTuple):
     data: bytes
     leaf: bool
     places: tuple[int, ...]
-    """Where its nodes are."""
+    """Offsets of its nodes."""
 
     def key(self, at: int) -> bytes:
-        """The key of a node; some bytes where there is none."""
+        """The key of the node at an offset; arbitrary bytes if there is no node."""
         data = self.data
         return data[at + 8 : at + 8 + int.from_bytes(data[at + 6 : at + 8], "little")]
 
@@ -60,11 +60,11 @@ class _Page(NamedTuple):
 class _Node(NamedTuple):
     key: bytes
     child: int
-    """Of a branch: the page below."""
+    """In a branch: the page below."""
     size: int
     flags: int
     data: bytes
-    """Of a leaf: the value, or where it is."""
+    """In a leaf: the value, or the number of its page."""
 
 
 class LmdbFile:
@@ -74,10 +74,10 @@ class LmdbFile:
         path: the file.
 
     Attributes:
-        transaction: number of the last one.
+        transaction: number of the last transaction.
 
     Raises:
-        PageError: it is no such file, or both metas are damaged.
+        PageError: it is not a file of LMDB, or both metas are damaged.
         OSError: it cannot be read.
     """
 
@@ -96,7 +96,7 @@ class LmdbFile:
         os.close(self._file)
 
     def root(self, name: bytes | None = None) -> int | None:
-        """The root page of a named database, or of the unnamed one; None where there is none.
+        """The root page of a named database, or of the unnamed one; None if there is none.
 
         Raises:
             PageError: a page on the way is damaged.
@@ -109,7 +109,7 @@ class LmdbFile:
         return int(_TREE.unpack(found.data)[-1])
 
     def get(self, root: int | None, key: bytes) -> bytes | None:
-        """The value of a key in the tree below a root; None where there is none.
+        """The value of a key in the tree below a root; None if there is none.
 
         Raises:
             PageError: a page on the way is damaged.
@@ -118,7 +118,7 @@ class LmdbFile:
         return None if found is None else self._value(found)
 
     def keys(self, root: int | None, problems: list[str]) -> Iterator[bytes]:
-        """All keys of the tree below a root, in order; what cannot be read is noted among `problems`."""
+        """Iterate over all keys below a root, in order. Pages that cannot be read are added to `problems`."""
         if root is None or root == _NO_PAGE:
             return
         ways: list[tuple[int, int]] = [(root, 1)]
@@ -154,7 +154,7 @@ class LmdbFile:
                     _, transaction = _TAIL.unpack_from(head, _PAGE.size + _META.size + 2 * _TREE.size)
                     found.append((transaction, size, main[-1]))
         if not found:
-            raise PageError("it is no LMDB database, or of another version")
+            raise PageError("it is not an LMDB database, or of another version")
         transaction, self._size, root = max(found)
         return root, transaction
 
@@ -197,7 +197,7 @@ class LmdbFile:
                 return found if found is not None and found.key == key else None
             if not page.places:
                 raise PageError(f"page {number} leads nowhere")
-            # The first node's key does not count: it leads to all that is before the second one.
+            # The first node's key does not count: the node leads to all keys before the second one.
             at = bisect_right(page.places, key, 1, key=page.key)
             number = self._node(page, page.places[at - 1]).child
         raise PageError(f"page {number} is below itself")

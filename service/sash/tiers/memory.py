@@ -1,10 +1,10 @@
-"""A dictionary as cold tier: what tests hold other tiers against, and restart services on.
+"""A dictionary as cold tier, for tests.
 
-    MemoryStore      values, and which tier has them: what a disk or a server is to the other tiers
-    MemoryTier       one server's hold on it
+    MemoryStore      values and the tier that has them, like the disk or the server of other tiers
+    MemoryTier       one server's access to a store
 
-It survives the end of a `MemoryTier`, and no more. It is exact about the protocol's terms, so that a test on it fails
-where a real tier would.
+A store survives the end of a `MemoryTier`, but not the end of the process. The tier checks everything that the protocol
+demands, so a test with it fails where a real tier would fail.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _VALUE_BYTES_MAX = 64 * 2**20
 
 
 class MemoryStore:
-    """What outlives a `MemoryTier`.
+    """Values that outlive a `MemoryTier`.
 
     Args:
-        max_bytes: most bytes of keys and values; None for as many as there are.
+        max_bytes: most bytes of keys and values; None for no limit.
 
     Attributes:
-        values: by key.
-        owner: the tier that has acquired it. None lets the next one in, as the end of the owner's process would.
+        values: the values by key.
+        owner: the tier that has acquired it. Set it to None as if the owner's process had ended.
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:
@@ -40,7 +40,7 @@ class MemoryStore:
 
     @property
     def used_bytes(self) -> int:
-        """How many bytes there are."""
+        """How many bytes keys and values have."""
         return sum(len(key) + len(value) for key, value in list(self.values.items()))
 
 
@@ -48,7 +48,7 @@ class MemoryTier:
     """A `ColdTier` on a store in this process.
 
     Args:
-        store: shared by all tiers that are to see the same values.
+        store: the store; tiers on the same store see the same values.
     """
 
     name = "memory"
@@ -67,7 +67,7 @@ class MemoryTier:
             self._acquired = True
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values by key, see `ColdTier`."""
+        """Return values by key, see `ColdTier`."""
         _check_keys(keys)
         with self._store.lock:
             self._check_owner()
@@ -96,18 +96,18 @@ class MemoryTier:
 
     @property
     def limit_bytes(self) -> int | None:
-        """Where new entries stop, see `ColdTier`."""
+        """With how many bytes in use new entries are refused, see `ColdTier`."""
         limit = self._store.max_bytes
         return None if limit is None else ceiling(limit, 0.0)
 
     def check_room(self, size: int, reserve: float = 0.0) -> None:
-        """Whether so many bytes fit, see `ColdTier`."""
+        """Check that so many bytes fit, see `ColdTier`."""
         limit = self._store.max_bytes
         if limit is not None and self._store.used_bytes + size > ceiling(limit, reserve):
             raise OutOfRoom("the store is full", field="data", limit=f"{limit:,} bytes")
 
     def close(self) -> None:
-        """Let go of the store, see `ColdTier`."""
+        """Release the store, see `ColdTier`."""
         with self._store.lock:
             if self._store.owner is self:
                 self._store.owner = None

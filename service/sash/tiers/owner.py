@@ -1,7 +1,7 @@
-"""Who holds a tier: enough about a process to name it to people, and to know for certain that it is gone.
+"""The owner of a tier: enough about a process to name it to people, and to know for certain that it has ended.
 
-A process is known by machine (boot and process namespace), number and start time: numbers are used again, start times
-within a boot are not. Whatever ran elsewhere, or says too little, is never taken for gone.
+A process is identified by its machine (boot and process namespace), number and start time. Numbers are used again;
+start times within a boot are not. A process of another machine, or one that says too little, never counts as ended.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["Owner"]
 
 @dataclass(frozen=True)
 class Owner:
-    """One process that holds, or wants to hold, a tier.
+    """A process that has a tier, or wants to have it.
 
     Attributes:
         id: 32 hexadecimal digits, new each time.
         host: name of the machine, for people.
-        machine: boot and process namespace, the same only for processes that can see each other; or "".
-        pid: number of the process there.
-        started: when it started, in clock ticks since the boot; or "".
+        machine: boot and process namespace. Only processes that can see each other have the same; or "".
+        pid: number of the process.
+        started: its start time, in clock ticks since the boot; or "".
     """
 
     id: str
@@ -36,13 +36,13 @@ class Owner:
 
     @classmethod
     def here(cls) -> Owner:
-        """This process, under a new id."""
+        """This process, with a new id."""
         pid = os.getpid()
         return cls(secrets.token_hex(16), socket.gethostname(), _machine(), pid, _started(pid) or "")
 
     @classmethod
     def parse(cls, token: bytes) -> Owner | None:
-        """What `token` made; None if it is nothing of the kind."""
+        """Read what `token` made; None for anything else."""
         try:
             owner = cls(**json.loads(token))
         except (ValueError, TypeError):
@@ -50,15 +50,15 @@ class Owner:
         return owner if isinstance(owner.pid, int) and owner.pid > 0 else None
 
     def token(self) -> bytes:
-        """All of it as JSON."""
+        """Return it as JSON."""
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     def gone(self) -> bool:
-        """Whether it surely runs no more; False if that cannot be known from here."""
+        """Whether it has certainly ended; False if that cannot be known from here."""
         if not self.machine or self.machine != _machine():
             return False
         try:
-            os.kill(self.pid, 0)  # signal 0 only asks; it sees processes that /proc may hide from other users
+            os.kill(self.pid, 0)  # signal 0 only checks; it sees processes that /proc may hide from other users
         except ProcessLookupError:
             return True
         except OSError:
@@ -71,7 +71,7 @@ class Owner:
 
 
 def _machine() -> str:
-    # The number of a namespace is used again only when the namespace, with all that ran in it, has ended.
+    # The number of a namespace is used again only after the namespace, with all its processes, has ended.
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + " " + os.readlink("/proc/self/ns/pid")
     except OSError:

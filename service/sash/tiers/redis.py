@@ -7,31 +7,31 @@
 The braces make the prefix the hash tag: one Sash server's data lies in one hash slot, so that a commit is one
 transaction in a cluster too. A cluster is shared by giving several Sash servers a prefix each.
 
-**The lease is for politeness, the fence for safety.** A second server is refused while the lease runs, and takes over
-at once where the owner was a process of this machine that is gone. Whoever takes over writes its own id to the fence,
-and every commit and every read compares the fence with the id it knows, in the same step and round trip: no clock
-decides whether a write is allowed. A lease that ran out because this process or Redis stood still is simply taken
-again, if the fence says that nobody was there in between.
+**The lease warns, the fence protects.** A second server is refused while the lease runs. If the owner was a process of
+this machine that is gone, the second server takes over at once. A server that takes over writes its own id to the
+fence. Every commit and every read compares the fence with the server's id, in the same step and round trip. So no clock
+decides whether a write is allowed. If a lease ran out because this process or Redis stood still, the server takes it
+again, if the fence says that no other server took over in between.
 
-**Commits are numbered.** Redis may carry out a command long after its sender gave up on it; a commit that comes behind
-a later one is refused by its number. A fence that is gone, or whose number is lower than that of a commit that was
-answered, says that Redis lost data (FLUSHALL, a restart without persistence, a fail-over to a replica that was
-behind): from then on every call fails with DataLoss, and nothing is rebuilt in silence.
+**Commits are numbered.** Redis may execute a command long after its sender gave up. A commit that arrives behind a
+later one is refused because of its number. If the fence is missing, or its number is lower than that of an answered
+commit, Redis has lost data (FLUSHALL, a restart without persistence, a fail-over to a replica that was behind). From
+then on every call fails with DataLoss.
 
 **One script and not WATCH, MULTI and EXEC**: both are one round trip (WATCH for the next commit can ride along with
 this EXEC), but WATCH ties the order of commits to one connection, and a full server refuses MULTI even for deletes.
 Time of a commit as a ratio to a bare SET, medians on two shared cores, script / MULTI: 16 KiB 1.1 / 1.3; 1 MiB 1.2 to
 1.9 / 0.9 to 1.2; 8 MiB 1.2 to 1.6 / 1.0 to 1.1. The script copies its arguments; most commits are small.
 
-**A full server** (``maxmemory`` without eviction) takes every commit, and says that it is full: a commit that deletes
-must not fail because it also puts a pointer or an image. So nobody should begin with new entries then (`check_room`),
-and what had begun, and what makes room, goes beyond ``maxmemory``: a few commits and an image at a time.
+**A full server** (``maxmemory`` without eviction) executes every commit, and answers that it is full: a commit that
+deletes must not fail because it also puts a pointer or an image. New entries are refused then (`check_room`). Writes
+that had begun, and writes that free space, go beyond ``maxmemory``: a few commits and an image at a time.
 
-What a commit survives is up to the server: with ``appendonly yes`` and ``appendfsync always``, the death of Redis and
-of its machine. With ``everysec`` either may cost two seconds: Redis answers before it writes while an earlier fsync is
-in progress. Without ``appendonly``, nothing survives. Both are warned of, and neither loses anything in silence, see
-above. Replicas are behind by what is on its way. A user needs ``EVAL GET SET MGET PTTL UNLINK`` on ``{prefix}:*``, and
-may have ``INFO``, ``CONFIG GET`` and ``CLUSTER SLOTS``.
+What a commit survives depends on the server. With ``appendonly yes`` and ``appendfsync always`` it survives the end of
+Redis and of its machine. With ``everysec`` either may cost two seconds: Redis answers before it writes while an earlier
+fsync is in progress. Without ``appendonly``, nothing survives. The tier logs a warning in both cases, and notices a
+loss, see above. Replicas lag by the writes that are on their way. A user needs ``EVAL GET SET MGET PTTL UNLINK`` on
+``{prefix}:*``, and may have ``INFO``, ``CONFIG GET`` and ``CLUSTER SLOTS``.
 """
 
 from __future__ import annotations
@@ -39,95 +39,26 @@ from __future__ import annotations
 import logging
 import random
 import re
-import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from redis.exceptions import (
-    AuthenticationError,
-    AuthorizationError,
-    DataError,
-    InvalidResponse,
-    NoPermissionError,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import RedisError, ResponseError
 
 from sash.tiers.owner import Owner
+from sash.tiers.redis_errors import keys_of, not_acquired, says, text_of
 from sash.tiers.redis_link import Argument, Link
-from sash_engine.errors import (
-    DataLoss,
-    FailedPrecondition,
-    InvalidArgument,
-    OutOfRoom,
-    SashError,
-    Unavailable,
-)
+from sash.tiers.redis_scripts import ACQUIRE, COMMIT, RENEW
+from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, SashError, Unavailable
 
-__all__ = ["RedisTier", "RedisView"]
+__all__ = ["RedisTier"]
 
 _log = logging.getLogger(__name__)
 
 _BYTES_A_SECOND = 1 << 24  # a commit's answer may take a second longer for each 16 MiB: the slowest disk to wait for
-_WRONG_ADDRESS = (AuthenticationError, AuthorizationError, NoPermissionError, InvalidResponse, DataError)
 _PROBE_S = (0.05, 1.0)  # first and longest pause between two attempts to reach a server that failed
 _LOOK_S = 0.2  # between two looks whether a server that was full is so still
-
-# A full server refuses the first write of a script if it needs memory, and none after it. So a script first sets the
-# fence, which tells whether the server is full; if it is, an UNLINK is the first write, and all of it goes through.
-_CHECK = b"""
-local fence = redis.call('GET', KEYS[1])
-if not fence then return 'LOST' end
-local id, digits = string.match(fence, '^(%x+) (%d+)$')
-if id ~= ARGV[1] then return 'TAKEN' end
-local number = tonumber(digits)
-if number < tonumber(ARGV[2]) then return 'LOST' end
-local function begin(digits)
-  local told = redis.pcall('SET', KEYS[1], id .. ' ' .. digits)
-  if not told.err then return 'DONE' end
-  if not string.find(told.err, 'OOM', 1, true) then return told end
-  redis.call('UNLINK', KEYS[1])
-  redis.call('SET', KEYS[1], id .. ' ' .. digits)
-  return 'FULL'
-end
-"""
-# KEYS: fence, keys to put, keys to delete. ARGV: id, number of the last answered commit, number of this one, values.
-_COMMIT = (
-    _CHECK
-    + b"""
-if number >= tonumber(ARGV[3]) then return 'LATE' end
-local verdict = begin(ARGV[3])
-if type(verdict) == 'table' then return verdict end
-local puts = #ARGV - 3
-for i = 1, puts do redis.call('SET', KEYS[i + 1], ARGV[i + 3]) end
-for i = puts + 2, #KEYS do redis.call('UNLINK', KEYS[i]) end
-return verdict
-"""
-)
-# KEYS: fence, owner. ARGV: id, number of the last answered commit, token, lease in ms (0: give it back).
-_RENEW = (
-    _CHECK
-    + b"""
-local verdict = begin(digits)
-if type(verdict) == 'table' then return verdict end
-redis.call('UNLINK', KEYS[2])
-if ARGV[4] ~= '0' then redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4]) end
-return verdict
-"""
-)
-# KEYS: fence, owner. ARGV: id, token, lease in ms, token of an owner that is gone. Answers nothing, or who has it.
-_ACQUIRE = b"""
-local owner = redis.call('GET', KEYS[2])
-if owner and owner ~= ARGV[2] and owner ~= ARGV[4] then return {owner, redis.call('PTTL', KEYS[2])} end
-redis.call('UNLINK', KEYS[2])
-redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
-if string.match(redis.call('GET', KEYS[1]) or '', '^%x+') ~= ARGV[1] then
-  redis.call('SET', KEYS[1], ARGV[1] .. ' 0')
-end
-return {}
-"""
 
 
 class RedisTier:
@@ -139,9 +70,9 @@ class RedisTier:
     Args:
         url: ``redis://[user:password@]host:port/db``, ``rediss://`` for TLS, or ``unix://``; any server of a cluster.
             Options as redis-py reads them, such as ``?ssl_ca_certs=/etc/ca.pem``.
-        prefix: what sets this server's keys apart: 1 to 64 letters, digits and ``_ . : / -``.
-        timeout_s: longest wait for the server. A call that moves many bytes takes longer if they do keep coming.
-        lease_s: how long a server that vanished together with its machine keeps others out.
+        prefix: separates this server's keys from others: 1 to 64 letters, digits and ``_ . : / -``.
+        timeout_s: longest wait for the server. A call that moves many bytes may take longer while they keep coming.
+        lease_s: how long a server that vanished with its machine keeps other servers out.
         connections: most connections at a time.
 
     Raises:
@@ -160,7 +91,7 @@ class RedisTier:
         except ValueError as error:
             raise InvalidArgument(f"The address of Redis is wrong: {error}", field="url") from None
         self._prefix = prefix
-        self._fence_key, self._owner_key, self._stem = _keys_of(prefix)
+        self._fence_key, self._owner_key, self._stem = keys_of(prefix)
         self._lease_s = lease_s
         owner = Owner.here()
         self._id, self._token = owner.id.encode(), owner.token()
@@ -170,9 +101,9 @@ class RedisTier:
         self._down: str | None = "not acquired yet"  # why nothing works now
         self._full = False  # as of the last answer to a write
         self.used_bytes: int | None = None
-        """Memory of the server, of all that it has, as it last said, see `ColdTier`."""
+        """Memory of the server, for all its data, as it last said, see `ColdTier`."""
         self.limit_bytes: int | None = None
-        """Its maxmemory, where it has one, see `ColdTier`."""
+        """Its maxmemory, if it has one, see `ColdTier`."""
         self._probe_at = 0.0
         self._wake = threading.Event()
         self._keeper: threading.Thread | None = None
@@ -192,7 +123,7 @@ class RedisTier:
             self._warn()
             self._measure()
         except (RedisError, OSError) as error:
-            raise _not_acquired(error) from error
+            raise not_acquired(error) from error
         self._down = None
         self._keeper = threading.Thread(target=self._keep, name=f"sash-redis-{self._prefix}", daemon=True)
         self._keeper.start()
@@ -232,21 +163,21 @@ class RedisTier:
         values = list(puts.values())
 
         def command() -> list[Argument]:
-            self._number += 1  # each attempt has its own, so that an earlier one cannot be taken for this one
+            self._number += 1  # each attempt has its own number, so that it cannot be taken for an earlier one
             numbers = (self._answered, self._number)
-            return ["EVAL", _COMMIT, 1 + len(keys), self._fence_key, *keys, self._id, *numbers, *values]
+            return ["EVAL", COMMIT, 1 + len(keys), self._fence_key, *keys, self._id, *numbers, *values]
 
         self._judge(self._call(command, sum(map(len, values)) / _BYTES_A_SECOND))
         self._answered = self._number
 
     def check_room(self, size: int, reserve: float = 0.0) -> None:
-        """Whether Redis is not full, as far as it has said, see `ColdTier`; how much fits it does not say."""
+        """Check that Redis is not full, as far as it has said, see `ColdTier`. It does not say how much fits."""
         if self._full and not reserve:
             message = "Redis is full (maxmemory): evict entries, delete windows, or give it more memory"
             raise OutOfRoom(message, field="data", limit="maxmemory")
 
     def close(self) -> None:
-        """Give the lease back and close all connections, see `ColdTier`."""
+        """Give the lease back, and close all connections, see `ColdTier`."""
         keeper, self._keeper = self._keeper, None
         ours = self.healthy
         self._over = self._over or (FailedPrecondition, "This tier is closed.")
@@ -274,27 +205,27 @@ class RedisTier:
         try:
             return self._link.call(command, extra_s)
         except ResponseError as error:
-            if not _says(error, "MISCONF", "NOREPLICAS"):  # those refuse writes only, so reads go on
+            if not says(error, "MISCONF", "NOREPLICAS"):  # those refuse writes only, so reads go on
                 self._open(error)
-            raise self._unavailable(_text(error)) from error
+            raise self._unavailable(text_of(error)) from error
         except (RedisError, OSError) as error:
             self._open(error)
-            raise self._unavailable(_text(error)) from error
+            raise self._unavailable(text_of(error)) from error
 
     def _unavailable(self, reason: str) -> Unavailable:
         again_s = max(self._probe_at - time.monotonic(), _PROBE_S[0])
         return Unavailable(f"Redis cannot serve this now: {reason}", retry_after_s=again_s)
 
     def _open(self, error: Exception) -> None:
-        """From now on calls fail at once, until the keeper has reached the server."""
+        """Let calls fail at once, until the keeper has reached the server."""
         if self._down is None:
-            _log.warning("Redis is not available for %r: %s", self._prefix, _text(error))
+            _log.warning("Redis is not available for %r: %s", self._prefix, text_of(error))
             self._probe_at = time.monotonic() + _PROBE_S[0]
-            self._down = _text(error)
+            self._down = text_of(error)
             self._wake.set()
 
     def _judge(self, verdict: bytes) -> None:
-        """Note whether the server is full, or raise what the fence said, now and for ever after."""
+        """Note whether the server is full; or raise what the fence said, now and from now on."""
         if verdict in (b"DONE", b"FULL"):
             self._full, was_full = verdict == b"FULL", self._full
             if self._full and not was_full:
@@ -313,7 +244,7 @@ class RedisTier:
 
     def _take_lease(self, gone: bytes) -> None:
         arguments = (self._id, self._token, int(self._lease_s * 1000), gone)
-        held = self._link.call(lambda: ["EVAL", _ACQUIRE, 2, self._fence_key, self._owner_key, *arguments])
+        held = self._link.call(lambda: ["EVAL", ACQUIRE, 2, self._fence_key, self._owner_key, *arguments])
         if not held:
             return
         token, left_ms = held
@@ -332,10 +263,10 @@ class RedisTier:
 
     def _renewal(self, lease_ms: int) -> list[Argument]:
         keys = (self._fence_key, self._owner_key)
-        return ["EVAL", _RENEW, 2, *keys, self._id, self._answered, self._token, lease_ms]
+        return ["EVAL", RENEW, 2, *keys, self._id, self._answered, self._token, lease_ms]
 
     def _keep(self) -> None:
-        """Renew the lease, and find the server again after a failure, until the end."""
+        """Renew the lease, and reach the server again after a failure, until the tier is closed."""
         pause_s = _PROBE_S[0]
         while self._over is None:
             renew_s = min(self._lease_s / 3, _LOOK_S) if self._full else self._lease_s / 3
@@ -347,10 +278,10 @@ class RedisTier:
                 self._probe()
                 pause_s = _PROBE_S[0]
             except SashError:
-                pass  # _judge has noted and logged it, or all connections are busy, which is a sign of life
-            except Exception as error:  # whatever it was, the server must be tried again
+                pass  # _judge has logged it, or all connections are busy: then the server works
+            except Exception as error:  # in any case the server must be tried again
                 self._open(error)
-                self._down = _text(error)
+                self._down = text_of(error)
                 self._probe_at = time.monotonic() + pause_s * random.uniform(0.5, 1.0)
                 pause_s = min(2 * pause_s, _PROBE_S[1])
 
@@ -361,7 +292,7 @@ class RedisTier:
         try:
             self._judge(self._link.call(lambda: self._renewal(int(self._lease_s * 1000))))
         except ResponseError as error:
-            if not _says(error, "MISCONF", "NOREPLICAS"):
+            if not says(error, "MISCONF", "NOREPLICAS"):
                 raise
         if self._down is not None:
             self._down = None
@@ -369,7 +300,7 @@ class RedisTier:
         self._measure()
 
     def _measure(self) -> None:
-        """Note how full the server is, where it says so."""
+        """Note how full the server is, if it says so."""
         told = dict(
             re.findall(r"^(\w+):(\d+)\r?$", self._told("INFO", "memory").decode(errors="replace"), re.MULTILINE)
         )
@@ -377,7 +308,7 @@ class RedisTier:
         self.limit_bytes = int(told.get("maxmemory", 0)) or None
 
     def _warn(self) -> None:
-        """Say so where the server is not set up to keep what it is given."""
+        """Warn if the server is not set up to keep its data."""
         info = self._told("INFO").decode(errors="replace")
         if "aof_enabled:0" in info:
             _log.warning("Redis has no append-only file: what it acknowledges is lost when it stops (appendonly no)")
@@ -390,103 +321,4 @@ class RedisTier:
         try:
             return self._link.call(lambda: question)
         except (RedisError, OSError):
-            return b""  # not every user may ask; and should the server be gone again, the keeper will notice
-
-
-class RedisView:
-    """What is stored under a prefix, to be read while no server has it: a `TierView`.
-
-    Args:
-        url, prefix, timeout_s: as for `RedisTier`.
-
-    Raises:
-        InvalidArgument: the address is wrong, or nothing is stored there.
-        FailedPrecondition: a server has it.
-        Unavailable: Redis cannot be reached.
-    """
-
-    name = "redis"
-
-    def __init__(self, url: str, prefix: str = "sash", *, timeout_s: float = 10.0) -> None:
-        self._prefix = prefix
-        self._fence_key, owner_key, self._stem = _keys_of(prefix)
-        try:
-            self._link = Link(url, prefix, timeout_s, 1)
-            self._link.locate()
-            token = self._link.call(lambda: ["GET", owner_key])
-            self._fence = self._link.call(lambda: ["GET", self._fence_key])
-        except ValueError as error:
-            raise InvalidArgument(f"The address of Redis is wrong: {error}", field="url") from None
-        except (RedisError, OSError) as error:
-            raise _not_acquired(error) from error
-        owner = None if token is None else Owner.parse(token)
-        if token is not None and (owner is None or not owner.gone()):
-            raise FailedPrecondition(
-                f"A server has {prefix!r} on this Redis: {owner or 'one that does not say who it is'}. Stop it first; "
-                "if it is gone, wait some seconds for its lease to run out",
-                field="prefix",
-            )
-        if self._fence is None and next(self.keys(), None) is None:
-            raise InvalidArgument(f"Nothing is stored under {prefix!r} on this Redis", field="prefix")
-
-    def keys(self) -> Iterator[bytes]:
-        """All keys, see `TierView`."""
-        pattern = re.sub(rb"([*?\[\]\\])", rb"\\\1", self._stem) + b"*"
-        cursor, seen = b"0", set[bytes]()
-        while True:
-            cursor, found = self._told("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
-            for key in found:
-                if key not in seen:
-                    seen.add(key)
-                    yield key.removeprefix(self._stem)
-            if cursor == b"0":
-                return
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values by key, see `TierView`."""
-        return list(self._told("MGET", *(self._stem + key for key in keys))) if keys else []
-
-    def problems(self) -> list[str]:
-        """What is wrong with the store itself, see `TierView`."""
-        if self._told("GET", self._fence_key) != self._fence:
-            raise FailedPrecondition(f"A server has taken {self._prefix!r} on this Redis meanwhile", field="prefix")
-        return []
-
-    def close(self) -> None:
-        """Close the connection, see `TierView`."""
-        self._link.drop()
-
-    def _told(self, *question: Argument) -> Any:
-        try:
-            return self._link.call(lambda: question)
-        except (RedisError, OSError) as error:
-            raise Unavailable(f"Redis cannot be read: {_text(error)}") from error
-
-
-def _keys_of(prefix: str) -> tuple[bytes, bytes, bytes]:
-    """The keys of fence and owner, and what those of values begin with."""
-    fence, owner, stem = (f"{{{prefix}}}:{end}".encode() for end in ("fence", "owner", "k:"))
-    return fence, owner, stem
-
-
-def _text(error: Exception) -> str:
-    code = getattr(error, "status_code", None)
-    return f"{code} {error}" if code else str(error) or type(error).__name__
-
-
-def _says(error: Exception, *codes: str) -> bool:
-    """Whether the server answered with one of these; older ones put it behind the name of the script."""
-    return any(re.search(rf"(^|-){code}\b", _text(error)) for code in codes)
-
-
-def _not_acquired(error: Exception) -> SashError:
-    """What an error says about the address, or about the server."""
-    wrong = isinstance(
-        error, AuthenticationError | AuthorizationError | NoPermissionError | InvalidResponse | DataError
-    )
-    tls = isinstance(error.__context__, ssl.SSLError)
-    if wrong or tls or _says(error, "WRONGTYPE") or re.search("DB index|unknown command", str(error), re.IGNORECASE):
-        return InvalidArgument(f"This is no Redis that Sash can use: {_text(error)}", field="url")
-    if _says(error, "OOM"):
-        return OutOfRoom(f"Redis is full: {_text(error)}", limit="maxmemory")
-    return Unavailable(f"Redis cannot be reached: {_text(error)}", retry_after_s=_PROBE_S[1])
+            return b""  # not every user may ask; and if the server is gone again, the keeper will notice

@@ -3,8 +3,8 @@
     call ──▶ an idle connection, or a new one ──▶ answer ──▶ idle again
                      │ any failure: closed, never used again (a late answer would be taken for the next one)
 
-All keys of a tier lie in one slot, so of a cluster too it needs, at any moment, one server; `locate` asks which. A
-cluster is recognised by its answer to CLUSTER SLOTS; the URL is the same as for a single server.
+All keys of a tier lie in one slot. So a tier needs one server of a cluster at a time; `locate` asks which one. A
+cluster is recognised by its answer to CLUSTER SLOTS. The URL is the same as for a single server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sash_engine.errors import Unavailable
 
 __all__ = ["Link"]
 
-_PIECE = 1 << 20  # bytes sent at once: a timeout counts from the last piece, so it means silence, not size
+_PIECE = 1 << 20  # bytes sent at once: a timeout counts from the last piece, so it does not depend on the size
 
 Argument = bytes | str | int
 Address = tuple[str, int]
@@ -33,18 +33,18 @@ class Link:
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://`` as redis-py reads them, options included.
-        tag: what is between the braces of all keys.
+        tag: the text between the braces of all keys.
         timeout_s: longest wait for the server: to connect, and for its answer.
         connections: most connections at a time.
 
     Raises:
-        ValueError: the URL is no such thing.
+        ValueError: the URL is wrong.
     """
 
     def __init__(self, url: str, tag: str, timeout_s: float, connections: int) -> None:
         options = {"socket_keepalive": True, **parse_url(url)}  # type: ignore[no-untyped-call]
         self._class = options.pop("connection_class", Connection)
-        # RESP2 needs no handshake, and nothing here uses what RESP3 adds.
+        # RESP2 needs no handshake, and nothing here needs RESP3.
         fixed = {"protocol": 2, "driver_info": None, "socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
         self._options = {**options, **fixed}
         try:
@@ -56,7 +56,7 @@ class Link:
         self._lock = threading.Lock()
         self._permits = threading.Semaphore(connections)
         self._idle: list[Any] = []
-        self._era = 0  # connections of an earlier era are closed instead of kept
+        self._era = 0  # connections of an earlier era are closed, and not used again
         self._address: Address | None = None  # None: the URL's
         self._others: list[Address] = []
 
@@ -64,7 +64,7 @@ class Link:
         """Find out which server has the slot; later calls go there.
 
         Raises:
-            RedisError, OSError: no server that is known can tell.
+            RedisError, OSError: no known server can tell.
         """
         failure: Exception | None = None
         for address in dict.fromkeys([self._address, *self._others, None]):
@@ -78,7 +78,7 @@ class Link:
         raise failure
 
     def call(self, command: Callable[[], Sequence[Argument]], extra_s: float = 0.0) -> Any:
-        """The answer to a command, which must be one that may run twice.
+        """Run a command, and return its answer. The command may run twice.
 
         Args:
             command: makes name and arguments, once for each attempt.
@@ -86,8 +86,8 @@ class Link:
 
         Raises:
             Unavailable: all connections are busy.
-            ResponseError: the server refused; the connection lives on.
-            RedisError, OSError: anything else; whether the command ran is not known.
+            ResponseError: the server refused the command; the connection stays open.
+            RedisError, OSError: anything else; the command may have run.
         """
         deadline = time.monotonic() + self._timeout_s
         if not self._permits.acquire(timeout=self._timeout_s / 2):  # the other half is for the server
@@ -98,7 +98,7 @@ class Link:
                 try:
                     return self._answer(connection, era, command(), deadline + extra_s)
                 except ConnectionError:
-                    # It may have died while idle (a proxy's or the server's timeout): that says nothing of the server.
+                    # It may have ended while idle (a timeout of a proxy or the server): the server may be fine.
                     if time.monotonic() > deadline - self._timeout_s / 2:
                         raise
                     era = self.drop()
@@ -107,7 +107,7 @@ class Link:
             self._permits.release()
 
     def drop(self) -> int:
-        """Close what is idle, and what is in use as soon as it is done; the new era."""
+        """Close idle connections, and those in use once they are done. Return the new era."""
         with self._lock:
             self._era += 1
             era, idle, self._idle = self._era, self._idle, []
@@ -116,7 +116,7 @@ class Link:
         return era
 
     def _asked(self, address: Address | None) -> tuple[Address | None, list[Address]]:
-        """The server of the slot, and all others, as the one at `address` says."""
+        """The server of the slot, and all others, as the server at `address` says."""
         connection = self._connected(address)
         try:
             connection.send_command("CLUSTER SLOTS")
@@ -128,7 +128,7 @@ class Link:
         home = address or (getattr(connection, "host", "localhost"), getattr(connection, "port", 6379))
         owner = None
         others = []
-        for first, last, *servers in ranges:  # of each, the first is the one that takes writes
+        for first, last, *servers in ranges:  # the first one of each range accepts writes
             nodes = [_address(server, home) for server in servers]
             others += nodes
             if first <= self._slot <= last:
@@ -144,7 +144,7 @@ class Link:
         return connection
 
     def _take(self) -> tuple[Any, int]:
-        """The connection that was used last, None if there is none; and the era."""
+        """The connection that was used last, None if there is none, and the era."""
         while True:
             with self._lock:
                 era = self._era
@@ -156,10 +156,10 @@ class Link:
                     return connection, era
             except (RedisError, OSError):
                 pass
-            connection.disconnect()  # closed by the other side, or an answer nobody asked for
+            connection.disconnect()  # the other side closed it, or sent an unexpected answer
 
     def _answer(self, connection: Any, era: int, command: Sequence[Argument], deadline: float) -> Any:
-        """Send the command and read its answer; the connection is idle or closed afterwards."""
+        """Send the command, and read its answer. The connection is idle or closed afterwards."""
         reusable = False
         try:
             packed = (memoryview(piece) for piece in connection.pack_command(*command))
@@ -182,5 +182,5 @@ class Link:
 
 
 def _address(node: Sequence[Any], home: Address) -> Address:
-    """Host and port of a node; a server that does not know its own name means the one it was asked under."""
+    """Host and port of a node. A server that does not know its own name has the address that it was asked under."""
     return (node[0].decode() if node[0] else home[0]), node[1]

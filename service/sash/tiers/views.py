@@ -1,7 +1,7 @@
-"""What a tier has, to be read while no server has it: see `sash.durability.tier.TierView`. Nothing is changed.
+"""Views of tiers that no server has: see `sash.durability.tier.TierView`. They change nothing.
 
-directory    the server's lock is shared as long as the view is open, so no server starts
-Redis        refused while a server's lease runs; whether one has committed meanwhile, the fence says
+directory    the view shares the server's lock while it is open, so no server starts
+Redis        refused while a server's lease runs; the fence shows whether a server has committed meanwhile
 """
 
 from __future__ import annotations
@@ -15,32 +15,34 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sash.tiers.lmdb import COMMIT_KEY, STAMP_KEY, VALUES, lost_write, owner_of
+from sash.tiers.lmdb import VALUES
+from sash.tiers.lmdb_commits import COMMIT_KEY, STAMP_KEY, lost_write
 from sash.tiers.lmdb_file import LmdbFile, PageError
+from sash.tiers.lmdb_lock import owner_of
 from sash_engine.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
-    from sash.tiers.redis import RedisView
+    from sash.tiers.redis_view import RedisView
 
 __all__ = ["LmdbView", "open_view"]
 
 
 def open_view(address: str, prefix: str = "sash") -> LmdbView | RedisView:
-    """A view of the tier of an address.
+    """Open a view of the tier of an address.
 
     Args:
         address, prefix: as for `open_tier`, without ``memory``.
 
     Raises:
-        InvalidArgument: there is no such place, or nothing was ever kept there.
-        FailedPrecondition: a server has it, or it is somebody else's.
+        InvalidArgument: there is no such place, or nothing was ever stored there.
+        FailedPrecondition: a server has it, or another program uses it.
         Unavailable: it cannot be reached.
     """
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", address):
         return LmdbView(Path(address))
     if not address.startswith(("redis://", "rediss://")):
-        raise InvalidArgument(f"{address!r} is no place where windows are kept", field="data")
-    from sash.tiers.redis import RedisView  # redis-py takes 0.1 s to import, and only this needs it
+        raise InvalidArgument(f"{address!r} is not a place where windows are stored", field="data")
+    from sash.tiers.redis_view import RedisView  # redis-py takes 0.1 s to import, and only this needs it
 
     return RedisView(address, prefix)
 
@@ -61,7 +63,7 @@ class LmdbView:
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
             if not (self._path / "data.mdb").is_file():
-                raise InvalidArgument(f"{str(path)!r} is no data directory: it has no data.mdb", field="data")
+                raise InvalidArgument(f"{str(path)!r} is not a data directory: it has no data.mdb", field="data")
             try:
                 self._lock()
                 self._file = LmdbFile(self._path / "data.mdb")
@@ -73,18 +75,18 @@ class LmdbView:
             except OSError as error:
                 raise InvalidArgument(f"{str(path)!r} cannot be read: {error}", field="data") from error
             if self._root is None:
-                raise FailedPrecondition(f"data.mdb of {str(path)!r} is something else's", field="data")
+                raise FailedPrecondition(f"data.mdb of {str(path)!r} belongs to another program", field="data")
             stamp = self._value(STAMP_KEY)
             if lost_write(told, stamp, self._file.transaction):
-                self._problems.append("data.mdb has lost a write that the disk had synced: it may be as it was once")
+                self._problems.append("data.mdb has lost a write that the disk had synced: it may be an older state")
             undo.pop_all()
 
     def keys(self) -> Iterator[bytes]:
-        """All keys, see `TierView`."""
+        """Iterate over all keys, see `TierView`."""
         return (key for key in self._file.keys(self._root, self._problems) if key != STAMP_KEY)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values by key, see `TierView`."""
+        """Return values by key, see `TierView`."""
         return [self._value(key) for key in keys]
 
     def _value(self, key: bytes) -> bytes | None:
@@ -95,15 +97,15 @@ class LmdbView:
             return None
 
     def problems(self) -> list[str]:
-        """What is wrong with the directory itself, see `TierView`."""
+        """Return what is wrong with the directory itself, see `TierView`."""
         return self._problems
 
     def close(self) -> None:
-        """Let go of the directory, see `TierView`."""
+        """Release the directory, see `TierView`."""
         self._closing.close()
 
     def _lock(self) -> None:
-        """Keep servers out; where the directory was copied without its lock, there are none."""
+        """Keep servers out. A directory that was copied without its lock has no server."""
         try:
             file = os.open(self._path / "server.lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -1,0 +1,177 @@
+"""Windows in memory only: of a service without a tier, and of durability "memory" in a service with one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from sash.durability import records
+from sash.durability.catalogue import Catalogue
+from sash.durability.hosting import Applied, StorageStatus, never
+from sash.durability.records import Operation, Stage, Write
+from sash.durability.turns import RestingClock, Turns
+from sash_engine.clock import Clock
+from sash_engine.errors import FailedPrecondition
+from sash_engine.windows.answers import Counts, Staged, WindowInfo, WriteResult
+from sash_engine.windows.batch import AnyBatch, Origin
+from sash_engine.windows.ledger import Part
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
+
+__all__ = ["MemoryStorage", "MemoryWindow", "refuse_durable"]
+
+R = TypeVar("R", WriteResult, Staged)
+T = TypeVar("T")
+
+
+def refuse_durable(spec: WindowSpec, reason: str) -> None:
+    """Raise FailedPrecondition if a spec asks for a durability that its window cannot have."""
+    if spec.durability in ("sync", "interval"):
+        raise FailedPrecondition(f"durability {spec.durability!r} is not available: {reason}", field="durability")
+
+
+class MemoryWindow:
+    """A `HostedWindow` in memory only.
+
+    Args:
+        window: the window.
+        clock: tells wall time.
+        turns: who may use it.
+    """
+
+    last_record = 0
+
+    def __init__(self, window: Window, clock: Clock, turns: Turns) -> None:
+        self.window, self._clock, self._turns = window, clock, turns
+
+    def apply(self, operation: Operation, origin: Origin | None = None) -> tuple[WriteResult, int]:
+        write = Write(operation, self._clock.now_ns(), origin)
+        write.check(self.window)
+        return write.apply(self.window), 0
+
+    @contextlib.contextmanager
+    def alone(self, write: Write) -> Iterator[None]:
+        with self._turns.alone():
+            yield
+
+    def log(self, write: Write) -> int:
+        return 0
+
+    def stage(self, operation: Stage, batch: AnyBatch) -> int:
+        operation.held = batch
+        self.apply(operation)
+        return 0
+
+    async def read_parts(self, parts: Sequence[Part]) -> Sequence[AnyBatch]:
+        return [part.held for part in parts if part.held is not None]
+
+    async def settled(self, result: R, record: int) -> R:
+        return result
+
+    def tidy(self) -> None:
+        if self._turns.asked:
+            self._turns.let_end()
+            return
+        now_ns = self._clock.now_ns()
+        Write(records.Tidy(), now_ns).apply(self.window)
+        if expired := self.window.ledger.expired(now_ns):
+            self.apply(records.Expire(expired))
+
+
+class _MemoryImport:
+    """An `ImportTarget` in memory only."""
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+
+    async def keep_up(self) -> None:
+        pass
+
+    async def complete(self) -> None:
+        pass
+
+    async def arrive(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        pass
+
+
+class MemoryStorage:
+    """A `WindowStorage` without a tier.
+
+    Args:
+        catalogue: the windows.
+        clock: tells wall time.
+        block: entries per sealed block of new windows.
+    """
+
+    problem = None
+
+    def __init__(self, catalogue: Catalogue, clock: Clock, block: int) -> None:
+        self._catalogue, self._clock, self._block = catalogue, clock, block
+        self._turns: WeakKeyDictionary[Window, Turns] = WeakKeyDictionary()
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self, patience_s: float) -> None:
+        pass
+
+    def status(self) -> StorageStatus | None:
+        return None
+
+    def check_served(self, name: str) -> None:
+        pass
+
+    def describe(self, info: WindowInfo) -> None:
+        pass
+
+    async def create(self, spec: WindowSpec) -> tuple[Window, bool]:
+        refuse_durable(spec, "this service keeps windows in memory only")
+        return self.create_here(spec)
+
+    def create_here(self, spec: WindowSpec) -> tuple[Window, bool]:
+        """Create a window in memory, or find the one of this spec, whatever durability it asks for."""
+        return self._catalogue.create(spec, self._make)
+
+    async def delete(self, name: str) -> Counts:
+        return self._catalogue.delete(name).counts
+
+    def begin_import(self, spec: WindowSpec) -> _MemoryImport:
+        refuse_durable(spec, "this service keeps windows in memory only")
+        return self.begin_import_here(spec)
+
+    def begin_import_here(self, spec: WindowSpec) -> _MemoryImport:
+        """Make an empty window in memory for an import, whatever durability it asks for."""
+        return _MemoryImport(self._make(spec, self._catalogue.max_keys))
+
+    def check_size(self, name: str, size: int) -> None:
+        pass
+
+    def host(self, name: str) -> MemoryWindow:
+        return MemoryWindow(self._catalogue.find(name), self._clock, self.turns(name))
+
+    def turns(self, name: str) -> Turns:
+        return self._turns[self._catalogue.find(name)]
+
+    async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> MemoryWindow:
+        await self.turns(name).write()
+        return self.host(name)
+
+    def pinned(self, name: str, parts: Iterator[T]) -> Iterator[T]:
+        return parts
+
+    def trim(self) -> None:
+        pass
+
+    def tidy(self) -> None:
+        pass
+
+    def _make(self, spec: WindowSpec, max_keys: int) -> Window:
+        clock = RestingClock(self._clock)
+        window = Window(spec, max_keys, self._block, clock=clock)
+        self._turns[window] = Turns(clock)
+        return window

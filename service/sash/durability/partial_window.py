@@ -1,0 +1,68 @@
+"""A stored window that is read without its damaged values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from sash.durability.stored_window import StoredWindow
+from sash_engine.errors import DataLoss
+from sash_engine.forest import Forest, Layout
+from sash_engine.forest.cold import Cold
+from sash_engine.forest.image import ForestImage
+from sash_engine.windows.batch import AnyBatch
+from sash_engine.windows.ledger import Part
+
+__all__ = ["PartialWindow"]
+
+
+class PartialWindow(StoredWindow):
+    """A window that is read without its damaged values.
+
+    Attributes:
+        blocks_left_out: by block, the entries that the window lacks, in the order in which the blocks were found.
+        parts_left_out: the same by staged part.
+    """
+
+    def reads_only(self, whole: set[int], unbound: set[int]) -> None:
+        """Say which blocks and partials are whole, and which of them are of format 1. Call it before `recover`."""
+        self._whole, self._unbound = whole, unbound
+        self.blocks_left_out: dict[int, int] = {}
+        self.parts_left_out: dict[int, int] = {}
+
+    @property
+    def misplaced(self) -> set[int]:
+        """Blocks of format 1 in places where none can be."""
+        return set(filter(self.manifest.block_is_bound, self._unbound))
+
+    def recover(self, older: bool = False) -> None:
+        """Recover it as `StoredWindow.recover` does. Its counts are as if the damaged blocks were evicted."""
+        super().recover(older)
+        counts, keys = self.window.counts, self.window.keys
+        counts.evicted = counts.inserted - int(keys.entries_each(keys.numbers()).sum())
+
+    def _forest(self, layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
+        entries = layout.entries_of(made_of.counts, made_of.partials)
+        image, lacks, refolded = made_of.only(self._whole - self.misplaced)
+        numbers = made_of.ids[lacks].tolist()
+        self.blocks_left_out |= dict(zip(numbers, np.asarray(entries[lacks], np.int64).tolist(), strict=True))
+        forest = super()._forest(layout, cold, image)
+        forest.refold(refolded)
+        return forest
+
+    def read_parts(self, parts: Sequence[Part]) -> list[AnyBatch]:
+        """Return the entries of staged parts, without those that are damaged or missing."""
+        found = []
+        for part in parts:
+            try:
+                found += super().read_parts([part])
+            except DataLoss:
+                self.parts_left_out[part.number] = part.entries
+        return found
+
+    def staged(self) -> Iterator[tuple[str, Part, AnyBatch]]:
+        """Iterate over the staged parts that are not committed: token, part and entries."""
+        for token, part in self.window.ledger.parts.items():
+            for batch in self.read_parts([part]):
+                yield token, part, batch

@@ -1,0 +1,81 @@
+"""How much a data directory takes, and how much more it may.
+
+used      pages of values, and of the tree above them
+limit     of its file: `max_bytes`, or as many as can be mapped
+disk      what the file has by now, and what is free; the last 64 MiB are for freeing space (of a small disk, the
+          last twentieth)
+"""
+
+from __future__ import annotations
+
+import os
+
+import lmdb
+
+from sash.tiers.capacity import ceiling
+
+__all__ = ["Space", "pages_in_use"]
+
+_DISK_KEPT = 64 * 2**20
+_DISK_KEPT_SHARE = 20
+
+
+class Space:
+    """The space of one directory.
+
+    Args:
+        path: the directory.
+        values_path: its file of values.
+
+    Attributes: to be read only.
+        used_bytes: bytes in use.
+        limit_bytes: most bytes that the file may take.
+    """
+
+    def __init__(self, path: os.PathLike[str], values_path: str) -> None:
+        self._path, self._values_path = path, values_path
+        self.used_bytes = 0
+        self.limit_bytes = 0
+        self._floor_bytes = 0  # what was in use beyond the limit when this server began
+        self._file_bytes = 0
+        self._disk_bytes = 0  # free on the disk
+        self._disk_kept = 0  # of them, for freeing space
+
+    def set_limit(self, limit_bytes: int) -> None:
+        """Set the limit of the file."""
+        self.limit_bytes = limit_bytes
+
+    def allow_what_is_there(self) -> None:
+        """Begin the reserve behind what is in use, if that is beyond the limit: the limit was higher once."""
+        if self.used_bytes > ceiling(self.limit_bytes, 1.0):
+            self._floor_bytes = self.used_bytes
+
+    def measure(self, used_bytes: int) -> None:
+        """Note how much is in use, and look at the disk."""
+        self.used_bytes = used_bytes
+        self.look_at_disk()
+
+    def look_at_disk(self) -> None:
+        """Look how much is free: other programs use the disk, too. It takes 5 µs."""
+        try:
+            # In this order, a commit that lengthens the file meanwhile makes the space look smaller, never larger.
+            file, disk = os.stat(self._values_path), os.statvfs(self._path)
+        except OSError:
+            return  # a commit will say what is wrong
+        self._file_bytes = file.st_blocks * 512
+        self._disk_bytes = disk.f_bavail * disk.f_frsize
+        self._disk_kept = min(_DISK_KEPT, disk.f_blocks * disk.f_frsize // _DISK_KEPT_SHARE)
+
+    def within_limit(self, reserve: float) -> int:
+        """Most bytes that may be in use within the limit; `reserve` as for `ColdTier.check_room`."""
+        return ceiling(self.limit_bytes, reserve, self._floor_bytes)
+
+    def within_disk(self, reserve: float) -> float:
+        """Most bytes that may be in use on the disk."""
+        return self._file_bytes + self._disk_bytes - self._disk_kept * (1 - reserve)
+
+
+def pages_in_use(view: lmdb.Transaction[bytes]) -> int:
+    """How many pages the values and the tree above them take."""
+    stat = view.stat()
+    return stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
