@@ -12,17 +12,22 @@ from tests.support.stored import Server, spec
 
 LEGAL = {
     (State.SERVING, State.SNAPSHOTTING),
+    (State.SERVING, State.WRITING),
     (State.SERVING, State.RECOVERING),
     (State.SERVING, State.LOST),
     (State.SERVING, State.DELETED),
     (State.SNAPSHOTTING, State.SERVING),
     (State.SNAPSHOTTING, State.DELETED),
+    (State.WRITING, State.SERVING),
+    (State.WRITING, State.RECOVERING),
+    (State.WRITING, State.DELETED),
     (State.RECOVERING, State.DELETED),
     (State.LOST, State.DELETED),
 }
 MOVES = {
-    State.SERVING: lambda stored: stored.end_snapshot(),
+    State.SERVING: lambda stored: stored.end_write() if stored.state is State.WRITING else stored.end_snapshot(),
     State.SNAPSHOTTING: lambda stored: stored.begin_snapshot(),
+    State.WRITING: lambda stored: stored.begin_write(),
     State.RECOVERING: lambda stored: stored.fail(Unavailable("as told")),
     State.LOST: lambda stored: stored.lose(DataLoss("as told")),
     State.DELETED: lambda stored: stored.close(),
@@ -30,6 +35,7 @@ MOVES = {
 WAYS = {
     State.SERVING: [],
     State.SNAPSHOTTING: [State.SNAPSHOTTING],
+    State.WRITING: [State.WRITING],
     State.RECOVERING: [State.RECOVERING],
     State.LOST: [State.LOST],
     State.DELETED: [State.DELETED],

@@ -7,20 +7,22 @@ as nothing here, so where a call compares names with names, the names count thei
 import asyncio
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from starlette.requests import Request
 
 from sash.connect.app import _of_query
 from sash.connect.codec import CODECS
 from sash.connect.envelopes import opened, sealed
 from sash.durability.export import Importer, export
-from sash.rest import app as rest
 from sash.rest import arrow, columns
-from sash.rest.bodies import parse_json, read_body
+from sash.rest.bodies import parse_json
+from sash.rest.call import Call
+from sash.rest.routes import ROUTES
 from sash.rpc import translate
+from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, SashError
 from sash_engine.monoids.pane import exported
 from sash_engine.windows.batch import Batch, PartialBatch
@@ -240,8 +242,9 @@ def fed(data, size):
 
 
 def query_parameters(n):
-    request = Request({"type": "http", "query_string": b"&".join([b"key=a", *[b"key=b%d" % i for i in range(n)]])})
-    return lambda: rest._parameters(request, once=(), repeatable=("key",))
+    (route,) = [route for route in ROUTES if route.path.endswith("/query")]
+    text = b"&".join([b"key=a", *[b"key=b%d" % i for i in range(n)]])
+    return lambda: route.parse(text)
 
 
 def connect_parameters(n):
@@ -256,7 +259,8 @@ def body_in_small_parts(n):
 
     def read():
         receive.left = n
-        run(read_body(Request({"type": "http", "headers": [], "method": "POST"}, receive), 10**9))
+        edge = SimpleNamespace(plane=None, settings=Settings(max_body_bytes=10**9))
+        run(Call(edge, {"headers": [], "method": "GET"}, receive, None).body())
 
     return read
 

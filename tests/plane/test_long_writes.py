@@ -172,13 +172,13 @@ async def test_a_crash_in_the_middle_leaves_nothing_of_it(stored):
 
 async def test_no_image_is_taken_in_the_middle(stored):
     write = await begun(stored)
-    window = stored.storage._stored["w"]
-    stored.storage._checkpoints.begin(window)
+    window = stored.storage.store.windows["w"]
+    stored.storage.store.checkpoints.begin(window)
     stored.storage.tidy()
     assert not window.checkpointing
     await write
-    stored.storage._checkpoints.begin(window)
-    await window.still.wait()
+    stored.storage.store.checkpoints.begin(window)
+    await window.writable.wait()
     await stored.settled()
     assert stored.storage.status().checkpoints == 1
     stored.plane = await served(stored, await stored.crash())
@@ -197,7 +197,7 @@ async def test_a_failure_in_the_middle_recovers_the_window(stored, monkeypatch):
             await write
     with pytest.raises(Unavailable, match="recovered"):
         await count(stored)
-    await until(lambda: stored.storage._stored["w"].failure is None)
+    await until(lambda: stored.storage.store.windows["w"].failure is None)
     assert await count(stored) == 1
     assert (await stored.plane.bulk_insert("w", batch(LONG, 0), origin=Origin("p", 1))).inserted == 270
 

@@ -225,7 +225,7 @@ async def test_questions_that_overlap_do_not_stop_time_for_ever(server):
     order = []
     for name, task in (("first", first), ("second", second)):
         task.add_done_callback(lambda _, name=name: order.append(name))
-    started = server.storage._turns[server.storage.find("w")]
+    started = server.storage.store.turns("w")
     assert started._questions == 1
     await asyncio.gather(first, second)
     assert order == ["first", "second"]
@@ -240,9 +240,9 @@ async def test_a_checkpoint_and_a_question_do_not_disturb_each_other():
     await plane.create(spec(time_unit="s", slide={"max_age": "100s", "clock": "wall"}, aggregates=SMALL))
     await plane.bulk_insert("w", batch([(key, time) for time in range(1, 100) for key in NAMES], 0))
     long = await begun(server, LONG["query"])
-    storage._checkpoints.begin(storage._stored["w"])
+    storage.store.checkpoints.begin(storage.store.windows["w"])
     server.clock.advance(50 * SECOND)
-    await storage._stored["w"].still.wait()
+    await storage.store.windows["w"].writable.wait()
     assert [answer.entries for answer in await long] == [99] * len(NAMES)
     await server.settled()
     assert storage.status().checkpoints == 1

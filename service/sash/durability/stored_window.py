@@ -21,7 +21,6 @@ states         SERVING ───▶ SNAPSHOTTING      an image is taken: writers
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -201,17 +200,16 @@ class StoredWindow:
         self.clock.go_on()
         self.writable.set()
 
-    @contextlib.contextmanager
-    def long_write(self) -> Iterator[None]:
-        """Admit no other writer, and take no image, while a write is applied in slices."""
+    def begin_write(self) -> None:
+        """Admit no other writer, and take no image: a write is applied in slices."""
         self._become(State.WRITING)
         self.writable.clear()
-        try:
-            yield
-        finally:
-            if self.state is State.WRITING:
-                self._become(State.SERVING)
-            self.writable.set()
+
+    def end_write(self) -> None:
+        """Admit writers again, unless the write failed or the window was deleted."""
+        if self.state is State.WRITING:
+            self._become(State.SERVING)
+        self.writable.set()
 
     def end_checkpoint(self) -> None:
         """Note that no image is being taken or written any more."""

@@ -232,8 +232,14 @@ class TieredWindow:
 
     @contextlib.contextmanager
     def alone(self, write: Write) -> Iterator[None]:
-        with self._stored.turns.alone(), self._stored.long_write(), self._path.applying(self._stored, write):
-            yield
+        stored = self._stored
+        with stored.turns.alone():
+            stored.begin_write()
+            try:
+                with self._path.applying(stored, write):
+                    yield
+            finally:
+                stored.end_write()
 
     def log(self, write: Write) -> int:
         return self._path.log(self._stored, write)
