@@ -138,19 +138,28 @@ class Service:
 
     async def _every_second(self) -> None:
         ready = True
+
+        async def tidy() -> None:
+            self.plane.tidy()
+            await asyncio.to_thread(give_back)
+
+        async def tell_ready() -> None:
+            nonlocal ready
+            if ready != (self._not_ready() is None):
+                ready = not ready
+                await self._rpc.set_ready(ready)
+
+        refreshes = [self._access.refresh]
+        if self._certificates is not None:
+            refreshes.append(self._certificates.refresh)
         while True:
             await asyncio.sleep(_TIDY_EVERY_S)
-            try:
-                self.plane.tidy()
-                await self._access.refresh()
-                if self._certificates is not None:
-                    await self._certificates.refresh()
-                await asyncio.to_thread(give_back)
-                if ready != (self._not_ready() is None):
-                    ready = not ready
-                    await self._rpc.set_ready(ready)
-            except Exception:
-                _log.exception("tidying failed; it is tried again")
+            # Each for itself: a window that cannot be tidied must not keep a token alive.
+            for step in (*refreshes, tidy, tell_ready):
+                try:
+                    await step()
+                except Exception:
+                    _log.exception("%s failed; it is tried again", step.__qualname__)
 
 
 def serve(settings: Settings) -> None:

@@ -34,6 +34,7 @@ def test_the_client_exports():
         "SashClientError",
         "Series",
         "Staged",
+        "TLS",
         "Unauthenticated",
         "Unavailable",
         "Unsupported",
@@ -47,7 +48,7 @@ def test_the_client_exports():
 
 
 def test_spark_exports():
-    assert sash_spark.__all__ == ["BatchReport", "SashDataSource", "SashSink", "register", "sash_sink"]
+    assert sash_spark.__all__ == ["BatchReport", "Login", "SashDataSource", "SashSink", "register", "sash_sink"]
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_the_documentation_of_a_route_follows_from_its_declaration():
         {"name": "note", "in": "query", "schema": {"type": "string"}},
         {"name": "stream", "in": "query", "schema": {"type": "integer", "format": "int64"}},
     ]
-    assert list(document["responses"]) == ["201", "200", "409", "413", "415", "503", "507"]
+    assert list(document["responses"]) == ["201", "200", "401", "403", "409", "413", "415", "429", "503", "507"]
     assert document["responses"]["409"]["description"] == "It is there. Or it has gone"
     assert ROUTE.status == 200
 

@@ -176,3 +176,14 @@ def test_a_reload_under_load_fails_no_call(service, path):
         for thread in threads:
             thread.join(20)
     assert not failed
+
+
+def test_a_tidying_that_fails_keeps_no_token_alive(service, path, clock, monkeypatch):
+    def fail():
+        raise RuntimeError("a window cannot be tidied")
+
+    monkeypatch.setattr(service.plane, "tidy", fail)
+    http = service.http()
+    assert http.get("/v1/windows", headers=bearer("brief")).status_code == 200
+    removed(path, clock)
+    wait_until(lambda: http.get("/v1/windows", headers=bearer("brief")).status_code == 401)

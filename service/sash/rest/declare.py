@@ -38,6 +38,11 @@ _BODY: Problems = {
     415: "The Content-Type is not taken here",
 }
 _NO_BODY: Problems = {415: "The request has a body whose Content-Type is not application/json"}
+_GUARDED: Problems = {
+    401: "The service asks for tokens, and the request has no valid one",
+    403: "The token lacks the right that the route needs on this window",
+    429: "The token has used up its quota; Retry-After says when it has room",
+}
 _ANY: Problems = {503: "As many requests as allowed are in progress; Retry-After says when to try again"}
 
 
@@ -96,7 +101,7 @@ class Route:
         self.status = min(answers)
         self._answers = answers
         about_body = _BODY if body is not None else {} if method in SAFE else _NO_BODY
-        self._problems = _any_of(*errors, about_body, _ANY)
+        self._problems = _any_of(*errors, about_body, _ANY, _GUARDED if right is not None else {})
         self._parameters = declared_by(handler, path)
         asked = [each for each in self._parameters if not each.in_path]
         # Routes without parameters ignore the query string.
@@ -124,6 +129,7 @@ class Route:
             made["description"] = description
         if self.right is not None:
             made["x-sash-right"] = self.right
+            made["security"] = [{"token": []}, {}]  # a service without tokens asks for none
         if self._parameters:
             made["parameters"] = [each.document() for each in self._parameters]
         if self.body is not None:

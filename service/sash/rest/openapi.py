@@ -43,5 +43,8 @@ def document(groups: Iterable[RouteGroup]) -> dict[str, Any]:
         "info": {"title": "Sash", "description": DESCRIPTION, "version": version()},
         "paths": paths,
         "tags": tags,
-        "components": {"schemas": dict(sorted(schemas.items()))},
+        "components": {
+            "schemas": dict(sorted(schemas.items())),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
     }
