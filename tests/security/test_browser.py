@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.servers import running_service
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-WAIT_S = 60
+WAIT_S = 120
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the path")
 
