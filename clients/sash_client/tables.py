@@ -174,7 +174,7 @@ def _in_pandas(pd: Any, column: Values) -> Any:
         case "bool":
             return data if missing is None else pd.arrays.BooleanArray(data.copy(), missing.copy())
         case "string":
-            return pd.Series(data)
+            return pd.Series(data, dtype=object if pd.__version__ < "3" else "str")  # pandas 3 has a type for strings
         case _:
             return pd.Series(data, dtype=object)
 
