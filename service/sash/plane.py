@@ -18,7 +18,6 @@ from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
 from sash.held import Held
 from sash.metrics import Metrics
-from sash.slices import Slices
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
 from sash_engine.steps import Steps
@@ -92,7 +91,7 @@ class Plane:
         self._metrics = metrics
         self._clock = clock
         self._storage = storage or Storage(catalogue, clock)
-        self._slices = Slices(clock)
+        self._slices = self._storage.slices
         self._held = Held(clock, metrics.observe_held)
 
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
@@ -183,6 +182,8 @@ class Plane:
     @_observed
     async def query(self, name: str, question: Query) -> builtins.list[Answer]:
         """Answer over trailing lookbacks, or over everything; raises as `Reader.query`."""
+        if name in self._storage.long_writes:
+            await self._storage.whole(name)
         reader = self._storage.find(name).reader
         if reader.is_quick(question):
             return reader.query(question)
@@ -191,6 +192,8 @@ class Plane:
     @_observed
     async def range_query(self, name: str, question: RangeQuery) -> Answer:
         """Answer over a range of time; raises as `Reader.range_query`."""
+        if name in self._storage.long_writes:
+            await self._storage.whole(name)
         if not question.keys:
             return self._storage.find(name).reader.range_query(question)
         return await self._in_slices(name, lambda reader: reader.range_steps(question))
@@ -199,6 +202,11 @@ class Plane:
     async def series(self, name: str, question: SeriesQuery) -> Series:
         """Answer over many buckets at once; raises as `Reader.series`."""
         return await self._in_slices(name, lambda reader: reader.series_steps(question))
+
+    async def whole(self, name: str) -> None:
+        """Wait until no long write to a window is under way; before what shows the window, and waits for nothing."""
+        if name in self._storage.long_writes:
+            await self._storage.whole(name)
 
     async def in_slices(self, steps: Steps[R]) -> R:
         """Take the steps of an edge's own long work, which changes nothing, with turns for other calls."""
@@ -224,12 +232,14 @@ class Plane:
         await self._storage.write(name, AddAggregates(aggregates))
         return self._storage.info(self._storage.find(name))
 
-    def entries(self, name: str, question: EntriesQuery) -> Iterator[AnyBatch]:
+    async def entries(self, name: str, question: EntriesQuery) -> Iterator[AnyBatch]:
         """The entries as of now, in bulks of bounded size; raises as `Reader.entries`."""
+        await self.whole(name)
         return self._storage.entries(name, question)
 
-    def export(self, name: str) -> Iterator[bytes]:
+    async def export(self, name: str) -> Iterator[bytes]:
         """The window as it is now, as the parts of a file that `restore` reads."""
+        await self.whole(name)
         return self._storage.export(name)
 
     async def restore(self, parts: AsyncIterator[bytes], name: str | None = None) -> WindowInfo:

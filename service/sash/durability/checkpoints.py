@@ -79,7 +79,8 @@ class Checkpoints:
             stored.pause = 1
             self.trim()
 
-        if not (stored.checkpointing or stored.resting or stored.failure is not None):
+        busy = stored.checkpointing or not stored.still.is_set()  # an image is taken, or a long write is applied
+        if not (busy or stored.resting or stored.failure is not None):
             self._go_on(stored, stored.checkpoint(counted, lambda error: self._rest(stored, error)))
 
     def _go_on(self, stored: StoredWindow, steps: Generator[None]) -> None:

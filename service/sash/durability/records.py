@@ -19,6 +19,7 @@ import numpy as np
 from sash.durability import digests
 from sash.durability import formats as values
 from sash_engine.errors import DataLoss, FailedPrecondition
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, WriteResult
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, Origin, PartialBatch
 from sash_engine.windows.ledger import Part
@@ -89,6 +90,14 @@ class Write:
             window.ledger.note(self.origin, self.now_ns)
         return result
 
+    def steps(self, window: Window) -> Steps[WriteResult]:
+        """As `apply`, in steps; of an operation that has some. Nobody may use the window from the first to the last."""
+        assert isinstance(self.operation, BulkInsert | Commit), "only these take long"
+        result = yield from self.operation.steps(window, self.now_ns)
+        if self.origin is not None:
+            window.ledger.note(self.origin, self.now_ns)
+        return result
+
     def record(self) -> list[Any]:
         """What the journal keeps."""
         operation, origin = self.operation, self.origin
@@ -133,7 +142,11 @@ class BulkInsert:
     batch: AnyBatch
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
-        return window.bulk_insert(self.batch)
+        return finished(self.steps(window, now_ns))
+
+    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
+        """As `apply`, in steps."""
+        return window.bulk_insert_steps(self.batch)
 
     def fields(self) -> list[Any]:
         return [values.batch_to(self.batch)]
@@ -243,11 +256,17 @@ class Commit:
     dropped: list[Part] = field(default_factory=list)
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return finished(self.steps(window, now_ns))
+
+    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
+        """As `apply`, in steps."""
         ledger = window.ledger
         parts = ledger.named(self.query, self.batch, self.tokens)
         assert self.bring is not None, "whoever applies a commit says where its parts are"
         batches = self.bring(parts)
-        result = window.bulk_insert(joined(batches)) if batches else WriteResult()
+        result = WriteResult()
+        if batches:
+            result = yield from window.bulk_insert_steps(joined(batches))
         self.dropped = ledger.commit(self.query, self.batch, now_ns)
         return result
 

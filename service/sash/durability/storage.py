@@ -46,9 +46,11 @@ from sash.durability.session import MAKING_ROOM, TierSession
 from sash.durability.stored_window import StoredWindow
 from sash.durability.tier import ColdTier
 from sash.durability.turns import RestingClock, Turns
+from sash.slices import Slices
 from sash_engine.clock import Clock, ForwardClock
 from sash_engine.errors import AlreadyExists, DataLoss, FailedPrecondition, SashError, TooLarge, Unavailable
 from sash_engine.forest import BLOCK
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.ledger import PART_EXPIRES_NS, Ledger, Part
@@ -61,6 +63,8 @@ __all__ = ["Storage", "StorageStatus"]
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
+_LONG_BYTES = 256 * 1024
+"""A larger write is applied in slices: it takes some ms, 16,384 entries of one number."""
 _WRITE_BYTES_MAX = values.VALUE_BYTES_MAX - MIB
 """A write is one value in the journal, or staged; more than enough is left for what is around it."""
 _RECOVERY_PAUSE_MAX_S = 60.0
@@ -102,6 +106,10 @@ class Storage:
         block: entries per sealed block of new windows.
         sleep: waits for so many seconds, and blocks: while the tier is unavailable at the start.
 
+    Attributes:
+        slices: runs what is long.
+        long_writes: the windows to which a long write is under way. Short questions wait for `whole`.
+
     All methods belong to the event loop.
     """
 
@@ -134,6 +142,8 @@ class Storage:
             self._capacity = Capacity(self._session, self._stored, self._checkpoints.taken)
             self._listing = Listing(self._session, self._stored, self._checkpoints.trim)
         self._turns: WeakKeyDictionary[Window, Turns] = WeakKeyDictionary()
+        self.slices = Slices(clock)
+        self.long_writes = set[str]()
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = False
 
@@ -321,13 +331,20 @@ class Storage:
     async def asked(self, name: str) -> AsyncIterator[Window]:
         """Hold a window as it is while a question is answered in slices; its writers wait. Raises as `find`."""
         window = self.find(name)
-        turns = self._turns.get(window)
-        if turns is None:
-            stored = self._stored.get(name)
-            turns = self._turns[window] = Turns(RestingClock(self._clock) if stored is None else stored.clock)
-        async with turns.question():
+        async with self._turns_of(window, self._stored.get(name)).question():
             self.check_asked(name, window)
             yield window
+
+    def _turns_of(self, window: Window, stored: StoredWindow | None) -> Turns:
+        turns = self._turns.get(window)
+        if turns is None:
+            turns = self._turns[window] = Turns(RestingClock(self._clock) if stored is None else stored.clock)
+        return turns
+
+    async def whole(self, name: str) -> None:
+        """Wait until no long write to a window is under way, so that a short question sees all of it or nothing."""
+        while name in self.long_writes:
+            await self._turns_of(self.find(name), self._stored.get(name)).short()
 
     def check_asked(self, name: str, window: Window) -> None:
         """Check that a window is still the one that was asked, after others had their turns.
@@ -361,7 +378,10 @@ class Storage:
         window, stored = await self._admit(name, size, applied, isinstance(operation, records.BulkEvict))
         if applied(window.ledger):
             return await self._settled(WriteResult(already_applied=True), self._last(), stored)
-        result, number = self._apply(window, stored, operation, origin)
+        if isinstance(operation, records.BulkInsert) and size > _LONG_BYTES:
+            result, number = await self._apply_in_slices(window, stored, operation, origin)
+        else:
+            result, number = self._apply(window, stored, operation, origin)
         failed = self._answer(window, operation, result)
         result = await self._settled(result, number, stored)
         if failed is not None:
@@ -421,7 +441,10 @@ class Storage:
         if committed(window.ledger):
             return await self._settled(WriteResult(already_applied=True), self._last(), stored)
         operation = records.Commit(query, number, stages, lambda _: batches)
-        result, logged = self._apply(window, stored, operation)
+        if sum(map(values.size_of, batches)) > _LONG_BYTES:
+            result, logged = await self._apply_in_slices(window, stored, operation)
+        else:
+            result, logged = self._apply(window, stored, operation)
         return await self._settled(result, logged, stored)
 
     def _check_size(self, name: str, size: int) -> None:
@@ -494,9 +517,46 @@ class Storage:
         """Change the window and append the record; the number of the record, 0 where there is none."""
         write = Write(operation, self._clock.now_ns(), origin)
         write.check(window)
-        result = self._at(window, stored, write)
+        return self._at(window, stored, write), self._applied(stored, write, puts, size)
+
+    async def _apply_in_slices(
+        self, window: Window, stored: StoredWindow | None, operation: Operation, origin: Origin | None = None
+    ) -> tuple[WriteResult, int]:
+        """As `_apply`, with turns for other calls. Those who use the window wait, and see all of the write or nothing.
+
+        If the caller is cancelled, the write is applied at once: it has begun.
+        """
+        write, name = Write(operation, self._clock.now_ns(), origin), window.spec.name
+        write.check(window)
+        steps, cancelled = write.steps(window), None
+        with self._turns_of(window, stored).alone(), self._applying(stored, write.now_ns):
+            self.long_writes.add(name)
+            if stored is not None:
+                stored.still.clear()
+            try:
+                result = await self.slices.run(_kept(steps), lambda: self.check_asked(name, window))
+            except asyncio.CancelledError as error:
+                result, cancelled = finished(steps), error
+            finally:
+                self.long_writes.discard(name)
+                if stored is not None:
+                    stored.still.set()
+        number = self._applied(stored, write)
+        if cancelled is not None:
+            raise cancelled
+        return result, number
+
+    def _applied(
+        self,
+        stored: StoredWindow | None,
+        write: Write,
+        puts: Callable[[], Mapping[bytes, bytes]] | None = None,
+        size: int = 0,
+    ) -> int:
+        """Log a write that was applied just now, and do what it may have made necessary; the number of its record."""
         if stored is None:
-            return result, 0
+            return 0
+        operation = write.operation
         number = self._log(stored, write, stored.durability == "sync", puts, size)
         if isinstance(operation, records.BulkEvict):
             stored.resting, stored.pause = 0, 1
@@ -505,15 +565,22 @@ class Storage:
             stored.drop_parts(operation.dropped)  # before a checkpoint covers it, which is to name them
         self._checkpoints_there.relieve(stored)
         self.trim()
-        return result, number
+        return number
 
     def _at(self, window: Window, stored: StoredWindow | None, write: Write) -> WriteResult:
         """Apply a write at its time."""
+        with self._applying(stored, write.now_ns):
+            return write.apply(window)
+
+    @contextlib.contextmanager
+    def _applying(self, stored: StoredWindow | None, now_ns: int) -> Iterator[None]:
+        """Let time stand still while a write is applied; recover the window if the write fails half-way."""
         if stored is None:
-            return write.apply(window)
-        stored.clock.stopped = write.now_ns
+            yield
+            return
+        stored.clock.stopped = now_ns
         try:
-            return write.apply(window)
+            yield
         except (Unavailable, DataLoss) as error:
             self._fail(stored, error)
             raise
@@ -755,6 +822,16 @@ class Storage:
         stored.cold.forget()
         self._put(fresh)
         _log.warning("window %r is recovered", stored.name)
+
+
+def _kept(steps: Steps[T]) -> Steps[T]:
+    """The same steps; closing these does not close those."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        yield
 
 
 def _may_be_applied(error: SashError) -> Unavailable:

@@ -5,7 +5,10 @@
              Q2────▶  │     │              and a question for the writes before it
 
 So a question sees no write that came after it, a stream of questions does not keep writes waiting, and writes do not
-keep a question waiting. Short questions need no turn.
+keep a question waiting. Short questions need no turn, unless a long write runs.
+
+A long write is applied in slices, too, and has the window alone: short questions wait for it as well. So a bulk of any
+size is seen whole or not at all.
 
 While questions run, the window's wall time stands still, as it does while a checkpoint is taken: on wall time, a
 question evicts.
@@ -16,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from sash_engine.clock import Clock
 
@@ -69,20 +72,37 @@ class Turns:
         self._questions = 0  # that run
         self._waiting: deque[tuple[asyncio.Future[None], bool]] = deque()  # and whether it is a question
         self._closed = False
+        self._alone = False
 
     @property
     def asked(self) -> bool:
-        """Whether a long question runs: nothing may be written, and nothing may leave."""
-        return self._questions > 0
+        """Whether a long question or a long write runs: nothing else may be written, and nothing may leave."""
+        return self._questions > 0 or self._alone
 
     @property
     def taken(self) -> bool:
         """Whether a write has to wait, for questions or for others that wait."""
-        return bool(self._questions or self._waiting)
+        return bool(self._questions or self._waiting or self._alone)
 
     def let_end(self) -> None:
         """Begin no further question while one runs, so that time goes on."""
         self._closed = self._questions > 0
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Have the window alone, for a long write; right after the turn of a write, when no question runs."""
+        assert not self.asked, "it is the turn of somebody else"
+        self._alone = True
+        try:
+            yield
+        finally:
+            self._alone = False
+            self._wake()
+
+    async def short(self) -> None:
+        """Wait until no long write runs."""
+        if self._alone:
+            await self._wait(False)
 
     async def write(self) -> None:
         """Wait for the turn of a write; it is over with the caller's next `await`."""
@@ -92,7 +112,7 @@ class Turns:
     @contextlib.asynccontextmanager
     async def question(self) -> AsyncIterator[None]:
         """Hold the window as it is, once all are done who came before."""
-        if self._waiting or self._closed:
+        if self._waiting or self._closed or self._alone:
             await self._wait(True)
         self._questions += 1
         self._clock.rest()
@@ -122,5 +142,5 @@ class Turns:
         """Wake the first one who waits, if it is its turn. It leaves the line when it runs, and wakes the next."""
         if self._waiting:
             place, asks = self._waiting[0]
-            if not place.done() and (not self._questions or (asks and not self._closed)):
+            if not place.done() and not self._alone and (not self._questions or (asks and not self._closed)):
                 place.set_result(None)

@@ -181,7 +181,7 @@ class _Routes:
 
     async def export_window(self, request: Request) -> Response:
         name = _name(request)
-        parts = self._plane.export(name)
+        parts = await self._plane.export(name)
         first = next(parts, b"")  # there is such a window, so its name has nothing that would need quoting
         headers = {"content-disposition": f'attachment; filename="{name}.sash"'}
         return _streamed(chain([first], parts), OCTETS, headers)
@@ -303,7 +303,7 @@ class _Routes:
         given = _parameters(request, once=("start", "end", "end_exclusive", "all_keys"), repeatable=("key",))
         start, end = (_ticks(given, name) if name in given else None for name in ("start", "end"))
         question = EntriesQuery(start, end, *_keys(given), _flag(given, "end_exclusive"))
-        bulks = self._plane.entries(_name(request), question)
+        bulks = await self._plane.entries(_name(request), question)
         first, spec = next(bulks, None), self._plane.spec(_name(request))
         bulks = chain([] if first is None else [first], bulks)
         if prefers(request, ARROW):

@@ -86,9 +86,10 @@ class KeyTable:
         first, last = len(self._names), len(self._names) + len(names) - again
         numbers = [*(self._unused.pop() for _ in range(again)), *range(first, last)]
         self._reach(last)
-        for number, name in zip(numbers, names, strict=True):
-            self._numbers[name] = number
+        self._numbers.update(zip(names, numbers, strict=True))
+        for number, name in zip(numbers[:again], names, strict=False):
             self._names[number] = name
+        self._names[first:last] = names[again:]
         return np.array(numbers, np.int64)
 
     def unused(self, first: int = 0, stop: int | None = None) -> Numbers:

@@ -10,9 +10,13 @@ import numpy.typing as npt
 from sash_engine.errors import InvalidArgument
 from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.batch import Coded
 
 __all__ = ["Rows", "grouped"]
+
+_NAMES = 16_384
+"""Names of a step: 2 ms."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -58,8 +62,8 @@ class Rows:
         self.entries = None if self.entries is None else self.entries[kept]
 
 
-def grouped(coded: Coded, times: Array) -> tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.intp]]:
-    """Sort rows by key, then time, then arrival.
+def grouped(coded: Coded, times: Array) -> Steps[tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.intp]]]:
+    """Sort rows by key, then time, then arrival, in steps.
 
     Returns:
         the keys, how many rows each has, and the order of the rows.
@@ -67,16 +71,25 @@ def grouped(coded: Coded, times: Array) -> tuple[list[str], npt.NDArray[np.int64
     Raises:
         InvalidArgument: two codes stand for one key.
     """
-    # One byte or two are sorted by counting, seven times faster than eight are compared.
+    disordered = np.count_nonzero(times[1:] < times[:-1])
+    order = np.argsort(times, kind="stable") if disordered else None
+    yield
+    # One byte or two are sorted by counting, seven times faster than eight are compared. So are four, in two passes.
     codes = coded.codes.astype(np.min_scalar_type(max(len(coded.dictionary) - 1, 0)))
-    if np.count_nonzero(times[1:] < times[:-1]):
-        by_time = np.argsort(times, kind="stable")
-        order = by_time[np.argsort(codes[by_time], kind="stable")]
-    else:
-        order = np.argsort(codes, kind="stable")
+    wide = codes.itemsize > 2
+    for digits in (codes.astype(np.uint16), (codes >> 16).astype(np.uint16)) if wide else (codes,):
+        by_digit = np.argsort(digits if order is None else digits[order], kind="stable")
+        order = by_digit if order is None else order[by_digit]
+        yield
+    assert order is not None
     ordered = codes[order]
     starts = starts_of_runs(ordered)
-    names = [coded.dictionary[code] for code in ordered[starts].tolist()]
-    if len(set(names)) != len(names):
+    present, names, seen = ordered[starts], list[str](), set[str]()
+    for a, b in spans_of(len(present), _NAMES):
+        some = [coded.dictionary[code] for code in present[a:b].tolist()]
+        names += some
+        seen.update(some)
+        yield
+    if len(seen) != len(names):
         raise InvalidArgument("the dictionary of column 'key' repeats a key", field="key")
     return names, lengths_of_segments(starts, len(order)), order

@@ -25,6 +25,7 @@ from sash_engine.clock import Clock, ManualClock
 from sash_engine.errors import AlreadyExists, InvalidArgument, Unsupported
 from sash_engine.forest import BLOCK, Layout
 from sash_engine.forest.cold import Cold, PendingBlock
+from sash_engine.steps import Steps
 from sash_engine.windows.algorithms import check_algorithm
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch
@@ -133,6 +134,10 @@ class Window:
     def bulk_insert(self, batch: AnyBatch) -> WriteResult:
         """Insert many entries, those of each key as one, and slide; see `Plane.bulk_insert`."""
         return self._count(self._writer.bulk_insert(batch))
+
+    def bulk_insert_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
+        """As `bulk_insert`, in steps. Nobody may read or write the window from the first to the last."""
+        return self._count((yield from self._writer.bulk_insert_steps(batch)))
 
     def check(self, batch: AnyBatch) -> None:
         """Check all of a bulk that can be checked before it is inserted; raises what `bulk_insert` would."""

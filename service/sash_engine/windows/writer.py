@@ -15,6 +15,7 @@ import numpy as np
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, ResourceExhausted
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.answers import Counts, WriteResult
 from sash_engine.windows.batch import MAX_COUNTED, AnyBatch, Coded
 from sash_engine.windows.keys import UNKEYED, Keys
@@ -25,6 +26,10 @@ from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec, check_time
 
 __all__ = ["Writer"]
+
+_KEYS, _ROWS = 4_096, 65_536
+"""Keys and rows that one step inserts: 2 ms of rows of one key in order, 3 ms of small keys. The rows are a multiple of
+a block's, so that a forest makes the same blocks as of all rows at once."""
 
 
 class Writer:
@@ -90,9 +95,14 @@ class Writer:
 
     def bulk_insert(self, batch: AnyBatch) -> WriteResult:
         """Insert many entries, those of each key as one, and slide."""
+        return finished(self.bulk_insert_steps(batch))
+
+    def bulk_insert_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
+        """As `bulk_insert`, in steps. Nobody may read or write the window from the first to the last."""
         columns, partials = self._checked_columns(batch), batch.of_partials
         if not len(columns[0]):
             return WriteResult()
+        yield
         if partials:
             self._check_countable(columns[1])
         keys, ahead = batch.keys, 0
@@ -100,10 +110,11 @@ class Writer:
             columns, keys, ahead = self._order.drop_ahead(columns, keys, partials)
             if not len(columns[0]):
                 return WriteResult(ahead=ahead)
-        rows = self._rows(keys, columns)
+        rows = yield from self._rows(keys, columns)
         if partials:
             rows.entries = rows.columns[1]
-        result = self._insert_rows(rows, partials)
+        yield
+        result = yield from self._insert_rows(rows, partials)
         result.ahead = ahead
         return result
 
@@ -120,7 +131,7 @@ class Writer:
         columns = self._checked_columns(batch)
         if not len(columns[0]):
             return
-        rows = self._rows(batch.keys, columns)
+        rows = finished(self._rows(batch.keys, columns))
         if self._panes is not None:
             rows.lengths, rows.columns = self._panes.folded(rows.columns, rows.lengths, batch.of_partials)
         if (rows.numbers < 0).any():
@@ -164,7 +175,7 @@ class Writer:
                 limit=f"{MAX_COUNTED} entries",
             )
 
-    def _rows(self, coded: Coded | None, columns: list[Array]) -> Rows:
+    def _rows(self, coded: Coded | None, columns: list[Array]) -> Steps[Rows]:
         """Sort the rows of a write by key, then time, then arrival; refuse rows out of order where the spec says so."""
         keys, times = self._keys, columns[0]
         if coded is None:
@@ -177,15 +188,19 @@ class Writer:
                 order = np.argsort(times, kind="stable")
                 rows.columns = [column[order] for column in columns]
             return rows  # unsorted: the store sorts them if it must
-        names, lengths, order = grouped(coded, times)
-        rows = Rows(names, keys.find_each(names), lengths, [column[order] for column in columns])
+        names, lengths, order = yield from grouped(coded, times)
+        numbers = np.empty(len(names), np.int64)
+        for a, b in spans_of(len(names), _KEYS):
+            numbers[a:b] = keys.find_each(names[a:b])
+            yield
+        rows = Rows(names, numbers, lengths, [column[order] for column in columns])
         if self._order.in_order_only:
             of = np.empty(len(times), np.int64)
             of[order] = np.repeat(np.arange(len(names)), lengths)
             self._order.check_arrival(of, times, rows.numbers)
         return rows
 
-    def _insert_rows(self, rows: Rows, partials: bool) -> WriteResult:
+    def _insert_rows(self, rows: Rows, partials: bool) -> Steps[WriteResult]:
         keys, order = self._keys, self._order
         order.drop_late(rows, self._slide.late_through())
         entries = len(rows.columns[0])
@@ -202,23 +217,57 @@ class Writer:
         if new.any():
             self.check_room(int(np.count_nonzero(new)))
             # Nothing was changed so far, and nothing below can fail.
-            rows.numbers[new] = keys.create(list(compress(rows.names, new.tolist())))
+            names, places = list(compress(rows.names, new.tolist())), np.flatnonzero(new)
+            for a, b in spans_of(len(names), _KEYS):
+                rows.numbers[places[a:b]] = keys.create(names[a:b])
+                yield
         for number, (times, *columns) in rows.replaced:
             keys.replace(number, times, columns)
         written = rows.numbers
         if len(written) == 1:
-            keys.bulk_insert(written.item(), rows.columns[0], rows.columns[1:])
+            yield from self._insert_of_key(written.item(), rows.columns)
         elif len(written):
-            keys.bulk_insert_each(written, rows.lengths, rows.columns)
+            yield from self._insert_of_keys(rows)
         if rows.replaced:
             written = np.union1d(written, [number for number, _ in rows.replaced])
         if self._idle_ns is not None:
             keys.touched[written] = self._clock.now_ns()
+        evicted = 0
         if len(written) == 1:
             evicted = self._slide.after(written.item())
         else:
-            evicted = self._slide.after_each(written) if len(written) else 0
+            for a, b in spans_of(len(written), _KEYS):
+                evicted += self._slide.after_each(written[a:b])
+                yield
         return WriteResult(entries, rows.late, evicted, rows.duplicates)
+
+    def _insert_of_key(self, number: int, columns: Sequence[Array]) -> Steps[None]:
+        """Insert the rows of one key: times, then a column per field."""
+        times = columns[0]
+        if len(times) > _ROWS and np.count_nonzero(times[1:] < times[:-1]):
+            order = np.argsort(times, kind="stable")
+            columns = [column[order] for column in columns]
+            yield
+        for a, b in spans_of(len(times), _ROWS):
+            some = [column[a:b] for column in columns]
+            self._keys.bulk_insert(number, some[0], some[1:])
+            yield
+
+    def _insert_of_keys(self, rows: Rows) -> Steps[None]:
+        """Insert the rows of several keys, those of some keys at a time, and of a key with many rows alone."""
+        ends = np.cumsum(rows.lengths)
+        key = row = 0
+        while key < len(ends):
+            stop = max(int(ends.searchsorted(row + _ROWS, "right")), key + 1)
+            stop = min(stop, key + _KEYS)
+            behind = int(ends[stop - 1])
+            some = [column[row:behind] for column in rows.columns]
+            if stop == key + 1:
+                yield from self._insert_of_key(rows.numbers.item(key), some)
+            else:
+                self._keys.bulk_insert_each(rows.numbers[key:stop], rows.lengths[key:stop], some)
+                yield
+            key, row = stop, behind
 
 
 def _column(value: Any) -> Array:
