@@ -228,6 +228,11 @@ class Plane:
         """Answer over many buckets at once; raises as `Reader.series`."""
         return await self._in_slices(name, lambda reader: reader.series_steps(question))
 
+    async def whole(self, name: str) -> None:
+        """Wait until no long write to a window is under way; before what shows the window, and waits for nothing."""
+        if name in self._storage.long_writes:
+            await self._storage.whole(name)
+
     async def in_slices(self, steps: Steps[R]) -> R:
         """Take the steps of an edge's own long work, which changes nothing, with turns for other calls."""
         return await self._slices.run(steps, lambda: None)
@@ -253,15 +258,17 @@ class Plane:
             await self._storage.write(name, AddAggregates(aggregates))
         return self._storage.info(self._storage.find(name))
 
-    def entries(self, name: str, question: EntriesQuery) -> Iterator[AnyBatch]:
+    async def entries(self, name: str, question: EntriesQuery) -> Iterator[AnyBatch]:
         """The entries as of now, in bulks of bounded size; raises as `Reader.entries`."""
         self._access.require("entries", name)
+        await self.whole(name)
         return self._storage.entries(name, question)
 
-    def export(self, name: str) -> Iterator[bytes]:
+    async def export(self, name: str) -> Iterator[bytes]:
         """The window as it is now, as the parts of a file that `restore` reads."""
         self._access.require("export", name)
         with self._access.audited("export", name):
+            await self.whole(name)
             return self._storage.export(name)
 
     async def restore(self, parts: AsyncIterator[bytes], name: str | None = None) -> WindowInfo:

@@ -118,7 +118,7 @@ async def used(plane, name):
     series = await plane.series(name, SeriesQuery(0, 60, 5, 11, **single))
     translate.fill_series(pb.SeriesResponse(), series)
     document.append(rest.json_bytes(rest.series_document(series, 0, 60, 5)))
-    for bulk in plane.entries(name, EntriesQuery(**keys)):
+    for bulk in await plane.entries(name, EntriesQuery(**keys)):
         translate.bulk_of(name, bulk).SerializeToString()
         rest.json_bytes(rest.bulk_document(bulk, spec))
     if spec.keyed:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash import slices
+from sash import calls, slices
 from sash.durability import storage as storing
 from sash.durability.records import BulkInsert
 from sash.metrics import Metrics
@@ -14,7 +14,7 @@ from sash_engine.errors import NotFound, Unavailable
 from sash_engine.windows import keys as engine_keys
 from sash_engine.windows import rows, writer
 from sash_engine.windows.batch import Origin
-from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery
 from tests.support.stored import Server, batch, spec
 from tests.support.waiting import turns, until
 
@@ -96,6 +96,25 @@ async def test_a_question_sees_all_of_it(server, question):
 async def test_a_range_sees_all_of_it(server):
     await begun(server)
     assert (await server.plane.range_query("w", RangeQuery(0, 10, key="large"))).entries == 11
+
+
+async def test_entries_have_all_of_it(server):
+    await begun(server)
+    bulks = await server.plane.entries("w", EntriesQuery(keys=ALL_KEYS))
+    assert sum(len(bulk.times) for bulk in bulks) == 271
+
+
+async def test_an_export_has_all_of_it(server):
+    await begun(server)
+    parts = b"".join(await server.plane.export("w"))
+    assert parts == b"".join(await server.plane.export("w")), "nothing has come since"
+    assert server.plane.describe("w").entries == 271
+
+
+async def test_the_list_of_keys_has_all_of_it(server):
+    await begun(server)
+    names, _ = await calls.key_names(server.plane, "w")
+    assert sorted(names) == [*NAMES, "large"]
 
 
 async def test_what_was_asked_before_sees_nothing_of_it(server, monkeypatch):

@@ -20,7 +20,7 @@ from tests.rest.test_arrow import ARROW, batch, stream
 from tests.rest.test_problems import refuse
 from tests.support.mutations import with_counts
 from tests.support.servers import WAIT_S, json_head, problem
-from tests.support.waiting import until
+from tests.support.waiting import awaited, until
 
 OCTETS = {"content-type": "application/octet-stream"}
 
@@ -384,14 +384,8 @@ def test_partials_come_out_where_they_are_asked_for(http, service, panes, monkey
         partials = {"mean": (np.array([2]), np.array([np.inf])), "all": (np.array([b"\x00"], object),)}
         return Answer(None, 1, 2, 2, {"mean": 0.5}, None, partials if wanted else None)
 
-    async def query(_, question):
-        return [answer(question.partials)]
-
-    async def range_query(_, question):
-        return answer(question.partials)
-
-    monkeypatch.setattr(service.plane, "query", query)
-    monkeypatch.setattr(service.plane, "range_query", range_query)
+    monkeypatch.setattr(service.plane, "query", awaited(lambda _, question: [answer(question.partials)]))
+    monkeypatch.setattr(service.plane, "range_query", awaited(lambda _, question: answer(question.partials)))
     path = f"/v1/windows/{panes}"
     expected = {"mean": {COUNT: [2], SUM: ["Infinity"]}, "all": {"blob": ["AA=="]}}
     assert http.get(f"{path}/query?partials=true").json()["answers"][0]["partials"] == expected
@@ -417,7 +411,7 @@ def test_entries_as_json_and_as_arrow(http, service, typed, monkeypatch):
         for letter in "ab":
             yield Batch(np.array([3, 4]), columns, Coded([letter], np.array([0, 0])))
 
-    monkeypatch.setattr(service.plane, "entries", found)
+    monkeypatch.setattr(service.plane, "entries", awaited(found))
     path = f"/v1/windows/{typed}"
     bulks = http.get(f"{path}/entries?key=a&key=b&start=0").json()["bulks"]
     assert asked == [(EntriesQuery(0, keys=["a", "b"]),)]
@@ -434,7 +428,7 @@ def test_entries_as_json_and_as_arrow(http, service, typed, monkeypatch):
 
 
 def test_no_entries(http, service, typed, monkeypatch):
-    monkeypatch.setattr(service.plane, "entries", lambda *arguments: iter(()))
+    monkeypatch.setattr(service.plane, "entries", awaited(lambda *arguments: iter(())))
     path = f"/v1/windows/{typed}/entries"
     assert http.get(path).json() == {"bulks": []}
     body = http.get(path, headers={"accept": ARROW["content-type"]}).content
@@ -451,7 +445,7 @@ def test_entries_that_fail(http, service, window, monkeypatch):
         yield Batch(np.array([1]), {"value": np.array([1.0])})
         raise DataLoss("block 7 is damaged")
 
-    monkeypatch.setattr(service.plane, "entries", found)
+    monkeypatch.setattr(service.plane, "entries", awaited(found))
     refuse(http, "GET", "/v1/windows/unknown/entries", 404, "window")
     with pytest.raises(httpx.RemoteProtocolError):
         http.get(f"/v1/windows/{window}/entries")
@@ -468,7 +462,7 @@ def test_an_export_and_an_import_are_streams(http, service, window, monkeypatch)
         taken.append((name, b"".join([part async for part in arriving])))
         return service.plane.describe(window)
 
-    monkeypatch.setattr(service.plane, "export", lambda name: iter(parts))
+    monkeypatch.setattr(service.plane, "export", awaited(lambda name: iter(parts)))
     monkeypatch.setattr(service.plane, "restore", restore)
     exported = http.get(f"/v1/windows/{window}/export")
     assert exported.headers["content-type"] == OCTETS["content-type"]

@@ -29,7 +29,7 @@ from tests.rpc.test_errors import refuse
 from tests.rpc.test_operations import aggregates, bulk, float64, int64, strings
 from tests.support.mutations import with_counts
 from tests.support.servers import WAIT_S, running_service
-from tests.support.waiting import turns, until
+from tests.support.waiting import awaited, turns, until
 
 # ---------------------------------------------------------------- inserts in a row
 
@@ -374,7 +374,7 @@ def test_entries_are_bulks_that_could_be_inserted_again(stub, service, typed, mo
         for letter in "ab":
             yield Batch(np.array([3, 4]), columns, Coded([letter], np.array([0, 0])))
 
-    monkeypatch.setattr(service.plane, "entries", entries)
+    monkeypatch.setattr(service.plane, "entries", awaited(entries))
     found = list(stub.Entries(pb.EntriesRequest(window=typed, keys=["a", "b"], start=0, end=9)))
     assert asked == [(typed, EntriesQuery(0, 9, keys=["a", "b"]))]
     assert [list(each.key.dictionary) for each in found] == [["a"], ["b"]]
@@ -391,7 +391,7 @@ def test_a_stream_that_fails_half_way_says_so(stub, service, window, monkeypatch
         yield Batch(np.array([1]), {"value": np.array([1.0])})
         raise Unavailable("the tier is away", retry_after_s=2)
 
-    monkeypatch.setattr(service.plane, "entries", entries)
+    monkeypatch.setattr(service.plane, "entries", awaited(entries))
     found, error = answered(stub.Entries(pb.EntriesRequest(window=window)))
     assert len(found) == 1
     assert error.code() == grpc.StatusCode.UNAVAILABLE
@@ -402,7 +402,7 @@ def test_a_stream_that_fails_half_way_says_so(stub, service, window, monkeypatch
 
 def test_an_export_comes_in_messages_of_bounded_size(stub, service, window, monkeypatch):
     parts = [b"head", b"x" * (2 * CHUNK_BYTES_MAX + 5), b"tail"]
-    monkeypatch.setattr(service.plane, "export", lambda name: iter(parts))
+    monkeypatch.setattr(service.plane, "export", awaited(lambda name: iter(parts)))
     found = [chunk.data for chunk in stub.ExportWindow(pb.ExportWindowRequest(window=window))]
     assert b"".join(found) == b"".join(parts)
     assert max(map(len, found)) == CHUNK_BYTES_MAX

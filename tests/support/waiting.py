@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from sash_engine.errors import SashError, Unavailable
 
-__all__ = ["surely", "turns", "until", "wait_until"]
+__all__ = ["awaited", "surely", "turns", "until", "wait_until"]
 
 T = TypeVar("T")
 
@@ -49,3 +49,12 @@ async def surely(call: Callable[[], Awaitable[T]], error: type[SashError] = Unav
         except error:
             await asyncio.sleep(_LOOK_S)
     raise AssertionError("it was never taken")
+
+
+def awaited(call: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+    """A function that has to be awaited, and then does what `call` does: it takes the place of such a method."""
+
+    async def replacement(*args: object) -> T:
+        return call(*args)
+
+    return replacement

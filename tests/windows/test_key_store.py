@@ -397,3 +397,43 @@ def test_a_store_that_cannot_load_is_as_it_was(kind, step):
     beside.check()
     getattr(beside, step[0])(*step[1:])
     beside.check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [-1, 0, 13, 100])
+def test_captured_rows_stay_as_they_were(kind, width):
+    beside = filled(kind)
+    beside.save()
+    for after in (-50, -39, -30, -1, 0):
+        beside.capture(after, width)
+    beside.run([("insert", 0), ("bulk", [0, 1, 1]), ("evict", 20), ("read",)])
+
+
+@pytest.mark.parametrize("kind", TIERED)
+def test_captured_blocks_in_flight_need_no_tier(kind):
+    """They may be released before the tier has them, and are never written then."""
+    beside = filled(kind)
+    for block in beside.store.forest.unsaved():
+        block.stored = beside.tier.next = beside.tier.next + 1
+    beside.capture(0, -1)
+    beside.evict(40)
+    beside.sweep()
+    beside.read()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "daba_lite"])
+def test_a_predicate_is_asked_about_entries_and_rows_leave_whole(kind):
+    beside = Beside(kind)
+    beside.run([("bulk", [0, 0, 1, 1, 0, 0, 1]), ("evict_while", 3), ("evict_while", 2**40), ("insert", 1)])
+    assert len(beside.rows) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evicting_up_to_a_time_before_all_loads_and_evicts_nothing(kind):
+    beside = filled(kind)
+    beside.save()
+    beside.run([("bulk_evict", -40)])
+    beside.tier.down = True
+    assert beside.store.bulk_evict(-1) == 0
+    beside.tier.down = False
+    beside.check()

@@ -72,7 +72,7 @@ class Operations:
         return response
 
     async def ExportWindow(self, request: pb.ExportWindowRequest) -> AsyncIterator[pb.WindowChunk]:
-        for part in self._plane.export(request.window):
+        for part in await self._plane.export(request.window):
             for at in range(0, len(part), CHUNK_BYTES_MAX):
                 yield pb.WindowChunk(data=part[at : at + CHUNK_BYTES_MAX])
             await asyncio.sleep(0)
@@ -163,7 +163,7 @@ class Operations:
         raise going()
 
     async def Entries(self, request: pb.EntriesRequest) -> AsyncIterator[pb.BulkInsertRequest]:
-        for batch in self._plane.entries(request.window, translate.entries_query_of(request)):
+        for batch in await self._plane.entries(request.window, translate.entries_query_of(request)):
             yield translate.bulk_of(request.window, batch)
             await asyncio.sleep(0)
 

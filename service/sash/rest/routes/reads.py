@@ -210,7 +210,7 @@ async def keys(
     },
     errors=(INVALID, UNKNOWN, NO_VALUES, STORED),
 )
-def entries(
+async def entries(
     call: Call,
     name: Name,
     start: Annotated[int | None, Parameter(example=_START)] = None,
@@ -219,7 +219,7 @@ def entries(
     key: _Keys = (),
     all_keys: _AllKeys = False,
 ) -> Response:
-    bulks = call.plane.entries(name, EntriesQuery(start, end, *_keys(key, all_keys), end_exclusive))
+    bulks = await call.plane.entries(name, EntriesQuery(start, end, *_keys(key, all_keys), end_exclusive))
     first, spec = next(bulks, None), call.plane.spec(name)
     bulks = chain([] if first is None else [first], bulks)
     if call.prefers(ARROW):

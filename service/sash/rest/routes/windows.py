@@ -106,8 +106,8 @@ async def add_aggregates(call: Call, name: Name) -> dict[str, Any]:
     answers={200: {"description": "The window as it is now, as an attachment NAME.sash", "content": FILE}},
     errors=(UNKNOWN, NO_VALUES, STORED),
 )
-def export_window(call: Call, name: Name) -> Response:
-    parts = call.plane.export(name)
+async def export_window(call: Call, name: Name) -> Response:
+    parts = await call.plane.export(name)
     first = next(parts, b"")  # raises where there is no such window, so the name below needs no quoting
     headers = {"content-disposition": f'attachment; filename="{name}.sash"'}
     return streamed(chain([first], parts), OCTETS, headers)
