@@ -6,6 +6,7 @@ import pytest
 
 from sash.durability import formats as values
 from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.stored_window import State
 from sash_engine.errors import DataLoss, NotFound, Unavailable
 from sash_engine.windows.window import ALL_KEYS
 from tests.support.stored import Server, batch, spec
@@ -42,6 +43,7 @@ async def failing():
 
 async def test_a_window_is_recovered_beside_the_loop():
     server, storage = await failing()
+    before = storage.store.windows["w"]
     for time in range(30):
         await asyncio.wait_for(storage.write("v", insert(time)), 5)
     [about] = [info.problem for info in storage.all() if info.spec.name == "w"]
@@ -49,6 +51,9 @@ async def test_a_window_is_recovered_beside_the_loop():
     server.tier.read_gate.set()
     await until(lambda: storage.store.windows["w"].failure is None)
     assert [info.problem for info in storage.all()] == [None, None]
+    after = storage.store.windows["w"]
+    assert (before.state, after.state) == (State.DELETED, State.SERVING)
+    assert after.admission is before.admission, "writers that wait go on in the order in which they came"
     await storage.write("w", BulkEvict(17))
     storage = await server.crash()
     assert entries(storage) == 82
