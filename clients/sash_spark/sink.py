@@ -12,38 +12,49 @@ again, on a window that survives what the service survives (`durability`). `part
 query's id in its checkpoint: with another checkpoint it is another query, which brings everything once more, and a
 copied checkpoint is the same query.
 
-Order. The micro-batch is one bulk: rows in the order of partitions, and within one as the partition has them. Where
-the order of arrival matters (equal times), sort: `repartition(key).sortWithinPartitions(…)`.
+Order. The micro-batch is one bulk: rows in the order of partitions, and within one as the partition has them. If the
+order of arrival matters (equal times), keep the rows of a key in one partition, and pass `sort=`.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import time as clock
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sash_client import InvalidArgument, WriteResult
-from sash_spark.parts import QUERY_ID, Part, Route, batch_name, named_fields
+from sash_client import FailedPrecondition, InvalidArgument, WriteResult
+from sash_spark.bad_rows import Columns, bad_rows_of
+from sash_spark.parts import QUERY_ID, Part, Route, batch_name, named_fields, sort_columns
 from sash_spark.preaggregate import check_preaggregation, preaggregate
 
 __all__ = ["BatchReport", "SashSink", "sash_sink"]
 
-_PARTS = "arrived long, stages array<string>, committed boolean, staged long"
-_TIME, _KEY, _FIELD = "time", "key", "field_"
+_PARTS = "arrived long, stages array<string>, committed boolean, staged long, bad long"
+_TIME, _KEY, _FIELD, _SORT = "time", "key", "field_", "sort_"
 
 _RUN_ID = "spark.jobGroup.id"  # Spark runs each run of a streaming query as one group of jobs
+_CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
+"""Set in the Python process that Spark Connect starts for each run of a streaming query's `foreachBatch`."""
+_PROCESS_ID = uuid.uuid4().hex
+"""Stands for the run's id over Spark Connect, which does not tell it."""
+
 _done: dict[tuple[str, str, str], tuple[str, int]] = {}
 """The last batch of every (target, window, query), and in which run, that sinks of this process have dealt with."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What became of the rows of one micro-batch, or of several: `inserted + late + duplicates + ahead == arrived`.
+    """What became of the rows of one micro-batch, or of several:
+
+    `inserted + late + duplicates + ahead + bad == arrived`.
 
     Args:
         batch_id: Spark's id of the (last) micro-batch; -1 before the first.
@@ -57,6 +68,7 @@ class BatchReport:
             Spark knew. This changed nothing and is in no other count, except `arrived` if it showed only at the end.
         staged: rows that went to the service: with pre-aggregation panes, else all.
         ahead: rows too far ahead of wall time, by the window's `order.ahead`.
+        bad: rows that the window cannot take, and that were left out.
     """
 
     batch_id: int = -1
@@ -69,6 +81,7 @@ class BatchReport:
     already_applied: bool = False
     staged: int = 0
     ahead: int = 0
+    bad: int = 0
 
     def plus(self, later: BatchReport) -> BatchReport:
         """This report and a later one, together."""
@@ -83,6 +96,7 @@ class BatchReport:
             self.already_applied or later.already_applied,
             self.staged + later.staged,
             self.ahead + later.ahead,
+            self.bad + later.bad,
         )
 
 
@@ -94,10 +108,13 @@ def sash_sink(
     key: str | None = None,
     fields: Mapping[str, str] | Sequence[str] | str | None = None,
     query: str | None = None,
+    checkpoint: str | None = None,
     rows_per_call: int = 65_536,
     timeout_s: float = 60.0,
     preaggregate: bool = False,
     on_batch: Callable[[BatchReport], None] | None = None,
+    bad_rows: Literal["fail", "drop"] | Callable[[DataFrame, int], None] = "fail",
+    sort: bool | str | Sequence[str] = False,
 ) -> SashSink:
     """Return a sink for `DataFrame.writeStream.foreachBatch`.
 
@@ -109,18 +126,37 @@ def sash_sink(
         fields: columns for the window's fields: field -> column, or names where both are called the same; all
             of the window's fields, by their own names, where omitted.
         query: a name for each of several sinks that one streaming query has for one window. Needed where there is no
-            streaming query (a batch DataFrame) or Spark does not tell its id (Spark Connect): then it alone stands for
-            who writes, whose batch ids only grow; one that is not above the last is taken for a retry.
+            streaming query (a batch DataFrame): then it alone tells who writes. Its batch ids only grow, and one that
+            is not above the last is taken for a retry.
+        checkpoint: the streaming query's `checkpointLocation`. Pass it over Spark Connect, which does not tell the
+            query's id: the sink reads it there, in the micro-batch's own session. It is not used elsewhere.
         rows_per_call: rows that a task gathers before it sends them.
         timeout_s: seconds that one call may take, retries included.
         preaggregate: have Spark combine rows into panes, and write those: for a window with a granularity whose
             aggregates Spark can combine; see `preaggregate.py`.
         on_batch: called on the driver after each micro-batch.
+        bad_rows: what becomes of rows that the window cannot take: a null time, key or value, an empty or too long key,
+            a time that does not fit. "fail" fails the micro-batch and names a column and a row; "drop" leaves them out.
+            A function gets them as a DataFrame, with the micro-batch's id, before the others are committed; after a
+            failure it gets them again. They are counted in the reports.
+        sort: columns that each task sorts its rows by before it sends them, or True for the time; the task then holds
+            all of its rows in memory. Rows that are equal keep their order.
     """
     if rows_per_call < 1:
         raise InvalidArgument("rows_per_call must be positive", field="rows_per_call")
-    route = Route(target, window, time, key, named_fields(fields), rows_per_call, timeout_s)
-    return SashSink(route, query, on_batch, preaggregate)
+    if isinstance(bad_rows, str) and bad_rows not in ("fail", "drop"):
+        raise InvalidArgument(f"bad_rows {bad_rows!r} is unknown", field="bad_rows", limit="fail, drop or a function")
+    if preaggregate and (bad_rows != "fail" or sort):
+        raise InvalidArgument(
+            "panes are neither checked nor sorted here: filter rows before",
+            field="bad_rows" if bad_rows != "fail" else "sort",
+        )
+    route = Route(
+        *(target, window, time, key, named_fields(fields), rows_per_call, timeout_s),
+        drops_bad_rows=bad_rows != "fail",
+        sort=sort_columns(sort, time),
+    )
+    return SashSink(route, query, on_batch, preaggregate, checkpoint, None if isinstance(bad_rows, str) else bad_rows)
 
 
 @dataclass
@@ -135,9 +171,12 @@ class SashSink:
     query: str | None = None
     on_batch: Callable[[BatchReport], None] | None = None
     preaggregate: bool = False
+    checkpoint: str | None = None
+    on_bad_rows: Callable[[DataFrame, int], None] | None = None
     total: BatchReport = field(default_factory=BatchReport, init=False)
     _fitted: Route | None = field(default=None, init=False, repr=False)
     _spec: Mapping[str, Any] = field(default_factory=dict, init=False, repr=False)
+    _checkpoint_id: str | None = field(default=None, init=False, repr=False)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write one micro-batch, whole, before returning.
@@ -145,12 +184,13 @@ class SashSink:
         Raises:
             InvalidArgument: it does not fit the window; there is no id and no `query`; or the streaming query has
                 another sink for the window, which `query` does not tell from this one.
-            FailedPrecondition: a part has expired, as the micro-batch took more than an hour.
+            FailedPrecondition: a part has expired, as the micro-batch took more than an hour; or an earlier run wrote a
+                batch of this number and name, and it is not sure that it wrote these rows.
         """
         started_s = clock.perf_counter()
         if self._fitted is None:
             self._fit(batch)
-        query_id, run_id = _running(batch)
+        query_id, run_id = self._running(batch)
         query = batch_name(query_id, self.query)
         known = self.route.target, self.route.window, query
         if run_id is not None and _done.get(known) == (run_id, batch_id):
@@ -160,16 +200,23 @@ class SashSink:
                 "where a streaming query has two sinks for one window, each needs a name, query=…",
                 field="query",
             )
-        parts, result = self._written(batch, query, batch_id, _done.get(known) != (run_id, batch_id - 1))
+        # Only the first micro-batch of a run can be one that an earlier run has committed: look before computing it.
+        if _done.get(known) != (run_id, batch_id - 1) and self._fitted_route.is_committed(query, batch_id):
+            if run_id is not None:
+                self._check_replay(query, batch_id, query_id is None)
+            parts, result = list[Part](), WriteResult(already_applied=True)
+        else:
+            parts, result = self._written(batch, query, batch_id, run_id is not None)
         if run_id is not None:
             _done[known] = run_id, batch_id
         self._report(batch_id, parts, result, clock.perf_counter() - started_s)
 
     def _fit(self, batch: DataFrame) -> None:
         fitted = self.route.fitted(batch.schema, as_rows=not self.preaggregate)
-        if self.preaggregate:
+        if self.preaggregate or self.on_bad_rows is not None:
             with fitted.client() as client:
                 self._spec = client.window(fitted.window).spec
+        if self.preaggregate:
             check_preaggregation(self._spec)
         self._fitted = fitted
 
@@ -180,18 +227,62 @@ class SashSink:
         panes = preaggregate(batch, self._spec, time=route.time, key=route.key, fields=route.fields)
         return panes, replace(route, time=_TIME, key=route.key and _KEY, panes=True)
 
-    def _written(
-        self, batch: DataFrame, query: str, batch_id: int, may_be_replay: bool
-    ) -> tuple[list[Part], WriteResult]:
+    def _check_replay(self, query: str, batch_id: int, checkpoint_unknown: bool) -> None:
+        """Check that a committed micro-batch is the one that this checkpoint has committed; raises as `__call__`."""
+        if batch_id == 0 and checkpoint_unknown:
+            raise FailedPrecondition(
+                f"batch 0 of query {query!r} was not written to window {self.route.window!r}: the window has a batch 0 "
+                "of this name, and Spark Connect does not tell whether it came from this checkpoint. With a new "
+                "checkpoint: pass checkpoint=…, or choose another name, query=…. If a run with this checkpoint ended "
+                "in its first batch: the window has these rows, so do not call the sink for batch 0",
+                field="checkpoint",
+            )
+        self._fitted_route.check_last(query, batch_id)
+
+    @property
+    def _fitted_route(self) -> Route:
         assert self._fitted is not None
-        # Only the first micro-batch of a run can be one that an earlier run has committed: look before computing it.
-        if may_be_replay and self._fitted.is_committed(query, batch_id):
-            return [], WriteResult(already_applied=True)
-        rows, route = self._rows(batch, self._fitted)
+        return self._fitted
+
+    def _running(self, batch: DataFrame) -> tuple[str | None, str | None]:
+        """The ids of the streaming query whose micro-batch is being written, and of its run; None where unknown."""
+        context = getattr(batch.sparkSession, "sparkContext", None)  # Spark Connect has none
+        if context is None:
+            return self._read_checkpoint_id(batch), _PROCESS_ID if _CONNECT_WORKER in os.environ else None
+        if (query_id := context.getLocalProperty(QUERY_ID)) is None:
+            return None, None
+        return query_id, context.getLocalProperty(_RUN_ID)
+
+    def _read_checkpoint_id(self, batch: DataFrame) -> str | None:
+        """The id that the checkpoint gives its streaming query; None where no checkpoint was named.
+
+        Raises:
+            InvalidArgument: the directory is no checkpoint, or cannot be read.
+        """
+        if self.checkpoint is not None and self._checkpoint_id is None:
+            path = f"{self.checkpoint.rstrip('/')}/metadata"
+            try:
+                (row,) = batch.sparkSession.read.text(path).collect()
+                self._checkpoint_id = str(json.loads(row[0])["id"])
+            except Exception as error:  # of Spark, of any file system, or of the file's form
+                raise InvalidArgument(
+                    f"checkpoint {self.checkpoint!r} does not tell the query's id: {path} cannot be read: {error}",
+                    field="checkpoint",
+                ) from error
+        return self._checkpoint_id
+
+    def _written(self, batch: DataFrame, query: str, batch_id: int, streaming: bool) -> tuple[list[Part], WriteResult]:
+        rows, route = self._rows(batch, self._fitted_route)
         # Of a task that ran several times, Spark takes one result; collect() has them in the order of partitions.
         found = rows.mapInArrow(_Stage(route, query, batch_id), _PARTS).collect()
-        parts = [Part(row["arrived"], tuple(row["stages"]), row["committed"], row["staged"]) for row in found]
-        return parts, route.commit(query, batch_id, parts)
+        parts = [
+            Part(row["arrived"], tuple(row["stages"]), row["committed"], row["staged"], row["bad"]) for row in found
+        ]
+        if self.on_bad_rows is not None and any(part.bad for part in parts):
+            self.on_bad_rows(
+                batch.mapInArrow(_BadRows(self._fitted_route, self._spec["time_unit"]), batch.schema), batch_id
+            )
+        return parts, route.commit(query, batch_id, parts, streaming)
 
     def _report(self, batch_id: int, parts: Sequence[Part], result: WriteResult, seconds: float) -> None:
         report = BatchReport(
@@ -205,6 +296,7 @@ class SashSink:
             already_applied=result.already_applied,
             staged=sum(part.staged for part in parts),
             ahead=result.ahead,
+            bad=sum(part.bad for part in parts),
         )
         self.total = self.total.plus(report)
         if self.on_batch is not None:
@@ -227,16 +319,25 @@ class _Stage:
                 "stages": pa.array([list(part.stages)], pa.list_(pa.string())),
                 "committed": pa.array([part.committed]),
                 "staged": pa.array([part.staged], pa.int64()),
+                "bad": pa.array([part.bad], pa.int64()),
             }
         )
 
 
-def _running(batch: DataFrame) -> tuple[str | None, str | None]:
-    """The ids of the streaming query whose micro-batch is being written, and of its run; None where there is none."""
-    context = getattr(batch.sparkSession, "sparkContext", None)  # Spark Connect has none
-    if context is None or (query_id := context.getLocalProperty(QUERY_ID)) is None:
-        return None, None
-    return query_id, context.getLocalProperty(_RUN_ID)
+@dataclass(frozen=True)
+class _BadRows:
+    """What a task runs to find the rows that it has left out."""
+
+    route: Route
+    time_unit: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        route = self.route
+        columns = Columns(route.time, route.key, route.fields or {}, self.time_unit, {})
+        for batch in batches:
+            bad = bad_rows_of(pa.Table.from_batches([batch]), columns)
+            if bad is not None:
+                yield from bad.to_batches()
 
 
 def _aliased(batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
@@ -247,7 +348,11 @@ def _aliased(batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
         columns.append(_column(route.key).cast("string").alias(_KEY))
     columns += [_column(column).alias(_FIELD + name) for name, column in route.fields.items()]
     fields = {name: _FIELD + name for name in route.fields}
-    return batch.select(*columns), replace(route, time=_TIME, key=route.key and _KEY, fields=fields)
+    columns += [_column(column).alias(f"{_SORT}{i}") for i, column in enumerate(route.sort)]
+    sort = tuple(f"{_SORT}{i}" for i in range(len(route.sort)))
+    names = {_TIME: route.time, _KEY: route.key or "", **{fields[name]: route.fields[name] for name in fields}}
+    own = replace(route, time=_TIME, key=route.key and _KEY, fields=fields, sort=sort, names=names)
+    return batch.select(*columns), own
 
 
 def _column(name: str) -> Column:

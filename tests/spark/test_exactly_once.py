@@ -4,6 +4,7 @@ Streams read Parquet files, one a micro-batch. A run ends when all files are rea
 """
 
 import contextlib
+import shutil
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -11,7 +12,7 @@ from pyspark.sql import functions as F
 
 import sash_client
 from sash_client import Client
-from sash_spark import parts, sash_sink
+from sash_spark import parts, register, sash_sink
 from sash_spark.parts import Route
 from tests.support.servers import running_service
 from tests.support.spark_streams import KEYED, Stream, assert_fold, killer, rows, staged_parts
@@ -112,10 +113,10 @@ def test_a_driver_that_dies_before_the_commit_and_other_partitions_afterwards(st
     with monkeypatch.context() as patch:
         commit = Route.commit
 
-        def killed(self, query, batch, staged):
+        def killed(self, query, batch, staged, streaming):
             if batch == 1:
                 raise RuntimeError("killed")
-            return commit(self, query, batch, staged)
+            return commit(self, query, batch, staged, streaming)
 
         patch.setattr(Route, "commit", killed)
         with pytest.raises(StreamingQueryException):
@@ -134,11 +135,11 @@ def test_a_service_that_restarts_between_the_parts_and_the_commit(spark, tmp_pat
         first = services.enter_context(running_service(**settings))
         commit = Route.commit
 
-        def restarted(self, query, batch, staged):
+        def restarted(self, query, batch, staged, streaming):
             assert sum(part.arrived for part in staged) == 50
             first.stop()
             services.enter_context(running_service(**settings, grpc_port=first.grpc_port))
-            return commit(self, query, batch, staged)
+            return commit(self, query, batch, staged, streaming)
 
         monkeypatch.setattr(Route, "commit", restarted)
         with Client(first.grpc_target) as client:
@@ -161,6 +162,35 @@ def test_two_queries_and_a_lost_checkpoint(spark, stream, window, sink, tmp_path
     stream.checkpoint = tmp_path / "another"
     stream.push(sink())
     assert_fold(window, *stream.fed, *other.fed, *stream.fed)
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["foreachBatch", "format"])
+def test_a_checkpoint_that_is_older_than_the_window_is_refused(spark, stream, window, sink, durable, native):
+    """Its next batch has a number that the window knows, and other rows."""
+
+    def push():
+        if native:
+            options = {"target": durable.grpc_target, "window": "w", "time": "at", "key": "k"}
+            stream.run(stream.read().writeStream.format("sash").options(**options))
+        else:
+            stream.push(sink())
+
+    register(spark)
+    stream.feed(rows(0, 30))
+    push()
+    newest, copy = stream.checkpoint, stream.directory / "copy"
+    shutil.copytree(newest, copy)
+    for first in (30, 60):
+        stream.feed(rows(first, first + 30))
+    push()
+    stream.feed(rows(90, 120))
+    stream.checkpoint = copy
+    with pytest.raises(StreamingQueryException, match="The checkpoint is older than the window"):
+        push()
+    assert_fold(window, rows(0, 90))
+    stream.checkpoint = newest
+    push()
+    assert_fold(window, *stream.fed)
 
 
 def test_two_sinks_of_one_query_need_names(stream, window, sink):
@@ -191,7 +221,9 @@ def test_micro_batches_without_rows(stream, window, sink):
 def test_a_part_that_has_expired_fails_the_batch(spark, window, sink, monkeypatch):
     commit = Route.commit
     lost = [parts.Part(1, ("0123456789abcdef",))]
-    monkeypatch.setattr(Route, "commit", lambda self, query, batch, staged: commit(self, query, batch, lost))
+    monkeypatch.setattr(
+        Route, "commit", lambda self, query, batch, _, streaming: commit(self, query, batch, lost, streaming)
+    )
     with pytest.raises(sash_client.FailedPrecondition, match="expired"):
         sink(query="q")(spark.createDataFrame(rows(0, 10)), 0)
     assert window.describe().counts.inserted == 0

@@ -38,7 +38,6 @@ from sash_engine.errors import Unsupported
 from sash_engine.forest import Forest
 from sash_engine.forest.cold import PendingBlock
 from sash_engine.forest.image import ForestImage
-from sash_engine.forest.spilled import is_large
 from sash_engine.monoids import Monoid, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.windows.pages import Numbers
@@ -125,17 +124,16 @@ class Image:
             "pages": window.pages,
             "counts": window.counts.document(),
             "newest": window.mark,
-            "large": [slot for slot, monoid in enumerate(self._layout.monoids) if is_large(monoid)],
+            "large": [slot for slot, monoid in enumerate(self._layout.monoids) if monoid.external],
         }
         self._take(lambda: ["head", head])
         for names, numbers in keys.chunks(_KEYS):
             self._take_keys(names, numbers)
             yield
-            forests = keys.with_forests(numbers)
-            while some := list(islice(forests, _FORESTS)):
-                for number, forest in some:
-                    assert isinstance(forest, Forest), "an algorithm keeps no forests"
-                    yield from self._take_forest(number, forest)
+            stores = keys.with_own_stores(numbers)
+            while some := list(islice(stores, _FORESTS)):
+                for number, store in some:
+                    yield from self._take_forest(number, store.forest)
                 yield
         yield from self._take_unused()
         self._take(lambda: ["end", self._totals])

@@ -20,7 +20,6 @@ from sash_engine.monoids import First, Last, Max, Min, Monoid, Partials, Sum
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane
 from sash_engine.windows.ledger import Ledger
-from sash_engine.windows.panes import PaneForest
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 
@@ -29,12 +28,8 @@ __all__ = ["ledger_of", "restore"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MakeForest = Callable[[type[Forest], Layout, Cold, ForestImage], Forest]
-"""Makes a forest of a kind from its image."""
-
-
-def _restored(kind: type[Forest], layout: Layout, cold: Cold, image: ForestImage) -> Forest:
-    return kind.restore(layout, cold, image)
+MakeForest = Callable[[Layout, Cold, ForestImage], Forest]
+"""Makes a forest from its image."""
 
 
 def restore(
@@ -63,7 +58,7 @@ def restore(
         FailedPrecondition: a newer version wrote them.
         InvalidArgument: the spec names an aggregate that is not installed.
     """
-    reader, number = _Reader(max_keys, clock, cold, forest or _restored), -1
+    reader, number = _Reader(max_keys, clock, cold, forest or Forest.restore), -1
     for number, data in enumerate(parts):
         called = f"part {number} of {name}"
         found, records = unseal("image", data, called, key(number), bound)
@@ -184,8 +179,7 @@ class _Reader:
         if self._forest is not None and self._forest.missing <= 0:
             assert self._cold is not None, "forests of an image need to load blocks"
             image = self._forest.image()
-            kind = Forest if window.spec.granularity is None else PaneForest
-            window.keys.give(self._forest.number, self._make(kind, window.layout, self._cold, image))
+            window.keys.adopt(self._forest.number, self._make(window.layout, self._cold, image))
             self._forest = None
 
     def _take_end(self, window: Window, totals: dict[str, int]) -> None:

@@ -13,7 +13,6 @@ from sash_engine.forest.cold import Cold
 from sash_engine.forest.image import ForestImage
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.ledger import Part
-from sash_engine.windows.panes import PaneLayout
 
 __all__ = ["PartialWindow"]
 
@@ -43,12 +42,12 @@ class PartialWindow(StoredWindow):
         counts, keys = self.window.counts, self.window.keys
         counts.evicted = counts.inserted - int(keys.entries_each(keys.numbers()).sum())
 
-    def _forest(self, kind: type[Forest], layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
-        entries = made_of.partials[0][0] if isinstance(layout, PaneLayout) else made_of.counts
+    def _forest(self, layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
+        entries = layout.entries_of(made_of.counts, made_of.partials)
         image, lacks, refolded = made_of.only(self._whole - self.misplaced)
         numbers = made_of.ids[lacks].tolist()
         self.blocks_left_out |= dict(zip(numbers, np.asarray(entries[lacks], np.int64).tolist(), strict=True))
-        forest = super()._forest(kind, layout, cold, image)
+        forest = super()._forest(layout, cold, image)
         forest.refold(refolded)
         return forest
 

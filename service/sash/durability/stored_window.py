@@ -382,9 +382,9 @@ class StoredWindow:
             raise DataLoss(f"{called} has parts that were written at different times")
         self.window.ledger = ledger
 
-    def _forest(self, kind: type[Forest], layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
+    def _forest(self, layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
         """Make a forest from its image."""
-        return kind.restore(layout, cold, made_of)
+        return Forest.restore(layout, cold, made_of)
 
     def remains(self) -> Remains:
         """What the tier has of the window, or is about to have."""

@@ -7,7 +7,7 @@
 A sealed block is *dirty* until somebody gives it an id and hands its columns to a writer. Until the tier says that
 it has them the block is *in flight* and stays in memory; after that it is one of many in a cache with a budget, which
 all windows share. Columns of a block with an id are never written to: an edit makes a new, dirty block of a copy.
-A large partial (spilled.py) is stored in the same way, as a block of one row with the bytes that it is.
+A large partial (external.py) is stored in the same way, as a block of one row with the bytes that it is.
 
 Example, with a dictionary for a tier:
 

@@ -1,0 +1,66 @@
+"""Streams over Spark Connect into the windows `named`, `unnamed` and `twice`; prints what came of each run.
+
+python -m tests.support.connect_stream TARGET DIRECTORY
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from sash_spark import sash_sink
+from tests.support.spark_streams import Stream, rows
+
+REMEDIES = "pass checkpoint=|each needs a name|does not tell the query's id"
+
+
+def main(target, directory):
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_TESTING"] = "1"  # the server takes a free port
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    spark = (
+        SparkSession.builder.remote("local[2]")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    stream = Stream(spark, directory)
+    stream.feed(rows(0, 30))
+    stream.feed(rows(30, 60))
+
+    def push(window, *sinks):
+        # Functions travel to the server by value: they may not hold the session, as `Stream.push` would.
+        made = [sash_sink(target, window=window, time="at", key="k", query="mine", **options) for options in sinks]
+
+        def write(batch, number):
+            for sink in made:
+                sink(batch, number)
+
+        try:
+            stream.run(stream.read().writeStream.foreachBatch(write))
+        except Exception as error:
+            found = re.search(REMEDIES, str(error))
+            return found[0] if found else str(error)
+        return "ok"
+
+    first, second = stream.checkpoint, directory / "second"
+    assert push("named", {"checkpoint": str(first)}) == "ok"
+    stream.forget_last_commit()
+    print("replay:", push("named", {"checkpoint": str(first)}))
+    stream.checkpoint = second
+    print("new checkpoint:", push("named", {"checkpoint": str(second)}))
+    stream.checkpoint = directory / "third"
+    assert push("unnamed", {}) == "ok"
+    stream.checkpoint = directory / "fourth"
+    print("new checkpoint, which the sink does not know:", push("unnamed", {}))
+    print("no checkpoint there:", push("unnamed", {"checkpoint": str(directory / "nowhere")}))
+    stream.checkpoint = directory / "fifth"
+    both = {"checkpoint": str(stream.checkpoint)}
+    print("two sinks:", push("twice", both, both))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
