@@ -1,15 +1,17 @@
 """A window that failed is recovered beside the loop, from a journal that is not cut meanwhile."""
 
 import asyncio
+import threading
 
 import pytest
 
 from sash.durability import formats as values
 from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.stored_window import State
 from sash_engine.errors import DataLoss, NotFound, Unavailable
 from sash_engine.windows.window import ALL_KEYS
 from tests.support.stored import Server, batch, spec
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 
 SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}}
 
@@ -42,6 +44,7 @@ async def failing():
 
 async def test_a_window_is_recovered_beside_the_loop():
     server, storage = await failing()
+    before = storage.store.windows["w"]
     for time in range(30):
         await asyncio.wait_for(storage.write("v", insert(time)), 5)
     [about] = [info.problem for info in storage.all() if info.spec.name == "w"]
@@ -49,6 +52,9 @@ async def test_a_window_is_recovered_beside_the_loop():
     server.tier.read_gate.set()
     await until(lambda: storage.store.windows["w"].failure is None)
     assert [info.problem for info in storage.all()] == [None, None]
+    after = storage.store.windows["w"]
+    assert (before.state, after.state) == (State.DELETED, State.SERVING)
+    assert after.admission is before.admission, "writers that wait go on in the order in which they came"
     await storage.write("w", BulkEvict(17))
     storage = await server.crash()
     assert entries(storage) == 82
@@ -101,4 +107,43 @@ async def test_a_damaged_window_says_so_in_the_list():
     with pytest.raises(DataLoss) as why:
         storage.find("w")
     assert w.problem == why.value.message
+    await storage.stop()
+
+
+async def test_a_window_that_fails_while_its_image_is_written_is_recovered_from_that_image():
+    """A recovery that did not wait would go on from the image before it, whose values are being deleted."""
+    server = Server(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
+    storage = await server.start()
+    await storage.create(spec(aggregates=SMALL))
+    await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
+    await server.settled()
+    storage.trim()
+    arrived, released = threading.Event(), threading.Event()
+    commit = server.tier.commit
+
+    def holds_the_pointer(puts, deletes=()):
+        if values.pointer_key(1) in puts:
+            arrived.set()
+            assert released.wait(30)
+        commit(puts, deletes)
+
+    server.tier.commit = holds_the_pointer
+    server.tier.open_gate.clear()
+    failed = storage.store.windows["w"]
+    await storage.store.checkpoints.take(failed)
+    await until(server.tier.arrived.is_set)
+    server.tier.fail_reads = 1
+    with pytest.raises(Unavailable):
+        await storage.write("w", BulkEvict(17))
+    assert failed.checkpointing
+    server.tier.open_gate.set()
+    await until(arrived.is_set)
+    await turns(1000)
+    assert storage.store.windows["w"] is failed
+    released.set()
+    await until(lambda: storage.store.windows["w"] is not failed)
+    await server.settled()
+    pointer = storage.store.session.read("pointer", values.pointer_key(1))
+    assert storage.store.windows["w"].manifest.image.version == pointer["image"] == 1
+    assert entries(storage) == 100
     await storage.stop()

@@ -5,10 +5,10 @@ import itertools
 import pytest
 
 from sash.durability.checkpoint import Checkpoint, Progress
-from sash.durability.records import Insert
+from sash.durability.records import BulkInsert, Insert
 from sash.durability.stored_window import State
 from sash_engine.errors import DataLoss, OutOfRoom, Unavailable
-from tests.support.stored import Server, spec
+from tests.support.stored import Server, batch, spec
 
 LEGAL = {
     (State.SERVING, State.SNAPSHOTTING),
@@ -196,3 +196,27 @@ async def test_a_checkpoint_that_is_cancelled_has_failed_and_the_window_goes_on(
     taken(checkpoint(server, []))
     await server.settled()
     assert stored(server).manifest.image.version == 1
+
+
+ENDS = {
+    "stored": lambda server: stored(server).store(),
+    "checkpointed": lambda server: taken(checkpoint(server, [])),
+    "lost": lambda server: stored(server).lose(DataLoss("as told")),
+    "replaced": lambda server: stored(server).close(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_bytes_of_the_journal_count_until_they_are_stored_or_never_will_be(server, end):
+    """New entries leave space for the blocks and images that earlier ones still need."""
+    pairs = [("a", time) for time in range(100)]
+    await server.storage.write("w", BulkInsert(batch(pairs, 0)))
+    await server.settled()
+    asked = []
+    server.tier.check_room = lambda size, reserve=0.0: asked.append(size)
+    server.storage.store.session.check_room(0)
+    assert asked.pop() > 8 * len(pairs)
+    ENDS[end](server)
+    await server.settled()
+    server.storage.store.session.check_room(0)
+    assert asked.pop() == 0

@@ -1,0 +1,188 @@
+"""What each durability promises, how long parts of batches are kept, and when the journal is cut."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from sash.durability import storage as storage_module
+from sash.durability.catalogue import Catalogue
+from sash.durability.records import BulkInsert, Expire, Insert, Stage
+from sash.durability.storage import Storage
+from sash_engine.clock import ManualClock
+from sash_engine.errors import FailedPrecondition, SashError, Unavailable
+from sash_engine.windows.batch import Batch, Origin
+from tests.support.stored import Server, batch, spec
+from tests.support.virtual_time import in_virtual_time, passes
+from tests.support.waiting import until
+
+
+async def test_a_window_in_memory_is_gone_after_a_restart_and_says_so_before():
+    server = Server()
+    storage = await server.start()
+    await storage.create(spec(durability="memory"))
+    result = await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))
+    assert result.durability == "memory"
+    assert (await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))).already_applied
+    staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)
+    assert (await storage.commit("w", "q", 0, [staged.stage])).inserted == 1
+    storage = await server.restart()
+    with pytest.raises(SashError, match="no window"):
+        storage.find("w")
+    await storage.stop()
+
+
+async def test_interval_windows_answer_before_the_commit():
+    server = Server(interval_s=0.02)
+    storage = await server.start()
+    await storage.create(spec(durability="interval"))
+    await server.settled()
+    server.tier.open_gate.clear()
+    commits = storage.status().commits
+    for time in range(10):
+        assert (await storage.write("w", Insert(time, {"value": 1}, "a"))).durability == "interval"
+    await until(server.tier.arrived.is_set)
+    assert storage.status().commits == commits
+    server.tier.open_gate.set()
+    await server.settled()
+    storage = await server.crash()
+    assert storage.find("w").query("a", [], None)[0].entries == 10
+    await storage.stop()
+
+
+def test_writes_of_an_interval_share_the_commit_at_its_end():
+    async def main():
+        server = Server(interval_s=60.0)
+        storage = await server.start()
+        for name, durability in (("w", "interval"), ("v", "sync")):
+            await storage.create(spec(name=name, durability=durability))
+        await server.settled()
+        commits = storage.status().commits
+        for time in range(3):
+            await storage.write("w", Insert(time, {"value": 1}, "a"))
+            await passes(10)
+        await passes(29)
+        assert storage.status().commits == commits
+        await passes(2)
+        assert storage.status().commits == commits + 1
+        await storage.write("w", Insert(4, {"value": 1}, "a"))
+        await storage.write("v", Insert(4, {"value": 1}, "a"))
+        assert storage.status().commits == commits + 2, "a write that is waited for takes the others along"
+        await server.die()
+        storage = await server.start()
+        assert storage.find("w").query("a", [], None)[0].entries == 4
+        await storage.stop()
+
+    in_virtual_time(main())
+
+
+async def test_an_orderly_stop_commits_what_waits_for_the_interval():
+    server = Server(interval_s=60.0, checkpoint_bytes=10**9)
+    storage = await server.start()
+    await storage.create(spec(durability="interval"))
+    await storage.write("w", Insert(1, {"value": 1}, "a"))
+    storage.store.windows["w"].backoff.fail(Unavailable("as told"))  # no image of it can be taken now
+    storage = await server.restart()
+    assert storage.find("w").query("a", [], None)[0].entries == 1
+    await storage.stop()
+
+
+async def test_durability_needs_a_tier():
+    storage = Storage(Catalogue(), ManualClock())
+    await storage.start()
+    with pytest.raises(FailedPrecondition) as refused:
+        await storage.create(spec(durability="sync"))
+    assert refused.value.field == "durability"
+    window, _ = await storage.create(spec())
+    assert storage.info(window).durability == "memory"
+
+
+async def test_two_commits_of_one_batch_at_once_apply_it_once():
+    server = Server()
+    storage = await server.start()
+    await storage.create(spec())
+    staged = await storage.stage("w", batch([("a", 5), ("b", 6)], 7), "q", 0)
+    results = await asyncio.gather(*(storage.commit("w", "q", 0, [staged.stage]) for _ in range(4)))
+    assert sorted(result.inserted for result in results) == [0, 0, 0, 2]
+    await storage.stop()
+
+
+@pytest.fixture
+def earlier(monkeypatch):
+    """Writes records of staged parts as they were before they said when these expire, and which expired."""
+    monkeypatch.setattr(Stage, "fields", lambda self: [self.token, self.query, self.batch, self.entries])
+    monkeypatch.setattr(Expire, "fields", lambda self: [])
+
+
+async def parts_that_expire(monkeypatch, expires_ns):
+    """One part expires, one is committed after that, one is left; recovered where parts are kept for `expires_ns`."""
+    minute = 60 * 10**9
+    server = Server(checkpoint_bytes=10**9)
+    storage = await server.start()
+    await storage.create(spec())
+    first = await storage.stage("w", batch([("a", 1)], 1), "q", 0)
+    server.clock.advance(30 * minute)
+    second = await storage.stage("w", batch([("a", 2)], 2), "q", 1)
+    server.clock.advance(29 * minute)
+    storage.tidy()
+    assert first.stage in storage.find("w").ledger.parts, "it is kept for an hour"
+    server.clock.advance(minute)
+    storage.tidy()
+    assert list(storage.find("w").ledger.parts) == [second.stage]
+    server.clock.advance(minute)
+    await storage.commit("w", "q", 1, [second.stage])
+    third = await storage.stage("w", batch([("a", 3)], 3), "q", 2)
+    ledger = storage.find("w").ledger.document()
+    monkeypatch.setattr(storage_module, "PART_EXPIRES_NS", expires_ns)
+    storage = await server.crash()
+    assert storage.find("w").query("a", [], None)[0].aggregates["all"] == [2]
+    assert storage.find("w").ledger.document() == ledger
+    server.clock.advance(59 * minute)
+    storage.tidy()
+    assert list(storage.find("w").ledger.parts) == [third.stage]
+    server.clock.advance(minute)
+    storage.tidy()
+    assert not storage.find("w").ledger.parts
+    await storage.stop()
+
+
+@pytest.mark.parametrize("expires_ns", [10**9, 10**15])
+async def test_a_version_that_keeps_parts_for_another_time_recovers_the_same_window(monkeypatch, expires_ns):
+    await parts_that_expire(monkeypatch, expires_ns)
+
+
+@pytest.mark.parametrize("expires_ns", [10**9, 3_600 * 10**9, 10**15])
+async def test_records_that_do_not_say_when_parts_expire_are_applied_as_they_were(monkeypatch, earlier, expires_ns):
+    await parts_that_expire(monkeypatch, expires_ns)
+
+
+async def test_a_journal_is_cut_behind_checkpoints_and_blocks_that_nobody_needs_go():
+    server = Server(checkpoint_bytes=3000, store_entries=8)
+    storage = await server.start()
+    await storage.create(spec(keyed=False, slide={"max_count": 50}))
+    sizes = []
+    for start in range(0, 10_000, 50):
+        rows = Batch(np.arange(start, start + 50), {"value": np.arange(50)})
+        await storage.write("w", BulkInsert(rows))
+        storage.tidy()
+        await server.settled()  # or it is a matter of luck how many deletes wait
+        sizes.append(len(server.store.values))
+    assert max(sizes[100:]) < 1.1 * max(sizes[:100]), "it does not grow with what came and went"
+    assert storage.status().checkpoints > 5
+    await storage.stop()
+
+
+async def test_an_idle_window_does_not_keep_the_journal_of_a_busy_one():
+    server = Server(checkpoint_bytes=2000)
+    storage = await server.start()
+    await storage.create(spec(name="idle"))
+    await storage.create(spec())
+    await storage.write("idle", Insert(1, {"value": 1}, "a"))
+    for time in range(200):
+        await storage.write("w", Insert(time, {"value": 1}, "a"))
+        storage.tidy()
+    await storage.store.session.journal.drained()
+    assert storage.status().journal_groups < 80
+    storage = await server.crash()
+    assert storage.find("idle").query("a", [], None)[0].entries == 1
+    await storage.stop()
