@@ -91,8 +91,11 @@ async def test_a_long_slice_is_logged_once_a_second(caplog):
         assert caplog.messages == ["series of window 'flights' held the event loop for 73 ms"]
         clock.advance(500 * MS)
         watch.note("query", "trains", 1.5)
+        clock.advance(1000 * MS)
+        watch.note("query", "trains", 0.06)
     assert caplog.messages[1:] == [
-        "query of window 'trains' held the event loop for 1500 ms; 4 more since the last such line"
+        "query of window 'trains' held the event loop for 1500 ms; 4 more since the last such line",
+        "query of window 'trains' held the event loop for 60 ms",
     ]
 
 
