@@ -47,7 +47,7 @@ def _observed(
         start = self._clock.monotonic_s()
         try:
             self._access.require(name, window)
-            return await self._held.timed(name, window, operation(self, window, *args, **kwargs))
+            return await self._held.timed(name, window, operation(self, window, *args, **kwargs), start)
         except SashError as error:
             self._metrics.count_error(name, type(error).__name__)
             raise

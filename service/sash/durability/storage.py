@@ -325,7 +325,7 @@ class Storage:
         importer = Importer(make, name)
         try:
             async for part in parts:
-                importer.feed(part)
+                await self.slices.run(importer.feed_steps(part), lambda: None)
                 for target in targets:
                     await target.keep_up()
                 self.trim()
