@@ -20,7 +20,7 @@ plain, too: the library's come with a ``_created`` series each, and can be told 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
@@ -108,6 +108,14 @@ class WatchedStorage(Protocol):
     def damaged(self) -> int: ...
 
 
+class WatchedMemory(Protocol):
+    """What the collector reads of a memory budget; `sash.limits.memory.MemoryBudget` is one."""
+
+    @property
+    def limit_bytes(self) -> int: ...
+    def parts(self) -> Mapping[str, int]: ...
+
+
 class Metrics:
     """All counters of one service.
 
@@ -128,9 +136,10 @@ class Metrics:
             "sash_requests_rejected", "Requests that an edge answered with an error, by code.", ("edge", "code")
         )
         self._storage = _Storage()
+        self._memory = _Memory()
         for collector in (
             *(_Build(version), self._latencies, self._errors, self._rejected),
-            *(self._windows, self._storage),
+            *(self._windows, self._storage, self._memory),
         ):
             registry.register(collector)
 
@@ -153,6 +162,10 @@ class Metrics:
     def watch_storage(self, storage: Callable[[], WatchedStorage | None]) -> None:
         """Have every scrape call `storage` and show how it is; nothing where there is none."""
         self._storage.source = storage
+
+    def watch_memory(self, memory: WatchedMemory) -> None:
+        """Have every scrape show how much memory is used."""
+        self._memory.source = memory
 
 
 class _Build(Collector):
@@ -218,6 +231,24 @@ class _Storage(Collector):
             ("sash_cache_misses", "Stored blocks that were needed, and were read from the tier.", found.cache_misses),
         ):
             yield CounterMetricFamily(name, text, value=value)
+
+
+class _Memory(Collector):
+    """How much memory is used, read when somebody scrapes."""
+
+    def __init__(self) -> None:
+        self.source: WatchedMemory | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        if self.source is None:
+            return
+        text = "Bytes of memory in use, by part; `rest` is the windows and the program."
+        parts = GaugeMetricFamily("sash_memory_bytes", text, labels=["part"])
+        for part, count in self.source.parts().items():
+            parts.add_metric([part], count)
+        yield parts
+        text = "Bytes of memory that the service may use; new entries are refused at nine tenths of it."
+        yield GaugeMetricFamily("sash_memory_limit_bytes", text, value=self.source.limit_bytes)
 
 
 class _Latencies(Collector):

@@ -22,6 +22,9 @@ from sash.clock import SystemClock
 from sash.connect.app import PREFIX, ConnectApp
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
+from sash.limits.files import raise_limit
+from sash.limits.memory import SHARE, MemoryBudget, available_bytes
+from sash.limits.places import Places
 from sash.memory import give_back
 from sash.metrics import Metrics
 from sash.plane import Plane
@@ -60,6 +63,7 @@ class Service:
         PlatformCollector(registry=registry)
         metrics = Metrics(registry, version())
         clock = clock or SystemClock()
+        memory = self._memory = _budget(settings)
         catalogue = Catalogue(max_windows=settings.max_windows, clock=clock)
         self._storage = Storage(
             catalogue,
@@ -69,19 +73,24 @@ class Service:
             checkpoint_bytes=settings.checkpoint_bytes,
             store_entries=settings.store_entries,
             interval_s=settings.commit_interval_ms / 1000,
+            memory=memory,
         )
         self.plane = Plane(catalogue, metrics, clock, self._storage)
         metrics.watch(self.plane.list)
         metrics.watch_storage(self._storage.status)
+        metrics.watch_memory(memory)
+        memory.watch("cache", lambda: self._storage.cache_bytes)
+        memory.watch("writes", lambda: self._storage.pending_bytes)
         self._started = asyncio.Event()
         rest = create_app(self.plane, settings, registry, metrics, not_ready=self._not_ready)
         rest.routes.extend(ui.routes())
-        self._rpc = RpcServer(self.plane, settings, metrics)
+        self._rpc = RpcServer(self.plane, settings, metrics, memory)
         closing = rest.state.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
-        gate = Gate(settings.max_concurrent_calls, closing)
+        gate = Gate(Places(settings.max_concurrent_calls, settings.calls_per_address), closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
-        self._rest = RestServer(rest, settings, ahead={PREFIX: connect})
+        self._rest = RestServer(rest, settings, {PREFIX: connect}, memory, metrics)
+        memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
 
     @property
     def grpc_port(self) -> int:
@@ -124,7 +133,9 @@ class Service:
 
     def _not_ready(self) -> str | None:
         """Why requests are not welcome; None where they are."""
-        return self._storage.problem if self._started.is_set() else "starting or shutting down"
+        if not self._started.is_set():
+            return "starting or shutting down"
+        return self._storage.problem or self._memory.problem()
 
     async def _every_second(self) -> None:
         ready = True
@@ -140,13 +151,25 @@ class Service:
                 _log.exception("tidying failed; it is tried again")
 
 
+def _budget(settings: Settings) -> MemoryBudget:
+    limit = settings.memory_bytes or int(SHARE * available_bytes())
+    unread, staged = settings.max_unread_bytes or limit // 4, settings.max_staged_bytes or limit // 2
+    return MemoryBudget(
+        limit, {"bodies": (unread, "SASH_MAX_UNREAD_BYTES"), "staged": (staged, "SASH_MAX_STAGED_BYTES")}
+    )
+
+
 def serve(settings: Settings) -> None:
     """Serve until told to stop (SIGINT, SIGTERM); raises as `Service.start`."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     for said in misspelt(os.environ):
         _log.warning("%s", said)
-    uvloop.run(_serve(settings))
+    files = raise_limit()
+    # Half of the files are left to gRPC and the tier.
+    uvloop.run(
+        _serve(settings.model_copy(update={"max_connections": max(1, min(settings.max_connections, files // 2))}))
+    )
 
 
 def _end(number: int, _: object) -> NoReturn:

@@ -103,13 +103,14 @@ class ConnectApp:
             return
         try:
             timeout_s = _timeout_s(headers)
+            self._gate.check()
+            if read:
+                codec, data = _of_query(scope["query_string"])
+                kind = b"application/" + codec
+            else:
+                _check_headers(headers, b"content-encoding")
+                data = await self._body(headers, receive)
             with self._gate:
-                if read:
-                    codec, data = _of_query(scope["query_string"])
-                    kind = b"application/" + codec
-                else:
-                    _check_headers(headers, b"content-encoding")
-                    data = await self._body(headers, receive)
                 request = _UNARY[kind].read(method.request, data)
                 if scope["path"] in self._waits:
                     response = await _within(timeout_s, unbroken(method.call(request)))

@@ -35,6 +35,7 @@ from sash.durability.capacity import Room
 from sash.durability.catalogue import Catalogue
 from sash.durability.checkpoints import Checkpoints
 from sash.durability.export import Importer, export
+from sash.durability.footprint import COPIES, ROW_BYTES, footprint
 from sash.durability.journal import MIB, anew
 from sash.durability.kept import Kept
 from sash.durability.listing import Listing
@@ -43,6 +44,7 @@ from sash.durability.recovery import recover, recover_again
 from sash.durability.retrying import RetryingTier
 from sash.durability.roots import Start
 from sash.durability.tier import ColdTier
+from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
 from sash_engine.clock import Clock, ForwardClock
 from sash_engine.errors import AlreadyExists, DataLoss, FailedPrecondition, SashError, TooLarge, Unavailable
 from sash_engine.forest import BLOCK
@@ -98,6 +100,7 @@ class Storage:
         interval_s: how long writes to windows of durability "interval" may gather.
         block: entries per sealed block of new windows.
         sleep: waits for so many seconds, and blocks: while the tier is unavailable at the start.
+        memory: bounds what windows and staged parts may take; None: nothing does.
 
     All methods belong to the event loop.
     """
@@ -114,8 +117,11 @@ class Storage:
         interval_s: float = 0.1,
         block: int = BLOCK,
         sleep: Callable[[float], None] = time.sleep,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self._catalogue = catalogue
+        self._memory = memory or unlimited()
+        self._staged = StagedBytes(self._memory)
         # What wall time brings in between leaves no record; set back, it would be undone by a recovery.
         self._clock = clock = ForwardClock(clock)
         self._block = block
@@ -193,6 +199,16 @@ class Storage:
         tier = self._backing.tier
         return None if tier.healthy else f"the tier ({tier.name}) cannot be reached"
 
+    @property
+    def cache_bytes(self) -> int:
+        """How many bytes of stored blocks are in memory."""
+        return 0 if self._backing is None else self._backing.cache.used_bytes
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes of writes wait for a commit."""
+        return 0 if self._backing is None else self._backing.journal.pending_bytes
+
     def status(self) -> StorageStatus | None:
         """Figures for the metrics; None where there is no tier."""
         backing = self._backing
@@ -228,7 +244,12 @@ class Storage:
         kept = self._kept.get(name)
         if kept is not None and kept.doubt is not None:
             raise _unserved(kept)
-        return self._catalogue.find(name)
+        window = self._catalogue.find(name)
+        window.reader.check_memory = self._check_answer
+        return window
+
+    def _check_answer(self, needed: int) -> None:
+        self._memory.check(needed, transient=True)
 
     def info(self, window: Window) -> WindowInfo:
         """A window as `describe` shows it."""
@@ -246,6 +267,8 @@ class Storage:
     async def create(self, spec: WindowSpec) -> tuple[Window, bool]:
         """Create a window, or find the one of this very spec; raises as `Catalogue.create`, and as a write does."""
         durability = self._durability(spec)
+        if spec.name not in self._catalogue:
+            self._memory.check(0)
         if durability == "memory":
             return self._catalogue.create(spec, self._in_memory)
         if spec.name not in self._catalogue:
@@ -271,12 +294,14 @@ class Storage:
             left = kept.left()
             self._checked_backing().check_room(0, MAKING_ROOM)
             counts = self._catalogue.delete(name).counts
+            self._staged.forget(name)
             del self._kept[name]
             await self._in_tier(self._listing_there.give_up(kept, left))
         else:
             if self._backing is not None and name not in self._catalogue:
                 await self._in_tier(self._last())  # that there is none may be on its way still
             counts = self._catalogue.delete(name).counts
+            self._staged.forget(name)
         return counts.inserted - counts.evicted
 
     def _durability(self, spec: WindowSpec) -> Durability:
@@ -333,6 +358,10 @@ class Storage:
         window, kept = await self._admit(name, size, applied, isinstance(operation, records.BulkEvict))
         if applied(window.ledger):
             return await self._settled(WriteResult(already_applied=True), self._last(), kept)
+        if isinstance(operation, records.BulkInsert):
+            self._memory.check(footprint(window.spec, operation.batch))
+        elif not isinstance(operation, records.BulkEvict):
+            self._memory.check(COPIES * size)
         result, number = self._apply(window, kept, operation, origin)
         failed = self._answer(window, operation, result)
         result = await self._settled(result, number, kept)
@@ -359,18 +388,21 @@ class Storage:
         window, kept = await self._admit(name, size)
         window.ledger.check_stage(query, number)
         window.check(batch)
-        token, entries = token or secrets.token_hex(8), len(batch.times)
+        self._staged.check(size)
+        self._memory.check(COPIES * size)
+        token, entries, part = token or secrets.token_hex(8), len(batch.times), window.ledger.next_part
         operation = records.Stage(token, query, number, entries, self._clock.now_ns() + PART_EXPIRES_NS)
         if kept is None:
             operation.held = batch
             _, logged = self._apply(window, None, operation)
         else:
-            key = values.staged_key(kept.number, window.ledger.next_part)
+            key = values.staged_key(kept.number, part)
 
             def puts() -> Mapping[bytes, bytes]:
                 return {key: values.seal("part", values.batch_to(batch), key)}
 
             _, logged = self._apply(window, kept, operation, None, puts, size)
+        self._staged.add(name, part, size)
         return await self._settled(Staged(token, entries), logged, kept)
 
     async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult:
@@ -383,6 +415,7 @@ class Storage:
         batches: Sequence[Batch] = ()
         if not committed(window.ledger):
             parts = window.ledger.named(query, number, stages)
+            self._memory.check(sum(COPIES * ROW_BYTES * part.entries for part in parts))
             if kept is None:
                 batches = [part.held for part in parts if part.held is not None]
             else:
@@ -463,6 +496,9 @@ class Storage:
         write = Write(operation, self._clock.now_ns(), origin)
         write.check(window)
         result = self._at(window, kept, write)
+        if isinstance(operation, records.Commit | records.Expire):
+            for part in operation.dropped:
+                self._staged.drop(window.spec.name, part.number)
         if kept is None:
             return result, 0
         number = self._log(kept, write, kept.durability == "sync", puts, size)
@@ -625,6 +661,7 @@ class Storage:
         importer = Importer(make, name)
         try:
             async for part in parts:
+                self._memory.check(COPIES * len(part))
                 importer.feed(part)
                 if made:
                     await self._keep_up(made[0])

@@ -1,7 +1,7 @@
 """The REST edge: the routes of one plane as a FastAPI app.
 
-    uvicorn ──▶ Gate (calls in progress) ──▶ FastAPI ──▶ Route ──▶ a method of Routes ──▶ Plane
-                                                          └─ an exception becomes a problem document
+    uvicorn ──▶ Front (limits) ──▶ FastAPI ──▶ Route ──▶ a method of Routes ──▶ Plane
+                                                └─ an exception becomes a problem document
 
 FastAPI finds the route and keeps the documentation; it does not look at what comes in or goes out. Its
 validation would build a model per request, report its own error document, and read any body whole; `Route`
@@ -27,7 +27,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Match, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from sash.calls import INTERVAL_MS, check_interval, key_names, origin_of, unbroken
 from sash.metrics import Metrics
@@ -135,7 +135,6 @@ def create_app(
         app.router.routes.append(endpoint_route(path, endpoint, methods=["HEAD"], include_in_schema=False))
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     app.add_exception_handler(HTTPException, _HttpErrors(metrics))
-    app.add_middleware(_Gate, calls_max=settings.max_concurrent_calls, metrics=metrics)
     return app
 
 
@@ -389,33 +388,6 @@ class _HttpErrors:
         if error.status_code == HTTPStatus.NOT_FOUND:
             return of_status(error.status_code, f"there is nothing at {path}; /docs shows what there is")
         return of_status(error.status_code, error.detail, error.headers)
-
-
-class _Gate:
-    """Refuses requests beyond a number in progress, each of which may hold a body in memory."""
-
-    def __init__(self, app: ASGIApp, calls_max: int, metrics: Metrics) -> None:
-        self._app = app
-        self._calls_max = calls_max
-        self._metrics = metrics
-        self._calls = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        if self._calls >= self._calls_max:
-            self._metrics.count_rejected("rest", str(int(HTTPStatus.SERVICE_UNAVAILABLE)))
-            refusal = of_status(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"{self._calls} requests are in progress", {"retry-after": "1"}
-            )
-            await refusal(scope, receive, send)
-            return
-        self._calls += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._calls -= 1
 
 
 def _methods_of(request: Request) -> list[str]:

@@ -6,11 +6,17 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sash.limits.memory import MemoryBudget
+from sash.limits.places import Places
+from sash.metrics import Metrics
+from sash.rest.connections import Connections
+from sash.rest.front import Front
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
 
@@ -23,15 +29,30 @@ class RestServer:
     Args:
         app: what to serve; its `state.closing` is set when the server closes.
         settings: host and port.
-        ahead: apps that get the requests under a path prefix, without passing through `app`.
+        ahead: apps that get the requests under a path prefix, without passing through `app`. They limit their calls.
+        memory: where bodies are reserved.
+        metrics: counts refusals.
     """
 
-    def __init__(self, app: Starlette, settings: Settings, ahead: Mapping[str, ASGIApp] | None = None) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        settings: Settings,
+        ahead: Mapping[str, ASGIApp],
+        memory: MemoryBudget,
+        metrics: Metrics,
+    ) -> None:
         self._app = app
         self._settings = settings
+        places = Places(settings.max_concurrent_calls, settings.calls_per_address)
+        front = Front(_by_prefix(ahead, app), places, settings.max_body_bytes, memory, metrics, ahead)
+        self.connections = Connections(
+            settings.max_connections, settings.max_connections_per_address, settings.body_timeout_s, metrics
+        )
         config = uvicorn.Config(
-            _by_prefix(ahead or {}, app),
-            http="httptools",
+            front,
+            http=cast("type[asyncio.Protocol]", self.connections.protocol),
+            timeout_keep_alive=settings.idle_timeout_s,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -39,7 +60,7 @@ class RestServer:
             server_header=False,
         )
         self._config = config
-        self._server = _Server(config)
+        self._server = _Server(config, self.connections)
         self._task: asyncio.Task[None] | None = None
         self.port = 0
         """The port it listens on, once started."""
@@ -89,11 +110,17 @@ def _by_prefix(ahead: Mapping[str, ASGIApp], rest: ASGIApp) -> ASGIApp:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, but signals are the caller's, and `up` is set when it accepts connections."""
+    """uvicorn; signals are the caller's, `up` is set when it accepts connections, and slow clients are looked for."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
+        self._connections = connections
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # uvicorn ticks every 100 ms
+            self._connections.sweep(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -17,6 +17,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -25,6 +26,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from sash.calls import unbroken
+from sash.limits.caller import address_of_peer, caller
+from sash.limits.memory import MemoryBudget, unlimited
+from sash.limits.places import Places
+from sash.limits.receiving import Receiving
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rpc.errors import status_of
@@ -40,6 +45,14 @@ _REFUSING_S = 0.1
 """So long new calls are refused before the server stops: of 36 clients that called all the time 29 were cancelled
 without it."""
 
+_MESSAGE_SHARE = 64
+_PLACES_MIN = 16
+"""A message may take a 64th of the memory, and 16 are received at a time where memory is small: a quarter of it."""
+
+_LARGE_BYTES = 65_536
+_PARSED = 4
+"""So many times its length a large message takes once it is parsed. Numbers take less, short texts up to ten times."""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -50,14 +63,17 @@ class RpcServer:
         plane: the operations, called on the running event loop only.
         settings: host, port and limits.
         metrics: counts the calls that end in an error.
+        memory: bounds how long messages may be, and how many are received at a time; None: nothing does.
 
     Create it inside a running event loop.
     """
 
-    def __init__(self, plane: Plane, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, plane: Plane, settings: Settings, metrics: Metrics, memory: MemoryBudget | None = None) -> None:
+        memory = memory or unlimited()
+        message_bytes_max = min(settings.max_body_bytes, memory.limit_bytes // _MESSAGE_SHARE)
         self._server = grpc.aio.server(
             options=[
-                ("grpc.max_receive_message_length", settings.max_body_bytes),
+                ("grpc.max_receive_message_length", message_bytes_max),
                 # An answer may be larger than any request: collect over a whole window.
                 ("grpc.max_send_message_length", -1),
                 # A client that vanished without a word would hold its streams open for hours.
@@ -68,13 +84,25 @@ class RpcServer:
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 # With it a second service on the same port would start and take half of the calls.
                 ("grpc.so_reuseport", 0),
+                # A client opens another connection when it has something to say again.
+                ("grpc.max_connection_idle_ms", 300_000),
+                # Calls that the loop has not taken up after 30 s were cancelled, and so were those of a burst of
+                # thousands. They wait now, and are refused by the gate.
+                ("grpc.server_max_unrequested_time_in_server", 3600),
+                ("grpc.server.max_pending_requests", 100_000),
+                ("grpc.server.max_pending_requests_hard_limit", 100_000),
             ],
         )
         self._closing = asyncio.Event()
         self._health = _Health(self._closing)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         operations = Operations(plane, settings.max_entries_per_write, self._closing)
-        handlers = _handlers(operations, metrics, Gate(settings.max_concurrent_calls, self._closing))
+        limits = _Limits(
+            Gate(Places(settings.max_concurrent_calls, settings.calls_per_address), self._closing),
+            Receiving(max(_PLACES_MIN, memory.most("bodies") // message_bytes_max), settings.body_timeout_s),
+            memory,
+        )
+        handlers = _handlers(operations, metrics, limits)
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
         names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(_Reflection(self._closing, names), self._server)
@@ -112,14 +140,15 @@ class RpcServer:
         await self._server.stop(grace_s)
 
 
-def _handlers(operations: Operations, metrics: Metrics, gate: Gate) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-    handlers = {}
+def _handlers(operations: Operations, metrics: Metrics, limits: _Limits) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for name, method in methods(operations).items():
-        kind = ("stream" if method.streams_requests else "unary", "stream" if method.streams_responses else "unary")
-        handler = getattr(grpc, f"{kind[0]}_{kind[1]}_rpc_method_handler")
-        guarded = _Guarded(method, metrics, gate)
-        behaviour = guarded.stream if method.streams_responses else guarded.unary
-        handlers[name] = handler(behaviour, response_serializer=_serialize)
+        guarded = _Guarded(method, metrics, limits)
+        # To gRPC all requests are streams: the first message of others is asked for when there is a place for it.
+        if method.streams_responses:
+            handlers[name] = grpc.stream_stream_rpc_method_handler(guarded.stream, response_serializer=_serialize)
+        else:
+            handlers[name] = grpc.stream_unary_rpc_method_handler(guarded.unary, response_serializer=_serialize)
     return handlers
 
 
@@ -167,28 +196,38 @@ async def _while_open(stream: Coroutine[Any, Any, None], closing: asyncio.Event)
         closed.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What all methods share."""
+
+    gate: Gate
+    receiving: Receiving
+    memory: MemoryBudget
+
+
 class _Guarded:
     """A method as gRPC calls it: bytes are parsed before it, and what it raises ends the call with a status."""
 
-    def __init__(self, method: Method, metrics: Metrics, gate: Gate) -> None:
+    def __init__(self, method: Method, metrics: Metrics, limits: _Limits) -> None:
         self._method = method
         self._metrics = metrics
-        self._gate = gate
+        self._limits = limits
+        self._gate = limits.gate
         self._waits = inspect.iscoroutinefunction(method.call)
 
-    async def unary(self, data: Any, context: Context) -> Any:
+    async def unary(self, stream: Any, context: Context) -> Any:
         try:
+            request = await self._request(stream, context)
             with self._gate:
-                request = self._requests(data) if self._method.streams_requests else self._parsed(data)
                 return await unbroken(self._method.call(request)) if self._waits else self._method.call(request)
         except Exception as error:
             return await self._refuse(error, context)
 
-    async def stream(self, data: Any, context: Context) -> AsyncGenerator[Any, None]:
+    async def stream(self, stream: Any, context: Context) -> AsyncGenerator[Any, None]:
         answered = 0
         try:
+            request = await self._request(stream, context)
             with self._gate:
-                request = self._requests(data) if self._method.streams_requests else self._parsed(data)
                 async with aclosing(self._method.call(request)) as responses:
                     async for response in responses:
                         yield response
@@ -196,7 +235,21 @@ class _Guarded:
         except Exception as error:
             await self._refuse(error, context, answered if self._method.streams_requests else None)
 
+    async def _request(self, stream: AsyncIterator[bytes], context: Context) -> Any:
+        """What the method takes: its message, or an iterator of its messages."""
+        name = address_of_peer(context.peer())
+        caller.set(name)
+        self._gate.check()
+        if self._method.streams_requests:
+            return self._requests(stream)
+        data = await self._limits.receiving.message(name, context.read)
+        if data is grpc.aio.EOF:
+            raise InvalidArgument(f"{self._method.name} takes one message, not none", field="request")
+        return self._parsed(data)
+
     def _parsed(self, data: bytes) -> Message:
+        if len(data) > _LARGE_BYTES:
+            self._limits.memory.check(_PARSED * len(data), transient=True)
         # Parsed here and not by gRPC, which would answer bytes that are no message with INTERNAL.
         try:
             return self._method.request.FromString(data)
