@@ -109,7 +109,7 @@ class Reservation:
     def take(self, promised: int, held: int = 0) -> None:
         """Promise so many bytes more, of which `held` count for the part; raises as `MemoryBudget.check`."""
         self._budget.check_part(self._part, held)
-        self._budget.check(promised, transient=True)
+        self._budget.check(promised + self.promised, transient=True)
         self.promised += promised
         self._held += held
         self._budget.promise(promised)
