@@ -116,6 +116,17 @@ class WatchedMemory(Protocol):
     def parts(self) -> Mapping[str, int]: ...
 
 
+class WatchedWatches(Protocol):
+    """What the collector reads of all that is watched; `sash.limits.watches.Watches` is one."""
+
+    @property
+    def questions(self) -> int: ...
+    @property
+    def looks(self) -> int: ...
+    @property
+    def late_s(self) -> float: ...
+
+
 class Metrics:
     """All counters of one service.
 
@@ -137,9 +148,10 @@ class Metrics:
         )
         self._storage = _Storage()
         self._memory = _Memory()
+        self._watches = _Watches()
         for collector in (
             *(_Build(version), self._latencies, self._errors, self._rejected),
-            *(self._windows, self._storage, self._memory),
+            *(self._windows, self._storage, self._memory, self._watches),
         ):
             registry.register(collector)
 
@@ -166,6 +178,10 @@ class Metrics:
     def watch_memory(self, memory: WatchedMemory) -> None:
         """Have every scrape show how much memory is used."""
         self._memory.source = memory
+
+    def watch_watches(self, watches: WatchedWatches) -> None:
+        """Have every scrape show how much is watched."""
+        self._watches.source = watches
 
 
 class _Build(Collector):
@@ -249,6 +265,27 @@ class _Memory(Collector):
         yield parts
         text = "Bytes of memory that the service may use; new entries are refused at nine tenths of it."
         yield GaugeMetricFamily("sash_memory_limit_bytes", text, value=self.source.limit_bytes)
+
+
+class _Watches(Collector):
+    """How much is watched, read when somebody scrapes."""
+
+    def __init__(self) -> None:
+        self.source: WatchedWatches | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        if self.source is None:
+            return
+        for name, text, value in (
+            ("sash_watched_questions", "Different questions that are watched.", self.source.questions),
+            (
+                "sash_watch_late_seconds",
+                "How much later than it was due the last answer of a watch was computed.",
+                self.source.late_s,
+            ),
+        ):
+            yield GaugeMetricFamily(name, text, value=value)
+        yield CounterMetricFamily("sash_watch_looks", "Answers of watches that were computed.", value=self.source.looks)
 
 
 class _Latencies(Collector):

@@ -15,6 +15,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from sash.durability.catalogue import Catalogue
 from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
+from sash.limits.turns import Turns
+from sash.limits.watches import Watches
 from sash.metrics import Metrics
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
@@ -85,6 +87,10 @@ class Plane:
         self._metrics = metrics
         self._clock = clock
         self._storage = storage or Storage(catalogue, clock)
+        self.watches = Watches()
+        """Shared by the edges, so that all watching together is bounded."""
+        self.turns = Turns()
+        """Shared by the edges, so that a caller has one share of the loop."""
 
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
         """Create a window; the same spec again changes nothing.

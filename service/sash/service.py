@@ -79,6 +79,7 @@ class Service:
         metrics.watch(self.plane.list)
         metrics.watch_storage(self._storage.status)
         metrics.watch_memory(memory)
+        metrics.watch_watches(self.plane.watches)
         memory.watch("cache", lambda: self._storage.cache_bytes)
         memory.watch("writes", lambda: self._storage.pending_bytes)
         self._started = asyncio.Event()
@@ -89,7 +90,7 @@ class Service:
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(Places(settings.max_concurrent_calls, settings.calls_per_address), closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
-        self._rest = RestServer(rest, settings, {PREFIX: connect}, memory, metrics)
+        self._rest = RestServer(rest, settings, {PREFIX: connect}, memory, self.plane.turns, metrics)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
 
     @property

@@ -98,30 +98,36 @@ def test_estimates_from_above_do_not_refuse_what_fits(machine):
 
 def test_what_is_promised_is_nobody_elses(machine):
     budget = machine.budget()
-    with budget.reservation("bodies") as mine:
-        mine.take(600, 300)
-        budget.check(800)  # of the same request: what it was promised is for this
-    with budget.reservation("bodies") as first, budget.reservation("bodies") as second:
-        first.take(600)
-        with pytest.raises(ResourceExhausted):
-            second.take(400)
-        first.arrived(300)
+    mine = budget.reservation("bodies")
+    mine.take(600, 300)
+    budget.check(800)  # of the same request: what it was promised is for this
+    mine.release()
+    first, second = budget.reservation("bodies"), budget.reservation("bodies")
+    first.take(600)
+    with pytest.raises(ResourceExhausted):
         second.take(400)
-        with pytest.raises(ResourceExhausted):
-            second.take(201)  # its own promises count, too
+    first.arrived(300)
+    machine.now_s = 1.0
+    second.take(400)
+    with pytest.raises(ResourceExhausted):
+        second.take(201)  # its own promises count, too
+    first.release()
+    second.release()
     budget.check(900)
     assert budget.parts()["bodies"] == 0
 
 
 def test_a_part_has_a_limit_of_its_own(machine):
     budget = machine.budget(bodies=100)
-    with budget.reservation("bodies") as one, budget.reservation("bodies") as other:
-        one.take(60, 60)
-        with pytest.raises(ResourceExhausted, match="bodies hold") as caught:
-            other.take(60, 60)
-        assert caught.value.limit.startswith("SASH_MAX_UNREAD_BYTES")
-        with pytest.raises(TooLarge):
-            other.take(101, 101)
+    one, other = budget.reservation("bodies"), budget.reservation("bodies")
+    one.take(60, 60)
+    with pytest.raises(ResourceExhausted, match="bodies hold") as caught:
+        other.take(60, 60)
+    assert caught.value.limit.startswith("SASH_MAX_UNREAD_BYTES")
+    with pytest.raises(TooLarge):
+        other.take(101, 101)
+    one.release()
+    other.release()
     assert budget.parts() == {"bodies": 0, "staged": 0, "rest": 0}
 
 

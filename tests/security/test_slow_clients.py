@@ -159,19 +159,31 @@ def test_streams_beyond_the_limit_are_told_when_to_come_again():
             release.put(None)
 
 
-def test_a_message_that_does_not_arrive_ends_its_call():
-    release = queue.SimpleQueue()
-    with serving(body_timeout_s=0.1) as running:
+def test_messages_that_do_not_arrive_hold_nobody_up():
+    """Sixteen places: eight calls may hold one each for as long as they like. Others end, and leave places free."""
+    release, last = queue.SimpleQueue(), queue.SimpleQueue()
 
-        def nothing():
-            release.get()
-            yield b""
+    def nothing(until=release):
+        until.get()
+        yield b""
 
+    with serving(body_timeout_s=0.5, max_unread_bytes=1 << 20, max_body_bytes=1 << 20) as running:
         insert = running.channel().stream_unary("/sash.v1.Windows/Insert")
-        call = insert.future(nothing())
-        assert call.exception(20).code() == grpc.StatusCode.UNAVAILABLE
-        assert "did not arrive" in call.exception().details()
-        release.put(None)
+        calls = [insert.future(nothing()) for _ in range(12)]
+        wait_until(lambda: sum(call.done() for call in calls) == 4)
+        for call in calls:
+            if call.done():
+                assert call.exception().code() == grpc.StatusCode.UNAVAILABLE
+                assert "did not arrive" in call.exception().details()
+        for time in range(20):
+            assert running.stub().Insert(pb.InsertRequest(window="w", time=time, value=1)).inserted == 1
+        for call in calls:
+            call.cancel()
+            release.put(None)
+        stalled = running.channel().stream_stream("/sash.v1.Windows/Watch")(nothing(last))
+        with pytest.raises(grpc.RpcError, match="did not arrive"):
+            next(stalled)
+        last.put(None)
 
 
 # ---------------------------------------------------------------- files

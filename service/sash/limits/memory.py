@@ -17,7 +17,6 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -126,6 +125,8 @@ class Reservation:
         self._budget.promise(-self.promised)
         self._budget.hold(self._part, -self._held)
         self.promised = self._held = 0
+        if _mine.get() is self:
+            _mine.set(None)
 
 
 _mine: ContextVar[Reservation | None] = ContextVar("reservation", default=None)
@@ -244,16 +245,11 @@ class MemoryBudget:
         """Note that requests under way may take so many bytes more, or fewer."""
         self._promised += count
 
-    @contextmanager
-    def reservation(self, part: str) -> Iterator[Reservation]:
-        """A reservation for the request that is served in this context."""
+    def reservation(self, part: str) -> Reservation:
+        """A reservation for the request that this task serves, to be released at its end."""
         made = Reservation(self, part)
-        token = _mine.set(made)
-        try:
-            yield made
-        finally:
-            _mine.reset(token)
-            made.release()
+        _mine.set(made)
+        return made
 
     @property
     def _limit(self) -> str:

@@ -32,12 +32,19 @@ class Receiving:
 
     def __init__(self, places: int, timeout_s: float) -> None:
         self._free = places
-        self._of_caller_max = max(1, places // 2)
+        self._half = self._of_caller_max = max(1, places // 2)
         self._timeout_s = timeout_s
         self._callers: dict[str, int] = {}
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """By caller; the one whose turn it is comes first."""
         self._waiting_count = 0
+
+    def lease(self) -> Lease | None:
+        """A place for a message that gRPC receives by itself; None where no more than half of the places are free."""
+        if self._free <= self._half:
+            return None
+        self._free -= 1
+        return Lease(self)
 
     async def message(self, caller: str, read: Callable[[], Awaitable[T]]) -> T:
         """What `read` brings.
@@ -82,6 +89,12 @@ class Receiving:
         finally:
             self._waiting_count -= 1
 
+    def ended(self) -> None:
+        """Take the place of a lease back."""
+        self._free += 1
+        if self._waiting:
+            self._hand_out()
+
     def _take(self, caller: str) -> None:
         self._free -= 1
         self._callers[caller] = self._callers.get(caller, 0) + 1
@@ -108,6 +121,27 @@ class Receiving:
                 queue.popleft().set_result(None)
             if queue:
                 self._waiting[caller] = queue
+
+
+class Lease:
+    """A place that is given back when it is said that the message is there, or when nobody knows the lease any more.
+
+    gRPC does not say that a call has ended whose message never came. It drops what it knew of the call.
+    """
+
+    __slots__ = ("_receiving",)
+
+    def __init__(self, receiving: Receiving) -> None:
+        self._receiving: Receiving | None = receiving
+
+    def end(self) -> None:
+        """Give the place back."""
+        if self._receiving is not None:
+            self._receiving.ended()
+            self._receiving = None
+
+    def __del__(self) -> None:
+        self.end()
 
 
 def _no_place() -> ResourceExhausted:

@@ -29,7 +29,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
-from sash.calls import INTERVAL_MS, check_interval, key_names, origin_of, unbroken
+from sash.calls import INTERVAL_MS, QUIET_S, check_interval, key_names, origin_of, unbroken
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest import arrow, columns, openapi, watch
@@ -267,8 +267,16 @@ class _Routes:
         interval_ms = _ticks(given, "interval") if "interval" in given else INTERVAL_MS
         check_interval(interval_ms, "interval")
         ask()  # what is wrong with the question is refused before the stream begins
-        stream = watch.events(lambda: json_bytes(ask()), interval_ms, request.app.state.closing)
-        return StreamingResponse(stream, headers={"cache-control": "no-store"}, media_type=watch.MEDIA_TYPE)
+
+        async def look() -> bytes:
+            return json_bytes(ask())
+
+        changes = self._plane.watches.changes(
+            ("json", str(request.url.path), request.url.query), look, interval_ms, request.app.state.closing, QUIET_S
+        )
+        return StreamingResponse(
+            watch.events(changes), headers={"cache-control": "no-store"}, media_type=watch.MEDIA_TYPE
+        )
 
     def _question(self, request: Request, *further: str) -> tuple[Mapping[str, list[str]], Callable[[], Any]]:
         """The parameters of a query, and a function that asks it: now, or over and over."""

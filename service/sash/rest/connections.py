@@ -55,6 +55,8 @@ class Connections:
         self._metrics = metrics
         self._open: set[Connection] = set()
         self._by_address: dict[str, int] = {}
+        self.now_s = 0.0
+        """When it was looked for slow clients last: a clock that costs nothing, and is a second late at most."""
 
     def protocol(self, **given: Any) -> Connection:
         """Make the protocol of one connection; the arguments are uvicorn's."""
@@ -91,6 +93,7 @@ class Connections:
 
     def sweep(self, now_s: float) -> None:
         """Close the connections of slow clients; to be called about once a second."""
+        self.now_s = now_s
         for connection in list(self._open):
             connection.look(now_s, self._timeout_s)
 
@@ -106,8 +109,8 @@ class Connection(HttpToolsProtocol):
         self._spare = False
         self._head_bytes: int | None = None
         """Of the head that is being received; None where none is."""
-        self._too_long = False
-        self._since_s = self._heard_s = self._looked_s = self.loop.time()
+        self._too_long = self._large = False
+        self._since_s = self._heard_s = self._looked_s = connections.now_s
         self._received = 0
         self._unsent, self._unsent_since_s = 0, 0.0
 
@@ -133,10 +136,9 @@ class Connection(HttpToolsProtocol):
     # ---------------------------------------------------------------- receiving
 
     def data_received(self, data: bytes) -> None:
-        self._heard_s = self.loop.time()
+        self._heard_s = self._limits.now_s
         self._received += len(data)
-        if self.parser is None or self.transport.is_closing():
-            return
+        self._large = len(data) > HEAD_BYTES_MAX
         super().data_received(data)
         if self._head_bytes is not None:
             self._head_bytes += len(data)
@@ -144,29 +146,17 @@ class Connection(HttpToolsProtocol):
                 self._head_too_long()
 
     def on_message_begin(self) -> None:
-        self._head_bytes, self._since_s, self._received = 0, self._heard_s, 0
+        self._head_bytes, self._since_s = 0, self._heard_s
         super().on_message_begin()
 
-    def on_url(self, url: bytes) -> None:
-        self._count(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value))
-        super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
-        self._head_bytes, self._since_s, self._received, self._counted = None, self._heard_s, 0, 0
+        self._head_bytes, self._since_s, self._received = None, self._heard_s, 0
+        if self._large:  # a head that came in one piece, and perhaps its body behind it
+            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+            if size > HEAD_BYTES_MAX:
+                self._too_long = True
+                raise ValueError("the head is too long")  # uvicorn then calls `send_400_response`
         super().on_headers_complete()
-
-    _counted = 0
-
-    def _count(self, size: int) -> None:
-        """Count parsed bytes of the head: a read may bring much of one, and its body behind it."""
-        self._counted += size
-        if self._counted > HEAD_BYTES_MAX:
-            self._too_long = True
-            raise ValueError("the head is too long")  # uvicorn then calls `send_400_response`
 
     def send_400_response(self, msg: str) -> None:
         if self._too_long:

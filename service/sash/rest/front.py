@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from http import HTTPStatus
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sash.limits.caller import caller, caller_of
 from sash.limits.memory import MemoryBudget, Reservation
 from sash.limits.places import Places
+from sash.limits.turns import Turns
 from sash.metrics import Metrics
 from sash.rest.bodies import ARROW, OCTETS
 from sash.rest.problems import of_error
@@ -28,6 +30,9 @@ ALWAYS = frozenset({"/healthz", "/readyz", "/metrics"})
 
 SMALL_BYTES = 65_536
 """Bodies up to this size need no memory set aside: evictions and deletes go on when memory is nearly used up."""
+
+_STREAMED = OCTETS.encode()
+_COLUMNS = ARROW.encode()
 
 _COPIES = 2
 """A body's parts are joined, so it is in memory twice for a moment."""
@@ -46,6 +51,7 @@ class Front:
         places: how many requests may be in progress.
         body_bytes_max: the largest body; the app refuses a larger one without reading it.
         memory: where bodies are reserved.
+        turns: who goes first when the service is busy.
         metrics: counts refusals.
         ungated: prefixes of paths whose app limits its own calls.
     """
@@ -56,13 +62,15 @@ class Front:
         places: Places,
         body_bytes_max: int,
         memory: MemoryBudget,
+        turns: Turns,
         metrics: Metrics,
         ungated: Collection[str] = (),
     ) -> None:
         self._app = app
-        self._places = places
+        self.places = places
         self._bytes_max = body_bytes_max
-        self._memory = memory
+        self.memory = memory
+        self.turns = turns
         self._metrics = metrics
         self._ungated = tuple(ungated)
 
@@ -71,67 +79,95 @@ class Front:
         if scope["path"] in ALWAYS:
             await self._app(scope, receive, send)
             return
-        client = scope.get("client")
-        caller.set(client[0] if client else "")
+        client = scope["client"]
+        name = client[0] if client else ""
+        caller.set(name)
         gated = not scope["path"].startswith(self._ungated)
-        if gated:
-            try:
-                self.enter()
-            except Unavailable as error:
-                self._metrics.count_rejected("rest", str(int(HTTPStatus.SERVICE_UNAVAILABLE)))
-                await of_error(error, scope["method"], scope["path"])(scope, receive, send)
-                return
-        body = _Body.of(scope, receive, self if gated else None, self._bytes_max)
+        body: Receive | _Body = receive
         try:
-            if body is None:
-                await self._app(scope, receive, send)
+            if scope["method"] != "GET":
+                body = await self._body(scope, receive, gated)
+            elif self.turns.pays(name, reads=True):
+                await self.turns.turn(name, reads=True)
+            if gated:
+                self.places.enter(name)
+        except Unavailable as error:
+            self._metrics.count_rejected("rest", str(int(HTTPStatus.SERVICE_UNAVAILABLE)))
+            await of_error(error, scope["method"], scope["path"])(scope, receive, send)
+            return
+        except ClientDisconnect:
+            return
+        if isinstance(body, _Body):
+            body.placed = gated
+            try:
+                await self._app(scope, body, send)
+            finally:
+                body.end()
+            return
+        try:
+            if scope["method"] == "GET":
+                await self.turns.metered(name, self._read(scope, body, send))
             else:
-                with self._memory.reservation("bodies") as body.reserved:
-                    await self._app(scope, body, send)
+                await self._app(scope, body, send)
         finally:
-            if gated and (body is None or body.placed):
-                self.leave()
+            if gated:
+                self.places.leave(name)
 
-    def enter(self) -> None:
-        """Take a place; raises Unavailable where there is none."""
-        self._places.enter(caller_of())
+    async def _read(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
 
-    def leave(self) -> None:
-        """Give the place back."""
-        self._places.leave(caller_of())
+    async def _body(self, scope: Scope, receive: Receive, gated: bool) -> Receive | _Body:
+        """What brings the body. A small one is read now, when the request has no place yet."""
+        announced, chunked, kind = 0, False, b""
+        for header, value in scope["headers"]:
+            if header == b"content-length":
+                announced = int(value)
+            elif header == b"transfer-encoding":
+                chunked = True
+            elif header == b"content-type":
+                kind = value.lower()
+        if self.turns.pays(caller_of(), announced):
+            await self.turns.turn(caller_of())
+        if announced > SMALL_BYTES or chunked:
+            if announced > self._bytes_max or kind.startswith(_STREAMED):
+                return receive
+            return _Body(receive, self, gated, announced, json=not (kind.startswith(_COLUMNS) or b"proto" in kind))
+        if gated:
+            self.places.check(caller_of())
+        message = await receive()
+        parts = [message.get("body", b"")]
+        while message.get("more_body", False):
+            message = await receive()
+            parts.append(message.get("body", b""))
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pending = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
+
+        async def once() -> Message:
+            return pending.pop() if pending else await receive()
+
+        return once
 
 
 class _Body:
     """The body of one request, as the app receives it."""
 
-    __slots__ = ("_announced", "_begun", "_front", "_json", "_read", "_receive", "_whole", "placed", "reserved")
+    __slots__ = (
+        *("_announced", "_begun", "_caller", "_front", "_gated", "_json"),
+        *("placed", "_read", "_receive", "_reserved", "_whole"),
+    )
 
-    reserved: Reservation
-
-    def __init__(self, receive: Receive, front: Front | None, announced: int, json: bool) -> None:
+    def __init__(self, receive: Receive, front: Front, gated: bool, announced: int, json: bool) -> None:
         self._receive = receive
         self._front = front
+        self._caller = caller_of()
+        self._gated = gated
+        self.placed = False
         self._announced = announced
         self._json = json
         self._read = 0
         self._begun = self._whole = False
-        self.placed = True
-
-    @classmethod
-    def of(cls, scope: Scope, receive: Receive, front: Front | None, bytes_max: int) -> _Body | None:
-        """The body; None where there is none to be reserved: it is empty, small, too large, or read as a stream."""
-        announced, chunked, kind = 0, False, b""
-        for name, value in scope["headers"]:
-            if name == b"content-length":
-                announced = int(value)
-            elif name == b"transfer-encoding":
-                chunked = True
-            elif name == b"content-type":
-                kind = value.lower()
-        if not (announced or chunked) or announced > bytes_max or kind.startswith(OCTETS.encode()):
-            return None
-        binary = kind.startswith(ARROW.encode()) or b"proto" in kind
-        return cls(receive, front, announced, json=not binary)
+        self._reserved: Reservation | None = None
 
     async def __call__(self) -> Message:
         """The next part of the body, or that the caller has gone."""
@@ -140,15 +176,15 @@ class _Body:
         if not self._begun:
             self._begun = True
             if self._announced > SMALL_BYTES:
-                self.reserved.take(_COPIES * self._announced, self._announced)
-        if self._front is None:
-            message = await self._receive()
-        else:
-            self._front.leave()
+                self._reservation().take(_COPIES * self._announced, self._announced)
+        if self._gated:
+            self._front.places.leave(self._caller)
             self.placed = False
             message = await self._receive()
-            self._front.enter()
+            self._front.places.enter(self._caller)
             self.placed = True
+        else:
+            message = await self._receive()
         part = message.get("body", b"")
         self._whole = not message.get("more_body", False)
         self._read += len(part)
@@ -156,12 +192,25 @@ class _Body:
             self._reserve(part)
         return message
 
+    def end(self) -> None:
+        """Give back what the request has."""
+        if self._reserved is not None:
+            self._reserved.release()
+        if self.placed:
+            self._front.places.leave(self._caller)
+
+    def _reservation(self) -> Reservation:
+        if self._reserved is None:
+            self._reserved = self._front.memory.reservation("bodies")
+        return self._reserved
+
     def _reserve(self, part: bytes) -> None:
         more = 0
         if self._json:
             more = _OBJECT_BYTES * part.count(b",") + _CONTAINER_BYTES * (part.count(b"[") + part.count(b"{"))
+        reserved = self._reservation()
         if self._announced > SMALL_BYTES:
-            self.reserved.arrived(len(part))
-            self.reserved.take(more)
+            reserved.arrived(len(part))
+            reserved.take(more)
         else:
-            self.reserved.take(more + len(part), len(part))
+            reserved.take(more + len(part), len(part))

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sash.limits.memory import MemoryBudget
 from sash.limits.places import Places
+from sash.limits.turns import Turns
 from sash.metrics import Metrics
 from sash.rest.connections import Connections
 from sash.rest.front import Front
@@ -31,6 +32,7 @@ class RestServer:
         settings: host and port.
         ahead: apps that get the requests under a path prefix, without passing through `app`. They limit their calls.
         memory: where bodies are reserved.
+        turns: who goes first when the service is busy.
         metrics: counts refusals.
     """
 
@@ -40,12 +42,13 @@ class RestServer:
         settings: Settings,
         ahead: Mapping[str, ASGIApp],
         memory: MemoryBudget,
+        turns: Turns,
         metrics: Metrics,
     ) -> None:
         self._app = app
         self._settings = settings
         places = Places(settings.max_concurrent_calls, settings.calls_per_address)
-        front = Front(_by_prefix(ahead, app), places, settings.max_body_bytes, memory, metrics, ahead)
+        front = Front(_by_prefix(ahead, app), places, settings.max_body_bytes, memory, turns, metrics, ahead)
         self.connections = Connections(
             settings.max_connections, settings.max_connections_per_address, settings.body_timeout_s, metrics
         )

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
-from sash.calls import INTERVAL_MS, changes, check_interval, going, key_names
+from sash.calls import INTERVAL_MS, QUIET_S, check_interval, going, key_names
 from sash.plane import Plane
 from sash.rpc import translate
 from sash.rpc.pipeline import in_order
@@ -142,12 +143,15 @@ class Operations:
         interval_ms = request.interval_ms or INTERVAL_MS
         check_interval(interval_ms, "interval_ms")
 
-        def look() -> bytes:
+        async def look() -> bytes:
             return self.Query(request.query).SerializeToString(deterministic=True)
 
-        async for found in changes(look, interval_ms, self._closing):
-            if found is not None:
-                yield pb.QueryResponse.FromString(found)
+        key = ("proto", request.query.SerializeToString(deterministic=True), interval_ms)
+        changes = self._plane.watches.changes(key, look, interval_ms, self._closing, QUIET_S)
+        async with aclosing(changes):
+            async for found in changes:
+                if found is not None:
+                    yield pb.QueryResponse.FromString(found)
         raise going()
 
     async def Entries(self, request: pb.EntriesRequest) -> AsyncIterator[pb.BulkInsertRequest]:
