@@ -1,6 +1,6 @@
 """Who goes first when the loop is busy: the caller who used least of it.
 
-    calls   ──▶ the loop has held nobody up for 2 ms ──▶ run
+    calls   ──▶ calls have followed each other for less than 2 ms ──▶ run
         │
         └─▶ busy: wait ──▶ by virtual time, least first ──▶ run
 
@@ -41,6 +41,10 @@ BYTE_S = 10e-9
 IDLE_S = 0.0005
 """So long after a call the loop is taken to have had nothing to do."""
 
+TICKS = 3
+"""So many iterations of the loop pass before the next ones go. What arrived while a call held the loop is read in the
+first one, and waits with the others in the second one."""
+
 _CALLERS_MAX = 10_000
 
 
@@ -57,7 +61,7 @@ class Turns:
         self._clock_s = clock_s
         self._now_s = 0.0  # in virtual time
         self._began_s = self._worked_s = 0.0  # when calls began to follow each other, and when the last one ended
-        self._ticking, self._ticked_s = False, 0.0
+        self._ticking = False
         self._finish_s: dict[str, float] = {}
         """In virtual time, when the last call of a caller is over."""
         self._reading_s: dict[str, float] = {}
@@ -81,11 +85,7 @@ class Turns:
         if clock_s > self._worked_s + IDLE_S:
             self._began_s = clock_s
         elif clock_s - self._began_s > self._burst_s:
-            # An iteration of the loop costs 10 µs, so it is asked for only where calls follow each other closely.
-            if not self._ticking:
-                self._tick_soon(clock_s)
-            elif clock_s - self._ticked_s > self._burst_s:
-                return True
+            return True
         cost_s = self._cost(name, size, reads)
         self._worked_s = clock_s + cost_s
         start_s = self._now_s = max(self._now_s, self._finish_s.get(name, 0.0))
@@ -105,7 +105,8 @@ class Turns:
         self._number += 1
         heappush(self._waiting, (start_s, self._number, cost_s, waits))
         if not self._ticking:
-            self._tick_soon(self._clock_s())
+            self._ticking = True
+            loop.call_soon(self._tick, TICKS)
         await waits
 
     async def metered(self, name: str, work: Coroutine[Any, Any, R]) -> R:
@@ -129,13 +130,13 @@ class Turns:
         """What a call is charged in advance."""
         return self._reading_s.get(name, CALL_S) if reads else CALL_S + BYTE_S * size
 
-    def _tick_soon(self, clock_s: float) -> None:
-        self._ticking, self._ticked_s = True, clock_s
-        asyncio.get_running_loop().call_soon(self._tick)
-
-    def _tick(self) -> None:
-        """An iteration of the loop is over: let go those who are next, as many as are expected to fit into one."""
+    def _tick(self, ticks: int) -> None:
+        """After some iterations of the loop, let go those who are next, as many as are expected to fit into a burst."""
+        if ticks > 1:
+            asyncio.get_running_loop().call_soon(self._tick, ticks - 1)
+            return
         self._ticking = False
+        self._began_s = self._clock_s()
         left_s = self._burst_s
         while self._waiting and left_s > 0:
             start_s, _, cost_s, waits = heappop(self._waiting)
@@ -144,4 +145,5 @@ class Turns:
                 left_s -= cost_s
                 self._now_s = max(self._now_s, start_s)
         if self._waiting:
-            self._tick_soon(self._clock_s())
+            self._ticking = True
+            asyncio.get_running_loop().call_soon(self._tick, TICKS)
