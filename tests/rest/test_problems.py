@@ -531,7 +531,8 @@ def test_requests_beyond_those_allowed_are_refused():
             head = b"POST /v1/windows/w/insert HTTP/1.1\r\nhost: x\r\ncontent-length: 23\r\n\r\n"
             half.sendall(head + b'{"time": 1,')
             with http.stream("GET", "/v1/windows/w/watch") as watching:
-                next(watching.iter_raw())
+                parts = watching.iter_raw()  # named: a generator that goes closes the stream
+                next(parts)
                 response = http.get("/v1/windows")
                 assert problem(response)["limit"] == "SASH_MAX_CONCURRENT_CALLS: 1"
                 assert (response.status_code, response.headers["retry-after"]) == (503, "1")
