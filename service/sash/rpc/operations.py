@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
+from functools import partial
 
-from sash.calls import INTERVAL_MS, changes, check_interval, going, key_names
+from sash.calls import INTERVAL_MS, QUIET_S, check_interval, going, key_names
 from sash.plane import Plane
 from sash.rpc import translate
 from sash.rpc.parts import PROTO, Parts, query_response
@@ -157,9 +159,13 @@ class Operations:
                 return await response.written(PROTO)
             return response.SerializeToString(deterministic=True)
 
-        async for found in changes(look, interval_ms, self._closing):
-            if found is not None:
-                yield pb.QueryResponse.FromString(found)
+        asked = ("proto", request.query.SerializeToString(deterministic=True), interval_ms)
+        may = partial(self._plane.spec, request.query.window, "query")
+        changes = self._plane.watches.changes(asked, look, interval_ms, self._closing, QUIET_S, may)
+        async with aclosing(changes):
+            async for found in changes:
+                if found is not None:
+                    yield pb.QueryResponse.FromString(found)
         raise going()
 
     async def Entries(self, request: pb.EntriesRequest) -> AsyncIterator[pb.BulkInsertRequest]:
