@@ -154,7 +154,8 @@ async def slow_bodies(grpc_port: int, rest_port: int, size: Size) -> None:
     for _ in range(size.bodies):
         _, writer = await asyncio.open_connection(PRESS, rest_port)
         writer.write(
-            b"POST /v1/windows/quantiles/bulk-insert HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{"
+            b"POST /v1/windows/quantiles/bulk-insert HTTP/1.1\r\nhost: localhost\r\n"
+            b"content-type: application/json\r\ncontent-length: 9\r\n\r\n{"
         )
         made.append(writer)
     await asyncio.sleep(3600)

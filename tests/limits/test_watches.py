@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from contextvars import ContextVar, copy_context
 
 import pytest
 
 from sash.limits.metered import metered
 from sash.limits.watches import Watches
-from sash_engine.errors import NotFound
+from sash_engine.errors import NotFound, PermissionDenied
 from tests.support.virtual_time import in_virtual_time, now_s, passes
 
 
@@ -35,12 +36,13 @@ def watches():
     return Watches(0.2, lambda: Question.held_s)
 
 
-def watch(watches, question, interval_ms=1000, key=None, closing=None, quiet_s=10**9):
+def watch(watches, question, interval_ms=1000, key=None, closing=None, quiet_s=10**9, may=lambda: None):
     """A watcher's answers, as they come, and the task that takes them."""
     found = []
 
     async def run():
-        stream = watches.changes(key or question, question.look, interval_ms, closing or asyncio.Event(), quiet_s)
+        stop = closing or asyncio.Event()
+        stream = watches.changes(key or question, question.look, interval_ms, stop, quiet_s, may)
         async with contextlib.aclosing(stream):
             async for each in stream:
                 found.append(each)  # noqa: PERF401  # as they come
@@ -124,6 +126,94 @@ def test_a_refusal_ends_all_who_watch_and_the_next_one_looks_again(watches):
         found, _ = watch(watches, question)
         await passes(0.5)
         assert found == [b"1"]
+
+    in_virtual_time(main())
+
+
+WHO = ContextVar("who", default="nobody")
+
+
+class Rights:
+    """Who may see the answer; a look is made as one of the watchers, and refused to those who may not."""
+
+    def __init__(self, *names):
+        self.names, self.asked, self.looked = set(names), [], []
+
+    def may(self):
+        self.asked.append(WHO.get())
+        if WHO.get() not in self.names:
+            raise PermissionDenied(f"{WHO.get()} has no right 'read'")
+
+    async def look(self):
+        self.may()
+        self.looked.append(WHO.get())
+        return b"%d" % len(self.looked)
+
+    def watched_by(self, watches, name):
+        context = copy_context()
+        context.run(WHO.set, name)
+        return context.run(watch, watches, self, key="q", may=self.may)
+
+
+def test_one_who_loses_the_right_sees_no_more_and_the_others_do(watches):
+    async def main():
+        rights = Rights("ann", "bob")
+        (of_ann, ann), (of_bob, bob) = (rights.watched_by(watches, name) for name in ("ann", "bob"))
+        await passes(1.5)
+        assert rights.looked == ["ann", "bob", "ann"]
+        assert of_ann[-1] == of_bob[-1] == b"3"
+        rights.names.discard("ann")  # of whom the question was asked
+        await passes(1)
+        with pytest.raises(PermissionDenied, match="ann"):
+            await ann
+        assert of_ann[-1] == b"3"
+        assert of_bob[-1] == b"4"
+        assert rights.looked[-1] == "bob"
+        rights.names.discard("bob")
+        await passes(1)
+        with pytest.raises(PermissionDenied, match="bob"):
+            await bob
+        assert len(rights.looked) == 4
+        assert watches.questions == 0
+
+    in_virtual_time(main())
+
+
+def test_a_right_that_goes_just_before_the_look_ends_one_watcher_only(watches):
+    async def main():
+        rights = Rights("ann", "bob")
+        (_, ann), (of_bob, bob) = (rights.watched_by(watches, name) for name in ("ann", "bob"))
+        await passes(0.5)
+        rights.names = Revoked("ann", "bob")  # asked for the second time, ann is not there
+        await passes(2)
+        with pytest.raises(PermissionDenied, match="ann"):
+            await ann
+        assert not bob.done()
+        assert of_bob[-1] == b"3"
+
+    in_virtual_time(main())
+
+
+class Revoked(set):
+    """Names, of which the first is there once."""
+
+    def __init__(self, first, *others):
+        super().__init__(others)
+        self.first = [first]
+
+    def __contains__(self, name):
+        return super().__contains__(name) or (name in self.first and self.first.pop() == name)
+
+
+def test_somebody_without_the_right_gets_no_answer_that_others_share(watches):
+    async def main():
+        rights = Rights("ann")
+        rights.watched_by(watches, "ann")
+        found, eve = rights.watched_by(watches, "eve")
+        await passes(3)
+        with pytest.raises(PermissionDenied, match="eve"):
+            await eve
+        assert found == []
 
     in_virtual_time(main())
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sash_proto.v1 import windows_pb2 as pb
-from tests.support.servers import problem, service_process
+from tests.support.servers import json_head, problem, service_process
 from tests.support.waiting import wait_until
 
 LIMIT_MIB = 512
@@ -67,10 +67,9 @@ def entries(stub, window):
 
 def post(port, path, body):
     """Send a request whatever is answered meanwhile, and return the status."""
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.settimeout(60)
-        sending = threading.Thread(target=send, args=(connection, head.encode(), body))
+        sending = threading.Thread(target=send, args=(connection, json_head(path, len(body)), body))
         sending.start()
         answer = connection.makefile("rb").readline()
         connection.shutdown(socket.SHUT_RDWR)

@@ -16,11 +16,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from sash_proto.v1 import windows_pb2 as pb
-from tests.support.servers import problem, running_service
+from tests.support.servers import json_head, problem, running_service
 from tests.support.waiting import wait_until
 
 COUNT = {"n": {"function": "count"}}
-BULK = b"POST /v1/windows/w/bulk-insert HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{"
+BULK = json_head("/v1/windows/w/bulk-insert", 1000) + b"{"
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def test_a_head_that_stalls_is_ended(sent):
         assert received(slow[0]).startswith(b"HTTP/1.1 408 ")
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"])
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"])
 def test_an_idle_connection_is_closed(sent):
     with serving(idle_timeout_s=1) as running, connections(running, 1, sent) as idle:
         assert received(idle[0]).startswith(b"HTTP/1.1 200 OK" if sent else b"")

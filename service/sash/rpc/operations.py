@@ -106,7 +106,7 @@ class Operations:
         return translate.written(result)
 
     async def BulkInsert(self, request: pb.BulkInsertRequest) -> pb.InsertResponse:
-        self._check_fields(request)
+        self._check_fields(request, "bulk_insert")
         batch, origin = translate.batch_of(request, self._entries_max), translate.origin_of(request)
         return translate.written(await self._plane.bulk_insert(request.window, batch, origin=origin))
 
@@ -126,7 +126,7 @@ class Operations:
         part = request.entries
         if translate.origin_of(part) is not None:
             raise InvalidArgument("a part has no producer: the batch is applied once", field="entries.producer")
-        self._check_fields(part)
+        self._check_fields(part, "stage")
         batch = translate.batch_of(part, self._entries_max)
         staged = await self._plane.stage(part.window, batch, request.query, number)
         return pb.StageBatchResponse(stage=staged.stage, entries=staged.entries, durability=staged.durability)
@@ -135,9 +135,9 @@ class Operations:
         number = translate.required(request, "batch")
         return translate.written(await self._plane.commit(request.window, request.query, number, list(request.stages)))
 
-    def _check_fields(self, request: pb.BulkInsertRequest) -> None:
+    def _check_fields(self, request: pb.BulkInsertRequest, operation: str) -> None:
         """Refuse a bulk with fields that the window lacks, before any of its columns is read."""
-        spec = self._plane.spec(request.window)
+        spec = self._plane.spec(request.window, operation)
         if len(request.fields) > len(spec.fields):
             name = next(name for name in request.fields if name not in spec.fields)
             known = ", ".join(spec.fields)
