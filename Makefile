@@ -66,6 +66,7 @@ bench: setup ## all benchmarks at real size, pinned to one core where they measu
 	$(BIN)/python -m bench.combine_counts
 	taskset -c 1 $(BIN)/python -m bench.papers
 	$(BIN)/python -m bench.storage
+	$(BIN)/python -m bench.overload
 	$(BIN)/python -m bench.spark
 
 docs: setup ## build the documentation into build/docs; a broken link fails (docs run as tests with `make test`)

@@ -17,6 +17,7 @@ from docs.generate.service import ask
 from docs.generate.text import code, docstring, table
 from sash.calls import INTERVAL_MS_MAX, INTERVAL_MS_MIN
 from sash.main import app
+from sash.rest.connections import HEAD_BYTES_MAX
 from sash.rest.problems import STATUSES, UnsupportedMediaType
 from sash.rpc.errors import CODES
 from sash.settings import Settings
@@ -250,7 +251,7 @@ def limits() -> str:
         ("time", "int64, without the least and the greatest value"),
         ("`slide.when`", f"{predicate.MAX_LENGTH:,} characters; no macros ({macros}) and no `matches`{additions}"),
         ("entries in one write", "`SASH_MAX_ENTRIES_PER_WRITE`"),
-        ("request", "`SASH_MAX_BODY_BYTES`; an import may be larger"),
+        ("request", "`SASH_MAX_BODY_BYTES`; an import may be larger, a message of gRPC a 64th of `SASH_MEMORY_BYTES`"),
         ("write to a stored window", "63 MiB"),
         ("lookbacks of one query", f"{MAX_LOOKBACKS}"),
         ("answers of one query about several keys", f"{MAX_ANSWERS:,}: keys times lookbacks"),
@@ -267,7 +268,19 @@ def limits() -> str:
         ("staged parts of a window", f"{ledger.MAX_PARTS:,}; {expires}"),
         ("entries that a window was ever sent as partials", "2^62 in all; 2^40 in one row"),
         ("windows of a service", "`SASH_MAX_WINDOWS`"),
-        ("calls in progress", "`SASH_MAX_CONCURRENT_CALLS`, for each edge"),
+        (
+            "calls in progress",
+            "`SASH_MAX_CONCURRENT_CALLS`, for each edge; `SASH_MAX_CALLS_PER_ADDRESS` of them from one address",
+        ),
+        (
+            "connections of HTTP",
+            "`SASH_MAX_CONNECTIONS`; `SASH_MAX_CONNECTIONS_PER_ADDRESS` of them from one address",
+        ),
+        ("head of a request of HTTP", f"{HEAD_BYTES_MAX // 2**10} KiB"),
+        (
+            "memory",
+            "`SASH_MEMORY_BYTES`; of it `SASH_MAX_UNREAD_BYTES` for bodies, `SASH_MAX_STAGED_BYTES` for staged parts",
+        ),
     ]
     return table(("what", "limit"), rows)
 

@@ -1,7 +1,6 @@
-"""What both edges need around a call of the plane: writes that outlive their caller, who sent them, and watching.
+"""What both edges need around a call of the plane: writes that outlive their caller, and who sent them.
 
     caller ──▶ edge ──▶ unbroken ──▶ plane.insert …      the caller hangs up: the edge's part ends, the write goes on
-    caller ◀── edge ◀── changes ◀── plane.query …        again and again; only what differs from the last is passed on
 
 Edges may not import each other, so what must be the same on both is here. It knows neither HTTP nor gRPC.
 """
@@ -9,8 +8,7 @@ Edges may not import each other, so what must be the same on both is here. It kn
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from sash.plane import Plane
@@ -21,7 +19,6 @@ __all__ = [
     "INTERVAL_MS",
     "INTERVAL_MS_MAX",
     "INTERVAL_MS_MIN",
-    "changes",
     "check_interval",
     "going",
     "key_names",
@@ -34,7 +31,7 @@ R = TypeVar("R")
 
 INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 1000, 50, 3_600_000
 QUIET_S = 15.0
-"""After so long without a change, `changes` yields a sign of life."""
+"""After so long without a change, a watcher gets a sign of life."""
 
 _running: set[asyncio.Task[Any]] = set()
 """An event loop keeps only weak references: without this one a write whose caller has gone could vanish half-way."""
@@ -104,32 +101,3 @@ def check_interval(interval_ms: int, field: str) -> None:
     if not INTERVAL_MS_MIN <= interval_ms <= INTERVAL_MS_MAX:
         limit = f"{INTERVAL_MS_MIN} to {INTERVAL_MS_MAX} ms"
         raise InvalidArgument(f"{field} {interval_ms} is out of range", field=field, limit=limit)
-
-
-async def changes(
-    look: Callable[[], Awaitable[bytes]], interval_ms: int, closing: asyncio.Event
-) -> AsyncIterator[bytes | None]:
-    """Yield what `look` finds: at once, and again whenever it has changed; None after `QUIET_S` without a change.
-
-    The service looks every so often instead of being told by every write, so that a write costs the same however
-    many are watching, and a burst of writes is one change. Bytes are compared, as a NaN does not equal itself.
-
-    Args:
-        look: finds out; what it raises ends the watching.
-        interval_ms: milliseconds between two looks.
-        closing: is set when the service is about to end, which ends the watching at once.
-    """
-    loop = asyncio.get_running_loop()
-    shown: bytes | None = None
-    said_at = loop.time()
-    while not closing.is_set():
-        looked_at = loop.time()
-        found = await look()
-        if found != shown:
-            shown, said_at = found, looked_at
-            yield found
-        elif looked_at - said_at >= QUIET_S:
-            said_at = looked_at
-            yield None
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(closing.wait(), max(looked_at + interval_ms / 1000 - loop.time(), 0))

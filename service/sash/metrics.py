@@ -22,7 +22,7 @@ plain, too: the library's come with a ``_created`` series each, and can be told 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
@@ -110,6 +110,25 @@ class WatchedStorage(Protocol):
     def damaged(self) -> int: ...
 
 
+class WatchedMemory(Protocol):
+    """What the collector reads of a memory budget; `sash.limits.memory.MemoryBudget` is one."""
+
+    @property
+    def limit_bytes(self) -> int: ...
+    def parts(self) -> Mapping[str, int]: ...
+
+
+class WatchedWatches(Protocol):
+    """What the collector reads of all that is watched; `sash.limits.watches.Watches` is one."""
+
+    @property
+    def questions(self) -> int: ...
+    @property
+    def looks(self) -> int: ...
+    @property
+    def late_s(self) -> float: ...
+
+
 class Metrics:
     """All counters of one service.
 
@@ -137,9 +156,11 @@ class Metrics:
             "sash_requests_rejected", "Requests that an edge answered with an error, by code.", ("edge", "code")
         )
         self._storage = _Storage()
+        self._memory = _Memory()
+        self._watches = _Watches()
         for collector in (
             *(_Build(version), self._latencies, self._held, self._errors, self._rejected),
-            *(self._windows, self._storage),
+            *(self._windows, self._storage, self._memory, self._watches),
         ):
             registry.register(collector)
 
@@ -166,6 +187,14 @@ class Metrics:
     def watch_storage(self, storage: Callable[[], WatchedStorage | None]) -> None:
         """Have every scrape call `storage` and show how it is; nothing where there is none."""
         self._storage.source = storage
+
+    def watch_memory(self, memory: WatchedMemory) -> None:
+        """Have every scrape show how much memory is used."""
+        self._memory.source = memory
+
+    def watch_watches(self, watches: WatchedWatches) -> None:
+        """Have every scrape show how much is watched."""
+        self._watches.source = watches
 
 
 class _Build(Collector):
@@ -231,6 +260,45 @@ class _Storage(Collector):
             ("sash_cache_misses", "Stored blocks that were needed, and were read from the tier.", found.cache_misses),
         ):
             yield CounterMetricFamily(name, text, value=value)
+
+
+class _Memory(Collector):
+    """How much memory is used, read when somebody scrapes."""
+
+    def __init__(self) -> None:
+        self.source: WatchedMemory | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        if self.source is None:
+            return
+        text = "Bytes of memory in use, by part; `rest` is the windows and the program."
+        parts = GaugeMetricFamily("sash_memory_bytes", text, labels=["part"])
+        for part, count in self.source.parts().items():
+            parts.add_metric([part], count)
+        yield parts
+        text = "Bytes of memory that the service may use; new entries are refused at nine tenths of it."
+        yield GaugeMetricFamily("sash_memory_limit_bytes", text, value=self.source.limit_bytes)
+
+
+class _Watches(Collector):
+    """How much is watched, read when somebody scrapes."""
+
+    def __init__(self) -> None:
+        self.source: WatchedWatches | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        if self.source is None:
+            return
+        for name, text, value in (
+            ("sash_watched_questions", "Different questions that are watched.", self.source.questions),
+            (
+                "sash_watch_late_seconds",
+                "How much later than it was due the last answer of a watch was computed.",
+                self.source.late_s,
+            ),
+        ):
+            yield GaugeMetricFamily(name, text, value=value)
+        yield CounterMetricFamily("sash_watch_looks", "Answers of watches that were computed.", value=self.source.looks)
 
 
 class _Histogram(Collector):

@@ -20,6 +20,8 @@ from sash.durability.catalogue import Catalogue
 from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
 from sash.held import Held
+from sash.limits.turns import Turns
+from sash.limits.watches import Watches
 from sash.metrics import Metrics
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
@@ -107,6 +109,10 @@ class Plane:
         self._access = access or Access(clock)
         self._slices = self._storage.slices
         self._held = Held(clock, metrics.observe_held)
+        self.watches = Watches()
+        """Shared by the edges: all watching together takes a bounded share of the loop."""
+        self.turns = Turns()
+        """Shared by the edges: a caller has one share of the loop."""
 
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
         """Create a window; the same spec again changes nothing.

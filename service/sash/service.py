@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import NoReturn
 
 import uvloop
@@ -24,11 +25,15 @@ from sash.clock import SystemClock
 from sash.connect.app import PREFIX, ConnectApp
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
+from sash.limits.files import raise_limit
+from sash.limits.memory import SHARE, MemoryBudget, available_bytes
+from sash.limits.places import Places
 from sash.memory import give_back
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest.access import METRICS, open_paths, refusal
 from sash.rest.app import create_app
+from sash.rest.front import Front
 from sash.rest.server import RestServer
 from sash.rpc.gate import Gate
 from sash.rpc.operations import Operations
@@ -64,6 +69,7 @@ class Service:
         PlatformCollector(registry=registry)
         metrics = Metrics(registry, version())
         clock = clock or SystemClock()
+        memory = self._memory = _budget(settings)
         catalogue = Catalogue(max_windows=settings.max_windows, clock=clock)
         self._storage = Storage(
             catalogue,
@@ -73,25 +79,32 @@ class Service:
             checkpoint_bytes=settings.checkpoint_bytes,
             store_entries=settings.store_entries,
             interval_s=settings.commit_interval_ms / 1000,
+            memory=memory,
         )
         self._access = access_of(settings, clock)
         self.plane = Plane(catalogue, metrics, clock, self._storage, self._access)
         metrics.watch(self._storage.all)
         metrics.watch_storage(self._storage.status)
+        metrics.watch_memory(memory)
+        metrics.watch_watches(self.plane.watches)
+        memory.watch("cache", lambda: self._storage.cache_bytes)
+        memory.watch("writes", lambda: self._storage.pending_bytes)
         self._started = asyncio.Event()
         is_open = open_paths(settings.public, ui.PATHS)
         rest = create_app(self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open))
         rest.routes.extend(ui.routes())
         self._certificates = certificates_of(settings)
-        self._rpc = RpcServer(self.plane, settings, metrics, self._access, self._certificates)
+        self._rpc = RpcServer(self.plane, settings, metrics, memory, self._access, self._certificates)
         closing = rest.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
-        gate = Gate(settings.max_concurrent_calls, closing)
+        gate = Gate(_places(settings), closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
-        guarded = HttpAccess(rest, self._access, refusal(metrics), is_open, METRICS)
-        ahead = {PREFIX: HttpAccess(connect, self._access, connect.refuse)}
+        front = partial(Front, settings.max_body_bytes, memory, self.plane.turns, metrics)
+        guarded = HttpAccess(front(rest, _places(settings)), self._access, refusal(metrics), is_open, METRICS)
+        ahead = {PREFIX: HttpAccess(front(connect), self._access, connect.refuse)}
         tls = None if self._certificates is None else self._certificates.context
         self._rest = RestServer(guarded, closing, settings, metrics, ahead, tls)
+        memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
 
     @property
     def grpc_port(self) -> int:
@@ -134,7 +147,9 @@ class Service:
 
     def _not_ready(self) -> str | None:
         """Why requests are not welcome; None where they are."""
-        return self._storage.problem if self._started.is_set() else "starting or shutting down"
+        if not self._started.is_set():
+            return "starting or shutting down"
+        return self._storage.problem or self._memory.problem()
 
     async def _every_second(self) -> None:
         ready = True
@@ -162,13 +177,28 @@ class Service:
                     _log.exception("%s failed; it is tried again", step.__qualname__)
 
 
+def _budget(settings: Settings) -> MemoryBudget:
+    limit = settings.memory_bytes or int(SHARE * available_bytes())
+    unread, staged = settings.max_unread_bytes or limit // 4, settings.max_staged_bytes or limit // 2
+    return MemoryBudget(
+        limit, {"bodies": (unread, "SASH_MAX_UNREAD_BYTES"), "staged": (staged, "SASH_MAX_STAGED_BYTES")}
+    )
+
+
+def _places(settings: Settings) -> Places:
+    """The places for calls of one edge."""
+    return Places(settings.max_concurrent_calls, settings.calls_per_address)
+
+
 def serve(settings: Settings) -> None:
     """Serve until told to stop (SIGINT, SIGTERM); raises as `Service.start`."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     for said in misspelt(os.environ):
         _log.warning("%s", said)
-    uvloop.run(_serve(settings))
+    # Half of the files are left to gRPC and the tier.
+    connections = max(1, min(settings.max_connections, raise_limit() // 2))
+    uvloop.run(_serve(settings.model_copy(update={"max_connections": connections})))
 
 
 def _end(number: int, _: object) -> NoReturn:

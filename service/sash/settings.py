@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
@@ -120,6 +121,30 @@ class Settings(BaseSettings):
     commit_interval_ms: int = Field(
         100, ge=1, le=60_000, description="Milliseconds that writes of durability `interval` wait for a commit."
     )
+    memory_bytes: Size | None = Field(
+        None,
+        ge=64 * MIB,
+        description="How many bytes of memory the service may use. Near it, it refuses new entries and large requests. "
+        "If it is not set, four fifths of what the machine, the cgroup or `ulimit` allows.",
+    )
+    max_unread_bytes: Size | None = Field(
+        None,
+        ge=MIB,
+        description="How many bytes of request bodies may be in memory at a time. If it is not set, a quarter of "
+        "`SASH_MEMORY_BYTES`.",
+    )
+    max_staged_bytes: Size | None = Field(
+        None,
+        ge=MIB,
+        description="How many bytes of staged parts there may be that are not committed. If it is not set, half of "
+        "`SASH_MEMORY_BYTES`.",
+    )
+    body_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        description="Seconds that the head of a request, a message of gRPC, or the next part of a body may take. After "
+        "that time, a body must have brought 16 KiB a second.",
+    )
     max_body_bytes: Size = Field(64 * MIB, ge=1024, le=2**31 - 1, description="How many bytes a request may have.")
     max_entries_per_write: int = Field(4_000_000, ge=1, description="How many entries one write may have.")
     max_windows: int = Field(1000, ge=1, description="How many windows there may be.")
@@ -127,6 +152,23 @@ class Settings(BaseSettings):
         1000,
         ge=1,
         description="How many calls of each edge may be in progress. Further calls are refused at once.",
+    )
+    max_calls_per_address: int | None = Field(
+        None,
+        ge=1,
+        description="How many of these calls may come from one address. If it is not set, nine tenths of them.",
+    )
+    max_connections: int = Field(
+        10_000, ge=1, description="How many connections of HTTP there may be. Further ones are closed at once."
+    )
+    max_connections_per_address: int = Field(
+        2000,
+        ge=1,
+        description="How many of these connections may come from one address. A few more are answered on health and "
+        "metrics only.",
+    )
+    idle_timeout_s: int = Field(
+        75, ge=1, description="Seconds after which a connection of HTTP without a request is closed."
     )
     shutdown_delay_s: float = Field(
         0.0, ge=0, description="Seconds that a stopping service goes on serving while it reports that it is not ready."
@@ -173,6 +215,11 @@ class Settings(BaseSettings):
         description="What needs no token: `metrics` (`/metrics`), `docs` (`/docs`, `/openapi.json`), or both.",
     )
     log_level: LogLevel = Field("info", description="The least severe messages to log.")
+
+    @property
+    def calls_per_address(self) -> int:
+        """How many calls of each edge may come from one address."""
+        return self.max_calls_per_address or math.ceil(self.max_concurrent_calls * 0.9)
 
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:

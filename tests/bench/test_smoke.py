@@ -20,3 +20,15 @@ def test_storage_is_measured_on_both_tiers():
     for tier in ("lmdb", "redis"):
         for figure in ("resident beyond empty", "cold range query", "bulk evict of", "bare commits", "recovery of"):
             assert any(line.startswith(tier) and figure in line for line in done.stdout.splitlines()), (tier, figure)
+
+
+def test_what_others_wait_is_measured_under_each_pressure():
+    from bench.overload import PRESSURES
+
+    command = [sys.executable, "-m", "bench.overload", "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for name in ("idle", *PRESSURES):
+        assert any(line.startswith(name) and "p99" in line for line in lines), name
+    assert "alone" in lines[-1]

@@ -519,7 +519,7 @@ def test_a_client_that_goes_away_does_no_harm(http, service, unchanged):
 
 
 def test_requests_beyond_those_allowed_are_refused():
-    """One request holds the only place by sending half of its body."""
+    """A watcher holds the only place. A request whose body is on its way holds none, and monitors need none."""
     import socket
 
     from tests.support.servers import running_service
@@ -527,17 +527,20 @@ def test_requests_beyond_those_allowed_are_refused():
     with running_service(max_concurrent_calls=1) as small:
         http = small.http()
         http.post("/v1/windows", json={"name": "w", "aggregates": COUNT})
-        with socket.create_connection(("127.0.0.1", small.rest_port)) as holder:
-            head = json_head("/v1/windows/w/insert", 23)
-            holder.sendall(head + b'{"time": 1,')
-            response = http.get("/healthz")
-            while response.status_code != 503:  # until the half request has arrived
-                response = http.get("/healthz")
-            assert problem(response)["status"] == 503
-            assert response.headers["retry-after"] == "1"
-            holder.sendall(b' "value": 2}')
-            assert b"200 OK" in holder.recv(65536)
-        assert http.get("/healthz").status_code == 200
+        with socket.create_connection(("127.0.0.1", small.rest_port)) as half:
+            half.sendall(json_head("/v1/windows/w/insert", 23) + b'{"time": 1,')
+            with http.stream("GET", "/v1/windows/w/watch") as watching:
+                parts = watching.iter_raw()  # named: a generator that goes closes the stream
+                next(parts)
+                response = http.get("/v1/windows")
+                assert problem(response)["limit"] == "SASH_MAX_CONCURRENT_CALLS: 1"
+                assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+                for path in ("/healthz", "/readyz", "/metrics"):
+                    assert http.get(path).status_code == 200
+                half.sendall(b' "value": 2}')
+                assert b"503 Service Unavailable" in half.recv(65536)
+        while http.get("/v1/windows").status_code != 200:
+            pass  # the service hears that the watcher has gone
 
 
 def test_problem_documents_are_json_with_their_own_type(http):

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from sash import calls
+from sash.limits.watches import Watches
 from sash.rest import watch
 from tests.rest.conftest import made
 from tests.rest.test_problems import refuse
@@ -103,8 +103,7 @@ async def _same():
     return b"{}"
 
 
-async def test_a_sign_of_life_where_nothing_changes(monkeypatch):
-    monkeypatch.setattr(calls, "QUIET_S", 0.0)
-    stream = watch.events(_same, 1, asyncio.Event())
+async def test_a_sign_of_life_where_nothing_changes():
+    stream = watch.events(Watches().changes("q", _same, 1, asyncio.Event(), quiet_s=0.0))
     assert [await anext(stream) for _ in range(3)] == [b"data: {}\n\n", b":\n\n", b":\n\n"]
     await stream.aclose()

@@ -287,7 +287,7 @@ def test_a_full_service_has_the_headers():
         http.post("/v1/windows", json={"name": "w", "aggregates": {"n": {"function": "count"}}})
         with http.stream("GET", "/v1/windows/w/watch") as watching:
             check_headers(watching)
-            refused = http.get("/healthz")
+            refused = http.get("/v1/windows")
             assert refused.status_code == 503
             check_headers(refused)
 

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,10 +134,14 @@ def serve_command(*arguments: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def service_process(*arguments: str, **environment: str) -> Iterator[Running]:
-    """Run `sash serve` as a process on free ports, in memory unless told otherwise; stopped at the end if it runs."""
+def service_process(*arguments: str, under: Sequence[str] = (), **environment: str) -> Iterator[Running]:
+    """Run `sash serve` as a process on free ports, in memory unless told otherwise; stopped at the end if it runs.
+
+    Args:
+        under: a command that runs the command behind it, such as one that sets a limit.
+    """
     process = subprocess.Popen(
-        serve_command(*arguments),
+        [*under, *serve_command(*arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

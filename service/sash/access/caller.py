@@ -16,7 +16,7 @@ from math import inf
 from sash.access.quota import Bucket
 from sash.access.rights import Right
 
-__all__ = ["CALLER", "PEER", "Caller"]
+__all__ = ["CALLER", "PEER", "Caller", "name_or"]
 
 
 class Caller:
@@ -64,3 +64,9 @@ CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
 PEER: ContextVar[Callable[[], str]] = ContextVar("peer", default=lambda: "-")
 """Tells the address that this call comes from."""
+
+
+def name_or(address: str) -> str:
+    """Return the name of the caller of this call; its address where nobody has been authenticated."""
+    caller = CALLER.get()
+    return address if caller is None else caller.name

@@ -108,13 +108,14 @@ class ConnectApp:
             return
         try:
             timeout_s = _timeout_s(headers)
+            self._gate.check()
+            if read:
+                codec, data = _of_query(scope["query_string"])
+                kind = b"application/" + codec
+            else:
+                _check_headers(headers, b"content-encoding")
+                data = await self._body(headers, receive)
             with self._gate:
-                if read:
-                    codec, data = _of_query(scope["query_string"])
-                    kind = b"application/" + codec
-                else:
-                    _check_headers(headers, b"content-encoding")
-                    data = await self._body(headers, receive)
                 request = await self._read(_UNARY[kind], method, data)
                 if scope["path"] in self._waits:
                     call = method.call(request)

@@ -19,12 +19,14 @@ from sash.durability import records
 from sash.durability.catalogue import Catalogue
 from sash.durability.columns import size_of
 from sash.durability.export import Importer, export
+from sash.durability.footprint import COPIES, ROW_BYTES, footprint
 from sash.durability.hosting import HostedWindow, ImportTarget, StorageStatus, WindowStorage
 from sash.durability.journal import MIB
 from sash.durability.memory_storage import MemoryStorage
 from sash.durability.records import Operation, Write
 from sash.durability.tier import ColdTier
 from sash.durability.tier_storage import TierStorage
+from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
 from sash.slices import Slices
 from sash_engine.clock import Clock, ForwardClock
 from sash_engine.errors import AlreadyExists, DataLoss, SashError, Unavailable
@@ -60,6 +62,7 @@ class Storage:
         interval_s: how long writes to windows of durability "interval" may gather.
         block: entries per sealed block of new windows.
         sleep: waits for so many seconds, and blocks; used while the tier is unavailable at the start.
+        memory: bounds what windows and staged parts may take; nothing does where None.
 
     Attributes:
         store: where the windows are kept.
@@ -81,8 +84,11 @@ class Storage:
         interval_s: float = 0.1,
         block: int = BLOCK,
         sleep: Callable[[float], None] = time.sleep,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self._catalogue = catalogue
+        self._memory = memory or unlimited()
+        self._staged = StagedBytes(self._memory)
         # What wall time brings leaves no record. If the clock was set back, a recovery would undo it.
         self._clock = clock = ForwardClock(clock)
         self.slices = Slices(clock)
@@ -120,6 +126,18 @@ class Storage:
         """Why durable writes are refused at the moment; None while they are accepted."""
         return self.store.problem
 
+    @property
+    def cache_bytes(self) -> int:
+        """How many bytes of stored blocks are in memory."""
+        status = self.status()
+        return 0 if status is None else status.cache_bytes
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes of writes wait for a commit."""
+        status = self.status()
+        return 0 if status is None else status.pending_bytes
+
     def status(self) -> StorageStatus | None:
         """Figures for the metrics; None without a tier."""
         return self.store.status()
@@ -135,7 +153,12 @@ class Storage:
             DataLoss, FailedPrecondition: it cannot be recovered.
         """
         self.store.check_served(name)
-        return self._catalogue.find(name)
+        window = self._catalogue.find(name)
+        window.reader.check_memory = self._check_answer
+        return window
+
+    def _check_answer(self, needed: int) -> None:
+        self._memory.check(needed, transient=True)
 
     def info(self, window: Window) -> WindowInfo:
         """Return a window as `describe` shows it."""
@@ -149,11 +172,14 @@ class Storage:
 
     async def create(self, spec: WindowSpec) -> tuple[Window, bool]:
         """Create a window, or find the one of this spec; raises as `Catalogue.create` and as a write does."""
+        if spec.name not in self._catalogue:
+            self._memory.check(0)
         return await self.store.create(spec)
 
     async def delete(self, name: str) -> int:
         """Delete a window with all its values; return how many entries it had."""
         counts = await self.store.delete(name)
+        self._staged.forget(name)
         return counts.inserted - counts.evicted
 
     # ---------------------------------------------------------------- turns
@@ -189,7 +215,7 @@ class Storage:
             Unavailable: the tier does not accept it now. If the message says that the write may be applied, it is in
                 the window, and becomes durable when the tier accepts it; a producer's retry finds out. Otherwise
                 nothing has changed.
-            OutOfRoom: the tier is full. Nothing has changed.
+            OutOfRoom: the tier or the memory is full. Nothing has changed.
             SashError: what the operation raises. Nothing has changed, unless the message says that the entry is taken:
                 then the answer that the writer asked for cannot be given.
         """
@@ -203,6 +229,10 @@ class Storage:
         hosted = await self.store.admit(name, size, applied, isinstance(operation, records.BulkEvict))
         if applied(hosted.window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
+        if isinstance(operation, records.BulkInsert):
+            self._memory.check(footprint(hosted.window.spec, operation.batch))
+        elif not isinstance(operation, records.BulkEvict):
+            self._memory.check(COPIES * size)
         if isinstance(operation, records.BulkInsert) and size > _LONG_BYTES:
             result, record = await self._apply_in_slices(hosted, operation, origin)
         else:
@@ -230,11 +260,16 @@ class Storage:
         size = size_of(batch)
         self.store.check_size(name, size)
         hosted = await self.store.admit(name, size)
-        hosted.window.ledger.check_stage(query, number)
+        ledger = hosted.window.ledger
+        ledger.check_stage(query, number)
         hosted.window.check(batch)
-        token, entries = token or secrets.token_hex(8), len(batch.times)
+        self._staged.check(size)
+        self._memory.check(COPIES * size)
+        token, entries, part = token or secrets.token_hex(8), len(batch.times), ledger.next_part
         operation = records.Stage(token, query, number, entries, self._clock.now_ns() + PART_EXPIRES_NS)
-        return await hosted.settled(Staged(token, entries), hosted.stage(operation, batch))
+        record = hosted.stage(operation, batch)
+        self._staged.add(name, part, size)
+        return await hosted.settled(Staged(token, entries), record)
 
     async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult:
         """Apply staged parts, once; see `Plane.commit`."""
@@ -246,7 +281,9 @@ class Storage:
         window = hosted.window
         batches: Sequence[AnyBatch] = ()
         if not committed(window.ledger):
-            batches = await hosted.read_parts(window.ledger.named(query, number, stages))
+            parts = window.ledger.named(query, number, stages)
+            self._memory.check(sum(COPIES * ROW_BYTES * part.entries for part in parts))
+            batches = await hosted.read_parts(parts)
             hosted = await self.store.admit(name, 0, committed)  # another commit may have been quicker
             if hosted.window is not window:
                 raise Unavailable(f"window {name!r} was replaced meanwhile", retry_after_s=_RETRY_S)
@@ -257,7 +294,12 @@ class Storage:
             result, record = await self._apply_in_slices(hosted, operation)
         else:
             result, record = hosted.apply(operation)
+        self._drop_staged(window)
         return await hosted.settled(result, record)
+
+    def _drop_staged(self, window: Window) -> None:
+        """Count the staged parts no more that a window has no more: they were committed, or have expired."""
+        self._staged.keep(window.spec.name, {part.number for part in window.ledger.parts.values()})
 
     async def _apply_in_slices(
         self, hosted: HostedWindow, operation: Operation, origin: Origin | None = None
@@ -289,6 +331,7 @@ class Storage:
             name = window.spec.name
             try:
                 self.store.host(name).tidy()
+                self._drop_staged(window)
             except SashError as error:
                 _log.warning("window %r cannot be tidied now: %s", name, error.message)
             except Exception:
@@ -325,6 +368,7 @@ class Storage:
         importer = Importer(make, name)
         try:
             async for part in parts:
+                self._memory.check(COPIES * len(part))
                 await self.slices.run(importer.feed_steps(part), lambda: None)
                 for target in targets:
                     await target.keep_up()

@@ -65,5 +65,5 @@ def create_app(
     closing = asyncio.Event()
     edge = Edge(plane, settings, registry, not_ready, closing)
     documentation = documentation_app(metrics)
-    router = Router(ROUTES, edge, documentation, metrics, settings.max_concurrent_calls, admit)
+    router = Router(ROUTES, edge, documentation, metrics, admit)
     return RestApp(router, documentation, closing)

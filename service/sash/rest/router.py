@@ -1,8 +1,8 @@
 """Serves declared routes as an ASGI app: finds the route, calls its handler, sends what the handler returns.
 
-    server ──▶ limit on requests in progress ──▶ route ──▶ handler ──▶ Plane
-                                                   │          └─ an exception becomes a problem document
-                                                   └─ no such path: the fallback, which has the documentation and page
+    server ──▶ Front ──▶ route ──▶ handler ──▶ Plane
+                           │          └─ an exception becomes a problem document
+                           └─ no such path: the fallback, which has the documentation and page
 
 There is no framework between the server and a handler: on one core a framework's request, response and routing cost
 more than the call itself.
@@ -40,7 +40,6 @@ class Router:
         edge: the objects that the handlers share.
         fallback: gets the requests of all other paths.
         metrics: counts the requests that end in an error.
-        calls_max: how many requests may be in progress. Each may hold a body in memory.
         admit: is asked before the body is read.
     """
 
@@ -50,15 +49,12 @@ class Router:
         edge: Edge,
         fallback: ASGIApp,
         metrics: Metrics,
-        calls_max: int,
         admit: Admit | None = None,
     ) -> None:
         self._edge = edge
         self._fallback = fallback
         self._metrics = metrics
-        self._calls_max = calls_max
         self._admit = admit
-        self._calls = 0
         self._plain: dict[str, _Methods] = {}
         # A path with a name, as what stands before the name and what stands after it.
         self._named: dict[str, dict[str, _Methods]] = {}
@@ -71,23 +67,13 @@ class Router:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of HTTP."""
-        if self._calls >= self._calls_max:
-            refusal = of_status(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"{self._calls} requests are in progress", {"retry-after": "1"}
-            )
-            await self._refuse(refusal, scope, receive, send)
-            return
-        self._calls += 1
-        try:
-            methods, name = self._found(scope["path"], scope["method"])
-            if methods is None:
-                await self._fallback(scope, receive, send)
-            elif (route := methods.get(scope["method"])) is None:
-                await self._refuse(wrong_method(scope, methods), scope, receive, send)
-            else:
-                await self._serve(route, name, scope, receive, send)
-        finally:
-            self._calls -= 1
+        methods, name = self._found(scope["path"], scope["method"])
+        if methods is None:
+            await self._fallback(scope, receive, send)
+        elif (route := methods.get(scope["method"])) is None:
+            await self._refuse(wrong_method(scope, methods), scope, receive, send)
+        else:
+            await self._serve(route, name, scope, receive, send)
 
     def _found(self, path: str, method: str) -> tuple[Mapping[str, Route] | None, str | None]:
         """Return the methods of a path, and the name in it."""

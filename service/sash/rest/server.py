@@ -7,11 +7,13 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sash.metrics import Metrics
+from sash.rest.connections import Connections
 from sash.rest.guards import Guard
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
@@ -42,9 +44,13 @@ class RestServer:
     ) -> None:
         self._closing = closing
         self._settings = settings
+        self.connections = Connections(
+            settings.max_connections, settings.max_connections_per_address, settings.body_timeout_s, metrics
+        )
         config = uvicorn.Config(
             Guard(_by_prefix(ahead or {}, app), settings, metrics),
-            http="httptools",
+            http=cast("type[asyncio.Protocol]", self.connections.protocol),
+            timeout_keep_alive=settings.idle_timeout_s,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -53,7 +59,7 @@ class RestServer:
             ssl_context_factory=None if tls is None else lambda *_: tls,
         )
         self._config = config
-        self._server = _Server(config)
+        self._server = _Server(config, self.connections)
         self._task: asyncio.Task[None] | None = None
         self.port = 0
         """The port it listens on, once started."""
@@ -103,11 +109,17 @@ def _by_prefix(ahead: Mapping[str, ASGIApp], rest: ASGIApp) -> ASGIApp:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, but signals are the caller's, and `up` is set when it accepts connections."""
+    """uvicorn, but signals are the caller's, `up` is set when it accepts connections, and slow clients are ended."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
+        self._connections = connections
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # uvicorn ticks every 100 ms
+            self._connections.sweep(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -10,12 +10,11 @@ Source: the format is the WHATWG's HTML standard, "Server-sent events".
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 import orjson
 
-from sash.calls import changes
 from sash.rest.problems import kind_of
 from sash_engine.errors import SashError
 
@@ -24,19 +23,16 @@ __all__ = ["MEDIA_TYPE", "events"]
 MEDIA_TYPE = "text/event-stream"
 
 
-async def events(
-    look: Callable[[], Awaitable[bytes]], interval_ms: int, closing: asyncio.Event
-) -> AsyncIterator[bytes]:
-    """Yield events until the service closes, or `look` refuses; see `sash.calls.changes`.
+async def events(changes: AsyncGenerator[bytes | None, None]) -> AsyncIterator[bytes]:
+    """Yield events until there are no more changes, or the question is refused.
 
     Args:
-        look: gets the answers, as JSON.
-        interval_ms: milliseconds between two looks.
-        closing: is set when the service is about to end.
+        changes: answers as JSON, or None as a sign of life; see `sash.limits.watches.Watches.changes`.
     """
     try:
-        async for found in changes(look, interval_ms, closing):
-            yield b":\n\n" if found is None else _data(found)
+        async with aclosing(changes):
+            async for found in changes:
+                yield b":\n\n" if found is None else _data(found)
     except SashError as error:
         document = {"detail": error.message, "reason": kind_of(error).reason(), "field": error.field}
         yield b"event: problem\n" + _data(orjson.dumps(document))

@@ -5,30 +5,34 @@ from __future__ import annotations
 import asyncio
 
 from sash.calls import going
-from sash_engine.errors import Unavailable
+from sash.limits.caller import caller_of
+from sash.limits.places import Places
 
 __all__ = ["Gate"]
 
 
 class Gate:
-    """Refuses calls beyond a number in progress, and all calls once the service closes; says when to call again.
+    """Gives calls their places, and refuses all of them once the service closes; a context for the call of a task.
 
     Args:
-        calls_max: how many calls may be in progress.
+        places: how many calls there may be.
         closing: is set when the service is about to end.
     """
 
-    def __init__(self, calls_max: int, closing: asyncio.Event) -> None:
-        self._calls_max = calls_max
+    def __init__(self, places: Places, closing: asyncio.Event) -> None:
+        self._places = places
         self._closing = closing
-        self._calls = 0
+
+    def check(self) -> None:
+        """Raise `Unavailable` where the call would be refused now: before its message is read."""
+        if self._closing.is_set():
+            raise going()
+        self._places.check(caller_of())
 
     def __enter__(self) -> None:
         if self._closing.is_set():
             raise going()
-        if self._calls >= self._calls_max:
-            raise Unavailable(f"{self._calls} calls are in progress", limit=str(self._calls_max), retry_after_s=1.0)
-        self._calls += 1
+        self._places.enter(caller_of())
 
     def __exit__(self, *error: object) -> None:
-        self._calls -= 1
+        self._places.leave(caller_of())

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
+from functools import partial
 
-from sash.calls import INTERVAL_MS, changes, check_interval, going, key_names
+from sash.calls import INTERVAL_MS, QUIET_S, check_interval, going, key_names
 from sash.plane import Plane
 from sash.rpc import translate
 from sash.rpc.parts import PROTO, Parts, query_response
@@ -104,7 +106,7 @@ class Operations:
         return translate.written(result)
 
     async def BulkInsert(self, request: pb.BulkInsertRequest) -> pb.InsertResponse:
-        self._check_fields(request)
+        self._check_fields(request, "bulk_insert")
         batch, origin = translate.batch_of(request, self._entries_max), translate.origin_of(request)
         return translate.written(await self._plane.bulk_insert(request.window, batch, origin=origin))
 
@@ -124,7 +126,7 @@ class Operations:
         part = request.entries
         if translate.origin_of(part) is not None:
             raise InvalidArgument("a part has no producer: the batch is applied once", field="entries.producer")
-        self._check_fields(part)
+        self._check_fields(part, "stage")
         batch = translate.batch_of(part, self._entries_max)
         staged = await self._plane.stage(part.window, batch, request.query, number)
         return pb.StageBatchResponse(stage=staged.stage, entries=staged.entries, durability=staged.durability)
@@ -133,9 +135,9 @@ class Operations:
         number = translate.required(request, "batch")
         return translate.written(await self._plane.commit(request.window, request.query, number, list(request.stages)))
 
-    def _check_fields(self, request: pb.BulkInsertRequest) -> None:
+    def _check_fields(self, request: pb.BulkInsertRequest, operation: str) -> None:
         """Refuse a bulk with fields that the window lacks, before any of its columns is read."""
-        spec = self._plane.spec(request.window)
+        spec = self._plane.spec(request.window, operation)
         if len(request.fields) > len(spec.fields):
             name = next(name for name in request.fields if name not in spec.fields)
             known = ", ".join(spec.fields)
@@ -157,9 +159,13 @@ class Operations:
                 return await response.written(PROTO)
             return response.SerializeToString(deterministic=True)
 
-        async for found in changes(look, interval_ms, self._closing):
-            if found is not None:
-                yield pb.QueryResponse.FromString(found)
+        asked = ("proto", request.query.SerializeToString(deterministic=True), interval_ms)
+        may = partial(self._plane.spec, request.query.window, "query")
+        changes = self._plane.watches.changes(asked, look, interval_ms, self._closing, QUIET_S, may)
+        async with aclosing(changes):
+            async for found in changes:
+                if found is not None:
+                    yield pb.QueryResponse.FromString(found)
         raise going()
 
     async def Entries(self, request: pb.EntriesRequest) -> AsyncIterator[pb.BulkInsertRequest]:

@@ -17,6 +17,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -25,8 +26,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from sash.access.access import Access
+from sash.access.caller import name_or
 from sash.access.tls import Certificates
 from sash.calls import unbroken
+from sash.limits.caller import address_of_peer, caller, caller_of
+from sash.limits.memory import MemoryBudget, unlimited
+from sash.limits.places import Places
+from sash.limits.receiving import Lease, Receiving
+from sash.limits.turns import Turns
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rpc.access import AccessInterceptor, note_peer, server_credentials
@@ -45,6 +52,14 @@ _REFUSING_S = 0.1
 """So long new calls are refused before the server stops: of 36 clients that called all the time 29 were cancelled
 without it."""
 
+_MESSAGE_SHARE = 64
+_PLACES_MIN = 16
+"""A message may take a 64th of the memory, and 16 are received at a time where memory is small: a quarter of it."""
+
+_LARGE_BYTES = 65_536
+_PARSED = 4
+"""So many times its length a large message takes once it is parsed. Numbers take less, short texts up to ten times."""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -55,6 +70,7 @@ class RpcServer:
         plane: the operations, called on the running event loop only.
         settings: host, port and limits.
         metrics: counts the calls that end in an error.
+        memory: bounds how long messages may be, and how many are received at a time; nothing does where None.
         access: who may call; everybody where None.
         certificates: for TLS; without it where None.
 
@@ -66,13 +82,16 @@ class RpcServer:
         plane: Plane,
         settings: Settings,
         metrics: Metrics,
+        memory: MemoryBudget | None = None,
         access: Access | None = None,
         certificates: Certificates | None = None,
     ) -> None:
+        memory = memory or unlimited()
+        message_bytes_max = min(settings.max_body_bytes, memory.limit_bytes // _MESSAGE_SHARE)
         self._server = grpc.aio.server(
             interceptors=[AccessInterceptor(access, metrics)] if access is not None and access.is_on else (),
             options=[
-                ("grpc.max_receive_message_length", settings.max_body_bytes),
+                ("grpc.max_receive_message_length", message_bytes_max),
                 # An answer may be larger than any request: collect over a whole window.
                 ("grpc.max_send_message_length", -1),
                 # A client that vanished without a word would hold its streams open for hours.
@@ -83,14 +102,26 @@ class RpcServer:
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 # With it a second service on the same port would start and take half of the calls.
                 ("grpc.so_reuseport", 0),
+                # A client opens another connection when it has something to say again.
+                ("grpc.max_connection_idle_ms", 300_000),
+                # Calls that the loop has not taken up after 30 s were cancelled, and so were those of a burst of
+                # thousands. They wait now, and are refused by the gate.
+                ("grpc.server_max_unrequested_time_in_server", 3600),
+                ("grpc.server.max_pending_requests", 100_000),
+                ("grpc.server.max_pending_requests_hard_limit", 100_000),
             ],
         )
         self._closing = asyncio.Event()
         self._health = _Health(self._closing)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         operations = Operations(plane, settings.max_entries_per_write, self._closing)
-        handlers = _handlers(operations, metrics, Gate(settings.max_concurrent_calls, self._closing))
-        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
+        limits = _Limits(
+            Gate(Places(settings.max_concurrent_calls, settings.calls_per_address), self._closing),
+            Receiving(max(_PLACES_MIN, memory.most("bodies") // message_bytes_max), settings.body_timeout_s),
+            memory,
+            plane.turns,
+        )
+        self._server.add_generic_rpc_handlers([_Handlers(operations, metrics, limits)])
         names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(_Reflection(self._closing, names), self._server)
         self._settings = settings
@@ -132,15 +163,58 @@ class RpcServer:
         await self._server.stop(grace_s)
 
 
-def _handlers(operations: Operations, metrics: Metrics, gate: Gate) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-    handlers = {}
-    for name, method in methods(operations).items():
-        kind = ("stream" if method.streams_requests else "unary", "stream" if method.streams_responses else "unary")
-        handler = getattr(grpc, f"{kind[0]}_{kind[1]}_rpc_method_handler")
-        guarded = _Guarded(method, metrics, gate)
-        behaviour = guarded.stream if method.streams_responses else guarded.unary
-        handlers[name] = handler(behaviour, response_serializer=_serialize)
-    return handlers
+class _Handlers(grpc.ServiceRpcHandler):
+    """Says how each call is handled, before its message is read.
+
+    To gRPC all requests are streams, so that a message is asked for when there is a place for it. A call of one message
+    and one answer is handed over as what it is while half of the places are free: that takes a fifth less.
+    """
+
+    def __init__(self, operations: Operations, metrics: Metrics, limits: _Limits) -> None:
+        self._receiving = limits.receiving
+        self._unary: dict[str, _Guarded] = {}
+        self._streams: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+        for name, method in methods(operations).items():
+            guarded = _Guarded(method, metrics, limits)
+            path = f"/{SERVICE}/{name}"
+            handler: grpc.RpcMethodHandler[Any, Any]
+            if method.streams_responses:
+                handler = grpc.stream_stream_rpc_method_handler(guarded.stream, response_serializer=_serialize)
+            else:
+                handler = grpc.stream_unary_rpc_method_handler(guarded.unary, response_serializer=_serialize)
+                if not method.streams_requests:
+                    self._unary[path] = guarded
+            self._streams[path] = handler
+
+    def service_name(self) -> str:
+        return SERVICE
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        path = handler_call_details.method
+        guarded = self._unary.get(path)
+        if guarded is not None and (lease := self._receiving.lease()) is not None:
+            return _UnaryCall(guarded, lease)
+        return self._streams.get(path)
+
+
+class _UnaryCall(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs only
+    """A call whose message gRPC receives by itself. It has a place until the message is there, or the call is over."""
+
+    request_streaming = response_streaming = False
+    request_deserializer = None
+    unary_stream = stream_unary = stream_stream = None
+
+    def __init__(self, guarded: _Guarded, lease: Lease) -> None:
+        self._guarded = guarded
+        self._lease = lease
+
+    @staticmethod
+    def response_serializer(message: Message | bytes) -> bytes:
+        return _serialize(message)
+
+    async def unary_unary(self, data: bytes, context: Context) -> Any:  # type: ignore[override]  # the stubs': not aio's
+        self._lease.end()
+        return await self._guarded.unary(data, context)
 
 
 def _serialize(message: Message | bytes) -> bytes:
@@ -187,35 +261,44 @@ async def _while_open(stream: Coroutine[Any, Any, None], closing: asyncio.Event)
         closed.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What all methods share."""
+
+    gate: Gate
+    receiving: Receiving
+    memory: MemoryBudget
+    turns: Turns
+
+
 class _Guarded:
     """A method as gRPC calls it: bytes are parsed before it, and what it raises ends the call with a status."""
 
-    def __init__(self, method: Method, metrics: Metrics, gate: Gate) -> None:
+    def __init__(self, method: Method, metrics: Metrics, limits: _Limits) -> None:
         self._method = method
         self._metrics = metrics
-        self._gate = gate
+        self._limits = limits
+        self._gate = limits.gate
+        self._turns = limits.turns
         self._waits = inspect.iscoroutinefunction(method.call)
 
     async def unary(self, data: Any, context: Context) -> Any:
         note_peer(context)
         try:
+            request = await self._request(data, context)
             with self._gate:
-                request = self._requests(data) if self._method.streams_requests else self._parsed(data)
-                if not self._waits:
-                    return self._method.call(request)
-                # A write goes on when its client has gone; a read ends.
-                call = self._method.call(request)
-                response = await (call if self._method.reads_only else unbroken(call))
-                return await response.written(PROTO) if isinstance(response, Parts) else response
+                if self._method.reads_only:
+                    return await self._turns.metered(caller_of(), self._called(request))
+                return await unbroken(self._method.call(request))
         except Exception as error:
             return await self._refuse(error, context)
 
-    async def stream(self, data: Any, context: Context) -> AsyncGenerator[Any, None]:
+    async def stream(self, stream: Any, context: Context) -> AsyncGenerator[Any, None]:
         answered = 0
         note_peer(context)
         try:
+            request = await self._request(stream, context)
             with self._gate:
-                request = self._requests(data) if self._method.streams_requests else self._parsed(data)
                 async with aclosing(self._method.call(request)) as responses:
                     async for response in responses:
                         yield response
@@ -223,9 +306,35 @@ class _Guarded:
         except Exception as error:
             await self._refuse(error, context, answered if self._method.streams_requests else None)
 
+    async def _called(self, request: Any) -> Any:
+        response = await self._method.call(request) if self._waits else self._method.call(request)
+        return await response.written(PROTO) if isinstance(response, Parts) else response
+
+    async def _request(self, data: bytes | AsyncIterator[bytes], context: Context) -> Any:
+        """What the method takes: its message, or an iterator of its messages."""
+        name = name_or(address_of_peer(context.peer()))
+        caller.set(name)
+        if isinstance(data, bytes):
+            return await self._in_turn(name, data)
+        self._gate.check()
+        if self._method.streams_requests:
+            return self._requests(data)
+        message = await self._limits.receiving.message(name, context.read)
+        if message is grpc.aio.EOF:
+            raise InvalidArgument(f"{self._method.name} takes one message, not none", field="request")
+        return await self._in_turn(name, message)
+
+    async def _in_turn(self, name: str, data: bytes) -> Message:
+        """Parse a message when it is its caller's turn."""
+        if self._turns.pays(name, len(data), self._method.reads_only):
+            await self._turns.turn(name, len(data), self._method.reads_only)
+        return self._parsed(data)
+
     def _parsed(self, data: bytes) -> Message:
-        # Parsed here and not by gRPC, which would answer bytes that are no message with INTERNAL.
+        if len(data) > _LARGE_BYTES:
+            self._limits.memory.check(_PARSED * len(data), transient=True)
         check_size(self._method.request, data)
+        # Parsed here and not by gRPC, which would answer bytes that are no message with INTERNAL.
         try:
             return self._method.request.FromString(data)
         except DecodeError:
@@ -233,7 +342,7 @@ class _Guarded:
 
     async def _requests(self, stream: AsyncIterator[bytes]) -> AsyncIterator[Message]:
         async for data in stream:
-            yield self._parsed(data)
+            yield await self._in_turn(caller_of(), data)
 
     async def _refuse(self, error: Exception, context: Context, applied: int | None = None) -> None:
         status = status_of(error, self._method.name, applied)

@@ -13,7 +13,7 @@ policies would count entries that no answer shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import Any
 
@@ -45,6 +45,9 @@ _NAMES = 4_096
 """Names that one step looks at: 1 ms."""
 
 _COUNT: Monoid = Count()
+_ENTRY_BYTES = 100
+"""What an answer with lists takes for each entry: the value in Python, and what is sent of it."""
+
 Numbers = npt.NDArray[np.int64]
 Span = tuple[str, int]
 
@@ -66,6 +69,8 @@ class Reader:
         self._keys = keys
         self._slide = slide
         self._costs = Costs({name: monoid for name, (monoid, _) in spec.monoids().items()})
+        self.check_memory: Callable[[int], None] = _ignore
+        """Called with the bytes that an answer may take, before it is made; raises where that is too much."""
 
     def query(self, question: Query) -> list[Answer]:
         """Answer a query.
@@ -324,6 +329,7 @@ class Reader:
             answer = self._range(number, key, TICK_MIN, as_of, None, partials)
             answer.start = keys.span(number)[0] if answer.entries else None
             return [answer]
+        self._check_memory(keys.entries(number))
         entries, answers = keys.query(number)
         answer = Answer(key, *keys.span(number), entries, self._named(answers))
         if partials:
@@ -412,6 +418,10 @@ class Reader:
                     field="keys",
                 )
 
+    def _check_memory(self, entries: int) -> None:
+        if self._costs.sized:
+            self.check_memory(_ENTRY_BYTES * entries)
+
     def _nothing(
         self, key: str | None, start: int | None, end: int | None, lookback: str | None, partials: bool
     ) -> Answer:
@@ -427,6 +437,7 @@ class Reader:
         lookback: str | None,
         partials: bool,
     ) -> Answer:
+        self._check_memory(entries)
         answers = self._named(self._layout.lower(entries, totals))
         out = self._exported(entries, totals) if partials else None
         return Answer(key, start, end, entries, answers, lookback, out)
@@ -450,6 +461,10 @@ def _check_each(names: Sequence[str]) -> Steps[None]:
         for name in names[a:b]:
             check_key(name)
         yield
+
+
+def _ignore(needed: int) -> None:
+    """Takes what no service limits."""
 
 
 def _last(start: int | None, end: int, end_exclusive: bool) -> int:

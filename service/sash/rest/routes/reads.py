@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Annotated, Any
 
 from starlette.responses import Response, StreamingResponse
 
-from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, check_interval, key_names
+from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, check_interval, key_names
 from sash.rest import arrow
 from sash.rest.answers import answer_document, bulk_document, json_bytes
 from sash.rest.bodies import ARROW, JSON
@@ -171,8 +172,10 @@ async def watch(
         return await _answers(call, name, question)
 
     await look()  # refuses a wrong question before the stream begins
-    stream = events(look, interval, call.edge.closing)
-    return StreamingResponse(stream, headers={"cache-control": "no-store"}, media_type=EVENTS)
+    asked = ("json", name, tuple(key), all_keys, combine, tuple(lookback), as_of, partials, interval)
+    may = partial(call.plane.spec, name, "query")
+    changes = call.plane.watches.changes(asked, look, interval, call.edge.closing, QUIET_S, may)
+    return StreamingResponse(events(changes), headers={"cache-control": "no-store"}, media_type=EVENTS)
 
 
 @READS.route(

@@ -1,0 +1,237 @@
+"""Connections of the HTTP port: how many there may be, how long a head may be, and how slow a client.
+
+    connection ─▶ head ─▶ body ─▶ answer ─▶ idle
+                   │       │       └ nothing read for a minute: closed
+                   │       └ stalled, or slower than 16 KiB/s: 408
+                   └ longer than 64 KiB: 431; not whole in time: 408
+
+uvicorn has a limit for none of these but idle connections. Slow clients are looked for once a second, so that others
+pay for no timers. A client is not slow while the service itself does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from sash.metrics import Metrics
+from sash.rest.front import ALWAYS
+from sash.rest.problems import MEDIA_TYPE, of_error
+from sash_engine.errors import Unavailable
+
+__all__ = ["HEAD_BYTES_MAX", "Connection", "Connections"]
+
+HEAD_BYTES_MAX = 65_536
+BYTES_PER_S_MIN = 16_384
+UNREAD_S = 60.0
+"""For so long a client may read nothing of an answer."""
+
+SPARE = 64
+SPARE_PER_ADDRESS = 16
+SPARE_S = 5.0
+"""Connections beyond the limits, which are answered on health and metrics only, and for how long they may be idle."""
+
+
+class Connections:
+    """All connections of one server.
+
+    Args:
+        most: how many there may be.
+        most_per_address: how many of them may come from one address.
+        timeout_s: how long a head, or a part of a body, may take.
+        metrics: counts refusals.
+    """
+
+    def __init__(self, most: int, most_per_address: int, timeout_s: float, metrics: Metrics) -> None:
+        self._most = most
+        self._most_per_address = most_per_address
+        self._timeout_s = timeout_s
+        self._metrics = metrics
+        self._open: set[Connection] = set()
+        self._by_address: dict[str, int] = {}
+        self.now_s = 0.0
+        """When it was looked for slow clients last: a clock that costs nothing, and is a second late at most."""
+
+    def protocol(self, **given: Any) -> Connection:
+        """Make the protocol of one connection; the arguments are uvicorn's."""
+        return Connection(self, **given)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes of answers wait for clients to read them."""
+        return sum(each.transport.get_write_buffer_size() for each in self._open)
+
+    def admit(self, connection: Connection) -> str | None:
+        """Count a connection; return why it is beyond the limits, None where it is not."""
+        self._open.add(connection)
+        count = self._by_address[connection.address] = self._by_address.get(connection.address, 0) + 1
+        if count > self._most_per_address:
+            connection.closed_at_once = count > self._most_per_address + SPARE_PER_ADDRESS
+            return f"SASH_MAX_CONNECTIONS_PER_ADDRESS: {self._most_per_address}"
+        if len(self._open) > self._most:
+            connection.closed_at_once = len(self._open) > self._most + SPARE
+            return f"SASH_MAX_CONNECTIONS: {self._most}"
+        return None
+
+    def remove(self, connection: Connection) -> None:
+        """Count a connection no more."""
+        if connection in self._open:
+            self._open.remove(connection)
+            self._by_address[connection.address] -= 1
+            if not self._by_address[connection.address]:
+                del self._by_address[connection.address]
+
+    def refused(self, status: HTTPStatus) -> None:
+        """Count a refusal."""
+        self._metrics.count_rejected("rest", str(int(status)))
+
+    def sweep(self, now_s: float) -> None:
+        """Close the connections of slow clients; to be called about once a second."""
+        self.now_s = now_s
+        for connection in list(self._open):
+            connection.look(now_s, self._timeout_s)
+
+
+class Connection(HttpToolsProtocol):
+    """One connection: uvicorn's, with limits."""
+
+    def __init__(self, connections: Connections, **given: Any) -> None:
+        super().__init__(**given)
+        self._limits = connections
+        self.address = ""
+        self.closed_at_once = False
+        self._spare = False
+        self._head_bytes: int | None = None
+        """Of the head that is being received; None where none is."""
+        self._too_long = self._large = False
+        self._since_s = self._heard_s = self._looked_s = connections.now_s
+        self._received = 0
+        self._unsent, self._unsent_since_s = 0, 0.0
+
+    # ---------------------------------------------------------------- life
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        limit = self._limits.admit(self)
+        if limit is None:
+            return
+        self._spare = True
+        if self.closed_at_once:
+            self._limits.refused(HTTPStatus.SERVICE_UNAVAILABLE)
+            self._end(HTTPStatus.SERVICE_UNAVAILABLE, f"there are too many connections ({limit})")
+        else:
+            self.app = _monitors_only(self.app, limit, self._limits.refused)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._limits.remove(self)
+        super().connection_lost(exc)
+
+    # ---------------------------------------------------------------- receiving
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_s = self._limits.now_s
+        self._received += len(data)
+        self._large = len(data) > HEAD_BYTES_MAX
+        super().data_received(data)
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+                self._head_too_long()
+
+    def on_message_begin(self) -> None:
+        self._head_bytes, self._since_s = 0, self._heard_s
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes, self._since_s, self._received = None, self._heard_s, 0
+        if self._large:  # a head that came in one piece, and perhaps its body behind it
+            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+            if size > HEAD_BYTES_MAX:
+                self._too_long = True
+                raise ValueError("the head is too long")  # uvicorn then calls `send_400_response`
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._too_long:
+            self._head_too_long()
+        elif not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    def _head_too_long(self) -> None:
+        self._limits.refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        self._end(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head may have {HEAD_BYTES_MAX // 1024} KiB")
+
+    # ---------------------------------------------------------------- slow clients
+
+    def look(self, now_s: float, timeout_s: float) -> None:
+        """Close the connection if its client is too slow."""
+        passed_s, self._looked_s = now_s - self._looked_s, now_s
+        if self.transport.is_closing():
+            return
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent or unsent != self._unsent:
+            self._unsent, self._unsent_since_s = unsent, now_s
+        elif now_s - self._unsent_since_s > UNREAD_S:
+            self.transport.abort()
+            return
+        if self._head_bytes is not None:
+            if now_s - self._since_s > (SPARE_S if self._spare else timeout_s):
+                self._too_slow("the head did not arrive in time")
+        elif self.cycle is None:
+            if now_s - self._since_s > (SPARE_S if self._spare else self.timeout_keep_alive):
+                self.transport.close()
+        elif self.cycle.response_complete:
+            if self._spare and now_s - self._heard_s > SPARE_S:
+                self.transport.close()
+        elif self.cycle.more_body:
+            if self.flow.read_paused:
+                self._since_s += passed_s
+                self._heard_s = now_s
+            elif now_s - max(self._heard_s, self._since_s) > timeout_s:
+                self._too_slow(f"no part of the body arrived for {timeout_s:g} s")
+            elif now_s - self._since_s > timeout_s + self._received / BYTES_PER_S_MIN:
+                self._too_slow(f"the body arrives at less than {BYTES_PER_S_MIN // 1024} KiB a second")
+
+    def _too_slow(self, detail: str) -> None:
+        self._limits.refused(HTTPStatus.REQUEST_TIMEOUT)
+        self._end(HTTPStatus.REQUEST_TIMEOUT, detail)
+
+    def _end(self, status: HTTPStatus, detail: str) -> None:
+        """Answer the request that is under way, if no answer has begun, and close."""
+        if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
+            self.transport.write(_raw(status, detail))
+        self.transport.close()
+
+
+def _monitors_only(app: ASGIApp, limit: str, refused: Callable[[HTTPStatus], None]) -> Any:
+    """An app for connections beyond the limits."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in ALWAYS:
+            await app(scope, receive, send)
+            return
+        refused(HTTPStatus.SERVICE_UNAVAILABLE)
+        error = Unavailable("there are too many connections", limit=limit, retry_after_s=1.0)
+        response = of_error(error, scope["method"], scope["path"])
+        response.headers["connection"] = "close"
+        await response(scope, receive, send)
+
+    return answer
+
+
+def _raw(status: HTTPStatus, detail: str) -> bytes:
+    """A problem document as the bytes of a response, for requests that no app sees."""
+    body = orjson.dumps({"type": "about:blank", "title": status.phrase, "status": int(status), "detail": detail})
+    retry = "retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else ""
+    head = (
+        f"HTTP/1.1 {int(status)} {status.phrase}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        f"{retry}connection: close\r\n\r\n"
+    )
+    return head.encode() + body

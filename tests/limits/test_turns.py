@@ -1,0 +1,143 @@
+"""Turns: nobody waits while the loop is free; where it is busy, the caller who used least goes first."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sash.limits.turns import CALL_S, Turns
+from tests.support.virtual_time import in_virtual_time
+from tests.support.waiting import turns as steps
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def order():
+    return []
+
+
+def called(turns, clock, order, name, cost_s=0.0005, size=0):
+    """A call that holds the loop for so long."""
+
+    async def work():
+        order.append(name)
+        clock.now_s += cost_s
+
+    async def run():
+        if turns.pays(name, size, reads=not size):
+            await turns.turn(name, size, reads=not size)
+        await (work() if size else turns.metered(name, work()))
+
+    return asyncio.create_task(run())
+
+
+def test_nobody_waits_while_the_loop_is_free(clock, order):
+    async def main():
+        turns = Turns(clock_s=clock)
+        for _ in range(100):
+            clock.now_s += 0.01
+            assert not turns.pays("a")
+        assert turns.waiting == 0
+
+    in_virtual_time(main())
+
+
+def test_calls_that_fit_into_a_burst_do_not_wait(clock):
+    async def main():
+        turns = Turns(clock_s=clock)
+        for _ in range(16):
+            clock.now_s += CALL_S
+            assert not turns.pays("a")
+
+    in_virtual_time(main())
+
+
+def test_who_used_least_goes_first(clock, order):
+    """A hundred calls of 5 ms are there at once, and a small one of somebody else behind them."""
+
+    async def main():
+        turns = Turns(clock_s=clock)
+        tasks = [called(turns, clock, order, "heavy", 0.005) for _ in range(100)]
+        tasks.append(called(turns, clock, order, "light"))
+        await asyncio.gather(*tasks)
+        assert len(order) == 101
+        # Those that came before anybody knew that the loop was busy run first, and what one iteration lets go.
+        assert order.index("light") < 30
+
+    in_virtual_time(main())
+
+
+def test_each_gets_the_same_of_a_busy_loop(clock, order):
+    """Three callers with calls of 1, 2 and 4 ms, all of which always have calls waiting."""
+
+    async def main():
+        turns = Turns(clock_s=clock)
+        costs = {"a": 0.001, "b": 0.002, "c": 0.004}
+
+        async def press(name):
+            while len(order) < 3000:
+                await called(turns, clock, order, name, costs[name])
+
+        await asyncio.gather(*(press(name) for name in costs for _ in range(20)))
+        used = {name: order[500:3000].count(name) * cost_s for name, cost_s in costs.items()}
+        assert max(used.values()) < 1.5 * min(used.values()), used
+
+    in_virtual_time(main())
+
+
+def test_one_who_was_away_has_saved_nothing_up(clock, order):
+    async def main():
+        turns = Turns(clock_s=clock)
+        await called(turns, clock, order, "sleeper")
+        for _ in range(50):
+            await asyncio.gather(*(called(turns, clock, order, "busy", 0.001) for _ in range(20)))
+        order.clear()
+
+        async def press(name):
+            while len(order) < 100:
+                await called(turns, clock, order, name, 0.001)
+
+        await asyncio.gather(*(press(name) for name in ("busy", "sleeper") for _ in range(4)))
+        assert 30 <= order.count("busy") <= 70
+
+    in_virtual_time(main())
+
+
+def test_a_call_that_is_called_off_holds_no_turn(clock, order):
+    async def main():
+        turns = Turns(clock_s=clock)
+        tasks = [called(turns, clock, order, "a", 0.005) for _ in range(50)]
+        await steps(1)
+        assert turns.waiting
+        for task in tasks[10:]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await steps()
+        assert turns.waiting == 0
+        assert not turns.pays("b")
+
+    in_virtual_time(main())
+
+
+def test_a_large_request_is_charged_more(clock, order):
+    async def main():
+        turns = Turns(clock_s=clock)
+        tasks = [called(turns, clock, order, "bulks", 0.001, size=1_000_000) for _ in range(50)]
+        tasks += [called(turns, clock, order, "inserts", 0.001) for _ in range(50)]
+        await asyncio.gather(*tasks)
+        waited = order[10:]
+        assert waited[:40].count("inserts") > 35
+
+    in_virtual_time(main())

@@ -1,0 +1,219 @@
+"""The budget of memory: where its limit comes from, what is counted, and what a full service still does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from sash.clock import SystemClock
+from sash.durability.catalogue import Catalogue
+from sash.durability.storage import Storage
+from sash.limits.memory import MIB, MemoryBudget, StagedBytes, available_bytes
+from sash.metrics import Metrics
+from sash.plane import Plane
+from sash.tiers.memory import MemoryStore, MemoryTier
+from sash_engine.errors import OutOfRoom, ResourceExhausted, TooLarge
+from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.spec import WindowSpec
+
+
+class Machine:
+    """A machine that says how much is used, and a clock that stands still."""
+
+    def __init__(self):
+        self.used, self.asked, self.now_s = 0, 0, 0.0
+
+    def __call__(self):
+        self.asked += 1
+        return self.used
+
+    def budget(self, limit=1000, bodies=1000, staged=1000):
+        parts = {"bodies": (bodies, "SASH_MAX_UNREAD_BYTES"), "staged": (staged, "SASH_MAX_STAGED_BYTES")}
+        return MemoryBudget(limit, parts, self, lambda: self.now_s)
+
+
+@pytest.fixture
+def machine():
+    return Machine()
+
+
+# ---------------------------------------------------------------- the limit
+
+
+def proc(tmp_path, cgroup, **files):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(cgroup)
+    for path, text in files.items():
+        file = tmp_path / "sys/fs/cgroup" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return tmp_path
+
+
+def test_the_least_limit_of_cgroups_v2_counts(tmp_path):
+    files = {"a/b/memory.max": "max\n", "a/memory.max": f"{100 * MIB}\n", "memory.max": f"{200 * MIB}\n"}
+    assert available_bytes(proc(tmp_path, "0::/a/b\n", **files)) == 100 * MIB
+
+
+def test_cgroups_v1(tmp_path):
+    files = {"memory/x/memory.limit_in_bytes": f"{90 * MIB}\n", "memory/memory.limit_in_bytes": f"{2**63 - 4096}\n"}
+    root = proc(tmp_path, "8:pids:/x\n4:cpu,memory:/x\n0::/\n", **files)
+    assert available_bytes(root) == 90 * MIB
+
+
+def test_a_container_that_sees_the_path_of_its_host(tmp_path):
+    files = {"memory/memory.limit_in_bytes": f"{80 * MIB}\n"}
+    assert available_bytes(proc(tmp_path, "4:memory:/docker/abc\n", **files)) == 80 * MIB
+
+
+def test_the_machine_where_there_is_no_cgroup(tmp_path):
+    assert available_bytes(tmp_path) == available_bytes(tmp_path / "elsewhere") > MIB
+
+
+# ---------------------------------------------------------------- what is counted
+
+
+def test_what_is_admitted_counts_until_the_system_is_asked(machine):
+    budget = machine.budget()
+    for _ in range(9):
+        budget.check(100)
+    assert machine.asked == 1
+    machine.used = 850
+    with pytest.raises(OutOfRoom) as caught:
+        budget.check(100)
+    assert machine.asked == 2
+    assert caught.value.limit.startswith("SASH_MEMORY_BYTES")
+    assert caught.value.retry_after_s == 1
+    budget.check(50)
+
+
+def test_estimates_from_above_do_not_refuse_what_fits(machine):
+    """Ten writes of 100 by their estimates took 10 each."""
+    budget = machine.budget()
+    for _ in range(30):
+        machine.used += 10
+        budget.check(100)
+
+
+def test_what_is_promised_is_nobody_elses(machine):
+    budget = machine.budget()
+    mine = budget.reservation("bodies")
+    mine.take(600, 300)
+    budget.check(800)  # of the same request: what it was promised is for this
+    mine.release()
+    first, second = budget.reservation("bodies"), budget.reservation("bodies")
+    first.take(600)
+    with pytest.raises(ResourceExhausted):
+        second.take(400)
+    first.arrived(300)
+    machine.now_s = 1.0
+    second.take(400)
+    with pytest.raises(ResourceExhausted):
+        second.take(201)  # its own promises count, too
+    first.release()
+    second.release()
+    budget.check(900)
+    assert budget.parts()["bodies"] == 0
+
+
+def test_a_part_has_a_limit_of_its_own(machine):
+    budget = machine.budget(bodies=100)
+    one, other = budget.reservation("bodies"), budget.reservation("bodies")
+    one.take(60, 60)
+    with pytest.raises(ResourceExhausted, match="bodies hold") as caught:
+        other.take(60, 60)
+    assert caught.value.limit.startswith("SASH_MAX_UNREAD_BYTES")
+    with pytest.raises(TooLarge):
+        other.take(101, 101)
+    one.release()
+    other.release()
+    assert budget.parts() == {"bodies": 0, "staged": 0, "rest": 0}
+
+
+def test_what_never_fits_is_too_large(machine):
+    with pytest.raises(TooLarge):
+        machine.budget().check(901)
+
+
+def test_staged_parts_are_counted_until_they_go(machine):
+    staged = StagedBytes(budget := machine.budget(staged=100))
+    staged.check(60)
+    staged.add("w", 1, 60)
+    with pytest.raises(ResourceExhausted, match="staged hold"):
+        staged.check(60)
+    staged.keep("w", {7})  # 7 was staged before the service was started
+    staged.check(60)
+    staged.add("w", 2, 60)
+    staged.forget("w")
+    assert budget.parts()["staged"] == 0
+
+
+# ---------------------------------------------------------------- a full service
+
+
+@pytest.fixture
+async def plane(machine):
+    clock = SystemClock()
+    catalogue = Catalogue(clock=clock)
+    storage = Storage(catalogue, clock, MemoryTier(MemoryStore()), memory=machine.budget(10**6, staged=10_000))
+    await storage.start()
+    made = Plane(catalogue, Metrics(CollectorRegistry()), clock, storage)
+    for durability in ("sync", "memory"):
+        aggregates = {"n": {"function": "count"}, "all": {"function": "collect"}}
+        await made.create(WindowSpec.parse({"name": durability, "durability": durability, "aggregates": aggregates}))
+    yield made
+    await storage.stop()
+
+
+def batch(n):
+    return Batch(np.arange(n), {"value": np.zeros(n)})
+
+
+@pytest.mark.parametrize("window", ["sync", "memory"])
+async def test_a_full_service_refuses_what_adds_and_does_the_rest(plane, machine, window):
+    origin = Origin("p", 1)
+    await plane.bulk_insert(window, batch(10), origin)
+    staged = await plane.stage(window, batch(10), "q", 1)
+    machine.used, machine.now_s = 950_000, 1.0
+    for refused in (
+        lambda: plane.insert(window, 11, {"value": 1.0}),
+        lambda: plane.bulk_insert(window, batch(10)),
+        lambda: plane.stage(window, batch(10), "q", 2),
+        lambda: plane.commit(window, "q", 1, [staged.stage]),
+        lambda: plane.create(WindowSpec.parse({"name": "new", "aggregates": {"n": {"function": "count"}}})),
+    ):
+        with pytest.raises(OutOfRoom) as caught:
+            await refused()
+        assert caught.value.limit == "SASH_MEMORY_BYTES: 1.0 MiB"
+    assert plane.describe(window).entries == 10
+    assert (await plane.bulk_insert(window, batch(10), origin)).already_applied
+    assert (await plane.bulk_evict(window, 4)).evicted == 5
+    machine.used, machine.now_s = 0, 2.0
+    assert (await plane.commit(window, "q", 1, [staged.stage])).inserted == 10
+    assert await plane.delete(window) == 15
+
+
+async def test_staged_parts_have_a_limit(plane):
+    await plane.stage("memory", batch(300), "q", 1)
+    await plane.stage("memory", batch(300), "q", 2)
+    with pytest.raises(ResourceExhausted, match="staged"):
+        await plane.stage("memory", batch(300), "q", 3)
+    await plane.commit("memory", "q", 1, [])
+    await plane.stage("memory", batch(300), "q", 3)
+    await plane.delete("memory")
+    await plane.stage("sync", batch(600), "q", 1)
+
+
+async def test_an_answer_with_lists_needs_memory(plane, machine):
+    from sash_engine.windows.questions import Query, RangeQuery
+
+    await plane.bulk_insert("memory", batch(1000))
+    machine.used, machine.now_s = 850_000, 1.0
+    for question in (
+        lambda: plane.query("memory", Query(None, [])),
+        lambda: plane.query("memory", Query(None, ["1ms"])),
+    ):
+        with pytest.raises(ResourceExhausted, match="memory"):
+            await question()
+    assert (await plane.range_query("memory", RangeQuery(0, 99, None))).entries == 100
