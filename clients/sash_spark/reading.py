@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -61,9 +61,8 @@ ENTRIES_PER_TASK = 250_000
 ANSWERS_PER_TASK = 50_000
 TASKS_MAX = 32
 KEYS_PER_CALL = 1000
+KEYS_PER_STREAM = 10_000
 BUCKETS_PER_CALL = 50_000
-KEYS_LISTED_MAX = 100_000
-"""So many keys the service lists at most."""
 
 _OPTIONS = {
     *("target", "window", "what", "keys", "combine", "lookback", "as_of", "start", "end", "step", "width"),
@@ -97,23 +96,7 @@ class Share(InputPartition):
         """The keys, as there are now; None for all of them."""
         if self.keys is not None or self.parts == 1:
             return self.keys
-        return tuple(name for name in listed(window) if zlib.crc32(name.encode()) % self.parts == self.part)
-
-
-def listed(window: Window) -> list[str]:
-    """All keys.
-
-    Raises:
-        InvalidArgument: there are more than the service lists.
-    """
-    names = window.keys(limit=KEYS_LISTED_MAX)
-    if len(names) == KEYS_LISTED_MAX:
-        raise InvalidArgument(
-            f"window {window.name!r} has too many keys to list: name those wanted, or read with one partition",
-            field="keys",
-            limit=f"{KEYS_LISTED_MAX} keys",
-        )
-    return names
+        return tuple(name for name in window.keys(limit=None) if zlib.crc32(name.encode()) % self.parts == self.part)
 
 
 @dataclass(frozen=True)
@@ -390,7 +373,7 @@ class _Plan:
         if names is not None:
             size = max(math.ceil(len(names) / tasks), 1)
             return [Share(names[at : at + size]) for at in range(0, len(names), size)]
-        parts = min(tasks, max(self.info.keys, 1)) if self.info.keys < KEYS_LISTED_MAX else 1
+        parts = min(tasks, max(self.info.keys, 1))
         return [Share(part=part, parts=parts) for part in range(parts)]
 
     def _tasks(self, rows: int, rows_per_task: int) -> int:
@@ -413,7 +396,7 @@ class _Plan:
             return tuple(name for name in dict.fromkeys(asked) if pushed is None or name in pushed)
         if pushed is not None:
             # An answer over a key that is not there would be a row that no other plan has.
-            return tuple(name for name in sorted(pushed) if name in self.window.keys(name, limit=KEYS_LISTED_MAX))
+            return tuple(name for name in sorted(pushed) if name in self.window.keys(name, limit=None))
         return None
 
     def _ranges(self, low: int | None, high: int | None, parts: int) -> list[tuple[int | None, int | None]]:
@@ -430,6 +413,12 @@ class _Plan:
             for i, start in enumerate(starts)
         ]
 
+    def _oldest(self, names: tuple[str, ...] | None) -> int | None:
+        """The time of the oldest entry of these keys; None if there is none."""
+        every = tuple(self.window.keys(limit=None)) if names is None else names
+        answers = (self.window.query(keys=list(some)) for some in _in_chunks(every, KEYS_PER_CALL))
+        return min((one.start for found in answers for one in found if one.start is not None), default=None)
+
     def _span(self, names: tuple[str, ...] | None) -> tuple[int, int, int] | None:
         """Where the first bucket starts, what all of them start before, and the step; None where there is none."""
         assert self.question.step is not None
@@ -439,10 +428,7 @@ class _Plan:
         start = None if self.question.start is None else self.shape.tick(self.question.start, "start")
         end = None if self.question.end is None else self.shape.tick(self.question.end, "end")
         if start is None:
-            oldest = self.info.oldest
-            if self.shape.keyed and names != ():
-                found = self.window.query(keys=self.shape.key_filter(names))
-                oldest = min((one.start for one in found if one.start is not None), default=None)
+            oldest = self._oldest(names) if self.shape.keyed else self.info.oldest
             start = None if oldest is None else oldest // step * step
         if end is None:
             end = None if self.info.newest is None else self.info.newest + 1
@@ -453,6 +439,10 @@ class _Plan:
         if self.narrowed.high is not None:
             end = min(end, self.narrowed.high + 1)
         return None if start >= end else (start, end, step)
+
+
+def _in_chunks(names: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
+    return [names[at : at + size] for at in range(0, len(names), size)]
 
 
 def _edges(first: int, stop: int, parts: int) -> list[int]:
@@ -468,7 +458,12 @@ def _entries(question: Question, shape: Shape, window: Window, share: Share) -> 
     names = share.names(window)
     if names == ():
         return
-    for bulk in window.entries(share.start, share.end, keys=shape.key_filter(names)):
+    chunks: list[Any] = [names]
+    if names is not None:
+        chunks = _in_chunks(names, KEYS_PER_STREAM)
+    for bulk in chain.from_iterable(
+        window.entries(share.start, share.end, keys=shape.key_filter(some)) for some in chunks
+    ):
         columns = {"time": instants(bulk.times, shape.unit)}
         if shape.keyed:
             columns["key"] = pa.array(bulk.keys, pa.string())
@@ -481,8 +476,10 @@ def _answers(question: Question, shape: Shape, window: Window, share: Share) -> 
     as_of = None if question.as_of is None else shape.tick(question.as_of, "as_of")
     names = share.names(window)
     chunks: list[Any] = [names]
-    if shape.by_key and names is not None:
-        chunks = [names[at : at + KEYS_PER_CALL] for at in range(0, len(names), KEYS_PER_CALL)]
+    if shape.by_key:
+        # All answers of one call are in memory at once, so the service limits how many there are.
+        names = tuple(window.keys(limit=None)) if names is None else names
+        chunks = _in_chunks(names, KEYS_PER_CALL)
     for some in chunks:
         found = window.query(
             keys=shape.key_filter(some),
@@ -506,7 +503,7 @@ def _series(question: Question, shape: Shape, window: Window, share: Share) -> I
     asked: list[dict[str, Any]] = [{"keys": shape.key_filter(share.keys)}]
     if shape.by_key:
         names = share.names(window)
-        asked = [{"key": name} for name in (listed(window) if names is None else names)]
+        asked = [{"key": name} for name in (window.keys(limit=None) if names is None else names)]
     for of in asked:
         for start in range(share.start, share.end + 1, span):
             end = min(start + span, share.end + 1)

@@ -273,6 +273,34 @@ def test_a_large_window_is_read_by_several_tasks(read, client, monkeypatch, read
     assert frame.agg(F.sum("v"), F.count("*")).collect()[0][:] == (sum(range(20_000)), 20_000)
 
 
+def test_any_number_of_keys_is_read(read, client):
+    """More than one call of the service lists, and more than it answers at once."""
+    spec = {"name": "w", "time_unit": "none", "keyed": True, "aggregates": {"sum": {"function": "sum"}}}
+    keys = [f"k{i}" for i in range(110_000)]
+    client.create_window(spec).bulk_insert(np.arange(len(keys)), np.arange(len(keys)), keys=keys)
+    total = float(sum(range(len(keys))))
+    for options in ({}, {"partitions": 1}):
+        answers = read(what="answers", **options).agg(F.count("*"), F.countDistinct("key"), F.sum("sum")).collect()
+        assert tuple(answers[0]) == (len(keys), len(keys), total)
+        entries = read(**options).agg(F.count("*"), F.countDistinct("key"), F.sum("value")).collect()
+        assert tuple(entries[0]) == (len(keys), len(keys), total)
+
+
+def test_a_series_of_more_keys_than_one_call_answers(read, client, monkeypatch):
+    monkeypatch.setattr(reading, "KEYS_PER_CALL", 3)
+    spec = {"name": "w", "time_unit": "none", "keyed": True, "aggregates": {"n": {"function": "count"}}}
+    window = client.create_window(spec)
+    window.bulk_insert(range(100, 110), range(10), keys=[f"k{i}" for i in range(10)])
+    window.insert(95, 1.0, key="k7")
+    rows = read(what="series", step=20, partitions=2).where("n > 0").orderBy("key", "time").collect()
+    assert [(row["key"], row["time"], row["n"]) for row in rows if row["key"] in ("k7", "k8")] == [
+        ("k7", 80, 1),
+        ("k7", 100, 1),
+        ("k8", 100, 1),
+    ]
+    assert len(rows) == 11
+
+
 @pytest.mark.parametrize(
     ("options", "field"),
     [
