@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TypeVar
 
-__all__ = ["Steps", "finished", "spans_of"]
+__all__ = ["ROWS", "Steps", "finished", "spans_of"]
 
 R = TypeVar("R")
 
@@ -28,6 +28,10 @@ def finished(steps: Steps[R]) -> R:
             next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+
+
+ROWS = 16_384
+"""Rows of a write that are one step. Fewer rows are written in no steps at all: a generator costs as much as they do."""
 
 
 def spans_of(n: int, size: int) -> Iterator[tuple[int, int]]:

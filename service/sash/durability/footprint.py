@@ -9,7 +9,6 @@ Measured on one bulk of 50,000 new keys: 100 to 360 bytes a key without panes; 2
 
 from __future__ import annotations
 
-from sash.durability.columns import size_of
 from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.spec import WindowSpec
 
@@ -24,9 +23,9 @@ ROW_BYTES = 64
 """Of an entry of a staged part whose size is not known: it was staged before the service was started."""
 
 
-def footprint(spec: WindowSpec, batch: AnyBatch) -> int:
-    """About how many bytes of memory a bulk adds to a window, at most, until it is written."""
-    size = COPIES * size_of(batch)
+def footprint(spec: WindowSpec, batch: AnyBatch, written: int) -> int:
+    """About how many bytes of memory a bulk adds to a window, at most; `written` is its size when it is written."""
+    size = COPIES * written
     rows = len(batch.times)
     if not rows:
         return size

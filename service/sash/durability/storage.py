@@ -230,7 +230,7 @@ class Storage:
         if applied(hosted.window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
         if isinstance(operation, records.BulkInsert):
-            self._memory.check(footprint(hosted.window.spec, operation.batch))
+            self._memory.check(footprint(hosted.window.spec, operation.batch, size))
         elif not isinstance(operation, records.BulkEvict):
             self._memory.check(COPIES * size)
         if isinstance(operation, records.BulkInsert) and size > _LONG_BYTES:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sash_engine.errors import InvalidArgument
 from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
 from sash_engine.monoids.base import Array
-from sash_engine.steps import Steps, spans_of
+from sash_engine.steps import ROWS, Steps, spans_of
 from sash_engine.windows.batch import Coded
 
 __all__ = ["Rows", "grouped"]
@@ -71,16 +71,19 @@ def grouped(coded: Coded, times: Array) -> Steps[tuple[list[str], npt.NDArray[np
     Raises:
         InvalidArgument: two codes stand for one key.
     """
+    many = len(times) > ROWS
     disordered = np.count_nonzero(times[1:] < times[:-1])
     order = np.argsort(times, kind="stable") if disordered else None
-    yield
+    if many:
+        yield
     # One byte or two are sorted by counting, seven times faster than eight are compared. So are four, in two passes.
     codes = coded.codes.astype(np.min_scalar_type(max(len(coded.dictionary) - 1, 0)))
     wide = codes.itemsize > 2
     for digits in (codes.astype(np.uint16), (codes >> 16).astype(np.uint16)) if wide else (codes,):
         by_digit = np.argsort(digits if order is None else digits[order], kind="stable")
         order = by_digit if order is None else order[by_digit]
-        yield
+        if many:
+            yield
     assert order is not None
     ordered = codes[order]
     starts = starts_of_runs(ordered)
@@ -89,7 +92,8 @@ def grouped(coded: Coded, times: Array) -> Steps[tuple[list[str], npt.NDArray[np
         some = [coded.dictionary[code] for code in present[a:b].tolist()]
         names += some
         seen.update(some)
-        yield
+        if many:
+            yield
     if len(seen) != len(names):
         raise InvalidArgument("the dictionary of column 'key' repeats a key", field="key")
     return names, lengths_of_segments(starts, len(order)), order

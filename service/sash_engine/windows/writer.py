@@ -15,7 +15,7 @@ import numpy as np
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, ResourceExhausted
 from sash_engine.monoids.base import Array
-from sash_engine.steps import Steps, finished, spans_of
+from sash_engine.steps import ROWS, Steps, finished, spans_of
 from sash_engine.windows.answers import Counts, WriteResult
 from sash_engine.windows.batch import MAX_COUNTED, AnyBatch, Coded
 from sash_engine.windows.keys import UNKEYED, Keys
@@ -105,7 +105,9 @@ class Writer:
         columns, partials = self._checked_columns(batch), batch.of_partials
         if not len(columns[0]):
             return WriteResult()
-        yield
+        many = len(columns[0]) > ROWS
+        if many:
+            yield
         if partials:
             self._check_countable(columns[1])
         keys, ahead = batch.keys, 0
@@ -116,7 +118,8 @@ class Writer:
         rows = yield from self._rows(keys, columns)
         if partials:
             rows.entries = rows.columns[1]
-        yield
+        if many:
+            yield
         result = yield from self._insert_rows(rows, partials)
         result.ahead = ahead
         return result
@@ -195,7 +198,8 @@ class Writer:
         numbers = np.empty(len(names), np.int64)
         for a, b in spans_of(len(names), _KEYS):
             numbers[a:b] = keys.find_each(names[a:b])
-            yield
+            if len(times) > ROWS:
+                yield
         rows = Rows(names, numbers, lengths, [column[order] for column in columns])
         if self._order.in_order_only:
             of = np.empty(len(times), np.int64)
@@ -247,7 +251,10 @@ class Writer:
     def _insert_of_key(self, number: int, columns: Sequence[Array]) -> Steps[None]:
         """Insert the rows of one key: times, then a column per field."""
         times = columns[0]
-        if len(times) > self._rows_at_once and np.count_nonzero(times[1:] < times[:-1]):
+        if len(times) <= self._rows_at_once:
+            self._keys.bulk_insert(number, times, columns[1:])
+            return
+        if np.count_nonzero(times[1:] < times[:-1]):
             order = np.argsort(times, kind="stable")
             columns = [column[order] for column in columns]
             yield
