@@ -233,6 +233,7 @@ def limits() -> str:
     keys_max = inspect.signature(Window).parameters["max_keys"].default
     characters = "letters, digits, `_`, `-`, `.`; the first is a letter or `_`"
     macros = "`all`, `exists`, `exists_one`, `filter`, `map`"
+    additions = f"; {predicate.MAX_SUMS} additions where an answer may be long (a text, a list, a sketch)"
     forgotten = f"when there are more, those silent for {_days(ledger.FORGET_AFTER_NS)} are forgotten"
     large = f"{MAX_LARGE_BUCKETS:,} where an aggregate has large partials (a sketch, a histogram, a collection)"
     emptied = "keys whose entries have all left count until `idle_expiry` forgets them"
@@ -248,7 +249,7 @@ def limits() -> str:
         ("key", f"1 to {spec.MAX_KEY_BYTES} bytes of UTF-8"),
         ("keys of a window", f"{keys_max:,}; {emptied}"),
         ("time", "int64, without the least and the greatest value"),
-        ("`slide.when`", f"{predicate.MAX_LENGTH:,} characters; no macros ({macros}) and no `matches`"),
+        ("`slide.when`", f"{predicate.MAX_LENGTH:,} characters; no macros ({macros}) and no `matches`{additions}"),
         ("entries in one write", "`SASH_MAX_ENTRIES_PER_WRITE`"),
         ("request", "`SASH_MAX_BODY_BYTES`; an import may be larger, a message of gRPC a 64th of `SASH_MEMORY_BYTES`"),
         ("write to a stored window", "63 MiB"),

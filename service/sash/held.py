@@ -41,12 +41,13 @@ class Held:
         self._unlogged = 0
 
     @coroutine
-    def timed(self, operation: str, window: str, work: Coroutine[Any, Any, R]) -> Generator[Any, Any, R]:
-        """Await `work`, and note each of its slices."""
+    def timed(
+        self, operation: str, window: str, work: Coroutine[Any, Any, R], start_s: float
+    ) -> Generator[Any, Any, R]:
+        """Await `work`, and note each of its slices, the first one with the time since `start_s`."""
         answer: Any = None
         error: BaseException | None = None
         while True:
-            start_s = self._clock.monotonic_s()
             try:
                 waits_for = work.send(answer) if error is None else work.throw(error)
             except StopIteration as end:
@@ -57,6 +58,7 @@ class Held:
                 answer, error = (yield waits_for), None
             except BaseException as raised:
                 error = raised
+            start_s = self._clock.monotonic_s()
 
     def note(self, operation: str, window: str, seconds: float) -> None:
         """Note one slice."""

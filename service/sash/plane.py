@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -48,7 +49,7 @@ def _observed(
         start = self._clock.monotonic_s()
         try:
             self._access.require(name, window)
-            return await self._held.timed(name, window, operation(self, window, *args, **kwargs))
+            return await self._held.timed(name, window, operation(self, window, *args, **kwargs), start)
         except SashError as error:
             self._metrics.count_error(name, type(error).__name__)
             raise
@@ -193,7 +194,9 @@ class Plane:
         self, name: str, time: int, key: str | None = None, origin: Origin | None = None
     ) -> WriteResult:
         """Remove every entry with time <= `time` (of one key, or of all where `key` is None)."""
-        return await self._storage.write(name, BulkEvict(time, key), origin)
+        # Producers evict all the time. An administrator does it by hand.
+        with self._access.audited("bulk_evict", name) if self._access.is_admin else nullcontext():
+            return await self._storage.write(name, BulkEvict(time, key), origin)
 
     @_observed
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int) -> Staged:

@@ -74,7 +74,7 @@ Hosts = Annotated[
     tuple[str, ...], NoDecode, _listed(_HOST, "host names without ports (sash.example.com, *.example.com, or *)")
 ]
 Origins = Annotated[tuple[str, ...], NoDecode, _listed(_ORIGIN, "origins (https://grafana.example.com:3000, or *)")]
-Public = Annotated[tuple[Literal["metrics", "docs"], ...], NoDecode, _listed(re.compile(".*"), "names")]
+Public = Annotated[tuple[str, ...], NoDecode, _listed(re.compile("metrics|docs"), "metrics, docs or both")]
 
 
 class Settings(BaseSettings):

@@ -390,6 +390,7 @@ def test_settings_come_from_the_environment():
         ({"SASH_LOG_LEVEL": "loud"}, "SASH_LOG_LEVEL"),
         ({"SASH_HOST": "256.0.0.1", "SASH_INSECURE": "1"}, "cannot listen on 256.0.0.1"),
         ({"SASH_HOST": "0.0.0.0"}, "SASH_HOST=0.0.0.0 lets other machines call"),
+        ({"SASH_PUBLIC": "metrics,all"}, "SASH_PUBLIC must be metrics, docs or both, separated by commas, not 'all'"),
         ({"SASH_TLS_CERT": "cert.pem"}, "SASH_TLS_KEY is missing"),
         ({"SASH_TOKENS": "/nowhere/tokens.yaml"}, "SASH_TOKENS: cannot read /nowhere/tokens.yaml"),
     ],

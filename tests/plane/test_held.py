@@ -32,7 +32,7 @@ async def test_every_stretch_between_two_awaits_is_a_slice():
         clock.advance(7 * MS)
         return "done"
 
-    task = asyncio.ensure_future(asyncio.wait_for(_awaited(watch.timed("insert", "w", work())), 5))
+    task = asyncio.ensure_future(asyncio.wait_for(_awaited(watch.timed("insert", "w", work(), clock.monotonic_s())), 5))
     await asyncio.sleep(0)
     assert await task == "done"
     assert slices == [("insert", 0.003), ("insert", pytest.approx(0.007))]
@@ -45,7 +45,7 @@ async def _awaited(timed):
 async def test_what_waits_is_not_held():
     watch, clock, slices = held()
     gate = asyncio.Event()
-    task = asyncio.create_task(_awaited(watch.timed("insert", "w", gate.wait())))
+    task = asyncio.create_task(_awaited(watch.timed("insert", "w", gate.wait(), clock.monotonic_s())))
     await asyncio.sleep(0)
     clock.advance(10_000 * MS)
     gate.set()
@@ -62,7 +62,7 @@ async def test_errors_and_cancellation_pass_through():
         raise NotFound("there is none")
 
     with pytest.raises(NotFound):
-        await watch.timed("query", "w", refused())
+        await watch.timed("query", "w", refused(), 0.0)
 
     async def stays():
         try:
@@ -71,7 +71,7 @@ async def test_errors_and_cancellation_pass_through():
             seen.append("cancelled")
             raise
 
-    task = asyncio.create_task(_awaited(watch.timed("query", "w", stays())))
+    task = asyncio.create_task(_awaited(watch.timed("query", "w", stays(), 0.0)))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -91,8 +91,11 @@ async def test_a_long_slice_is_logged_once_a_second(caplog):
         assert caplog.messages == ["series of window 'flights' held the event loop for 73 ms"]
         clock.advance(500 * MS)
         watch.note("query", "trains", 1.5)
+        clock.advance(1000 * MS)
+        watch.note("query", "trains", 0.06)
     assert caplog.messages[1:] == [
-        "query of window 'trains' held the event loop for 1500 ms; 4 more since the last such line"
+        "query of window 'trains' held the event loop for 1500 ms; 4 more since the last such line",
+        "query of window 'trains' held the event loop for 60 ms",
     ]
 
 

@@ -31,6 +31,7 @@ def bit_by_bit(monkeypatch):
     monkeypatch.setattr(storing, "_LONG_BYTES", 1000)
     monkeypatch.setattr(writer, "_KEYS", 2)
     monkeypatch.setattr(writer, "_ROWS", 4)
+    monkeypatch.setattr(writer, "_PANES", 4)
     monkeypatch.setattr(rows, "_NAMES", 2)
 
 

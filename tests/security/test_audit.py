@@ -70,6 +70,9 @@ def test_reads_and_writes_are_not(service, lines):
     http.post("/v1/windows/seen/bulk-evict", json={"time": -100}, headers=bearer("writer"))
     http.get("/v1/windows", headers=bearer("writer"))
     assert lines() == []
+    http.post("/v1/windows/seen/bulk-evict", json={"time": -100}, headers=bearer("owner"))
+    (evicted,) = lines()
+    says(evicted, "owner", "bulk_evict", "seen", "ok")
 
 
 def test_refusals_are_there(service, lines):

@@ -246,14 +246,18 @@ def test_this_machine_needs_no_tokens(host):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "sash.example", "localhost.example", "::ffff:10.0.0.1"])
 def test_other_machines_are_not_served_without_tokens(host, caplog):
-    with pytest.raises(WrongSetting, match=r"SASH_TOKENS .*SASH_TLS_CLIENT_CA.*SASH_INSECURE=1") as refused:
+    with pytest.raises(
+        WrongSetting, match="SASH_TOKENS, SASH_JWT_JWKS or SASH_TLS_CLIENT_CA; or SASH_INSECURE=1"
+    ) as refused:
         check_exposure(Settings(host=host))
     assert refused.value.field == "host"
     check_exposure(Settings(host=host, insecure=True))
     check_exposure(Settings(host=host, tls_client_ca="ca.pem", tls_cert="c.pem"))
     assert not caplog.records
-    check_exposure(Settings(host=host, tokens="tokens.yaml"))
-    assert "in the clear" in caplog.text
+    for who in ({"tokens": "tokens.yaml"}, {"jwt_jwks": "keys.json"}):
+        caplog.clear()
+        check_exposure(Settings(host=host, **who))
+        assert "in the clear" in caplog.text
 
 
 def test_a_service_checks_before_it_starts():

@@ -103,6 +103,13 @@ def test_a_series_over_several_keys_is_that_of_all_their_entries(name, tiny):
     assert plain(found) == plain(together_by_hand(window, QUESTIONS[name]))
 
 
+def test_a_key_that_is_named_again_counts_once(tiny):
+    window = filled()
+    once = finished(steps_of(window, Query(keys=["k3", "k1", "k5", "k0"], combine=True)))
+    again = Query(keys=["k3", "k1", "k5", "k3", "k0", "k1", "k1", "k3"], combine=True)
+    assert plain(finished(steps_of(window, again))) == plain(once)
+
+
 def count_of(window, question):
     """How many steps a question takes."""
     return sum(1 for _ in steps_of(window, question))

@@ -126,6 +126,12 @@ class Access:
             if caller is None or not caller.sees_every_window:
                 raise self._denied(operation, Right.READ, "*")
 
+    @property
+    def is_admin(self) -> bool:
+        """Whether a token with the role `admin` makes this call."""
+        caller = CALLER.get()
+        return self.is_on and caller is not None and caller.role is Right.ADMIN
+
     def charge(self, entries: int) -> None:
         """Charge entries to the caller's quota; raises ResourceExhausted if it is used up."""
         if not self.is_on:

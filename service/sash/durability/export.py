@@ -28,6 +28,7 @@ from sash.durability.formats import seal, unseal
 from sash.durability.forms import Header, Totals, batch_of, checked, names_of, states_of
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.entries import Entries
 from sash_engine.windows.keys import NEVER
@@ -43,6 +44,8 @@ _FRAME_BYTES = 8 << 20
 _KEYS = 16_384
 _ROWS = 65_536
 _LENGTH = struct.Struct("<I")
+_PARTIALS = 1_024
+"""Rows of partials that one step loads: sketches take 3 µs each to be checked, and some to be combined."""
 _TEXT_MAX = 500
 """Characters of what an error says."""
 
@@ -146,6 +149,10 @@ class Importer:
 
     def feed(self, data: bytes) -> None:
         """Read the next piece."""
+        finished(self.feed_steps(data))
+
+    def feed_steps(self, data: bytes) -> Steps[None]:
+        """As `feed`, in steps."""
         left = self._left
         left += data
         at = 0
@@ -158,7 +165,8 @@ class Importer:
                 raise _wrong(f"{self._called} is damaged: it says that it has {length} bytes")
             if len(left) < start + length:
                 break
-            self._take(bytes(left[start : start + length]))
+            yield from self._take(bytes(left[start : start + length]))
+            yield
             at = start + length
         del left[:at]
 
@@ -177,7 +185,7 @@ class Importer:
         if magic != b"SASH"[: len(magic)]:
             raise _wrong("this is not an exported window")
 
-    def _take(self, value: bytes) -> None:
+    def _take(self, value: bytes) -> Steps[None]:
         called = self._called
         try:
             payload = unseal("export", value, called)
@@ -185,7 +193,9 @@ class Importer:
             raise _wrong(error.message) from None  # the file is damaged, and nothing that is stored
         try:
             taker, content = self._placed(payload)
-            taker(self, content)
+            steps = taker(self, content)
+            if steps is not None:
+                yield from steps
         except InvalidArgument as error:
             field = _quoted(error.field or "body")
             raise type(error)(_quoted(f"{called}: {error.message}"), field=field, limit=error.limit) from None
@@ -193,7 +203,7 @@ class Importer:
             raise _wrong(_quoted(f"{called} is not what an export has there: {error!r}")) from error
         self._frames += 1
 
-    def _placed(self, payload: Any) -> tuple[Callable[..., None], Any]:
+    def _placed(self, payload: Any) -> tuple[Callable[..., Steps[None] | None], Any]:
         """The method for a frame, and its content."""
         match payload:
             case [int(number), str(kind), content] if kind in self._takers:
@@ -225,7 +235,7 @@ class Importer:
         window.check_room(len(names))
         window.keys.create(names)
 
-    def _take_entries(self, payload: Any) -> None:
+    def _take_entries(self, payload: Any) -> Steps[None]:
         window = self._window
         batch = batch_of(payload, window.spec, "entries")
         entries = float(batch.entries.sum(dtype=np.float64)) if isinstance(batch, PartialBatch) else len(batch.times)
@@ -234,7 +244,9 @@ class Importer:
                 "there are more entries than the counts say", field="header.counts", limit=str(self._expected)
             )
         try:
-            window.load(batch)
+            for part in _parts(batch):
+                window.load(part)
+                yield
         except FailedPrecondition as error:  # the window's order policy allows no such entries
             raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
         self._rows += len(batch.times)
@@ -284,7 +296,7 @@ class Importer:
         assert self.window is not None, "the header is the first frame"
         return self.window
 
-    _takers: Mapping[str, Callable[..., None]] = {
+    _takers: Mapping[str, Callable[..., Steps[None] | None]] = {
         "header": _take_header,
         "keys": _take_keys,
         "entries": _take_entries,
@@ -296,6 +308,27 @@ class Importer:
 def _quoted(text: str) -> str:
     """Shorten the text of an error, which may quote the file, and make it valid Unicode."""
     return text[:_TEXT_MAX].encode(errors="replace").decode()
+
+
+def _parts(batch: AnyBatch) -> Iterator[AnyBatch]:
+    """A bulk in parts that one step loads; values of entries at once, partials some at a time."""
+    n = len(batch.times)
+    if not isinstance(batch, PartialBatch) or n <= _PARTIALS or not _is_even(batch):
+        yield batch
+        return
+    for a, b in spans_of(n, _PARTIALS):
+        partials = {name: tuple([part[a:b] for part in parts]) for name, parts in batch.partials.items()}
+        keys = None if batch.keys is None else batch.keys.part(a, b)
+        yield PartialBatch(batch.times[a:b], partials, batch.entries[a:b], keys)
+
+
+def _is_even(batch: PartialBatch) -> bool:
+    """Whether all columns have as many rows as there are times, and codes are of the dictionary."""
+    n, keys = len(batch.times), batch.keys
+    columns = [batch.entries, *(part for parts in batch.partials.values() for part in parts)]
+    if any(len(column) != n for column in columns) or (keys is not None and len(keys.codes) != n):
+        return False
+    return keys is None or (int(keys.codes.min()) >= 0 and int(keys.codes.max()) < len(keys.dictionary))
 
 
 def _wrong(message: str) -> InvalidArgument:

@@ -369,7 +369,7 @@ class Storage:
         try:
             async for part in parts:
                 self._memory.check(COPIES * len(part))
-                importer.feed(part)
+                await self.slices.run(importer.feed_steps(part), lambda: None)
                 for target in targets:
                     await target.keep_up()
                 self.trim()

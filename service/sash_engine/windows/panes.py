@@ -29,7 +29,9 @@ import numpy as np
 
 from sash_engine.forest import BLOCK, Layout
 from sash_engine.forest.segments import lengths_of_segments
+from sash_engine.forest.series import reduce_steps
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.pages import Numbers
 from sash_engine.windows.pane_layout import PaneLayout
 from sash_engine.windows.spec import WindowSpec, check_time
@@ -124,6 +126,12 @@ class Panes:
         Returns:
             how many panes each key has, int64 (k,), and the panes as columns.
         """
+        return finished(self.folded_steps(rows, lengths, partials))
+
+    def folded_steps(
+        self, rows: Sequence[Array], lengths: Numbers, partials: bool
+    ) -> Steps[tuple[Numbers, list[Array]]]:
+        """As `folded`, in steps."""
         times = rows[0]
         firsts = np.cumsum(lengths) - lengths
         begins = np.empty(len(times), np.bool_)
@@ -131,9 +139,10 @@ class Panes:
         begins[firsts] = True
         starts = np.flatnonzero(begins)
         if partials:
-            folds = self.layout.reduce_segments(rows, starts)
+            folds = yield from reduce_steps(self.layout, rows, starts)
         else:
             entries = lengths_of_segments(starts, len(times))
-            folds = [(entries,), *self._entries.reduce_segments([rows[-1], *rows[1:-1]], starts)]
+            of_entries = yield from reduce_steps(self._entries, [rows[-1], *rows[1:-1]], starts)
+            folds = [(entries,), *of_entries]
         columns = [times[starts], *(part for fold in folds for part in fold)]
         return lengths_of_segments(starts.searchsorted(firsts), len(starts)), columns

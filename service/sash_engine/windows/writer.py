@@ -30,6 +30,8 @@ __all__ = ["Writer"]
 _KEYS, _ROWS = 4_096, 65_536
 """Keys and rows that one step inserts: 2 ms of rows of one key in order, 3 ms of small keys. The rows are a multiple of
 a block's, so that a forest makes the same blocks as of all rows at once."""
+_PANES = 1_024
+"""As `_ROWS`, of panes, which may have to be combined one by one."""
 
 
 class Writer:
@@ -59,6 +61,7 @@ class Writer:
         self._clock, self._max_keys, self._panes = clock, max_keys, panes
         self._order = Order(spec, keys, clock)
         self._idle_ns = spec.idle_expiry_ns
+        self._rows_at_once = _ROWS if panes is None else _PANES
         self._check_store = spec.algorithm is not None
         """Whether a store may refuse rows."""
 
@@ -205,7 +208,7 @@ class Writer:
         order.drop_late(rows, self._slide.late_through())
         entries = len(rows.columns[0])
         if self._panes is not None and entries:
-            rows.lengths, rows.columns = self._panes.folded(rows.columns, rows.lengths, partials)
+            rows.lengths, rows.columns = yield from self._panes.folded_steps(rows.columns, rows.lengths, partials)
             entries = int(rows.columns[1].sum())
         if order.one_per_time:
             order.settle_equal(rows)
@@ -244,11 +247,11 @@ class Writer:
     def _insert_of_key(self, number: int, columns: Sequence[Array]) -> Steps[None]:
         """Insert the rows of one key: times, then a column per field."""
         times = columns[0]
-        if len(times) > _ROWS and np.count_nonzero(times[1:] < times[:-1]):
+        if len(times) > self._rows_at_once and np.count_nonzero(times[1:] < times[:-1]):
             order = np.argsort(times, kind="stable")
             columns = [column[order] for column in columns]
             yield
-        for a, b in spans_of(len(times), _ROWS):
+        for a, b in spans_of(len(times), self._rows_at_once):
             some = [column[a:b] for column in columns]
             self._keys.bulk_insert(number, some[0], some[1:])
             yield
@@ -258,7 +261,7 @@ class Writer:
         ends = np.cumsum(rows.lengths)
         key = row = 0
         while key < len(ends):
-            stop = max(int(ends.searchsorted(row + _ROWS, "right")), key + 1)
+            stop = max(int(ends.searchsorted(row + self._rows_at_once, "right")), key + 1)
             stop = min(stop, key + _KEYS)
             behind = int(ends[stop - 1])
             some = [column[row:behind] for column in rows.columns]
