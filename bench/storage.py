@@ -122,8 +122,8 @@ async def filled(storage: Storage, entries: int, bulk: int = 16_384, show: bool 
 
 async def settled(storage: Storage) -> None:
     """Wait until the tier has everything."""
-    if storage._backing is not None:
-        await storage._backing.journal.drained()
+    if storage._session is not None:
+        await storage._session.journal.drained()
     storage.trim()
 
 
@@ -165,7 +165,7 @@ async def measure_fill(kind: str, size: Size, show: bool) -> None:
             report(kind, f"fill {size.fill:,}", f"{size.fill / seconds / 1e6:.2f} M entries/s, {seconds:.1f} s")
             report(kind, "resident beyond empty", f"{more_anon:.1f} MiB own, {more_file:.1f} MiB pages of files")
             window = storage.find("w")
-            cache, random = storage._backing.cache, np.random.default_rng(7)
+            cache, random = storage._session.cache, np.random.default_rng(7)
             bounds = np.sort(random.integers(0, size.fill, (size.cold, 2)), axis=1)
             trips = 0
             read = tier.get_many
@@ -255,8 +255,8 @@ async def measure_recovery(kind: str, size: Size) -> None:
         storage = Storage(Catalogue(clock=clock), clock, open_tier(address, "bench"), cache_bytes=CACHE)
         await storage.start()
         await filled(storage, size.recovery)
-        assert storage._backing is not None
-        tier, journal = storage._backing.tier, storage._backing.journal
+        assert storage._session is not None
+        tier, journal = storage._session.tier, storage._session.journal
         groups = journal.groups
         await journal.stop(60)  # as if killed: no checkpoint is made
         tier.close()

@@ -1,25 +1,29 @@
-"""What Spark sees of a window's times, fields and aggregates: their types, and values of them as Arrow columns.
+"""The columns that Spark sees: their types, and a window's times, fields and answers as Arrow columns.
 
     time      us, ms, s      timestamp
-              ns, none       long: a timestamp of Spark has no nanoseconds, and logical time is no instant
+              ns, none       long: Spark's timestamps have no nanoseconds, and logical time is not an instant
     fields    float64 double   int64 long   string string   bool boolean
-    answers   as the spec's functions and fields make them: numbers, strings, arrays, structs; binary for Bloom filters
+    answers   as the aggregate's `schema` says: numbers, strings, arrays, structs; binary for Bloom filters
 
-Times within answers (of `m4`, or `arg_max` without `returns`) are ticks. An aggregate that is not Sash's own is JSON
-text, as a spec does not say what such a one answers.
+Times inside answers (of `m4`, or `arg_max` without `returns`) are ticks. The answers of other packages' aggregates are
+JSON text, because the driver need not have those packages.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from sash_client import InvalidArgument
+
+if TYPE_CHECKING:
+    from sash_engine.monoids import Schema
 
 __all__ = ["FIELD_TYPES", "AnswerColumn", "instants", "time_type"]
 
@@ -29,18 +33,8 @@ FIELD_TYPES: Mapping[str, Any] = {
     "string": pa.string(),
     "bool": pa.bool_(),
 }
+_SCALARS = {**FIELD_TYPES, "bytes": pa.binary()}
 _TICKS = pa.int64()
-
-_LONGS = frozenset({"count", "min_count", "max_count", "distinct_count"})
-_DOUBLES = frozenset(
-    {
-        *("mean", "geometric_mean", "relative_variation", "skewness", "kurtosis", "linear_slope"),
-        *("variance", "variance_population", "stddev", "stddev_population"),
-    }
-)
-_FIELDS = frozenset({"sum", "min", "max", "range", "first", "last"})
-_ARGUMENTS = frozenset({"arg_min", "arg_max"})
-_LISTS = frozenset({"collect", "collect_distinct"})
 
 
 def time_type(unit: str) -> Any:
@@ -79,23 +73,15 @@ class AnswerColumn:
 
     @classmethod
     def of(cls, name: str, aggregate: Mapping[str, Any], fields: Mapping[str, str]) -> AnswerColumn:
-        """See what an aggregate answers, which is what a spec has, on fields of these types."""
-        types = {field: FIELD_TYPES[kind] for field, kind in fields.items()} | {"time": _TICKS}
-        read = types[aggregate.get("field") or next(iter(fields))]
-        function = aggregate["function"]
-        if function in _LONGS:
-            return cls(name, pa.int64())
-        if function in _DOUBLES:
-            return cls(name, pa.float64())
-        if function in _FIELDS:
-            return cls(name, read)
-        if function in _ARGUMENTS:
-            return cls(name, types[aggregate.get("returns") or "time"])
-        if function in _LISTS:
-            return cls(name, pa.list_(read))
-        if function in _MADE:
-            return cls(name, _MADE[function](aggregate, read))
-        return cls(name, pa.string(), is_json=True)
+        """Find the type of an aggregate's answers.
+
+        Args:
+            name: the aggregate's name in the spec.
+            aggregate: its part of the spec.
+            fields: the window's fields and their types.
+        """
+        schema = _schema(aggregate, fields)
+        return cls(name, pa.string(), is_json=True) if schema is None else cls(name, _arrow_type(schema))
 
     def array(self, values: Any) -> Any:
         """Answers (n,) as an Arrow column.
@@ -120,21 +106,26 @@ class AnswerColumn:
             raise InvalidArgument(f"{self.name}: an answer is no {self.type}: {error}", field=self.name) from None
 
 
-def _m4(_: Mapping[str, Any], read: Any) -> Any:
-    point = pa.struct([("time", _TICKS), ("value", read)])
-    return pa.struct([(name, point) for name in ("first", "last", "min", "max")])
+def _schema(aggregate: Mapping[str, Any], fields: Mapping[str, str]) -> Schema | None:
+    """The form of an aggregate's answers; None for an aggregate that is not one of Sash's own."""
+    # Imported here: it takes a third of a second, and only the driver needs it.
+    from sash_engine.monoids import BUILT_IN
+
+    monoid = next((each for each in BUILT_IN if each.function == aggregate["function"]), None)
+    if monoid is None:
+        return None
+    kinds: Mapping[str, Any] = {**fields, "time": "int64"}
+    types = [
+        kinds["time" if read.option == "time" else aggregate.get(read.option) or read.default or next(iter(fields))]
+        for read in monoid.reads
+    ]
+    known = inspect.signature(monoid).parameters
+    return monoid(*types, **{name: value for name, value in aggregate.items() if name in known}).schema
 
 
-_MADE: Mapping[str, Callable[[Mapping[str, Any], Any], Any]] = {
-    "m4": _m4,
-    "longest_increasing_run": lambda *_: pa.struct([("length", pa.int64()), ("start", _TICKS), ("end", _TICKS)]),
-    "histogram": lambda *_: pa.struct(
-        [("bounds", pa.list_(pa.float64())), ("counts", pa.list_(pa.int64())), ("nan", pa.int64())]
-    ),
-    "quantile": lambda aggregate, _: pa.list_(pa.float64()) if isinstance(aggregate.get("q"), list) else pa.float64(),
-    "frequent_items": lambda _, read: pa.list_(
-        pa.struct([("item", read), ("count", pa.int64()), ("lower", pa.int64()), ("upper", pa.int64())])
-    ),
-    "bloom": lambda *_: pa.binary(),
-}
-"""What more there is, by function: from the aggregate and the type of its field."""
+def _arrow_type(schema: Schema) -> Any:
+    if isinstance(schema, list):
+        return pa.list_(_arrow_type(schema[0]))
+    if isinstance(schema, dict):
+        return pa.struct([(name, _arrow_type(of)) for name, of in schema.items()])
+    return _SCALARS[schema]

@@ -10,12 +10,18 @@ from sash_client import InvalidArgument
 
 __all__ = ["Options"]
 
+_TABLE = "option."
+
 
 class Options:
     """Options by name, in any case; each is read as a kind of value, or InvalidArgument names it in `field`."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = {name.lower(): value for name, value in options.items()}
+        lowered = {name.lower(): value for name, value in options.items()}
+        # Of a table in its catalog Spark hands over each option twice, as target and option.target, and the table's own
+        # properties beside them.
+        of_table = {name.removeprefix(_TABLE): value for name, value in lowered.items() if name.startswith(_TABLE)}
+        self._options = of_table or lowered
 
     def only(self, known: Collection[str]) -> None:
         """Refuse what nobody reads: a misspelt option would ask for something else in silence."""
@@ -30,6 +36,12 @@ class Options:
     def required(self, name: str) -> str:
         """A text that must be there."""
         found = self.text(name)
+        if found is None and not self._options:
+            raise InvalidArgument(
+                f"{name} is missing. Spark hands over no options of a table in its catalog: CREATE TEMPORARY VIEW … "
+                "USING sash OPTIONS (…), or SELECT … FROM table WITH (…)",
+                field=name,
+            )
         if found is None:
             raise InvalidArgument(f'say which: .option("{name}", …)', field=name)
         return found

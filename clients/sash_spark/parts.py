@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,8 +34,9 @@ from pyspark.sql.types import (
 )
 
 from sash_client import Client, FailedPrecondition, InvalidArgument, WriteResult
+from sash_spark.bad_rows import Columns, good_rows
 
-__all__ = ["BATCH_ID", "QUERY_ID", "Part", "Route", "batch_name", "gathered", "named_fields"]
+__all__ = ["BATCH_ID", "QUERY_ID", "Part", "Route", "batch_name", "gathered", "named_fields", "sort_columns"]
 
 _log = logging.getLogger("sash_spark")
 _T = TypeVar("_T")
@@ -63,12 +64,14 @@ class Part:
         stages: the names of what the service keeps, in order.
         committed: the service has the whole batch already, so that the task staged nothing more.
         staged: its rows as they are staged: panes, where those are.
+        bad: rows that the window cannot take, and that were left out.
     """
 
     arrived: int
     stages: tuple[str, ...]
     committed: bool = False
     staged: int = 0
+    bad: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,9 @@ class Route:
         rows_per_call: rows that a task gathers before it sends them.
         timeout_s: seconds that one call may take.
         panes: rows are what `preaggregate` returns, and `fields` are of no account.
+        drops_bad_rows: leave out rows that the window cannot take, and count them; else they fail the task.
+        sort: columns that a task sorts its rows by before it stages them; it then holds them all in memory.
+        names: what the DataFrame calls the columns, where the route calls them something else.
     """
 
     target: str
@@ -94,6 +100,9 @@ class Route:
     rows_per_call: int
     timeout_s: float
     panes: bool = False
+    drops_bad_rows: bool = False
+    sort: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def fitted(self, schema: StructType, *, as_rows: bool = True) -> Route:
         """Return it with all fields named, checked against the window and the columns that there are.
@@ -120,7 +129,7 @@ class Route:
                 f"window {self.window!r} has the fields {', '.join(known)}, not {', '.join(fields)}", field="fields"
             )
         columns = {f.name: f.dataType for f in schema.fields}
-        for wanted in [self.time, *([self.key] if self.key else []), *fields.values()]:
+        for wanted in [self.time, *([self.key] if self.key else []), *fields.values(), *self.sort]:
             if wanted not in columns:
                 raise InvalidArgument(f"no column {wanted!r}; there are {', '.join(columns)}", field=wanted)
         kind = columns[self.time]
@@ -175,28 +184,52 @@ class Route:
         _log.info("%s: batch %d was applied already", self.window, batch)
 
     def stage(self, batches: Iterator[pa.RecordBatch], query: str, batch: int) -> Part:
-        """Stage the rows of a task: some are on their way while Spark makes the next ones."""
-        arrived, rows, stages = 0, 0, list[str]()
+        """Stage the rows of a task: some are on their way while Spark makes the next ones.
+
+        Raises:
+            InvalidArgument: the window cannot take a row, and `drops_bad_rows` is not set.
+        """
+        arrived, staged, bad, stages = 0, 0, 0, list[str]()
         with self.client() as client:
             window = client.window(self.window)
             calls = (
                 partial(self._stage_table, window, table, query, batch)
-                for table in gathered(batches, self.rows_per_call)
+                for table in gathered(self._sorted(batches), self.rows_per_call)
             )
-            for staged, n, count in _one_ahead(calls):
-                if staged is None:
-                    return Part(0, (), committed=True)
-                arrived, rows = arrived + n, rows + count
-                stages += staged
-        return Part(arrived, tuple(stages), staged=rows)
+            for part in _one_ahead(calls):
+                if part.committed:
+                    return part
+                arrived, staged, bad = arrived + part.arrived, staged + part.staged, bad + part.bad
+                stages += part.stages
+        return Part(arrived, tuple(stages), staged=staged, bad=bad)
 
-    def _stage_table(self, window: Any, table: Any, query: str, batch: int) -> tuple[list[str] | None, int, int]:
-        """Stage some rows; return what `_staged` does, how many entries that is, and how many rows."""
-        content, n = self._content(table, window)
+    def _sorted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task in the order that was asked for; those that are equal stay as they came."""
+        if not self.sort:
+            return batches
+        all_batches = [batch for batch in batches if batch.num_rows]
+        if not all_batches:
+            return iter(())
+        table = pa.Table.from_batches(all_batches)
+        return iter(table.sort_by([(column, "ascending") for column in self.sort]).to_batches())
+
+    def _stage_table(self, window: Any, table: Any, query: str, batch: int) -> Part:
+        """Stage some rows."""
+        rows = table.num_rows
+        if not self.panes:
+            columns = Columns(self.time, self.key, self.fields or {}, window.spec["time_unit"], self.names)
+            table, refusal = good_rows(table, columns)
+            if refusal is not None and not self.drops_bad_rows:
+                raise refusal
+        content, entries = self._content(table, window)
         keys = None if self.key is None else table[self.key]
         if keys is not None and pa.types.is_integer(keys.type):
             keys = keys.cast(pa.string())
-        return _staged(window, table[self.time], content, keys, query, batch), n, table.num_rows
+        stages = _staged(window, table[self.time], content, keys, query, batch)
+        if stages is None:
+            return Part(0, (), committed=True)
+        bad = rows - table.num_rows
+        return Part(entries + bad, tuple(stages), staged=table.num_rows, bad=bad)
 
     def _content(self, table: Any, window: Any) -> tuple[dict[str, Any], int]:
         """What `Window.stage` is given of rows besides times and keys, and how many entries that is."""
@@ -230,9 +263,10 @@ class Route:
             _log.info("%s: batch %d was applied already", self.window, batch)
         else:
             _log.info(
-                "%s: batch %d, %d rows from %d tasks: %d inserted, %d late, %d duplicates, %d ahead, %d evicted",
-                *(self.window, batch, arrived, len(parts)),
-                *(done.inserted, done.late, done.duplicates, done.ahead, done.evicted),
+                "%s: batch %d, %d rows from %d tasks: %d inserted, %d late, "
+                "%d duplicates, %d ahead, %d bad, %d evicted",
+                *(self.window, batch, arrived, len(parts), done.inserted, done.late),
+                *(done.duplicates, done.ahead, sum(part.bad for part in parts), done.evicted),
             )
         return done
 
@@ -260,6 +294,13 @@ def named_fields(fields: Mapping[str, str] | Iterable[str] | str | None) -> Mapp
     if fields is None or isinstance(fields, Mapping):
         return fields
     return {name: name for name in ([fields] if isinstance(fields, str) else fields)}
+
+
+def sort_columns(sort: bool | str | Iterable[str], time: str) -> tuple[str, ...]:
+    """The columns to sort by: those that are named, or the time."""
+    if isinstance(sort, bool):
+        return (time,) if sort else ()
+    return (sort,) if isinstance(sort, str) else tuple(sort)
 
 
 def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[Any]:

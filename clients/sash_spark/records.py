@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, DecimalType, TimestampType
 
 from sash_client import InvalidArgument
 from sash_spark.config import FileSource, KafkaSource, PipelineConfig, RateSource, Target
-from sash_spark.preaggregate import as_field
+from sash_spark.row_columns import as_field
 
 __all__ = ["AT", "LEFT_OUT", "RECORD", "VERDICT", "Judged", "TargetColumns", "judged", "parsed", "read"]
 

@@ -12,8 +12,8 @@ again, on a window that survives what the service survives (`durability`). `part
 query's id in its checkpoint: with another checkpoint it is another query, which brings everything once more, and a
 copied checkpoint is the same query.
 
-Order. The micro-batch is one bulk: rows in the order of partitions, and within one as the partition has them. Where
-the order of arrival matters (equal times), sort: `repartition(key).sortWithinPartitions(…)`.
+Order. The micro-batch is one bulk: rows in the order of partitions, and within one as the partition has them. If the
+order of arrival matters (equal times), keep the rows of a key in one partition, and pass `sort=`.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ import time as clock
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sash_client import FailedPrecondition, InvalidArgument, WriteResult
-from sash_spark.parts import QUERY_ID, Part, Route, batch_name, named_fields
+from sash_spark.bad_rows import Columns, bad_rows_of
+from sash_spark.parts import QUERY_ID, Part, Route, batch_name, named_fields, sort_columns
 from sash_spark.preaggregate import check_preaggregation, preaggregate
 
 __all__ = ["BatchReport", "SashSink", "sash_sink"]
 
-_PARTS = "arrived long, stages array<string>, committed boolean, staged long"
-_TIME, _KEY, _FIELD = "time", "key", "field_"
+_PARTS = "arrived long, stages array<string>, committed boolean, staged long, bad long"
+_TIME, _KEY, _FIELD, _SORT = "time", "key", "field_", "sort_"
 
 _RUN_ID = "spark.jobGroup.id"  # Spark runs each run of a streaming query as one group of jobs
 _CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
@@ -51,7 +52,9 @@ _done: dict[tuple[str, str, str], tuple[str, int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What became of the rows of one micro-batch, or of several: `inserted + late + duplicates + ahead == arrived`.
+    """What became of the rows of one micro-batch, or of several:
+
+    `inserted + late + duplicates + ahead + bad == arrived`.
 
     Args:
         batch_id: Spark's id of the (last) micro-batch; -1 before the first.
@@ -65,6 +68,7 @@ class BatchReport:
             Spark knew. This changed nothing and is in no other count, except `arrived` if it showed only at the end.
         staged: rows that went to the service: with pre-aggregation panes, else all.
         ahead: rows too far ahead of wall time, by the window's `order.ahead`.
+        bad: rows that the window cannot take, and that were left out.
     """
 
     batch_id: int = -1
@@ -77,6 +81,7 @@ class BatchReport:
     already_applied: bool = False
     staged: int = 0
     ahead: int = 0
+    bad: int = 0
 
     def plus(self, later: BatchReport) -> BatchReport:
         """This report and a later one, together."""
@@ -91,6 +96,7 @@ class BatchReport:
             self.already_applied or later.already_applied,
             self.staged + later.staged,
             self.ahead + later.ahead,
+            self.bad + later.bad,
         )
 
 
@@ -107,6 +113,8 @@ def sash_sink(
     timeout_s: float = 60.0,
     preaggregate: bool = False,
     on_batch: Callable[[BatchReport], None] | None = None,
+    bad_rows: Literal["fail", "drop"] | Callable[[DataFrame, int], None] = "fail",
+    sort: bool | str | Sequence[str] = False,
 ) -> SashSink:
     """Return a sink for `DataFrame.writeStream.foreachBatch`.
 
@@ -127,11 +135,28 @@ def sash_sink(
         preaggregate: have Spark combine rows into panes, and write those: for a window with a granularity whose
             aggregates Spark can combine; see `preaggregate.py`.
         on_batch: called on the driver after each micro-batch.
+        bad_rows: what becomes of rows that the window cannot take: a null time, key or value, an empty or too long key,
+            a time that does not fit. "fail" fails the micro-batch and names a column and a row; "drop" leaves them out.
+            A function gets them as a DataFrame, with the micro-batch's id, before the others are committed; after a
+            failure it gets them again. They are counted in the reports.
+        sort: columns that each task sorts its rows by before it sends them, or True for the time; the task then holds
+            all of its rows in memory. Rows that are equal keep their order.
     """
     if rows_per_call < 1:
         raise InvalidArgument("rows_per_call must be positive", field="rows_per_call")
-    route = Route(target, window, time, key, named_fields(fields), rows_per_call, timeout_s)
-    return SashSink(route, query, on_batch, preaggregate, checkpoint)
+    if isinstance(bad_rows, str) and bad_rows not in ("fail", "drop"):
+        raise InvalidArgument(f"bad_rows {bad_rows!r} is unknown", field="bad_rows", limit="fail, drop or a function")
+    if preaggregate and (bad_rows != "fail" or sort):
+        raise InvalidArgument(
+            "panes are neither checked nor sorted here: filter rows before",
+            field="bad_rows" if bad_rows != "fail" else "sort",
+        )
+    route = Route(
+        *(target, window, time, key, named_fields(fields), rows_per_call, timeout_s),
+        drops_bad_rows=bad_rows != "fail",
+        sort=sort_columns(sort, time),
+    )
+    return SashSink(route, query, on_batch, preaggregate, checkpoint, None if isinstance(bad_rows, str) else bad_rows)
 
 
 @dataclass
@@ -147,6 +172,7 @@ class SashSink:
     on_batch: Callable[[BatchReport], None] | None = None
     preaggregate: bool = False
     checkpoint: str | None = None
+    on_bad_rows: Callable[[DataFrame, int], None] | None = None
     total: BatchReport = field(default_factory=BatchReport, init=False)
     _fitted: Route | None = field(default=None, init=False, repr=False)
     _spec: Mapping[str, Any] = field(default_factory=dict, init=False, repr=False)
@@ -187,9 +213,10 @@ class SashSink:
 
     def _fit(self, batch: DataFrame) -> None:
         fitted = self.route.fitted(batch.schema, as_rows=not self.preaggregate)
-        if self.preaggregate:
+        if self.preaggregate or self.on_bad_rows is not None:
             with fitted.client() as client:
                 self._spec = client.window(fitted.window).spec
+        if self.preaggregate:
             check_preaggregation(self._spec)
         self._fitted = fitted
 
@@ -248,7 +275,13 @@ class SashSink:
         rows, route = self._rows(batch, self._fitted_route)
         # Of a task that ran several times, Spark takes one result; collect() has them in the order of partitions.
         found = rows.mapInArrow(_Stage(route, query, batch_id), _PARTS).collect()
-        parts = [Part(row["arrived"], tuple(row["stages"]), row["committed"], row["staged"]) for row in found]
+        parts = [
+            Part(row["arrived"], tuple(row["stages"]), row["committed"], row["staged"], row["bad"]) for row in found
+        ]
+        if self.on_bad_rows is not None and any(part.bad for part in parts):
+            self.on_bad_rows(
+                batch.mapInArrow(_BadRows(self._fitted_route, self._spec["time_unit"]), batch.schema), batch_id
+            )
         return parts, route.commit(query, batch_id, parts, streaming)
 
     def _report(self, batch_id: int, parts: Sequence[Part], result: WriteResult, seconds: float) -> None:
@@ -263,6 +296,7 @@ class SashSink:
             already_applied=result.already_applied,
             staged=sum(part.staged for part in parts),
             ahead=result.ahead,
+            bad=sum(part.bad for part in parts),
         )
         self.total = self.total.plus(report)
         if self.on_batch is not None:
@@ -285,8 +319,25 @@ class _Stage:
                 "stages": pa.array([list(part.stages)], pa.list_(pa.string())),
                 "committed": pa.array([part.committed]),
                 "staged": pa.array([part.staged], pa.int64()),
+                "bad": pa.array([part.bad], pa.int64()),
             }
         )
+
+
+@dataclass(frozen=True)
+class _BadRows:
+    """What a task runs to find the rows that it has left out."""
+
+    route: Route
+    time_unit: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        route = self.route
+        columns = Columns(route.time, route.key, route.fields or {}, self.time_unit, {})
+        for batch in batches:
+            bad = bad_rows_of(pa.Table.from_batches([batch]), columns)
+            if bad is not None:
+                yield from bad.to_batches()
 
 
 def _aliased(batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
@@ -297,7 +348,11 @@ def _aliased(batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
         columns.append(_column(route.key).cast("string").alias(_KEY))
     columns += [_column(column).alias(_FIELD + name) for name, column in route.fields.items()]
     fields = {name: _FIELD + name for name in route.fields}
-    return batch.select(*columns), replace(route, time=_TIME, key=route.key and _KEY, fields=fields)
+    columns += [_column(column).alias(f"{_SORT}{i}") for i, column in enumerate(route.sort)]
+    sort = tuple(f"{_SORT}{i}" for i in range(len(route.sort)))
+    names = {_TIME: route.time, _KEY: route.key or "", **{fields[name]: route.fields[name] for name in fields}}
+    own = replace(route, time=_TIME, key=route.key and _KEY, fields=fields, sort=sort, names=names)
+    return batch.select(*columns), own
 
 
 def _column(name: str) -> Column:

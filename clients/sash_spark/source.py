@@ -35,11 +35,23 @@ from pyspark.sql.types import IntegralType, StringType, StructType
 
 from sash_client import DeadlineExceeded, InvalidArgument, Unavailable
 from sash_spark.options import Options
-from sash_spark.parts import BATCH_ID, QUERY_ID, Part, Route, batch_name
+from sash_spark.parts import BATCH_ID, QUERY_ID, Part, Route, batch_name, sort_columns
 
 __all__ = ["SashDataSource", "register"]
 
-_OPTIONS = {"target", "window", "time", "key", "fields", "query", "batch", "rows_per_call", "timeout_s"}
+_OPTIONS = {
+    "target",
+    "window",
+    "time",
+    "key",
+    "fields",
+    "query",
+    "batch",
+    "rows_per_call",
+    "timeout_s",
+    "bad_rows",
+    "sort",
+}
 
 
 def register(spark: SparkSession) -> None:
@@ -57,7 +69,8 @@ class SashDataSource(DataSource):
     `timeout_s`.
 
     Options to write: `target`, `window`, `time`, `key`; `fields` (comma-separated: names, or field=column); `query`,
-    `batch`; `rows_per_call`; `timeout_s`. They mean what the arguments of `sash_sink` mean.
+    `batch`; `rows_per_call`; `timeout_s`; `bad_rows` (fail or drop); `sort` (true, or columns with commas). They mean
+    what the arguments of `sash_sink` mean.
     """
 
     @classmethod
@@ -169,6 +182,8 @@ def _route(options: Options, schema: StructType, overwrite: bool) -> Route:
         fields=_fields(options),
         rows_per_call=options.number("rows_per_call", 65_536, least=1),
         timeout_s=options.seconds("timeout_s", 60.0),
+        drops_bad_rows=_drops(options),
+        sort=_sort(options),
     )
     columns = {f.name: f.dataType for f in schema.fields}
     kind = None if route.key is None else columns.get(route.key)
@@ -179,6 +194,20 @@ def _route(options: Options, schema: StructType, overwrite: bool) -> Route:
     except (Unavailable, DeadlineExceeded):
         # Here it is about early errors; a commit has time for a service that is away for a while.
         return route
+
+
+def _drops(options: Options) -> bool:
+    chosen = options.text("bad_rows") or "fail"
+    if chosen not in ("fail", "drop"):
+        raise InvalidArgument(f"bad_rows {chosen!r} is unknown", field="bad_rows", limit="fail or drop")
+    return chosen == "drop"
+
+
+def _sort(options: Options) -> tuple[str, ...]:
+    chosen = (options.text("sort") or "false").strip()
+    if chosen.lower() in ("true", "false"):
+        return sort_columns(chosen.lower() == "true", options.required("time"))
+    return sort_columns(options.names("sort") or [], "")
 
 
 def _fields(options: Options) -> Mapping[str, str] | None:

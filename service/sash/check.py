@@ -16,7 +16,7 @@ import typer
 from sash.extras import missing
 
 if TYPE_CHECKING:
-    from sash.durability.check import Damage, Found, Readable
+    from sash.durability.check import CheckedWindow, Damage, Found
 
 __all__ = ["check"]
 
@@ -98,12 +98,12 @@ def _concern(damage: Damage) -> str:
     return f" (window {damage.window!r}{entries})"
 
 
-def _state(window: Readable) -> str:
+def _state(window: CheckedWindow) -> str:
     what = f"window {window.name!r}"
     journal = f"the journal has {window.writes:,} of its writes, with {window.entries:,} entries"
-    if window.kept is None:
+    if window.partial is None:
         return f"{what} cannot be read: {window.problem}. Its stored blocks have {window.stored:,} rows, and {journal}"
-    said = f"{what}: {window.kept.window.info().entries:,} entries"
+    said = f"{what}: {window.partial.window.info().entries:,} entries"
     if window.left_out:
         said += f", and {window.left_out:,} in values that are damaged or missing"
     if window.problem is not None:
@@ -135,7 +135,7 @@ async def _salvage(found: Found, new: str, prefix: str) -> None:
     await storage.start()
     try:
         for window in found.windows:
-            if window.kept is None:
+            if window.partial is None:
                 typer.echo(f"window {window.name!r} is left behind")
                 continue
             entries = await salvage(window, storage)

@@ -1,4 +1,4 @@
-"""Wall time as a value that callers pass in. The engine itself never reads a clock."""
+"""Clocks: sources of wall time, which callers pass in. The engine itself never reads a clock."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ class Clock(Protocol):
 
 
 class ForwardClock:
-    """A clock whose wall time never goes back: it stands still until the other one, which was set back, has caught up.
+    """A clock whose wall time never goes back.
+
+    If the clock behind it is set back, this one stands still until the other has caught up.
 
     Args:
-        clock: the other one.
+        clock: the clock behind it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -29,25 +31,33 @@ class ForwardClock:
         self._last_ns = clock.now_ns()
 
     def now_ns(self) -> int:
+        """Nanoseconds since the Unix epoch, never less than before."""
         self._last_ns = max(self._last_ns, self._clock.now_ns())
         return self._last_ns
 
     def monotonic_s(self) -> float:
+        """Seconds of the clock behind it, from an arbitrary point."""
         return self._clock.monotonic_s()
 
 
 class ManualClock:
-    """Stands still until it is told to move."""
+    """A clock for tests: it stands still until `advance` moves it.
+
+    Args:
+        now_ns: the first wall time, in nanoseconds since the Unix epoch.
+    """
 
     def __init__(self, now_ns: int = 0) -> None:
         self._now_ns = now_ns
 
     def now_ns(self) -> int:
+        """Nanoseconds since the Unix epoch, as set."""
         return self._now_ns
 
     def monotonic_s(self) -> float:
+        """The same time in seconds."""
         return self._now_ns / 1e9
 
     def advance(self, nanoseconds: int) -> None:
-        """Move both clocks on."""
+        """Move wall time and the monotonic time forward."""
         self._now_ns += nanoseconds

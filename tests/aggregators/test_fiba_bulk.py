@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_engine.aggregators.btree import Node
+from sash_engine.aggregators.btree_shape import Node
 from sash_engine.aggregators.bulk_fiba import BulkFiBA
 from sash_engine.monoids import Collect, Sum
 from tests.support.lockstep import BULK, SINGLE, WITNESSES, Counted, Lockstep, follow, histories

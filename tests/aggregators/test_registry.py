@@ -51,7 +51,7 @@ def test_in_order_windows_refuse_what_they_cannot_do(name):
         "evicts the oldest entry only": lambda: window.evict(5),
         "inserts one entry at a time": lambda: window.bulk_insert([(10, 1)]),
         "evicts one entry at a time": lambda: window.bulk_evict(5),
-        "answers for its whole window only": lambda: window.range_query(1, 5),
+        "answers over its whole window only": lambda: window.range_query(1, 5),
     }
     for why, call in refused.items():
         with pytest.raises(Unsupported, match=f"{window.algorithm} {why}"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from sash.durability import capacity as room_module
+from sash.durability import capacity as capacity_module
 from sash.durability.catalogue import Catalogue
 from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
@@ -302,11 +302,11 @@ async def test_an_image_that_does_not_fit_is_given_up(small):
         for turns in range(100):
             await small.write(rows(turns))
     assert turns
-    store = small.storage._backing.tier._store
-    kept = small.storage._kept["w"]
-    await small.storage._backing.journal.drained()
-    assert kept.resting, "one was tried, and given up"
-    assert not kept.checkpointing
+    store = small.storage._session.tier._store
+    stored = small.storage._stored["w"]
+    await small.storage._session.journal.drained()
+    assert stored.resting, "one was tried, and given up"
+    assert not stored.checkpointing
     versions = {key.split(b"/")[2] for key in store.values if key.startswith(b"image/")}
     assert len(versions) <= 1
     for _ in range(3):
@@ -322,7 +322,7 @@ async def test_an_image_that_does_not_fit_is_given_up(small):
 
 
 class Place:
-    """What `Room` sees of a tier with so many bytes free, and of its journal."""
+    """What `Capacity` sees of a tier with so many bytes free, and of its journal."""
 
     def __init__(self, free):
         self.free = free
@@ -347,23 +347,23 @@ class Place:
 
 @dataclass
 class Journalled:
-    """What `Room` sees of a window: its journal, and what a checkpoint of it frees, after how long."""
+    """What `Capacity` sees of a window: its journal, and what a checkpoint of it frees, after how long."""
 
     logged_bytes: int
     frees: int = 0
     takes_s: float = 0.0
-    burdens: bool = True
+    can_shrink: bool = True
     resting: int = 0
     taken_s: list[float] = field(default_factory=list)
 
 
-def a_room(place, *windows):
+def a_capacity(place, *windows):
     async def checkpoint(window):
         window.taken_s.append(now_s())
         await passes(window.takes_s)
         place.free += window.frees
 
-    return room_module.Room(place, dict(enumerate(windows)), checkpoint)
+    return capacity_module.Capacity(place, dict(enumerate(windows)), checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -371,9 +371,9 @@ def a_room(place, *windows):
 )
 def test_a_write_needs_twice_its_size_in_whole_commits(size, needed):
     async def main():
-        assert not await a_room(Place(needed)).make(size)
+        assert not await a_capacity(Place(needed)).make(size)
         with pytest.raises(OutOfRoom):
-            await a_room(Place(needed - 1)).make(size)
+            await a_capacity(Place(needed - 1)).make(size)
 
     in_virtual_time(main())
 
@@ -387,8 +387,8 @@ def test_windows_with_most_journal_are_checkpointed_first_and_no_more_than_it_ta
             Journalled(20, 10_000, 1.0),
             Journalled(10, 10_000),
         ]
-        idle, resting = Journalled(0, 10**6, burdens=False), Journalled(99, 10**6, resting=1)
-        assert await a_room(place, *windows, idle, resting).make(0)
+        idle, resting = Journalled(0, 10**6, can_shrink=False), Journalled(99, 10**6, resting=1)
+        assert await a_capacity(place, *windows, idle, resting).make(0)
         assert [window.taken_s for window in windows] == [[], [0.0], [1.0], []]
         assert not idle.taken_s
         assert not resting.taken_s
@@ -400,7 +400,7 @@ def test_windows_with_most_journal_are_checkpointed_first_and_no_more_than_it_ta
 def test_a_write_waits_five_seconds_and_making_room_goes_on():
     async def main():
         place, window = Place(0), Journalled(1, 10**6, 60.0)
-        room = a_room(place, window)
+        room = a_capacity(place, window)
         with pytest.raises(OutOfRoom):
             await room.make(0)
         assert now_s() == 5.0
@@ -418,13 +418,13 @@ def test_a_tier_that_notices_late_that_it_is_not_full_is_asked_again():
     async def main():
         place = Place(0)
         asyncio.get_running_loop().call_later(0.35, lambda: setattr(place, "free", 10**6))
-        assert await a_room(place, Journalled(1)).make(0)
+        assert await a_capacity(place, Journalled(1)).make(0)
         assert now_s() == pytest.approx(0.4)
         place = Place(0)
         asyncio.get_running_loop().call_later(0.1, lambda: setattr(place, "free", 10**6))
         before_s = now_s()
         with pytest.raises(OutOfRoom):
-            await a_room(place, Journalled(1, burdens=False)).make(0)
+            await a_capacity(place, Journalled(1, can_shrink=False)).make(0)
         assert now_s() == before_s, "nothing was tried that could change it"
 
     in_virtual_time(main())
@@ -433,7 +433,7 @@ def test_a_tier_that_notices_late_that_it_is_not_full_is_asked_again():
 def test_a_tier_that_fails_while_room_is_made_is_why_a_write_is_refused():
     async def main():
         place = Place(0)
-        room = a_room(place, Journalled(1, 10**6, 1.0))
+        room = a_capacity(place, Journalled(1, 10**6, 1.0))
         asyncio.get_running_loop().call_later(0.5, lambda: setattr(place, "error", Unavailable("gone")))
         with pytest.raises(Unavailable, match="gone"):
             await room.make(0)
@@ -444,7 +444,7 @@ def test_a_tier_that_fails_while_room_is_made_is_why_a_write_is_refused():
 def test_it_is_full_as_long_as_what_was_refused_last_or_a_mib_does_not_fit():
     async def main():
         place = Place(10 * 16_384)
-        room = a_room(place)
+        room = a_capacity(place)
         assert room.full() is None
         with pytest.raises(OutOfRoom):
             await room.make(100_000)
@@ -468,7 +468,7 @@ def test_it_is_full_as_long_as_what_was_refused_last_or_a_mib_does_not_fit():
 def test_a_look_makes_room_where_it_is_full_and_stopping_ends_that():
     async def main():
         place, window = Place(10**6), Journalled(1, 10**6, 10.0)
-        room = a_room(place, window)
+        room = a_capacity(place, window)
         room.look()
         await passes(1)
         assert not window.taken_s
@@ -480,6 +480,6 @@ def test_a_look_makes_room_where_it_is_full_and_stopping_ends_that():
         await room.stop()
         await passes(60)
         assert place.free == 0
-        await a_room(place).stop()
+        await a_capacity(place).stop()
 
     in_virtual_time(main())

@@ -55,7 +55,7 @@ async def test_a_whole_store_is_whole_and_salvaged_as_it_is(whole):
             same(storage.find(name), model)
             assert listed(storage, name) == entries[name]
             # What was staged and not committed is there under its token.
-            old = next(window for window in found.windows if window.name == name).kept
+            old = next(window for window in found.windows if window.name == name).partial
             [token] = old.window.ledger.parts
             assert (await storage.commit(name, "q", 1, [token])).inserted == 1
             assert (await storage.commit(name, "q", 0, [])).already_applied
@@ -115,7 +115,7 @@ async def compare(salvaged, stored, entries, key, how):
         assert told or how == "missing"
         del expected[window]
         [lost] = [each for each in found.windows if each.name == window]
-        assert lost.kept is None
+        assert lost.partial is None
         assert lost.problem
         assert lost.stored >= 70
         assert (lost.writes, lost.entries) == (5, 13)
@@ -171,7 +171,7 @@ async def test_of_many_damaged_values_none_leads_to_a_wrong_entry(whole):
                 name = info.spec.name
                 rows = listed(salvaged.storage, name)
                 [window] = [each for each in salvaged.found.windows if each.name == name]
-                assert window.kept is not None
+                assert window.partial is not None
                 before = {row for row in all_rows(stored, window.number) if row[0] == "a"}
                 assert set(rows) <= set(entries[name]) | before, seed
                 lacking = len(set(entries[name]) - set(rows))
@@ -286,7 +286,7 @@ async def test_a_window_that_is_being_deleted_is_not_salvaged():
         await storage.create(spec(name=name, aggregates=SMALL))
         await storage.write(name, BulkInsert(batch([("a", time) for time in range(100)], 0)))
     storage = await server.restart()
-    with storage._backing.hold(1):
+    with storage._session.pin(1):
         await storage.delete("w")
         await server.die()
     assert values.pointer_key(1) in server.store.values
@@ -317,7 +317,7 @@ async def test_an_aggregate_that_is_not_installed_is_named(whole, monkeypatch):
     async with Salvaged(stored) as salvaged:
         [lost] = [window for window in salvaged.found.windows if window.problem]
         assert "collect_distinct" in lost.problem
-        assert (lost.name, lost.kept) == ("v", None)
+        assert (lost.name, lost.partial) == ("v", None)
         assert listed(salvaged.storage, "w") == entries["w"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability import checkpoints, image, kept
+from sash.durability import checkpoints, image, stored_window
 from sash.durability import formats as values
 from sash.durability.records import BulkEvict, BulkInsert, Insert
 from sash_engine.errors import DataLoss, NotFound, OutOfRoom, Unavailable
@@ -39,8 +39,8 @@ async def begun(**options):
     await storage.write("w", BulkInsert(batch([(key, time) for time in range(9) for key in NAMES], 0)))
     await storage.write("w", BulkInsert(batch([(key, time) for time in range(100) for key in NAMES[:5]], 1000)))
     await server.settled()
-    storage._checkpoints.begin(storage._kept["w"])
-    assert not storage._kept["w"].still.is_set(), "it takes more than one turn"
+    storage._checkpoints.begin(storage._stored["w"])
+    assert not storage._stored["w"].still.is_set(), "it takes more than one turn"
     return server, storage
 
 
@@ -54,7 +54,7 @@ def entries(storage, name="w"):
 
 async def test_while_an_image_is_taken_others_write_and_its_readers_read():
     server, storage = await begun()
-    still = storage._kept["w"].still
+    still = storage._stored["w"].still
     before = storage.find("w").query(None, [], None, ALL_KEYS)
     writes = []
     while not still.is_set():
@@ -76,7 +76,7 @@ async def test_while_an_image_is_taken_others_write_and_its_readers_read():
 
 async def test_its_writers_wait_and_go_on_in_the_order_in_which_they_came():
     server, storage = await begun()
-    still = storage._kept["w"].still
+    still = storage._stored["w"].still
     writes = [asyncio.create_task(storage.write("w", insert(n), Origin("p", n))) for n in range(1, 20)]
     evict = asyncio.create_task(storage.write("w", BulkEvict(10**6)))
     last = asyncio.create_task(storage.write("w", insert(7)))
@@ -99,7 +99,7 @@ async def test_what_time_brings_waits_too_and_comes_later():
     await storage.create(spec(name="idle", idle_expiry="10s"))
     await storage.write("idle", insert(1))
     server.clock.advance(11 * 10**9)
-    storage._checkpoints.begin(storage._kept["w"])
+    storage._checkpoints.begin(storage._stored["w"])
     storage.tidy()
     assert len(window.cold.released) == released
     assert entries(storage, "idle") == 0, "the others are tidied"
@@ -115,10 +115,10 @@ async def test_on_wall_time_a_question_evicts_nothing_while_an_image_is_taken(en
     await storage.write("w", BulkInsert(batch([(key, time) for time in range(1, 100, 3) for key in NAMES], 0)))
     await server.settled()
     server.clock.advance(20 * 10**9)
-    kept = storage._kept["w"]
-    storage._checkpoints.begin(kept)
+    stored = storage._stored["w"]
+    storage._checkpoints.begin(stored)
     found = set()
-    while not kept.still.is_set():
+    while not stored.still.is_set():
         server.clock.advance(2 * 10**9)
         found.add(entries(storage))
         storage.trim()
@@ -168,22 +168,22 @@ async def test_where_an_image_cannot_be_taken_its_writers_go_on_and_it_is_tried_
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(400)], 0)))
     await server.settled()
     storage.trim()
-    kept = storage._kept["w"]
-    kept.resting = 1  # or the blocks are stored right after the write
+    stored = storage._stored["w"]
+    stored.resting = 1  # or the blocks are stored right after the write
     late = [("a", time) for time in range(0, 390, 5)]
     await storage.write("w", BulkInsert(batch(late, 0)))
     storage.trim()
-    kept.resting = 0
+    stored.resting = 0
     server.tier.fail_reads = 1
-    storage._checkpoints.begin(kept)
+    storage._checkpoints.begin(stored)
     write = asyncio.create_task(storage.write("w", insert(500)))
     await asyncio.wait_for(write, 5)
     assert server.tier.fail_reads == 0, "a block had to be read"
-    assert kept.resting
-    assert not kept.checkpointing
+    assert stored.resting
+    assert not stored.checkpointing
     storage.tidy()
-    storage._checkpoints.begin(kept)
-    await kept.still.wait()
+    storage._checkpoints.begin(stored)
+    await stored.still.wait()
     await server.settled()
     assert storage.status().checkpoints == 1
     for again in (server.crash, server.restart):
@@ -208,7 +208,7 @@ async def beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes):
     await server.settled()
     begun = []
     storage._checkpoints._checkpoint_bytes = checkpoint_bytes
-    monkeypatch.setattr(storage._checkpoints, "begin", lambda kept: begun.append(kept.name))
+    monkeypatch.setattr(storage._checkpoints, "begin", lambda stored: begun.append(stored.name))
     return server, storage, begun
 
 
@@ -247,7 +247,7 @@ async def test_no_checkpoint_is_begun_for_a_long_journal_while_the_tier_fails(mo
 
 async def test_a_window_that_cannot_be_recovered_has_no_checkpoint_for_a_long_journal(monkeypatch):
     server, storage, begun = await beside(monkeypatch, 1, 20, 500)
-    storage._kept["idle"].lost = True
+    storage._stored["idle"].lost = True
     storage._checkpoints.shorten_journal()
     assert begun == [], "and the next one has all of it"
     await server.die()
@@ -255,28 +255,28 @@ async def test_a_window_that_cannot_be_recovered_has_no_checkpoint_for_a_long_jo
 
 async def test_what_does_not_fit_rests_longer_each_time_and_what_fails_a_turn():
     server, storage = await begun()
-    kept = storage._kept["w"]
-    await kept.still.wait()
+    stored = storage._stored["w"]
+    await stored.still.wait()
     await server.settled()
     rests = []
     for _ in range(9):
-        storage._checkpoints._rest(kept, OutOfRoom("full"))
-        rests.append(kept.resting)
+        storage._checkpoints._rest(stored, OutOfRoom("full"))
+        rests.append(stored.resting)
     assert rests == [1, 2, 4, 8, 16, 32, 64, 64, 64]
-    storage._checkpoints._rest(kept, Unavailable("away"))
-    assert kept.resting == 64
+    storage._checkpoints._rest(stored, Unavailable("away"))
+    assert stored.resting == 64
     for left in range(63, -1, -1):
-        storage._checkpoints.begin(kept)
-        assert not kept.checkpointing, "it rests"
+        storage._checkpoints.begin(stored)
+        assert not stored.checkpointing, "it rests"
         storage.tidy()
-        assert kept.resting == left
+        assert stored.resting == left
     storage.tidy()
-    assert kept.resting == 0
-    storage._checkpoints.begin(kept)
-    await kept.still.wait()
+    assert stored.resting == 0
+    storage._checkpoints.begin(stored)
+    await stored.still.wait()
     await server.settled()
-    storage._checkpoints._rest(kept, Unavailable("away"))
-    assert (kept.resting, kept.pause) == (1, 1), (
+    storage._checkpoints._rest(stored, Unavailable("away"))
+    assert (stored.resting, stored.pause) == (1, 1), (
         "a checkpoint that counts begins anew, and a failure does not double it"
     )
     await storage.stop()
@@ -286,7 +286,7 @@ async def test_blocks_that_do_not_fit_let_the_window_rest_longer_each_time_and_i
     server = Server(checkpoint_bytes=10**9, store_entries=4)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
-    kept = storage._kept["w"]
+    stored = storage._stored["w"]
 
     def full(size, reserve=0.0):
         if reserve:
@@ -294,70 +294,70 @@ async def test_blocks_that_do_not_fit_let_the_window_rest_longer_each_time_and_i
 
     server.tier.check_room = full
     for times, pause in ((range(100), 2), (range(100, 200), 4)):
-        kept.resting = 0
+        stored.resting = 0
         await storage.write("w", BulkInsert(batch([("a", time) for time in times], 0)))
-        assert kept.pause == pause
+        assert stored.pause == pause
     assert "cannot be stored now: as told" in caplog.text
-    assert kept.window.cold.dirty_entries
+    assert stored.window.cold.dirty_entries
     await server.die()
 
 
 async def test_who_waits_for_a_checkpoint_waits_until_it_is_taken():
     server, storage = await begun()
-    kept = storage._kept["w"]
-    await kept.still.wait()
+    stored = storage._stored["w"]
+    await stored.still.wait()
     await server.settled()
-    taking = asyncio.create_task(storage._checkpoints.taken(kept))
+    taking = asyncio.create_task(storage._checkpoints.taken(stored))
     await asyncio.sleep(0)
-    assert not kept.still.is_set()
+    assert not stored.still.is_set()
     await taking
-    assert kept.still.is_set()
-    assert kept.checkpointing, "it is yet to be written"
+    assert stored.still.is_set()
+    assert stored.checkpointing, "it is yet to be written"
     await server.settled()
     await storage.stop()
 
 
 async def test_after_an_eviction_a_window_that_rests_is_tried_again_at_once():
     server, storage = await begun()
-    kept = storage._kept["w"]
-    await kept.still.wait()
+    stored = storage._stored["w"]
+    await stored.still.wait()
     await server.settled()
     for _ in range(5):
-        storage._checkpoints._rest(kept, OutOfRoom("full"))
+        storage._checkpoints._rest(stored, OutOfRoom("full"))
     await storage.write("w", insert(200))
-    assert (kept.resting, kept.pause) == (16, 32)
+    assert (stored.resting, stored.pause) == (16, 32)
     await storage.write("w", BulkEvict(3))
-    assert (kept.resting, kept.pause) == (0, 1)
+    assert (stored.resting, stored.pause) == (0, 1)
     await storage.stop()
 
 
 async def test_no_image_is_taken_of_a_window_in_doubt_or_of_which_one_is_on_its_way():
     server, storage = await begun()
-    kept = storage._kept["w"]
-    storage._checkpoints.begin(kept)
-    await kept.still.wait()
+    stored = storage._stored["w"]
+    storage._checkpoints.begin(stored)
+    await stored.still.wait()
     server.tier.open_gate.clear()
-    storage._checkpoints.begin(kept)
-    assert kept.still.is_set(), "it is written still"
+    storage._checkpoints.begin(stored)
+    assert stored.still.is_set(), "it is written still"
     server.tier.open_gate.set()
     await server.settled()
     assert storage.status().checkpoints == 1
-    kept.doubt = Unavailable("as told")
-    storage._checkpoints.begin(kept)
-    assert not kept.checkpointing
-    kept.doubt = None
+    stored.failure = Unavailable("as told")
+    storage._checkpoints.begin(stored)
+    assert not stored.checkpointing
+    stored.failure = None
     await storage.stop()
 
 
 async def test_at_the_end_only_windows_with_a_journal_are_checkpointed():
     server, storage = await begun()
-    await storage._kept["w"].still.wait()
+    await storage._stored["w"].still.wait()
     await server.settled()
     await storage._checkpoints.bring_up_to_date()
     await server.settled()
     assert storage.status().checkpoints == 1, "v was not written to, and w has nothing behind its image"
     await storage.write("v", insert(1))
-    storage._checkpoints.begin(storage._kept["w"])
+    storage._checkpoints.begin(storage._stored["w"])
     await storage._checkpoints.bring_up_to_date()
     await server.settled()
     assert storage.status().checkpoints == 3
@@ -367,16 +367,16 @@ async def test_at_the_end_only_windows_with_a_journal_are_checkpointed():
 
 async def test_a_defect_in_taking_an_image_lets_the_window_rest_and_its_writers_go_on(monkeypatch, caplog):
     server, storage = await begun()
-    kept = storage._kept["w"]
+    stored = storage._stored["w"]
 
     def fails(self):
         raise ZeroDivisionError
 
     monkeypatch.setattr(image.Image, "encode", fails)  # after the last step, in the committer's thread
-    monkeypatch.setattr(type(kept), "_flush", fails)  # with the last step
+    monkeypatch.setattr(type(stored), "_flush", fails)  # with the last step
     write = asyncio.create_task(storage.write("w", insert(500)))
     await asyncio.wait_for(write, 5)
-    assert (kept.resting, kept.checkpointing) == (1, False)
+    assert (stored.resting, stored.checkpointing) == (1, False)
     assert "ZeroDivisionError" in caplog.text
     await server.die()
 
@@ -387,8 +387,8 @@ async def test_a_defect_in_taking_an_image_lets_the_window_rest_and_its_writers_
 @given(st.sets(st.integers(1, 300)), st.integers(2, 6))
 def test_ranges_cover_all_numbers_and_leave_the_widest_gaps_out(numbers, most):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept, "_RANGES", most)
-        found = kept.ranges_of(np.array(sorted(numbers, key=lambda n: n % 7), np.int64))
+        patch.setattr(stored_window, "_RANGES", most)
+        found = stored_window.ranges_of(np.array(sorted(numbers, key=lambda n: n % 7), np.int64))
     covered = [number for first, stop in found for number in range(first, stop)]
     assert numbers <= set(covered)
     assert covered == sorted(set(covered))
@@ -406,7 +406,7 @@ async def test_deleting_an_old_window_does_not_try_every_number_that_its_blocks_
         await storage.write("w", BulkInsert(Batch(np.arange(start, start + 50), {"value": np.arange(50)})))
     await server.settled()
     storage = await server.restart()
-    assert storage._kept["w"]._next_block > 1000
+    assert storage._stored["w"]._next_block > 1000
     deleted = []
     commit = server.tier.commit
     server.tier.commit = lambda puts, deletes=(): (deleted.extend(deletes), commit(puts, deletes))
@@ -469,15 +469,15 @@ async def test_an_export_that_goes_on_keeps_what_it_needs_and_nothing_of_other_w
 # ---------------------------------------------------------------- a window in doubt
 
 
-async def doubted():
+async def failing():
     """A server of two windows, one of which has failed in the middle of a write; reads of its pointer wait."""
     server = Server(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
     storage = await server.start()
     for name in ("w", "v"):
         await storage.create(spec(name=name, aggregates=SMALL))
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
-    storage._checkpoints.begin(storage._kept["w"])
-    await storage._kept["w"].still.wait()
+    storage._checkpoints.begin(storage._stored["w"])
+    await storage._stored["w"].still.wait()
     await server.settled()
     storage.trim()
     server.tier.fail_reads, server.tier.hold_reads = 1, b"pointer/"
@@ -488,13 +488,13 @@ async def doubted():
 
 
 async def test_a_window_is_recovered_beside_the_loop():
-    server, storage = await doubted()
+    server, storage = await failing()
     for time in range(30):
         await asyncio.wait_for(storage.write("v", insert(time)), 5)
     [about] = [info.problem for info in storage.all() if info.spec.name == "w"]
     assert "is being recovered" in about
     server.tier.read_gate.set()
-    await until(lambda: storage._kept["w"].doubt is None)
+    await until(lambda: storage._stored["w"].failure is None)
     assert [info.problem for info in storage.all()] == [None, None]
     await storage.write("w", BulkEvict(17))
     storage = await server.crash()
@@ -503,26 +503,26 @@ async def test_a_window_is_recovered_beside_the_loop():
 
 
 async def test_the_journal_is_not_cut_while_a_window_reads_it():
-    server, storage = await doubted()
+    server, storage = await failing()
     groups = storage.status().journal_groups
     for time in range(30):
         await storage.write("v", insert(time))
-    storage._checkpoints.begin(storage._kept["v"])
-    await storage._kept["v"].still.wait()
+    storage._checkpoints.begin(storage._stored["v"])
+    await storage._stored["v"].still.wait()
     await server.settled()
     assert storage.status().journal_groups == groups + 30
     server.tier.read_gate.set()
-    await until(lambda: storage._kept["w"].doubt is None)
+    await until(lambda: storage._stored["w"].failure is None)
     await storage.write("v", insert(40))
-    storage._checkpoints.begin(storage._kept["v"])
-    await storage._kept["v"].still.wait()
+    storage._checkpoints.begin(storage._stored["v"])
+    await storage._stored["v"].still.wait()
     await server.settled()
     assert storage.status().journal_groups == 0
     await storage.stop()
 
 
 async def test_a_service_can_stop_and_a_window_can_go_while_it_is_recovered():
-    server, storage = await doubted()
+    server, storage = await failing()
     deleted = asyncio.create_task(storage.delete("w"))
     await asyncio.sleep(0)
     server.tier.read_gate.set()
@@ -566,7 +566,7 @@ async def test_what_was_written_before_blocks_were_told_by_ranges_is_read_and_de
     await storage.delete("w")
     await storage.stop()
     assert not server.left
-    assert kept.Left.of(kept.Left().document() | {"blocks": 7}).blocks == [(1, 7)]
+    assert stored_window.Remains.of(stored_window.Remains().document() | {"blocks": 7}).blocks == [(1, 7)]
 
 
 async def test_a_lost_window_that_cannot_be_deleted_now_is_there_still():

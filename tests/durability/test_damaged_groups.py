@@ -47,7 +47,7 @@ class Journal:
 
     async def checkpoint(self, *names):
         for name in names:
-            await self.server.storage._checkpoints.taken(self.server.storage._kept[name])
+            await self.server.storage._checkpoints.taken(self.server.storage._stored[name])
         await self.server.settled()
 
     async def made(self):
@@ -67,8 +67,8 @@ class Journal:
             for number in range(1, 100)
             if values.group_key(number) in self.stored
         ]
-        self.numbers = {kept.name: kept.number for kept in self.server.storage._kept.values()}
-        self.through = {name: self.server.storage._kept[name].through for name in NAMES}
+        self.numbers = {stored.name: stored.number for stored in self.server.storage._stored.values()}
+        self.through = {name: self.server.storage._stored[name].through for name in NAMES}
         return self
 
     def lost(self, damaged):
@@ -199,7 +199,7 @@ async def test_a_window_in_doubt_is_recovered_beside_a_damaged_group(monkeypatch
     journal.server.tier.fail_reads = 1
     with pytest.raises(Exception, match="fails as told"):
         await storage.write("late", BulkEvict(60))
-    while storage._kept["late"].doubt is not None:
+    while storage._stored["late"].failure is not None:
         await asyncio.sleep(0.002)
     same(storage.find("late"), journal.models["late"])
     await storage.stop()
@@ -214,7 +214,7 @@ async def test_an_older_pointer_is_noticed_where_its_image_is_there_still():
     pointer = values.pointer_key(1)
     first = server.store.values[pointer]
     await storage.write("w", BulkInsert(batch([("a", 1)], 1)))
-    await storage._checkpoints.taken(storage._kept["w"])
+    await storage._checkpoints.taken(storage._stored["w"])
     await server.settled()
     for write in (False, True):
         if write:

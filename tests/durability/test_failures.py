@@ -11,7 +11,7 @@ import lmdb
 import numpy as np
 import pytest
 
-from sash.durability import capacity as room_module
+from sash.durability import capacity as capacity_module
 from sash.durability import formats as values
 from sash.durability import journal as journal_module
 from sash.durability import storage as storage_module
@@ -407,7 +407,7 @@ async def test_what_fails_after_it_was_applied_is_unavailable_and_says_that_it_m
 
 @pytest.mark.parametrize("what", WRITES)
 async def test_whether_there_is_room_is_asked_before_anything_is_applied(what, monkeypatch):
-    monkeypatch.setattr(room_module, "_LOOK_S", 0.0)
+    monkeypatch.setattr(capacity_module, "_LOOK_S", 0.0)
     server = Server()
     storage = await server.start()
     await storage.create(spec())
@@ -479,9 +479,9 @@ async def test_an_import_that_fails_before_it_is_there_is_refused_and_after_that
         await until(lambda: storage.problem is None)
     arrived = storage._listing.arrived
 
-    def arrives(kept):
+    def arrives(stored):
         server.tier.fail_before = 10**9
-        return arrived(kept)
+        return arrived(stored)
 
     storage._listing.arrived = arrives
     with pytest.raises(Unavailable, match=r"may be applied.*as told"):
@@ -529,8 +529,8 @@ async def test_an_error_of_the_disk_after_a_write_was_applied(tmp_path, monkeypa
         assert reason in storage.problem
     await until(lambda: storage.problem is None)
     assert (await storage.write("w", insert(2), Origin("p", 1))).already_applied
-    storage._backing.tier.close()  # as the end of its process
-    await storage._backing.journal.stop(0.001)
+    storage._session.tier.close()  # as the end of its process
+    await storage._session.journal.stop(0.001)
     storage = await started()
     assert entries(storage) == [1, 2]
     await storage.stop()
@@ -539,7 +539,7 @@ async def test_an_error_of_the_disk_after_a_write_was_applied(tmp_path, monkeypa
 # ---------------------------------------------------------------- windows that come and go meanwhile
 
 
-async def in_doubt():
+async def failing():
     """A server, and its storage, whose window of 100 entries met a tier that failed in the middle of a write."""
     server = Server(**QUIET)
     storage = await server.start()
@@ -554,7 +554,7 @@ async def in_doubt():
 
 
 async def test_a_window_that_is_deleted_while_it_recovers_stays_deleted():
-    server, storage = await in_doubt()
+    server, storage = await failing()
     deleted = asyncio.create_task(storage.delete("w"))
     await asyncio.sleep(0)
     assert await deleted == 100
@@ -770,7 +770,7 @@ async def test_a_service_that_stops_tells_those_that_still_wait():
     write = asyncio.create_task(storage.write("w", insert(1)))
     await until(server.tier.arrived.is_set)
     stop = asyncio.create_task(storage.stop(0.05))
-    await until(storage._backing.journal._task.done)
+    await until(storage._session.journal._task.done)
     server.tier.open_gate.set()
     await stop
     with pytest.raises(Unavailable):
@@ -782,7 +782,7 @@ async def test_a_service_that_stops_tells_those_that_still_wait():
 
 
 async def test_a_service_can_stop_while_a_window_is_in_doubt():
-    server, storage = await in_doubt()
+    server, storage = await failing()
     storage = await asyncio.wait_for(server.restart(), 5)
     assert entries(storage) == list(range(100)), "the write that failed did not take place"
     await storage.stop()
@@ -949,14 +949,14 @@ def test_a_window_with_a_damaged_block_is_not_recovered_all_the_time():
         for pause_s in (0, 2, 4, 8, 16, 32, 60, 60):
             with pytest.raises(DataLoss, match="block 5"):
                 await storage.write("w", BulkEvict(17))
-            in_doubt = storage._kept["w"]
+            failing = storage._stored["w"]
             if pause_s:
                 await passes(pause_s - 0.1)
-                assert storage._kept["w"] is in_doubt
+                assert storage._stored["w"] is failing
                 with pytest.raises(DataLoss, match="block 5"):
                     storage.find("w")
             await passes(0.2)
-            assert storage._kept["w"] is not in_doubt
+            assert storage._stored["w"] is not failing
             assert storage.find("w").query("a", [], None)[0].entries == 100
         await storage.stop()
 
@@ -1024,7 +1024,7 @@ async def test_a_block_that_the_journal_needs_harms_only_its_window():
     with pytest.raises(DataLoss):
         await storage.write("w", insert(99))
     with pytest.raises(DataLoss):
-        await storage.create(storage._kept["w"].window.spec)
+        await storage.create(storage._stored["w"].window.spec)
     same(storage.find("v"), models["v"][0])
     await storage.stop()
 

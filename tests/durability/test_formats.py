@@ -236,7 +236,7 @@ async def test_a_window_in_doubt_of_format_1_is_recovered_from_what_it_has(monke
     server.tier.fail_reads = 1
     with pytest.raises(Unavailable):
         await storage.write("w", BulkEvict(-32))
-    while storage._kept["w"].doubt is not None:
+    while storage._stored["w"].failure is not None:
         await asyncio.sleep(0.002)
     same(storage.find("w"), models["w"])
     await storage.stop()

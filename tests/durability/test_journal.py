@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sash.durability import formats as values
 from sash.durability import journal as module
-from sash.durability.journal import Job, Journal
+from sash.durability.journal import BackgroundWrite, Journal
 from sash.durability.roots import End, Group, Start
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, ResourceExhausted, Unavailable
 from tests.support.virtual_time import in_virtual_time, now_s, passes
@@ -117,7 +117,7 @@ async def test_background_work_never_overtakes_a_record_before_it(journal, tier)
     await until(tier.arrived.is_set)
     append(journal, "b")
     landed = []
-    journal.background(Job(lambda: {b"block": b"x"}, done=lambda: landed.append(len(tier.commits))))
+    journal.background(BackgroundWrite(lambda: {b"block": b"x"}, done=lambda: landed.append(len(tier.commits))))
     tier.gate.set()
     await journal.drained()
     [at] = [i for i, (puts, _) in enumerate(tier.commits) if b"block" in puts]
@@ -158,8 +158,8 @@ async def test_what_may_be_refused_makes_way_for_what_may_not(journal, tier):
         raise OutOfRoom("full", field="data")
 
     first = append(journal, "a")
-    journal.background(Job(make, size=50, done=lambda: told.append("done"), refused=told.append))
-    journal.background(Job(deletes=[b"old"], size=10, done=lambda: told.append("deleted")))
+    journal.background(BackgroundWrite(make, size=50, done=lambda: told.append("done"), refused=told.append))
+    journal.background(BackgroundWrite(deletes=[b"old"], size=10, done=lambda: told.append("deleted")))
     tier.gate.set()
     await journal.durable(first)
     await asyncio.wait_for(journal.drained(), 5)
@@ -171,7 +171,7 @@ async def test_what_may_be_refused_makes_way_for_what_may_not(journal, tier):
 async def test_what_may_be_refused_for_want_of_room_is_not_refused_for_anything_else(journal, tier):
     told = []
     tier.failures = [Unavailable("gone")]
-    journal.background(Job(lambda: {b"x": b"1"}, done=lambda: told.append("done"), refused=told.append))
+    journal.background(BackgroundWrite(lambda: {b"x": b"1"}, done=lambda: told.append("done"), refused=told.append))
     await journal.passed()
     assert told == ["done"]
     assert tier.values[b"x"] == b"1"
@@ -188,8 +188,8 @@ async def test_a_defect_of_a_tier_is_told_and_tried_again(journal, tier):
 
 async def test_a_defect_in_what_follows_a_commit_does_not_end_all_commits(journal, tier):
     told = []
-    journal.background(Job(lambda: {b"x": b"1"}, done=lambda: 1 / 0))
-    journal.background(Job(lambda: {b"y": b"1"}, done=lambda: told.append("done")))
+    journal.background(BackgroundWrite(lambda: {b"x": b"1"}, done=lambda: 1 / 0))
+    journal.background(BackgroundWrite(lambda: {b"y": b"1"}, done=lambda: told.append("done")))
     await journal.drained()
     await journal.durable(append(journal, "a"))
     assert told == ["done"]
@@ -229,8 +229,8 @@ async def test_writers_wait_where_too_much_is_pending(journal, tier, monkeypatch
     tier.gate.clear()
     for text in "abc":
         append(journal, text)
-    assert journal.full
-    waiting = asyncio.create_task(journal.room())
+    assert journal.congested
+    waiting = asyncio.create_task(journal.uncongested())
     await turns()
     assert not waiting.done()
     tier.gate.set()
@@ -243,9 +243,9 @@ async def test_of_what_one_group_says_of_a_key_the_last_holds(journal, tier):
     tier.gate.clear()
     append(journal, "a")
     await until(tier.arrived.is_set)
-    journal.background(Job(lambda: {b"gone": b"x", b"there": b"x"}))
-    journal.background(Job(deletes=[b"gone", b"there"]))
-    journal.background(Job(lambda: {b"there": b"y"}))
+    journal.background(BackgroundWrite(lambda: {b"gone": b"x", b"there": b"x"}))
+    journal.background(BackgroundWrite(deletes=[b"gone", b"there"]))
+    journal.background(BackgroundWrite(lambda: {b"there": b"y"}))
     tier.gate.set()
     await journal.drained()
     [(puts, deletes)] = [commit for commit in tier.commits if b"there" in commit[0]]
@@ -359,7 +359,7 @@ async def test_background_values_fill_a_group_and_wait_for_all_records(journal, 
     append(journal, "first")
     await until(tier.arrived.is_set)
     for number, size in enumerate(sizes):
-        journal.background(Job(lambda number=number: {b"%d" % number: b"x"}, size=size))
+        journal.background(BackgroundWrite(lambda number=number: {b"%d" % number: b"x"}, size=size))
     records = [journal.append(7, lambda: "x", 5) for _ in range(2)]
     tier.gate.set()
     await journal.drained()
@@ -371,7 +371,7 @@ async def test_background_values_fill_a_group_and_wait_for_all_records(journal, 
 
 async def test_a_group_without_records_has_no_number(journal, tier):
     for name in (b"x", b"y"):
-        journal.background(Job(lambda name=name: {name: b""}, size=1))
+        journal.background(BackgroundWrite(lambda name=name: {name: b""}, size=1))
         await journal.drained()
     journal.append(0, lambda: None, 10, puts=lambda: {b"meta": b"m"}, logged=False)
     await journal.drained()
@@ -386,12 +386,12 @@ async def test_with_exactly_as_much_pending_as_may_be_writers_go_on(journal, tie
     tier.gate.clear()
     for text in "abc":
         append(journal, text)
-    assert not journal.full
-    journal.background(Job(deletes=[b"x"], size=1))
-    assert journal.full
+    assert not journal.congested
+    journal.background(BackgroundWrite(deletes=[b"x"], size=1))
+    assert journal.congested
     assert (journal.pending_bytes, journal.pending_record_bytes) == (31, 30)
     tier.gate.set()
-    await journal.room()
+    await journal.uncongested()
 
 
 def test_writers_go_on_as_soon_as_no_more_is_pending_than_may_be(monkeypatch):
@@ -403,9 +403,9 @@ def test_writers_go_on_as_soon_as_no_more_is_pending_than_may_be(monkeypatch):
         for text in "abcd":
             append(journal, text)
         await passes(1.5)
-        assert journal.full, "three are pending"
+        assert journal.congested, "three are pending"
         await passes(1)
-        assert not journal.full, "two are"
+        assert not journal.congested, "two are"
         assert await journal.stop(10)
 
     in_virtual_time(main())
@@ -453,7 +453,7 @@ def test_nobody_waits_for_the_interval_but_those_that_nobody_waits_for():
         assert tier.records() == [["slow", "more"], ["slow", "fast"]]
         append(journal, "slow", urgent=False)
         await passes(1)
-        journal.background(Job(lambda: {b"x": b""}))
+        journal.background(BackgroundWrite(lambda: {b"x": b""}))
         await journal.drained()
         assert now_s() == 117.0, "nor does a value in the background wait"
 
@@ -519,7 +519,7 @@ def test_what_bounds_how_late_a_record_of_an_interval_is(history, interval_s, co
         for kind, pause_s, size in history:
             await passes(pause_s)
             if kind == "values":
-                journal.background(Job(lambda: {b"x": b""}, size=size))
+                journal.background(BackgroundWrite(lambda: {b"x": b""}, size=size))
                 continue
             before = journal.pending_record_bytes
             number = journal.append(7, lambda: "x", size, urgent=kind == "sync")

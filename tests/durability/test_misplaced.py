@@ -11,7 +11,7 @@ import os
 import shutil
 
 from sash.durability import formats as values
-from sash.durability.roots import Listed
+from sash.durability.roots import Meta
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.memory import MemoryStore
 from sash_engine.errors import DataLoss
@@ -168,6 +168,6 @@ async def test_the_list_of_windows_is_never_written_twice_as_the_same_record():
     await storage.delete("b")
     await storage.stop()
     key = values.meta_key()
-    listed = [Listed.of(values.unseal("meta", value, key)).record for value in server.store.values.ever[key]]
+    listed = [Meta.of(values.unseal("meta", value, key)).record for value in server.store.values.ever[key]]
     assert len(listed) > 4
     assert listed == sorted(set(listed))

@@ -99,10 +99,10 @@ async def test_a_journal_that_is_cut_while_a_window_in_doubt_is_recovered_loses_
     with pytest.raises(Unavailable):
         await storage.write("w", BulkEvict(17))
     assert await asyncio.to_thread(tier.arrived.wait, 10), "the recovery waits for what was pending"
-    storage._kept["v"].through = storage._backing.journal.last  # as if it had an image
+    storage._stored["v"].through = storage._session.journal.last  # as if it had an image
     storage._checkpoints.trim()
     tier.open_gate.set()
     assert await asyncio.to_thread(cut.wait, 10)
-    await until(lambda: storage._kept["w"].doubt is None)
+    await until(lambda: storage._stored["w"].failure is None)
     assert storage.find("w").query("a", [], None)[0].entries == 100
     await server.die()

@@ -107,7 +107,7 @@ async def follow(history, slide, options, watched=False):
             value += len(what)
         elif step == "tidy":
             server.clock.advance(what * 5 * 10**9)
-            await storage._kept["w"].still.wait()  # or it would be tidied a second later
+            await storage._stored["w"].still.wait()  # or it would be tidied a second later
             storage.tidy()
             await server.settled()  # nobody was answered: a crash now might undo it for a second
             model.tidy()
@@ -325,7 +325,7 @@ async def stored():
     await storage.create(spec())
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(20)], 0)))
     await server.settled()
-    storage._checkpoints.begin(storage._kept["w"])
+    storage._checkpoints.begin(storage._stored["w"])
     await server.settled()
     await storage.write("w", Insert(20, {"value": 20}, "a"))
     await server.die()
@@ -343,7 +343,7 @@ async def test_a_start_tries_a_tier_again_that_fails_for_a_moment():
     tier.times = tier.left = 0
     tier.fail_reads = 1
     with pytest.raises(Unavailable):
-        storage._backing.read("meta", values.meta_key())
+        storage._session.read("meta", values.meta_key())
     assert len(pauses_s) == before, "once it runs, it fails at once"
     await storage.stop()
 
@@ -440,7 +440,7 @@ async def test_an_orderly_stop_commits_what_waits_for_the_interval():
     storage = await server.start()
     await storage.create(spec(durability="interval"))
     await storage.write("w", Insert(1, {"value": 1}, "a"))
-    storage._kept["w"].resting = 1  # no image of it can be taken now
+    storage._stored["w"].resting = 1  # no image of it can be taken now
     storage = await server.restart()
     assert storage.find("w").query("a", [], None)[0].entries == 1
     await storage.stop()
@@ -540,7 +540,7 @@ async def test_an_idle_window_does_not_keep_the_journal_of_a_busy_one():
     for time in range(200):
         await storage.write("w", Insert(time, {"value": 1}, "a"))
         storage.tidy()
-    await storage._backing.journal.drained()
+    await storage._session.journal.drained()
     assert storage.status().journal_groups < 80
     storage = await server.crash()
     assert storage.find("idle").query("a", [], None)[0].entries == 1

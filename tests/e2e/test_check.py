@@ -55,8 +55,8 @@ async def fill(tier):
         if not first:
             await storage.stop()
         else:
-            await storage._backing.journal.stop(5)
-            storage._backing.tier.close()
+            await storage._session.journal.stop(5)
+            storage._session.tier.close()
 
 
 @pytest.fixture

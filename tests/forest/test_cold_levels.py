@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.errors import DataLoss, Unavailable
-from sash_engine.forest import Cache, Cold, Forest, Layout, spilled
-from sash_engine.forest.spilled import Spilled
+from sash_engine.forest import Cache, Cold, Forest, Layout, external
+from sash_engine.forest.external import ExternalPartials
 from sash_engine.monoids import (
     Bloom,
     Collect,
@@ -138,7 +138,7 @@ def test_what_is_large_is_kept_in_the_tier_and_what_is_small_is_not():
     for monoid in small + large:
         layout = Layout({"value": "string"}, {"a": (monoid, ["value"])})
         (seen,) = Forest(layout, cold)._directory.monoids
-        assert isinstance(seen, Spilled) == (monoid in large)
+        assert isinstance(seen, ExternalPartials) == (monoid in large)
         (seen,) = Forest(layout)._directory.monoids
         assert seen is monoid, "in memory nothing changes"
 
@@ -319,7 +319,7 @@ def restored_as(beside, cls):
 
 @pytest.mark.parametrize("per_trip", [7, 4096])
 def test_an_aggregate_that_is_large_no_more_is_read_into_memory(monkeypatch, per_trip):
-    monkeypatch.setattr(spilled, "_PARTIALS_PER_TRIP", per_trip)
+    monkeypatch.setattr(external, "_PARTIALS_PER_TRIP", per_trip)
     beside = filled(aggregates=with_rms(LargeRootMeanSquare))
     beside.both("evict", 55)
     beside.both("query")

@@ -192,7 +192,7 @@ def test_an_aggregate_of_another_package(install):
     [
         ("sum = sash_product:Product", "'sum'"),
         ("other = sash_product:Product", "'product'"),
-        ("product = sash_product:NoMonoid", "no Monoid"),
+        ("product = sash_product:NoMonoid", "not a Monoid"),
         ("product = sash_product:Missing", "cannot be loaded"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Bloom, BloomFilter, CollectDistinct, DistinctCount, FrequentItems, MinCount, Quantile
 from sash_engine.monoids.bloom import xxh64
-from sash_engine.monoids.sketches import STRIDE, Suffixes
+from sash_engine.monoids.suffixes import STRIDE, Suffixes
 from tests.support.aggregates import column
 
 RANDOM = np.random.default_rng(11)

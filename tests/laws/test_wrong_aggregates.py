@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sash_engine.monoids import Collect, Count, Max, Mean, Sum, Variance, laws
+from sash_engine.monoids import M4, Collect, Count, Max, Mean, Sum, Variance, laws
 from sash_engine.monoids.laws import LAWS, LawBroken
 from tests.support.aggregates import column
 
@@ -13,6 +13,24 @@ INTS = [np.array([3, 1, 4, 1, 5, 9, 2])]
 class WrongAnswerType(Max):
     def lower(self, partial):
         return None if partial is None else str(partial)
+
+
+class WrongSchema(Max):
+    @property
+    def schema(self):
+        return ["float64"]
+
+
+class WrongItems(Collect):
+    @property
+    def schema(self):
+        return ["string"]
+
+
+class WrongMembers(M4):
+    @property
+    def schema(self):
+        return {**super().schema, "first": {"value": "float64", "time": "int64"}}
 
 
 class LargeNumbers(Max):
@@ -154,6 +172,8 @@ class GreedyReduce(Max):
     ("wrong", "law"),
     [
         (WrongAnswerType, "definition"),
+        (WrongSchema, "definition"),
+        (WrongItems, "definition"),
         (LargeNumbers, "definition"),
         (WrongIdentity, "identity"),
         (Difference, "identity"),
@@ -198,6 +218,11 @@ def test_every_law_catches_something():
 def test_the_whole_check_finds_it_too():
     with pytest.raises(LawBroken, match="breaks suffixes"):
         laws.check(PrefixScan("string"), [column("string", ["a", "b"])])
+
+
+def test_members_of_an_answer_must_be_those_of_the_schema():
+    with pytest.raises(LawBroken, match="schema"):
+        laws.check(WrongMembers("int64"), [*INTS, np.arange(len(INTS[0]))])
 
 
 def test_tolerance():

@@ -101,6 +101,104 @@ def test_a_window_that_is_not_there(spark, client, target):
 def test_a_value_that_cannot_be_pushed_fails_the_batch(spark, client, target):
     client.create_window(PLAIN)
     frame = spark.createDataFrame([(1, None)], "t long, v long")
-    with pytest.raises(PythonException, match="v has missing values"):
+    with pytest.raises(PythonException, match=r"column 'v' is null in \{'t': 1, 'v': None\}"):
         sash_sink(target, window="w", time="t", query="q")(frame, 0)
     assert client.window("w").describe().counts.inserted == 0
+
+
+# Each row but the first has one thing wrong with it.
+BAD = [
+    (1, "k", 1, "s"),
+    (None, "k", 1, "s"),
+    (2**63 - 1, "k", 1, "s"),
+    (-(2**63), "k", 1, "s"),
+    (1, None, 1, "s"),
+    (1, "", 1, "s"),
+    (1, "é" * 257, 1, "s"),
+    (1, "k", None, "s"),
+    (1, "k", 1, None),
+    (2**63 - 2, "é" * 256, 2, ""),
+]
+
+
+def test_bad_rows_are_left_out_and_counted(spark, client, target):
+    window = client.create_window(KEYED)
+    frame = spark.createDataFrame(BAD, "`odd t` long, k string, v long, s string").coalesce(1)
+    sink = sash_sink(target, window="w", time="odd t", key="k", query="q", bad_rows="drop", rows_per_call=4)
+    sink(frame, 0)
+    assert (sink.total.arrived, sink.total.inserted, sink.total.bad, sink.total.staged) == (10, 2, 8, 2)
+    found = {key: window.query(key=key)[0].aggregates["all"] for key in list(window.keys())}
+    assert found == {"k": [1], "é" * 256: [2]}
+
+
+@pytest.mark.parametrize(
+    ("row", "column"), [*zip(BAD[1:-1], ["odd t"] * 3 + ["k"] * 3 + ["v", "s"], strict=True)], ids=str
+)
+def test_a_bad_row_is_named_by_the_columns_of_the_frame(spark, client, target, row, column):
+    client.create_window(KEYED)
+    frame = spark.createDataFrame([BAD[0], row], "`odd t` long, k string, v long, s string").coalesce(1)
+    with pytest.raises(PythonException) as caught:
+        sash_sink(target, window="w", time="odd t", key="k", query="q")(frame, 0)
+    assert f"1 of 2 rows cannot go into the window: column '{column}' is" in str(caught.value)
+    assert client.window("w").describe().counts.inserted == 0
+
+
+@pytest.mark.parametrize("unit", ["ns", "ms", "s"])
+def test_times_that_are_no_ticks_of_the_window_are_bad_rows(spark, client, target, unit):
+    window = client.create_window(PLAIN | {"time_unit": unit})
+    times = [dt.datetime(1970, 1, 1, 0, 0, 1), dt.datetime(9999, 1, 1), dt.datetime(1970, 1, 1, 0, 0, 1, 500_000)]
+    times.append(dt.datetime(1970, 1, 1, 0, 0, 1, 1))
+    frame = spark.createDataFrame([(time, n) for n, time in enumerate(times)], "t timestamp_ntz, v long")
+    sink = sash_sink(target, window="w", time="t", query="q", bad_rows="drop")
+    sink(frame, 0)
+    assert window.query()[0].aggregates["all"] == {"ns": [0, 3, 2], "ms": [0, 2, 1], "s": [0, 1]}[unit]
+    assert sink.total.bad == len(times) - sink.total.inserted
+
+
+def test_a_function_gets_the_bad_rows_before_the_others_are_there(spark, client, target):
+    window = client.create_window(KEYED)
+    frame = spark.createDataFrame([(*row, 0.5) for row in BAD], "t long, k string, v long, s string, other double")
+    seen = []
+
+    def keep(bad, number):
+        seen.append((number, bad.columns, sorted(map(tuple, bad.collect()), key=str), window.describe().entries))
+
+    sink = sash_sink(target, window="w", time="t", key="k", query="q", bad_rows=keep)
+    sink(frame, 0)
+    expected = sorted(((*row, 0.5) for row in BAD[1:-1]), key=str)
+    assert seen == [(0, frame.columns, expected, 0)]
+    sink(frame.where("v = 2"), 1)
+    assert len(seen) == 1
+    assert sink.total.bad == 8
+
+
+def test_tasks_sort_their_rows_where_they_are_asked_to(spark, client, target):
+    window = client.create_window(PLAIN)
+    frame = spark.createDataFrame([(1, 2, "b"), (1, 1, "b"), (1, 3, "a"), (0, 9, "z")], "t long, v long, by string")
+    frame = frame.coalesce(1)
+    sash_sink(target, window="w", time="t", query="by", sort=["by", "v"], rows_per_call=2)(frame, 0)
+    assert window.query()[0].aggregates["all"] == [9, 3, 1, 2]
+    sash_sink(target, window="w", time="t", query="time", sort=True)(frame, 0)
+    assert window.query()[0].aggregates["all"] == [9, 9, 3, 1, 2, 2, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"bad_rows": "keep"}, "bad_rows"),
+        ({"bad_rows": "drop", "preaggregate": True}, "bad_rows"),
+        ({"sort": True, "preaggregate": True}, "sort"),
+    ],
+)
+def test_options_that_do_not_go_together(target, options, field):
+    with pytest.raises(sash_client.InvalidArgument) as caught:
+        sash_sink(target, window="w", time="t", **options)
+    assert caught.value.field == field
+
+
+def test_a_column_to_sort_by_that_is_not_there(spark, client, target):
+    client.create_window(PLAIN)
+    with pytest.raises(sash_client.InvalidArgument, match="no column 'nope'"):
+        sash_sink(target, window="w", time="t", query="q", sort="nope")(
+            spark.createDataFrame([(1, 1)], "t long, v long"), 0
+        )

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.forest import Cache, Cold, Forest, Layout
-from sash_engine.forest.stored import Owing
+from sash_engine.forest.tiered import DeferredBlock
 from tests.support.forest_model import Lockstep, Step
 
 
@@ -80,10 +80,10 @@ def referred(forest: Forest, swept: bool = True) -> set[int]:
     clean = {number for number in directory._ids[start:stop].tolist() if number >= 0}
     for level in forest._levels._levels:
         rows = slice(start, stop) if level is directory else slice(None)
-        for slot, _ in level._spilled:
+        for slot, _ in level._external:
             ids = level.columns[slot][1][rows]
             clean |= set(ids[ids >= 0].tolist())
-    return clean | {block.base for block in directory._blocks[start:stop] if type(block) is Owing}
+    return clean | {block.stored_id for block in directory._blocks[start:stop] if type(block) is DeferredBlock}
 
 
 class ColdLockstep(Lockstep):

@@ -53,7 +53,7 @@ class Salvaged:
         storage = await self.server.start()
         self.entries = {}
         for window in self.found.windows:
-            if window.kept is not None:
+            if window.partial is not None:
                 self.entries[window.name] = await salvage(window, storage)
         assert self.stored == before, "it was only read"
         await storage.stop()

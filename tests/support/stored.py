@@ -125,13 +125,13 @@ class Server:
             gate.set()
         for task in self.storage._tasks:
             task.cancel()
-        await self.storage._backing.journal.stop(0.001)  # type: ignore[union-attr]
+        await self.storage._session.journal.stop(0.001)  # type: ignore[union-attr]
         self.tier.close()
         self.store.owner = None
 
     async def settled(self) -> None:
         """Wait until all background work is done."""
-        await self.storage._backing.journal.drained()  # type: ignore[union-attr]
+        await self.storage._session.journal.drained()  # type: ignore[union-attr]
 
     @property
     def left(self) -> set[bytes]:

@@ -11,10 +11,12 @@ from sash_engine.aggregators import ALGORITHMS, Capability, LogMTA
 from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
 from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import ArgMax, Collect, Count, Max, Monoid, Sum
+from sash_engine.windows.algorithms import check_algorithm, check_ranges
 from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.by_algorithm import ByAlgorithm, check_algorithm, check_ranges
+from sash_engine.windows.by_algorithm import ByAlgorithm
 from sash_engine.windows.keys import Keys
 from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.stores import AlgorithmStores
 from sash_engine.windows.window import Window
 from tests.support.forest_model import histories
 from tests.support.model import Slow
@@ -92,9 +94,9 @@ class Pair:
             column.flags.writeable = False
         if self._refused(times.tolist(), lambda: self.window.bulk_insert(times, columns)):
             with pytest.raises(FailedPrecondition, match="in order"):
-                self.window.accepts(times)
+                self.window.check_insert(times)
             return
-        self.window.accepts(times)
+        self.window.check_insert(times)
         self.window.bulk_insert(times, columns)
         self._arrive(times.tolist(), values)
 
@@ -385,7 +387,7 @@ def test_an_algorithm_that_subtracts_is_not_made_for_a_maximum():
 @pytest.mark.parametrize("name", NAMES)
 def test_keys_hold_it_in_the_place_of_forests(name):
     layout = layout_for(name)
-    keys = Keys(layout, None, make=lambda layout: ByAlgorithm(layout, name))
+    keys = Keys(layout, None, AlgorithmStores(name))
     numbers = keys.create(["a", "b"])
     rows = [np.array([1, 2, 2, 5, 6]), np.arange(5), np.array(list("vwxyz"), object)]
     keys.bulk_insert_each(numbers, np.array([3, 2]), rows)

@@ -237,15 +237,15 @@ def test_totals_of_many_keys_are_the_totals_of_each(sizes):
     assert empty.tolist() == []
 
 
-def test_a_key_is_given_a_forest_at_once_where_one_is_asked_for():
+def test_a_key_is_given_its_own_store_when_asked_for():
     keys, (number, other) = keys_with((4, 8), [3, 2])
     keys.evict(number, 1)
-    forest = keys.forest(number)
-    assert forest is keys.forest(number)
+    forest = keys.own_store(number)
+    assert forest is keys.own_store(number)
     assert (len(forest), forest.oldest, keys.columns(number)[1].tolist()) == (2, 1, [1, 2])
     keys.insert(number, 9, (7,))
     assert keys.query(number) == (3, [[1, 2, 7], 10])
-    assert list(keys.forests()) == [forest]
+    assert list(keys.own_stores()) == [forest]
     assert keys.query(other) == (2, [[100, 101], 201])
     keys.check_invariants()
 
@@ -278,9 +278,9 @@ def test_evicting_a_count_tells_the_time_of_the_last_that_left(sizes):
     keys.check_invariants()
 
 
-def test_without_pages_every_key_has_a_forest():
+def test_without_pages_every_key_has_its_own_store():
     keys, numbers = keys_with(None, [1, 2])
-    assert len(list(keys.forests())) == len(numbers)
+    assert len(list(keys.own_stores())) == len(numbers)
 
 
 # ---------------------------------------------------------------- pages
@@ -433,7 +433,7 @@ BREAKS = {
     "a key has a page": lambda pages: pages._classes.__setitem__(0, 0),
     "inside their page": lambda pages: pages._counts.__setitem__(0, 5),
     "sorted by time": lambda pages: pages._columns[0].__setitem__(0, 99),
-    "without gap or overlap": lambda pages: pages._free[1].push(np.array([0])),
+    "without gap or overlap": lambda pages: pages._allocator._free[1].push(np.array([0])),
     "holds on to": lambda pages: pages._columns[1].__setitem__(3, "left behind"),
 }
 
@@ -458,8 +458,8 @@ def test_pages_list_a_key_that_stays_once(changes, limit, looked_at):
         keys.insert(number, 1, (1,))
     changes, found, position, others = iter(changes), [], 0, 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sash_engine.windows.keys.PAGE_NAMES", looked_at)
-        patch.setattr("sash_engine.windows.keys._NAMES_AT_ONCE", 2)
+        patch.setattr("sash_engine.windows.key_reader.PAGE_NAMES", looked_at)
+        patch.setattr("sash_engine.windows.key_reader._NAMES_AT_ONCE", 2)
         while position is not None:
             come, go = next(changes, (0, 0))
             keys.create([f"other {others + i}" for i in range(come)])

@@ -16,7 +16,9 @@ from sash_engine.monoids import BUILT_IN, Sum, laws
 from sash_engine.monoids.base import Monoid, Read, object_array
 from sash_engine.monoids.pane import Pane, exported, imported, partials_table
 from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.panes import PaneForest, PaneLayout, Panes
+from sash_engine.windows.pane_forest import PaneForest
+from sash_engine.windows.pane_layout import PaneLayout
+from sash_engine.windows.panes import Panes
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.aggregates import every_case, label, samples
@@ -286,7 +288,7 @@ def test_strings_integers_and_sketches_are_stored_as_bytes_and_strings():
     assert all(type(item) in (bytes, str) for column in stored if column.dtype == object for item in column)
     loaded = panes.layout.loaded(stored)
     for row in (0, 1):
-        answers = [panes.layout.lower(1, panes.layout.row(which, row)) for which in (columns, loaded)]
+        answers = [panes.layout.lower(1, panes.layout.reduce_rows(which, row, row + 1)) for which in (columns, loaded)]
         assert answers[0] == answers[1]
 
 
@@ -492,7 +494,7 @@ class Longest(Monoid):
 def test_partials_of_an_aggregate_that_reads_anything_are_tried_out():
     (partial,) = imported(Longest(), blob(b'"ann"'), np.array([1]), "longest")
     assert partial.tolist() == ["ann"]
-    with pytest.raises(InvalidArgument, match="row 0 is no longest of 1 entries"):
+    with pytest.raises(InvalidArgument, match="row 0 cannot be the longest of 1 entries"):
         imported(Longest(), blob(b"7"), np.array([1]), "longest")
 
 

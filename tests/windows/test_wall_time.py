@@ -168,7 +168,7 @@ async def test_after_a_window_was_recovered_again_time_goes_on():
     server.tier.fail_reads = 1
     with pytest.raises(Unavailable):
         await storage.write("w", BulkEvict(217))  # cuts a block that is not in memory
-    await until(lambda: storage._kept["w"].doubt is None)
+    await until(lambda: storage._stored["w"].failure is None)
     server.clock.advance(150 * S)
     assert storage.find("w").query(None, [], None)[0].entries == 749
     storage.tidy()

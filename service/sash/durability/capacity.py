@@ -22,12 +22,12 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 
-from sash.durability.backing import Backing
 from sash.durability.journal import MIB
-from sash.durability.kept import Kept
+from sash.durability.session import TierSession
+from sash.durability.stored_window import StoredWindow
 from sash_engine.errors import OutOfRoom, SashError
 
-__all__ = ["Room"]
+__all__ = ["Capacity"]
 
 _COMMIT_BYTES = 16_384
 """What a small write takes in a tier where it has a commit of its own: four pages of LMDB. Others: multiples of it."""
@@ -43,19 +43,22 @@ _LOOK_S = 0.1
 """A tier may notice a moment later that it is not full any more: a server says so when it is asked the next time."""
 
 
-class Room:
+class Capacity:
     """The room that a service's windows have in its tier.
 
     Args:
-        backing: the tier.
+        session: the tier.
         kept: the windows, by name.
         checkpoint: takes a checkpoint of a window, where it can; done when it is taken, if not written.
     """
 
     def __init__(
-        self, backing: Backing, kept: Mapping[str, Kept], checkpoint: Callable[[Kept], Awaitable[None]]
+        self,
+        session: TierSession,
+        stored: Mapping[str, StoredWindow],
+        checkpoint: Callable[[StoredWindow], Awaitable[None]],
     ) -> None:
-        self._backing, self._kept, self._checkpoint = backing, kept, checkpoint
+        self._session, self._stored, self._checkpoint = session, stored, checkpoint
         self._refused_bytes = 0  # by the last write that did not fit
         self._making: asyncio.Task[None] | None = None
 
@@ -67,19 +70,19 @@ class Room:
         """
         needed = _COMMIT_BYTES * (2 * size // _COMMIT_BYTES + 1)
         try:
-            self._backing.check_room(needed)
+            self._session.check_room(needed)
         except OutOfRoom:
             self._refused_bytes = min(needed, _FULL_BYTES_MAX)
             await asyncio.wait([self.begin()], timeout=_PATIENCE_S)
-            self._backing.journal.check()
-            self._backing.check_room(needed)
+            self._session.journal.check()
+            self._session.check_room(needed)
             return True
         return False
 
     def full(self) -> OutOfRoom | None:
         """Why new entries are refused; None where as much as was refused last, or a MiB of it, would fit."""
         try:
-            self._backing.check_room(max(self._refused_bytes, _COMMIT_BYTES))
+            self._session.check_room(max(self._refused_bytes, _COMMIT_BYTES))
         except OutOfRoom as error:
             return error
         self._refused_bytes = 0
@@ -107,17 +110,17 @@ class Room:
 
         One at a time, as each needs room for an image before it gives any back.
         """
-        backing = self._backing
+        session = self._session
         tried = False
         with contextlib.suppress(SashError):  # whoever waits for room looks for himself
-            for kept in sorted(self._kept.values(), key=lambda kept: -kept.logged_bytes):
-                if kept.burdens and not kept.resting:
+            for stored in sorted(self._stored.values(), key=lambda stored: -stored.logged_bytes):
+                if stored.can_shrink and not stored.resting:
                     tried = True
-                    await self._checkpoint(kept)
-                    await backing.journal.drained()
+                    await self._checkpoint(stored)
+                    await session.journal.drained()
                     if self.full() is None:
                         return
-            await backing.journal.drained()
+            await session.journal.drained()
         for _ in range(_LOOKS if tried else 0):
             if self.full() is None:
                 return

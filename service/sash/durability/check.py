@@ -24,11 +24,11 @@ import numpy as np
 
 from sash.durability import formats as values
 from sash.durability import records
-from sash.durability.backing import Backing
-from sash.durability.kept import Kept
 from sash.durability.recovery import apply_again
 from sash.durability.replay import Replay
-from sash.durability.roots import End, Group, Listed, Start
+from sash.durability.roots import End, Group, Meta, Start
+from sash.durability.session import TierSession
+from sash.durability.stored_window import StoredWindow
 from sash.durability.tier import TierView
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
@@ -37,10 +37,9 @@ from sash_engine.forest.cold import Cold
 from sash_engine.forest.image import ForestImage
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.ledger import Ledger, Part
-from sash_engine.windows.panes import PaneLayout
 from sash_engine.windows.spec import Durability, WindowSpec
 
-__all__ = ["Damage", "Found", "PartialWindow", "Readable", "check"]
+__all__ = ["Damage", "Found", "CheckedWindow", "PartialWindow", "check"]
 
 _KEYS_PER_TRIP = 64
 _MAX_KEYS = 2**31
@@ -64,14 +63,14 @@ class Damage:
 
 
 @dataclass(slots=True)
-class Readable:
+class CheckedWindow:
     """A window, as far as it can be read.
 
     Args:
         number, name: the window's.
 
     Attributes:
-        kept: the window at the latest moment that can be relied on; None where nothing can be read.
+        partial: the window at the latest moment that can be relied on; None where nothing can be read.
         problem: why a server would not serve it; None where it would.
         left_out: entries in blocks and staged parts that are damaged or missing.
         writes, entries: how many writes behind that moment are left out, and about how many entries they brought.
@@ -80,7 +79,7 @@ class Readable:
 
     number: int
     name: str
-    kept: PartialWindow | None = None
+    partial: PartialWindow | None = None
     problem: str | None = None
     left_out: int = 0
     writes: int = 0
@@ -90,7 +89,7 @@ class Readable:
     @property
     def whole(self) -> bool:
         """Whether nothing of it is lost."""
-        return self.kept is not None and self.problem is None and not self.left_out
+        return self.partial is not None and self.problem is None and not self.left_out
 
 
 @dataclass(slots=True)
@@ -107,7 +106,7 @@ class Found:
     values: int = 0
     size: int = 0
     damages: list[Damage] = field(default_factory=list)
-    windows: list[Readable] = field(default_factory=list)
+    windows: list[CheckedWindow] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -201,7 +200,7 @@ def _decoded(kind: str, payload: Any, key: bytes) -> int:
             for number, _, fields in payload["records"] if isinstance(payload, Mapping) else payload:
                 records.read(fields, f"record {number}")
         elif kind == "meta":
-            Listed.of(payload)
+            Meta.of(payload)
         elif kind == "last":
             End.of(payload)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -209,7 +208,7 @@ def _decoded(kind: str, payload: Any, key: bytes) -> int:
     return 0
 
 
-class PartialWindow(Kept):
+class PartialWindow(StoredWindow):
     """A window that is read without what is damaged of it.
 
     Attributes:
@@ -231,22 +230,22 @@ class PartialWindow(Kept):
         return {number for number in self.unbound if 0 < first <= number}
 
     def recover(self, older: bool = False) -> None:
-        """As `Kept.recover`; the counts are those of a window from which damaged blocks were evicted."""
+        """As `StoredWindow.recover`; the counts are those of a window from which damaged blocks were evicted."""
         super().recover(older)
         counts, keys = self.window.counts, self.window.keys
         counts.evicted = counts.inserted - int(keys.entries_each(keys.numbers()).sum())
 
-    def _forest(self, kind: type[Forest], layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
-        entries = made_of.partials[0][0] if isinstance(layout, PaneLayout) else made_of.counts
+    def _forest(self, layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
+        entries = layout.entries_of(made_of.counts, made_of.partials)
         image, lacks, refolded = made_of.only(self.there - self.misplaced)
         numbers = made_of.ids[lacks].tolist()
         self.blocks_left_out |= dict(zip(numbers, np.asarray(entries[lacks], np.int64).tolist(), strict=True))
-        forest = super()._forest(kind, layout, cold, image)
+        forest = super()._forest(layout, cold, image)
         forest.refold(refolded)
         return forest
 
     def read_parts(self, parts: Sequence[Part]) -> list[Batch]:
-        """As `Kept.read_parts`, without those that are damaged or missing."""
+        """As `StoredWindow.read_parts`, without those that are damaged or missing."""
         found = []
         for part in parts:
             try:
@@ -274,12 +273,12 @@ class _Windows:
 
     def __init__(self, view: TierView, clock: Clock, scan: _Scan) -> None:
         self._scan, self._clock = scan, clock
-        self._backing = Backing(_ReadOnly(view), cache_bytes=64 << 20, interval_s=1.0, clock=clock)
+        self._session = TierSession(_ReadOnly(view), cache_bytes=64 << 20, interval_s=1.0, clock=clock)
         self.damages: dict[bytes, str] = {}
         self.lost_entries: dict[bytes, int] = {}
         self.problems: list[str] = []
-        listed, start, end = self._roots()
-        self.readable = [self._window(*each, each[0] < listed.bound) for each in listed.windows]
+        meta, start, end = self._roots()
+        self.readable = [self._window(*each, each[0] < meta.bound) for each in meta.windows]
         self._broken: set[int] = set()
         self._replay(start, end)
         for each in self.readable:
@@ -287,10 +286,10 @@ class _Windows:
 
     # ---------------------------------------------------------------- what all windows need
 
-    def _roots(self) -> tuple[Listed, Start, End]:
+    def _roots(self) -> tuple[Meta, Start, End]:
         """What all windows need, made up where it is damaged."""
         try:
-            roots = self._backing.roots()
+            roots = self._session.roots()
         except DataLoss as error:
             if error.message not in self._scan.damages.values():
                 self.problems.append(error.message)
@@ -299,28 +298,29 @@ class _Windows:
             if self._scan.values:
                 self.problems.append("values 'meta', 'journal' and 'journal/last' are missing")
             return self._listed(), *self._journal()
-        listed, start, end = roots
+        meta, start, end = roots
         newest = max(self._scan.groups, default=0)
         if end.record is None:  # format 1 may have gone on behind it
-            return listed, start, replace(end, group=max(end.group, newest))
+            return meta, start, replace(end, group=max(end.group, newest))
         if end.group < newest:
             self.problems.append("value 'journal/last' is out of date: the journal goes on behind the group in it")
-            return listed, start, End(newest, None)
+            return meta, start, End(newest, None)
         return roots
 
-    def _listed(self) -> Listed:
+    def _listed(self) -> Meta:
         """The windows that are listed, and those that are not but are there."""
-        meta = self._read("meta", values.meta_key())
-        listed = Listed((), 1, (), bound=max(self._scan.windows, default=0) + 1) if meta is None else Listed.of(meta)
-        known = {number for number, *_ in (*listed.windows, *listed.discarded)}
-        windows = list(listed.windows)
+        payload = self._read("meta", values.meta_key())
+        bound = max(self._scan.windows, default=0) + 1
+        meta = Meta((), 1, (), bound=bound) if payload is None else Meta.of(payload)
+        known = {number for number, *_ in (*meta.windows, *meta.discarded)}
+        windows = list(meta.windows)
         for number in sorted(self._scan.windows - known):
             document = self._document(number)
             if document is None:
                 self.problems.append(f"what window {number} is called and has is not known")
             else:
                 windows.append((number, document.get("durability") or "sync", document))
-        return Listed(windows, listed.next_window, listed.discarded, listed.record, listed.bound)
+        return Meta(windows, meta.next_window, meta.discarded, meta.record, meta.bound)
 
     def _document(self, number: int) -> dict[str, Any] | None:
         """The spec of a window, from its image."""
@@ -348,22 +348,22 @@ class _Windows:
 
     def _read(self, kind: str, key: bytes) -> Any:
         try:
-            return self._backing.read(kind, key)
+            return self._session.read(kind, key)
         except DataLoss:
             return None
 
     # ---------------------------------------------------------------- windows
 
-    def _window(self, number: int, durability: Durability, document: Mapping[str, Any], older: bool) -> Readable:
-        found = Readable(number, document["name"])
+    def _window(self, number: int, durability: Durability, document: Mapping[str, Any], older: bool) -> CheckedWindow:
+        found = CheckedWindow(number, document["name"])
         try:
             spec = WindowSpec.parse(document)
-            kept = PartialWindow(self._backing, number, spec, durability, self._clock, _MAX_KEYS, BLOCK)
-            kept.there = self._scan.whole.get(number, set())
-            kept.unbound = self._scan.unbound.get(number, set())
-            kept.blocks_left_out, kept.parts_left_out = {}, {}
-            kept.recover(older)
-            found.kept = kept
+            partial = PartialWindow(self._session, number, spec, durability, self._clock, _MAX_KEYS, BLOCK)
+            partial.there = self._scan.whole.get(number, set())
+            partial.unbound = self._scan.unbound.get(number, set())
+            partial.blocks_left_out, partial.parts_left_out = {}, {}
+            partial.recover(older)
+            found.partial = partial
         except (DataLoss, InvalidArgument) as error:
             found.problem = error.message
         return found
@@ -372,26 +372,26 @@ class _Windows:
         """Apply the journal to the windows, and count what cannot be."""
         readable = {each.number: each for each in self.readable}
 
-        def apply(kept: Kept, record: int, fields: Sequence[Any]) -> None:
+        def apply(partial: StoredWindow, record: int, fields: Sequence[Any]) -> None:
             try:
-                apply_again(self._backing, kept, record, fields)
+                apply_again(self._session, partial, record, fields)
             except Unavailable:
                 raise
             except Exception as error:
-                self._broken.add(kept.number)
-                lose(kept, DataLoss(f"record {record} of the journal cannot be applied: {error}"))
+                self._broken.add(partial.number)
+                lose(partial, DataLoss(f"record {record} of the journal cannot be applied: {error}"))
 
-        def lose(kept: Kept, error: SashError) -> None:
-            kept.doubt = error
-            readable[kept.number].problem = error.message
+        def lose(partial: StoredWindow, error: SashError) -> None:
+            partial.failure = error
+            readable[partial.number].problem = error.message
 
-        kept = [each.kept for each in self.readable if each.kept is not None]
-        replay = Replay(kept, apply, lose)
+        windows = [each.partial for each in self.readable if each.partial is not None]
+        replay = Replay(windows, apply, lose)
         replay.begin(start.cut)
         staged: dict[str, int] = {}
         for number in sorted({*start.apart, *range(start.first, end.group + 1)}):
             key = values.group_key(number)
-            (data,) = self._backing.tier.get_many([key])
+            (data,) = self._session.tier.get_many([key])
             group = Group.of(number, data, start.is_bound(number), start.apart.get(number))
             if group.error is not None:
                 self.damages[key] = group.error.message
@@ -403,22 +403,22 @@ class _Windows:
                     each.entries += _entries_of(fields, staged)
         replay.finish(end.record)
 
-    def _finish(self, found: Readable) -> None:
+    def _finish(self, found: CheckedWindow) -> None:
         """Note what a window lacks, and whether it can be read at all."""
-        kept = found.kept
-        if kept is None or found.number in self._broken:
-            found.kept, found.stored = None, self._scan.rows.get(found.number, 0)
+        partial = found.partial
+        if partial is None or found.number in self._broken:
+            found.partial, found.stored = None, self._scan.rows.get(found.number, 0)
             return
-        for _ in kept.staged():
+        for _ in partial.staged():
             pass
-        for number in kept.misplaced:
+        for number in partial.misplaced:
             key = values.block_key(found.number, number)
             self.damages[key] = f"value {key.decode()!r} is in the wrong place: it is older than what was written there"
-        for number, entries in kept.blocks_left_out.items():
+        for number, entries in partial.blocks_left_out.items():
             self._lost(values.block_key(found.number, number), entries)
-        for number, entries in kept.parts_left_out.items():
+        for number, entries in partial.parts_left_out.items():
             self._lost(values.staged_key(found.number, number), entries)
-        found.left_out = sum(kept.blocks_left_out.values()) + sum(kept.parts_left_out.values())
+        found.left_out = sum(partial.blocks_left_out.values()) + sum(partial.parts_left_out.values())
 
     def _lost(self, key: bytes, entries: int) -> None:
         self.lost_entries[key] = entries

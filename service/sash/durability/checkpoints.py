@@ -14,8 +14,8 @@ import gc
 import logging
 from collections.abc import Generator, Iterator, Mapping
 
-from sash.durability.backing import Backing
-from sash.durability.kept import Kept
+from sash.durability.session import TierSession
+from sash.durability.stored_window import StoredWindow
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, OutOfRoom, SashError, Unavailable
 
@@ -34,7 +34,7 @@ class Checkpoints:
     """Stores and checkpoints the windows of one service.
 
     Args:
-        backing: where to.
+        session: where to.
         kept: the windows, by name.
         clock: measures turns.
         checkpoint_bytes: after so much journal a window is checkpointed.
@@ -45,96 +45,101 @@ class Checkpoints:
     """
 
     def __init__(
-        self, backing: Backing, kept: Mapping[str, Kept], clock: Clock, checkpoint_bytes: int, store_entries: int
+        self,
+        session: TierSession,
+        stored: Mapping[str, StoredWindow],
+        clock: Clock,
+        checkpoint_bytes: int,
+        store_entries: int,
     ) -> None:
-        self._backing, self._kept, self._clock = backing, kept, clock
+        self._session, self._stored, self._clock = session, stored, clock
         self._checkpoint_bytes, self._store_entries = checkpoint_bytes, store_entries
         self._readers = 0
         self.count = 0
 
     # ---------------------------------------------------------------- storing
 
-    def relieve(self, kept: Kept) -> None:
+    def relieve(self, stored: StoredWindow) -> None:
         """Store blocks, and take a checkpoint, where enough has gathered.
 
         Either may have to read blocks to which entries were added. Where that fails the write that led here is none
         the worse: it is in the journal. It is tried again after the next `tidy`.
         """
-        if not kept.resting:
-            with self._forgiving(kept):
-                kept.store(self._store_entries)
-                if kept.wants_checkpoint(self._checkpoint_bytes):
-                    self.begin(kept)
+        if not stored.resting:
+            with self._forgiving(stored):
+                stored.store(self._store_entries)
+                if stored.wants_checkpoint(self._checkpoint_bytes):
+                    self.begin(stored)
 
-    def begin(self, kept: Kept) -> None:
+    def begin(self, stored: StoredWindow) -> None:
         """Take a checkpoint, unless one is under way or cannot be taken now."""
 
         def counted() -> None:
             self.count += 1
-            kept.pause = 1
+            stored.pause = 1
             self.trim()
 
-        if not (kept.checkpointing or kept.resting or kept.doubt is not None):
-            self._go_on(kept, kept.checkpoint(counted, lambda error: self._rest(kept, error)))
+        if not (stored.checkpointing or stored.resting or stored.failure is not None):
+            self._go_on(stored, stored.checkpoint(counted, lambda error: self._rest(stored, error)))
 
-    def _go_on(self, kept: Kept, steps: Generator[None]) -> None:
+    def _go_on(self, stored: StoredWindow, steps: Generator[None]) -> None:
         """Take steps for a while, then let the loop run."""
-        if kept.deleted:
+        if stored.deleted:
             steps.close()
             return
-        with self._forgiving(kept):
+        with self._forgiving(stored):
             until_s = self._clock.monotonic_s() + _TURN_S
             for _ in steps:
                 if self._clock.monotonic_s() >= until_s:
                     _grow_old()
-                    asyncio.get_running_loop().call_soon(self._go_on, kept, steps)
+                    asyncio.get_running_loop().call_soon(self._go_on, stored, steps)
                     return
 
     @contextlib.contextmanager
-    def _forgiving(self, kept: Kept) -> Iterator[None]:
+    def _forgiving(self, stored: StoredWindow) -> Iterator[None]:
         """Let a window rest that cannot be stored now."""
         try:
             yield
         except (Unavailable, DataLoss, OutOfRoom) as error:
-            self._rest(kept, error)
+            self._rest(stored, error)
         except Exception as error:
-            _log.exception("window %r", kept.name)
-            self._rest(kept, Unavailable(f"it failed: {error!r}"))
+            _log.exception("window %r", stored.name)
+            self._rest(stored, Unavailable(f"it failed: {error!r}"))
 
-    def _rest(self, kept: Kept, error: SashError) -> None:
-        kept.resting = kept.pause
+    def _rest(self, stored: StoredWindow, error: SashError) -> None:
+        stored.resting = stored.pause
         if isinstance(error, OutOfRoom):  # what does not fit now is as large a second later
-            kept.pause = min(2 * kept.pause, _PAUSE_MAX)
-        _log.warning("window %r cannot be stored now: %s", kept.name, error.message)
+            stored.pause = min(2 * stored.pause, _PAUSE_MAX)
+        _log.warning("window %r cannot be stored now: %s", stored.name, error.message)
 
-    async def taken(self, kept: Kept) -> None:
+    async def taken(self, stored: StoredWindow) -> None:
         """Take a checkpoint, unless one is under way or cannot be taken now; wait until it is taken, if not written."""
-        self.begin(kept)
-        await kept.still.wait()
+        self.begin(stored)
+        await stored.still.wait()
 
     async def bring_up_to_date(self) -> None:
         """Take a checkpoint of every window with a journal behind its image, and wait until all are taken."""
-        for kept in list(self._kept.values()):
-            await kept.still.wait()
-            if kept.logged_bytes:
-                await self.taken(kept)
+        for stored in list(self._stored.values()):
+            await stored.still.wait()
+            if stored.logged_bytes:
+                await self.taken(stored)
 
     # ---------------------------------------------------------------- the journal
 
     def through(self) -> dict[int, int]:
         """For each window the last record that its image covers."""
-        return {kept.number: kept.through for kept in self._kept.values()}
+        return {stored.number: stored.through for stored in self._stored.values()}
 
     def _damaged(self) -> set[int]:
-        return {kept.number for kept in self._kept.values() if kept.lost}
+        return {stored.number for stored in self._stored.values() if stored.lost}
 
     def trim(self) -> None:
         """Delete the groups of the journal that no window needs any more."""
         if not self._readers:
-            self._backing.journal.trim(self.through(), self._damaged())
+            self._session.journal.trim(self.through(), self._damaged())
 
     @contextlib.contextmanager
-    def untrimmed(self) -> Iterator[None]:
+    def trimming_paused(self) -> Iterator[None]:
         """Leave the journal as long as it is while somebody reads it."""
         self._readers += 1
         try:
@@ -144,13 +149,13 @@ class Checkpoints:
 
     def shorten_journal(self) -> None:
         """Checkpoint a window that was written to little, and for which alone a long journal is kept."""
-        journal = self._backing.journal
+        journal = self._session.journal
         if journal.error is not None or journal.behind_bytes < 2 * self._checkpoint_bytes:
             return
         number = journal.oldest_window(self.through(), self._damaged())
-        for kept in self._kept.values():
-            if kept.number == number and 2 * kept.logged_bytes < journal.behind_bytes:
-                self.begin(kept)
+        for stored in self._stored.values():
+            if stored.number == number and 2 * stored.logged_bytes < journal.behind_bytes:
+                self.begin(stored)
 
 
 def _grow_old() -> None:

@@ -10,7 +10,6 @@ Measured on one bulk of 50,000 new keys: 100 to 360 bytes a key without panes; 2
 from __future__ import annotations
 
 from sash.durability import formats as values
-from sash_engine.forest.spilled import is_large
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.spec import WindowSpec
 
@@ -39,6 +38,6 @@ def footprint(spec: WindowSpec, batch: Batch) -> int:
         span = int(batch.times.max()) - int(batch.times.min())
         panes = min(rows, keys * (span // granule + 2))
         monoids = [monoid for monoid, _ in spec.monoids().values()]
-        large = sum(map(is_large, monoids))
+        large = sum(monoid.external for monoid in monoids)
         size += panes * (SKETCH_BYTES * large + NUMBER_BYTES * (len(monoids) - large))
     return size

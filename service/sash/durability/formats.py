@@ -33,7 +33,7 @@ import numpy as np
 import xxhash
 
 from sash_engine.errors import DataLoss, FailedPrecondition
-from sash_engine.forest.cold import Unsaved
+from sash_engine.forest.cold import PendingBlock
 from sash_engine.forest.layout import Layout
 from sash_engine.monoids.base import Array, object_array
 from sash_engine.windows.batch import Batch, Coded
@@ -309,7 +309,7 @@ def columns_from(payload: Sequence[Any]) -> list[Array]:
     return [_column_from(*column) for column in payload]
 
 
-def sealed_to(block: Unsaved, layout: Layout) -> Any:
+def sealed_to(block: PendingBlock, layout: Layout) -> Any:
     """A sealed block or a partial as what `pack` takes: columns as lists, or the partial's bytes."""
     return block.columns[0].item(0) if block.partial else columns_to(layout.stored(block.columns))
 

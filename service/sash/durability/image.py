@@ -38,15 +38,13 @@ from sash.durability.forms import Head, LedgerForm, check_names, checked
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, InvalidArgument, Unsupported
 from sash_engine.forest import Forest, Layout
-from sash_engine.forest.cold import Cold, Unsaved
+from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.image import ForestImage
-from sash_engine.forest.spilled import is_large
 from sash_engine.monoids import First, Last, Max, Min, Monoid, Partials, Sum
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane
 from sash_engine.windows.ledger import Ledger
 from sash_engine.windows.pages import Numbers
-from sash_engine.windows.panes import PaneForest
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 
@@ -66,21 +64,17 @@ _BLOCKS = 1_024
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Save = Callable[[list[Unsaved]], None]
+Save = Callable[[list[PendingBlock]], None]
 """Gives sealed blocks of a forest, and large partials, their ids, and has them stored before the image counts."""
 
 PartKey = Callable[[int], bytes | None]
 """What a part of an image is stored under, by its number; None where that is nothing."""
 
-MakeForest = Callable[[type[Forest], Layout, Cold, ForestImage], Forest]
-"""Makes a forest of a kind of its image."""
+MakeForest = Callable[[Layout, Cold, ForestImage], Forest]
+"""Makes a forest of its image."""
 
 _Records = Callable[[], Iterator[bytes]]
 """Makes records of what was copied; in any thread, and whatever becomes of the window meanwhile."""
-
-
-def _restored(kind: type[Forest], layout: Layout, cold: Cold, image: ForestImage) -> Forest:
-    return kind.restore(layout, cold, image)
 
 
 def _no_key(number: int) -> None:
@@ -99,7 +93,7 @@ def dump(window: Window) -> Image:
     return image
 
 
-def _all_are_saved(blocks: list[Unsaved]) -> None:
+def _all_are_saved(blocks: list[PendingBlock]) -> None:
     assert not blocks, f"{len(blocks)} blocks are not stored"
 
 
@@ -139,17 +133,16 @@ class Image:
             "pages": window.pages,
             "counts": window.counts.document(),
             "newest": window.mark,
-            "large": [slot for slot, monoid in enumerate(self._layout.monoids) if is_large(monoid)],
+            "large": [slot for slot, monoid in enumerate(self._layout.monoids) if monoid.external],
         }
         self._take(lambda: ["head", head])
         for names, numbers in keys.chunks(_KEYS):
             self._take_keys(names, numbers)
             yield
-            forests = keys.with_forests(numbers)
-            while some := list(islice(forests, _FORESTS)):
-                for number, forest in some:
-                    assert isinstance(forest, Forest), "an algorithm keeps no forests"
-                    yield from self._take_forest(number, forest)
+            stores = keys.with_own_stores(numbers)
+            while some := list(islice(stores, _FORESTS)):
+                for number, store in some:
+                    yield from self._take_forest(number, store.forest)
                 yield
         yield from self._take_unused()
         self._take(lambda: ["end", self._totals])
@@ -278,7 +271,7 @@ def restore(
         FailedPrecondition: a newer version wrote them.
         InvalidArgument: the spec names an aggregate that is not installed.
     """
-    reader, number = _Reader(max_keys, clock, cold, forest or _restored), -1
+    reader, number = _Reader(max_keys, clock, cold, forest or Forest.restore), -1
     for number, data in enumerate(parts):
         called = f"part {number} of {name}"
         found, records = unseal("image", data, called, key(number), bound)
@@ -399,8 +392,7 @@ class _Reader:
         if self._forest is not None and self._forest.missing <= 0:
             assert self._cold is not None, "forests of an image need to load blocks"
             image = self._forest.image()
-            kind = Forest if window.spec.granularity is None else PaneForest
-            window.keys.give(self._forest.number, self._make(kind, window.layout, self._cold, image))
+            window.keys.adopt(self._forest.number, self._make(window.layout, self._cold, image))
             self._forest = None
 
     def _take_end(self, window: Window, totals: dict[str, int]) -> None:

@@ -34,7 +34,7 @@ from sash.durability.roots import End, Group, Start
 from sash.durability.tier import ColdTier
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, ResourceExhausted, SashError, Unavailable
 
-__all__ = ["Job", "Journal", "Resumed", "anew"]
+__all__ = ["BackgroundWrite", "Journal", "JournalPosition", "anew"]
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ _PATIENCE_WHILE_DOWN_S = 3.0
 
 
 @dataclass(slots=True)
-class Job:
+class BackgroundWrite:
     """Background work for the tier.
 
     Args:
@@ -88,12 +88,12 @@ class _Record:
 class _Group:
     number: int
     records: list[_Record]
-    jobs: list[Job]
+    jobs: list[BackgroundWrite]
     end: End
     """Where the journal ends with it."""
 
 
-class Resumed(NamedTuple):
+class JournalPosition(NamedTuple):
     """Where a journal goes on, as `Journal.start` takes it."""
 
     next_group: int = 1
@@ -135,7 +135,7 @@ class Journal:
         self._interval_s = interval_s
         self._thread = ThreadPoolExecutor(1, "sash-commit")
         self._records: deque[_Record] = deque()
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[BackgroundWrite] = deque()
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._written: deque[_Written] = deque()
         self._apart: list[_Written] = []
@@ -151,8 +151,8 @@ class Journal:
         self._appended = 0
         self._work = asyncio.Event()
         self._urgent = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._uncongested = asyncio.Event()
+        self._uncongested.set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
@@ -242,7 +242,7 @@ class Journal:
             self._urgent.set()
         return self.last
 
-    def background(self, job: Job) -> None:
+    def background(self, job: BackgroundWrite) -> None:
         """Commit something that nobody waits for, after all records that were appended before."""
         self._jobs.append(job)
         self._added(job.size)
@@ -251,20 +251,20 @@ class Journal:
     def _added(self, size: int) -> None:
         self.pending_bytes += size
         if self.pending_bytes > PENDING_BYTES:
-            self._room.clear()
+            self._uncongested.clear()
         self._idle.clear()
         self._work.set()
 
     # ---------------------------------------------------------------- waiting
 
     @property
-    def full(self) -> bool:
+    def congested(self) -> bool:
         """Whether a writer should wait for `room` first."""
-        return not self._room.is_set()
+        return not self._uncongested.is_set()
 
-    async def room(self) -> None:
+    async def uncongested(self) -> None:
         """Wait until not too much is pending; raises what `check` does."""
-        await self._watched(self._room)
+        await self._watched(self._uncongested)
 
     def check(self) -> None:
         """Raise why the tier takes nothing at the moment, if it does not."""
@@ -299,7 +299,7 @@ class Journal:
     async def passed(self) -> None:
         """Wait until all that was appended so far is in the tier, however long that takes, and whatever comes after."""
         future = asyncio.get_running_loop().create_future()
-        self.background(Job(done=lambda: None if future.done() else future.set_result(None)))
+        self.background(BackgroundWrite(done=lambda: None if future.done() else future.set_result(None)))
         await future
 
     # ---------------------------------------------------------------- the committer
@@ -432,7 +432,7 @@ class Journal:
         self.pending_record_bytes -= record_bytes
         self.pending_bytes -= record_bytes + sum(job.size for job in group.jobs)
         if self.pending_bytes <= PENDING_BYTES:
-            self._room.set()
+            self._uncongested.set()
         for job in group.jobs:
             if job.done is not None:
                 try:
@@ -509,7 +509,7 @@ class Journal:
         self._before = {window: record for window, record in self._before.items() if window in through}
         pointer = self._start.puts()
         keys = [values.group_key(written.number) for written in done]
-        self.background(Job(lambda: pointer, keys, 64 * len(done)))
+        self.background(BackgroundWrite(lambda: pointer, keys, 64 * len(done)))
 
 
 def anew(error: SashError) -> SashError:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sash.durability.backing import Backing
-from sash.durability.kept import Kept, Left, discard_all
-from sash.durability.recovery import Recovered
-from sash.durability.roots import Listed
+from sash.durability.recovery import RecoveredTier
+from sash.durability.roots import Meta
+from sash.durability.session import TierSession
+from sash.durability.stored_window import Remains, StoredWindow, discard_all
 
 __all__ = ["Listing"]
 
@@ -24,25 +24,25 @@ class Listing:
     """The windows of one service as its tier knows them.
 
     Args:
-        backing: the tier.
+        session: the tier.
         kept: the windows that are there, by name.
         forgotten: called when nothing is left of one that was deleted.
     """
 
-    def __init__(self, backing: Backing, kept: Mapping[str, Kept], forgotten: Callable[[], None]) -> None:
-        self._backing, self._kept, self._forgotten = backing, kept, forgotten
+    def __init__(self, session: TierSession, stored: Mapping[str, StoredWindow], forgotten: Callable[[], None]) -> None:
+        self._session, self._stored, self._forgotten = session, stored, forgotten
         self._next = 1
         self._bound = 1
-        self._discarded: dict[int, Left] = {}
+        self._discarded: dict[int, Remains] = {}
 
-    def resume(self, found: Recovered) -> Callable[[], None]:
+    def resume(self, found: RecoveredTier) -> Callable[[], None]:
         """Go on from what was recovered; what it returns goes on deleting, once the journal takes something."""
         self._next, self._bound = found.next_window, found.bound
         self._discarded = dict(found.discarded)
-        left = {number: left.found(self._backing, number) for number, left in found.discarded.items()}
+        remains = {number: remains.found(self._session, number) for number, remains in found.discarded.items()}
 
         def go_on() -> None:
-            for number, what in left.items():
+            for number, what in remains.items():
                 self._discard(number, what)
 
         return go_on
@@ -59,44 +59,44 @@ class Listing:
             new: what goes into the same commit.
         """
         windows = [
-            (kept.number, kept.durability, kept.document())
-            for kept in sorted(self._kept.values(), key=lambda kept: kept.number)
+            (stored.number, stored.durability, stored.document())
+            for stored in sorted(self._stored.values(), key=lambda stored: stored.number)
         ]
-        discarded = [(number, left.document()) for number, left in self._discarded.items()]
-        journal = self._backing.journal
-        puts = {**Listed(windows, self._next, discarded, journal.last + 1, self._bound).puts(), **(new or {})}
+        discarded = [(number, remains.document()) for number, remains in self._discarded.items()]
+        journal = self._session.journal
+        puts = {**Meta(windows, self._next, discarded, journal.last + 1, self._bound).puts(), **(new or {})}
         return journal.append(0, lambda: None, 1000, puts=lambda: puts, logged=False)
 
     # ---------------------------------------------------------------- windows that go, or are not there yet
 
-    def expect(self, kept: Kept) -> int | None:
+    def expect(self, stored: StoredWindow) -> int | None:
         """A window is about to be stored that is not there yet: until `arrived`, who recovers deletes what is stored.
 
         Returns:
             the number to wait for; None where it was said before.
         """
-        if kept.number in self._discarded:
+        if stored.number in self._discarded:
             return None
-        self._discarded[kept.number] = Left()
+        self._discarded[stored.number] = Remains()
         return self.write()
 
-    def arrived(self, kept: Kept) -> int:
+    def arrived(self, stored: StoredWindow) -> int:
         """A window that was expected is there, and whole; the number to wait for."""
-        self._discarded.pop(kept.number)
+        self._discarded.pop(stored.number)
         return self.write()
 
-    def give_up(self, kept: Kept, left: Left) -> int:
+    def give_up(self, stored: StoredWindow, remains: Remains) -> int:
         """Delete all that the tier has of a window that is not there any more; the number to wait for.
 
         Args:
-            left: what that is, as far as it is known by now.
+            remains: what that is, as far as it is known by now.
         """
-        self._discarded[kept.number] = left
+        self._discarded[stored.number] = remains
         number = self.write()
-        kept.give_up(lambda: self._discard(kept.number, kept.left()))
+        stored.give_up(lambda: self._discard(stored.number, stored.remains()))
         return number
 
-    def _discard(self, number: int, left: Left) -> None:
+    def _discard(self, number: int, remains: Remains) -> None:
         """Delete all values of a window in the background, then forget that there were any."""
 
         def done() -> None:
@@ -104,4 +104,4 @@ class Listing:
             self.write()
             self._forgotten()
 
-        discard_all(self._backing, number, left, done)
+        discard_all(self._session, number, remains, done)

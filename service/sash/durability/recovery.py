@@ -16,27 +16,27 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from sash.durability import records
-from sash.durability.backing import Backing
-from sash.durability.journal import Resumed
-from sash.durability.kept import Kept, Left
+from sash.durability.journal import JournalPosition
 from sash.durability.replay import Replay
 from sash.durability.roots import End
+from sash.durability.session import TierSession
+from sash.durability.stored_window import Remains, StoredWindow
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
 from sash_engine.monoids import catalogue
 from sash_engine.windows.spec import Durability, WindowSpec
 
-__all__ = ["Make", "Recovered", "apply_again", "recover", "recover_again"]
+__all__ = ["Make", "RecoveredTier", "apply_again", "recover", "recover_again"]
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Make = Callable[[int, WindowSpec, Durability], Kept]
+Make = Callable[[int, WindowSpec, Durability], StoredWindow]
 """Makes a window that is kept, empty, of its number, spec and durability."""
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredTier:
     """What a tier had.
 
     Args:
@@ -47,14 +47,14 @@ class Recovered:
         journal: where it goes on, as `Journal.start` takes it.
     """
 
-    windows: list[Kept] = field(default_factory=list)
+    windows: list[StoredWindow] = field(default_factory=list)
     next_window: int = 1
     bound: int = 1
-    discarded: dict[int, Left] = field(default_factory=dict)
-    journal: Resumed = field(default_factory=Resumed)
+    discarded: dict[int, Remains] = field(default_factory=dict)
+    journal: JournalPosition = field(default_factory=JournalPosition)
 
 
-def recover(backing: Backing, make: Make) -> Recovered:
+def recover(session: TierSession, make: Make) -> RecoveredTier:
     """Read all windows from the tier.
 
     Raises:
@@ -63,22 +63,22 @@ def recover(backing: Backing, make: Make) -> Recovered:
         Unavailable: the tier cannot be reached.
     """
     try:
-        roots = backing.roots()
+        roots = session.roots()
         if roots is None:
-            return Recovered()
-        listed, start, end = roots
-        older = {number for number, _, _ in listed.windows if number < listed.bound}
-        windows = [_recover_window(backing, make, *each, each[0] in older) for each in listed.windows]
+            return RecoveredTier()
+        meta, start, end = roots
+        older = {number for number, _, _ in meta.windows if number < meta.bound}
+        windows = [_recover_window(session, make, *each, each[0] in older) for each in meta.windows]
         replay = Replay(
             windows,
-            lambda kept, record, fields: _recover_record(backing, kept, record, fields),
-            lambda kept, error: _lose(backing, kept, error),
+            lambda stored, record, fields: _recover_record(session, stored, record, fields),
+            lambda stored, error: _lose(session, stored, error),
         )
         replay.begin(start.cut)
         last_group = end.group
-        for group in backing.groups(start, end):
+        for group in session.groups(start, end):
             if group.error is not None:
-                backing.lost(f"group {group.number} of the journal", group.error)
+                session.report_damage(f"group {group.number} of the journal", group.error)
             replay.take(group)
             last_group = max(last_group, group.number)
         replay.finish(end.record)
@@ -89,12 +89,12 @@ def recover(backing: Backing, make: Make) -> Recovered:
     if start.bound is None:
         start = replace(start, bound=last_group + 1)
     end = End(last_group, replay.last, end.listing)
-    journal = Resumed(last_group + 1, last, replay.written.items(), start, end, replay.at)
-    discarded = {number: Left.of(left) for number, left in listed.discarded}
-    return Recovered(windows, listed.next_window, listed.bound, discarded, journal)
+    journal = JournalPosition(last_group + 1, last, replay.written.items(), start, end, replay.at)
+    discarded = {number: Remains.of(remains) for number, remains in meta.discarded}
+    return RecoveredTier(windows, meta.next_window, meta.bound, discarded, journal)
 
 
-async def recover_again(backing: Backing, kept: Kept, make: Make) -> Kept:
+async def recover_again(session: TierSession, stored: StoredWindow, make: Make) -> StoredWindow:
     """A window in doubt as the tier has it; the loop runs meanwhile, and the journal may not be trimmed.
 
     Which groups there are the running journal says: deletes of some may be on their way to the tier, whose own pointer
@@ -103,20 +103,20 @@ async def recover_again(backing: Backing, kept: Kept, make: Make) -> Kept:
     Raises:
         SashError: it cannot be recovered now.
     """
-    fresh = make(kept.number, kept.window.spec, kept.durability)
-    fresh.losses = kept.losses + isinstance(kept.doubt, DataLoss)
-    fresh.admission = kept.admission
-    numbers = backing.journal.groups_of(kept.number)  # none of the window's comes after them
+    fresh = make(stored.number, stored.window.spec, stored.durability)
+    fresh.losses = stored.losses + isinstance(stored.failure, DataLoss)
+    fresh.admission = stored.admission
+    numbers = session.journal.groups_of(stored.number)  # none of the window's comes after them
     try:
-        await _in_thread(lambda: fresh.recover(kept.older))
-        groups = backing.groups_again(numbers)
-        while (records := await _in_thread(lambda: next(groups, None))) is not None and not kept.deleted:
+        await _in_thread(lambda: fresh.recover(stored.older))
+        groups = session.groups_again(numbers)
+        while (records := await _in_thread(lambda: next(groups, None))) is not None and not stored.deleted:
             for record, window, fields in records:
-                if window == kept.number:
-                    apply_again(backing, fresh, record, fields)
+                if window == stored.number:
+                    apply_again(session, fresh, record, fields)
                     await asyncio.sleep(0)
     except BaseException:
-        fresh.paid()
+        fresh.clear_unstored()
         fresh.cold.forget()
         raise
     return fresh
@@ -133,27 +133,27 @@ async def _in_thread(call: Callable[[], T]) -> T:
 
 
 def _recover_window(
-    backing: Backing, make: Make, number: int, durability: Durability, document: Mapping[str, Any], older: bool
-) -> Kept:
+    session: TierSession, make: Make, number: int, durability: Durability, document: Mapping[str, Any], older: bool
+) -> StoredWindow:
     problem: SashError | None = None
     try:
         spec = WindowSpec.parse(document)
     except InvalidArgument as error:
         spec, problem = _as_far_as_known(document), error
-    kept = make(number, spec, durability)
+    stored = make(number, spec, durability)
     try:
-        kept.recover(older)
+        stored.recover(older)
     except (DataLoss, InvalidArgument) as error:
         problem = problem or error
     except SashError:
         raise
     except Exception as error:  # what is stored holds, and is not what it should be
-        _log.exception("window %r", kept.name)
-        problem = problem or DataLoss(f"the image of window {kept.name!r} cannot be read: {error!r}")
+        _log.exception("window %r", stored.name)
+        problem = problem or DataLoss(f"the image of window {stored.name!r} cannot be read: {error!r}")
     if problem is not None:
-        kept.keep_document(document)
-        _lose(backing, kept, problem)
-    return kept
+        stored.keep_document(document)
+        _lose(session, stored, problem)
+    return stored
 
 
 def _as_far_as_known(document: Mapping[str, Any]) -> WindowSpec:
@@ -165,58 +165,58 @@ def _as_far_as_known(document: Mapping[str, Any]) -> WindowSpec:
         return WindowSpec.parse({"name": document["name"], "aggregates": {"entries": {"function": "count"}}})
 
 
-def _recover_record(backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
+def _recover_record(session: TierSession, stored: StoredWindow, record: int, fields: Sequence[Any]) -> None:
     """Apply a record to a window; where that fails it is lost."""
     try:
-        apply_again(backing, kept, record, fields)
+        apply_again(session, stored, record, fields)
     except Unavailable:
         raise
     except (DataLoss, InvalidArgument) as error:
-        _lose(backing, kept, error)
+        _lose(session, stored, error)
     except Exception as error:
         _log.exception("record %d of the journal", record)
-        _lose(backing, kept, DataLoss(f"record {record} of the journal cannot be applied: {error!r}"))
+        _lose(session, stored, DataLoss(f"record {record} of the journal cannot be applied: {error!r}"))
 
 
-def _lose(backing: Backing, kept: Kept, error: SashError) -> None:
+def _lose(session: TierSession, stored: StoredWindow, error: SashError) -> None:
     """Serve all other windows, and of this one nothing; it is left as it is."""
-    what = f"window {kept.name!r}"
+    what = f"window {stored.name!r}"
     if isinstance(error, DataLoss):
-        backing.lost(f"{what}, which is not served", error)
-        kept.doubt = DataLoss(
+        session.report_damage(f"{what}, which is not served", error)
+        stored.failure = DataLoss(
             f"{what} is not served: {error.message}. Nothing of it was changed: put what is damaged back from a backup "
             "and start again, write what is whole to a new place with `sash check --salvage`, or delete the window"
         )
     else:
-        kept.doubt = FailedPrecondition(
+        stored.failure = FailedPrecondition(
             f"{what} is not served: {error.message}. Nothing of it was changed: install what is missing and start "
             "again, or delete the window",
             field=error.field,
         )
-        _log.error("%s", kept.doubt.message)
-    kept.lost = True
-    kept.paid()
-    kept.cold.forget()
+        _log.error("%s", stored.failure.message)
+    stored.lost = True
+    stored.clear_unstored()
+    stored.cold.forget()
 
 
-def apply_again(backing: Backing, kept: Kept, record: int, fields: Sequence[Any]) -> None:
+def apply_again(session: TierSession, stored: StoredWindow, record: int, fields: Sequence[Any]) -> None:
     """Apply a record of the journal to a window, unless its image covers it."""
-    if record <= kept.through:
+    if record <= stored.through:
         return
     write = records.read(fields, f"record {record} of the journal")
     operation = write.operation
     if isinstance(operation, records.Commit):
-        operation.bring = kept.read_parts
-    kept.clock.stopped = write.now_ns
+        operation.bring = stored.read_parts
+    stored.clock.stopped = write.now_ns
     try:
-        write.apply(kept.window)
+        write.apply(stored.window)
     finally:
-        kept.clock.stopped = None
-    kept.logged_bytes += operation.size
-    kept.owes(operation.size)
+        stored.clock.stopped = None
+    stored.logged_bytes += operation.size
+    stored.add_unstored(operation.size)
     if isinstance(operation, records.Commit | records.Expire):
-        kept.drop_parts(operation.dropped)
-    backing.cache.trim()
+        stored.drop_parts(operation.dropped)
+    session.cache.trim()
 
 
 def _nothing_served(error: DataLoss) -> DataLoss:

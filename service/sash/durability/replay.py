@@ -20,16 +20,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sash.durability.kept import Kept
 from sash.durability.roots import Group
+from sash.durability.stored_window import StoredWindow
 from sash_engine.errors import DataLoss
 
 __all__ = ["Replay"]
 
-Apply = Callable[[Kept, int, Sequence[Any]], None]
+Apply = Callable[[StoredWindow, int, Sequence[Any]], None]
 """Applies a record of that number to a window; where that fails the window is lost."""
 
-Lose = Callable[[Kept, DataLoss], None]
+Lose = Callable[[StoredWindow, DataLoss], None]
 """Lets a window be lost."""
 
 
@@ -47,22 +47,22 @@ class Replay:
             lost, and may need it once it is put right.
     """
 
-    def __init__(self, windows: Sequence[Kept], apply: Apply, lose: Lose) -> None:
-        self._windows = {kept.number: kept for kept in windows}
+    def __init__(self, windows: Sequence[StoredWindow], apply: Apply, lose: Lose) -> None:
+        self._windows = {stored.number: stored for stored in windows}
         self._apply, self._lose = apply, lose
         self._pending: list[Group] = []  # damaged groups, while it is not known where they end
         # By window, damaged groups that may have records of it, and where they end.
-        self._doubts: dict[int, dict[int, int]] = {}
+        self._gaps: dict[int, dict[int, int]] = {}
         self._errors: dict[int, DataLoss] = {}  # by damaged group
-        self.at = {kept.number: kept.through for kept in windows}
+        self.at = {stored.number: stored.through for stored in windows}
         self.last = max(self.at.values(), default=0)
         self.written: dict[int, dict[int, int]] = {}
 
     def begin(self, cut: Mapping[int, int]) -> None:
         """See that the images cover what was deleted: `cut` has by window the last of its records that was."""
-        for kept in self._served():
-            if cut.get(kept.number, 0) > self.at[kept.number]:
-                self._lose(kept, DataLoss(f"the pointer to the image of window {kept.name!r} is out of date"))
+        for stored in self._served():
+            if cut.get(stored.number, 0) > self.at[stored.number]:
+                self._lose(stored, DataLoss(f"the pointer to the image of window {stored.name!r} is out of date"))
 
     def take(self, group: Group) -> None:
         """Apply the next group."""
@@ -76,14 +76,14 @@ class Replay:
         last = group.last
         self._settle(group.records[0][0] - 1 if group.after is None else group.after)
         self.written[group.number] = last
-        for kept in self._served():
-            if last.get(kept.number, 0) > self.at[kept.number]:
-                self._check(kept, group)
+        for stored in self._served():
+            if last.get(stored.number, 0) > self.at[stored.number]:
+                self._check(stored, group)
         for record, window, fields in group.records:
             found = self._windows.get(window)
-            if found is not None and found.doubt is None and record > self.at[window]:
+            if found is not None and found.failure is None and record > self.at[window]:
                 self._apply(found, record, fields)
-                if found.doubt is None:
+                if found.failure is None:
                     self.at[window] = record
         self.last = max(self.last, group.records[-1][0])
 
@@ -97,11 +97,11 @@ class Replay:
             # No image covers what nobody knows. What is written from now on comes behind it.
             record = self.last + 1
         self._settle(record or 0)
-        for window in list(self._doubts):
+        for window in list(self._gaps):
             self._lacks(self._windows[window])
 
-    def _served(self) -> list[Kept]:
-        return [kept for kept in self._windows.values() if kept.doubt is None]
+    def _served(self) -> list[StoredWindow]:
+        return [stored for stored in self._windows.values() if stored.failure is None]
 
     def _settle(self, end: int) -> None:
         """The damaged groups so far have no record behind `end`."""
@@ -109,33 +109,33 @@ class Replay:
         for group in self._pending:
             for window, at in self.at.items():
                 if at < end:
-                    self._doubts.setdefault(window, {})[group.number] = end
+                    self._gaps.setdefault(window, {})[group.number] = end
         self._pending.clear()
-        for window in [window for window in self._doubts if self._windows[window].doubt is not None]:
+        for window in [window for window in self._gaps if self._windows[window].failure is not None]:
             self._keep(window)
 
-    def _check(self, kept: Kept, group: Group) -> None:
+    def _check(self, stored: StoredWindow, group: Group) -> None:
         """Before a group is applied to a window: see that the window lacks nothing before it."""
         if group.before is None:  # format 1
-            if kept.number in self._doubts:
-                self._lacks(kept)
-        elif group.before[kept.number] > self.at[kept.number]:
-            self._lacks(kept)
+            if stored.number in self._gaps:
+                self._lacks(stored)
+        elif group.before[stored.number] > self.at[stored.number]:
+            self._lacks(stored)
         else:
-            self._doubts.pop(kept.number, None)
+            self._gaps.pop(stored.number, None)
 
-    def _lacks(self, kept: Kept) -> None:
+    def _lacks(self, stored: StoredWindow) -> None:
         """Lose a window that lacks records, or may lack some."""
-        doubts = self._keep(kept.number)
-        if doubts:
-            error = DataLoss(f"{self._errors[min(doubts)].message}, and may have had writes to this window")
+        gaps = self._keep(stored.number)
+        if gaps:
+            error = DataLoss(f"{self._errors[min(gaps)].message}, and may have had writes to this window")
         else:
-            error = DataLoss(f"writes to it behind record {self.at[kept.number]} are missing from the journal")
-        self._lose(kept, error)
+            error = DataLoss(f"writes to it behind record {self.at[stored.number]} are missing from the journal")
+        self._lose(stored, error)
 
     def _keep(self, window: int) -> Mapping[int, int]:
         """Keep the damaged groups that may have records of a window that is lost; their ends, by number."""
-        doubts = self._doubts.pop(window, {})
-        for number, end in doubts.items():
+        gaps = self._gaps.pop(window, {})
+        for number, end in gaps.items():
             self.written[number][window] = end
-        return doubts
+        return gaps

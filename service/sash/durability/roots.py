@@ -25,11 +25,11 @@ from typing import Any
 from sash.durability import formats as values
 from sash_engine.errors import DataLoss
 
-__all__ = ["End", "Group", "Listed", "Start"]
+__all__ = ["End", "Group", "Meta", "Start"]
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class Meta:
     """What `meta` says.
 
     Args:
@@ -58,7 +58,7 @@ class Listed:
         return _put("meta", payload, values.meta_key())
 
     @classmethod
-    def of(cls, payload: Mapping[str, Any]) -> Listed:
+    def of(cls, payload: Mapping[str, Any]) -> Meta:
         """The opposite of `puts`."""
         following = payload["next"]
         bound = payload.get("bound", following)

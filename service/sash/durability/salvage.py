@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import TypeVar
 
-from sash.durability.check import Readable
+from sash.durability.check import CheckedWindow
 from sash.durability.export import export
 from sash.durability.storage import Storage
 
@@ -22,16 +22,16 @@ __all__ = ["salvage"]
 T = TypeVar("T")
 
 
-async def salvage(window: Readable, storage: Storage) -> int:
+async def salvage(window: CheckedWindow, storage: Storage) -> int:
     """Write a window that can be read into a storage; return how many entries it has.
 
     Raises:
         SashError: the storage does not take it.
     """
-    kept = window.kept
-    assert kept is not None, "it can be read"
-    written = await storage.restore(_later(export(kept.window)), None)
-    for token, part, batch in kept.staged():
+    stored = window.partial
+    assert stored is not None, "it can be read"
+    written = await storage.restore(_later(export(stored.window)), None)
+    for token, part, batch in stored.staged():
         await storage.stage(window.name, batch, part.query, part.batch, token)
     return written.info().entries
 

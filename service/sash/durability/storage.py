@@ -1,18 +1,18 @@
 """Storage: what keeps windows through restarts, and keeps most of a large one out of memory.
 
     write ─▶ window (memory) ─▶ journal ─▶ tier ─▶ answered          journal.py
-    sealed blocks ─────────────▶ tier, and out of memory             kept.py, forest/cold.py
-    every 64 MiB of journal: an image of the rest ─▶ tier            kept.py, image.py
+    sealed blocks ─────────────▶ tier, and out of memory             stored_window.py, forest/cold.py
+    every 64 MiB of journal: an image of the rest ─▶ tier            stored_window.py, image.py
     recovery: image, then the journal behind it
 
     meta                                  the windows: number, durability, spec
-    pointer(w), image(w, v, i), block(w, i), staged(w, i)            of window w: see kept.py
+    pointer(w), image(w, v, i), block(w, i), staged(w, i)            of window w: see stored_window.py
     journal, group(1), group(2), …        where the journal begins; records of all windows, in order
 
 A write is applied in memory first, so that what it answers and what the journal keeps are of one moment; readers may
 see it a moment before it is durable. It is *answered* when it is as durable as the window's spec says.
 
-A tier that is full takes no new entries, and all that makes room: see room.py.
+A tier that is full takes no new entries, and all that makes room: see capacity.py.
 
 A window whose state is in doubt (the tier failed in the middle of a write that had to read a cold block) answers
 nothing until it is recovered from the tier, by itself.
@@ -30,19 +30,19 @@ from typing import TypeVar
 
 from sash.durability import formats as values
 from sash.durability import records
-from sash.durability.backing import MAKING_ROOM, Backing
-from sash.durability.capacity import Room
+from sash.durability.capacity import Capacity
 from sash.durability.catalogue import Catalogue
 from sash.durability.checkpoints import Checkpoints
 from sash.durability.export import Importer, export
 from sash.durability.footprint import COPIES, ROW_BYTES, footprint
 from sash.durability.journal import MIB, anew
-from sash.durability.kept import Kept
 from sash.durability.listing import Listing
 from sash.durability.records import Operation, Write
 from sash.durability.recovery import recover, recover_again
 from sash.durability.retrying import RetryingTier
 from sash.durability.roots import Start
+from sash.durability.session import MAKING_ROOM, TierSession
+from sash.durability.stored_window import StoredWindow
 from sash.durability.tier import ColdTier
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
 from sash_engine.clock import Clock, ForwardClock
@@ -127,15 +127,15 @@ class Storage:
         self._block = block
         self._sleep = sleep
         self._store_entries = store_entries
-        self._backing = None if tier is None else Backing(tier, cache_bytes, interval_s, clock)
-        self._kept: dict[str, Kept] = {}
+        self._session = None if tier is None else TierSession(tier, cache_bytes, interval_s, clock)
+        self._stored: dict[str, StoredWindow] = {}
         self._checkpoints: Checkpoints | None = None
-        self._room: Room | None = None
+        self._capacity: Capacity | None = None
         self._listing: Listing | None = None
-        if self._backing is not None:
-            self._checkpoints = Checkpoints(self._backing, self._kept, clock, checkpoint_bytes, store_entries)
-            self._room = Room(self._backing, self._kept, self._checkpoints.taken)
-            self._listing = Listing(self._backing, self._kept, self._checkpoints.trim)
+        if self._session is not None:
+            self._checkpoints = Checkpoints(self._session, self._stored, clock, checkpoint_bytes, store_entries)
+            self._capacity = Capacity(self._session, self._stored, self._checkpoints.taken)
+            self._listing = Listing(self._session, self._stored, self._checkpoints.trim)
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = False
 
@@ -147,79 +147,79 @@ class Storage:
         Raises:
             SashError: what `ColdTier.acquire` and `recover` do.
         """
-        backing = self._backing
-        if backing is None:
+        session = self._session
+        if session is None:
             return
-        tier = backing.tier
-        backing.tier = RetryingTier(tier, self._clock, self._sleep)
+        tier = session.tier
+        session.tier = RetryingTier(tier, self._clock, self._sleep)
         try:
-            backing.tier.acquire()
+            session.tier.acquire()
             try:
-                found = recover(backing, self._kept_as)
-                for kept in found.windows:
-                    self._put(kept)
-                backing.journal.start(*found.journal)
+                found = recover(session, self._make_stored)
+                for stored in found.windows:
+                    self._put(stored)
+                session.journal.start(*found.journal)
                 go_on = self._listing_there.resume(found)
             except BaseException:
-                await backing.journal.stop(0)
+                await session.journal.stop(0)
                 tier.close()
                 raise
         finally:
-            backing.tier = tier
+            session.tier = tier
         self._running = True
-        if not backing.journal.last:
+        if not session.journal.last:
             # Both are there from now on, so that one that is missing is noticed. All else comes behind them.
             self._listing_there.write(Start().puts())
         go_on()
 
     async def stop(self, patience_s: float = 30.0) -> None:
         """Bring the tier up to date, so that the next start is quick, and let go of it."""
-        backing = self._backing
-        if backing is None or not self._running:
+        session = self._session
+        if session is None or not self._running:
             return  # what was not recovered in full must not be written back
         self._running = False
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._room_there.stop()
-        if backing.journal.error is None:
+        await self._capacity_there.stop()
+        if session.journal.error is None:
             await self._checkpoints_there.bring_up_to_date()
-        if not await backing.journal.stop(patience_s):
+        if not await session.journal.stop(patience_s):
             _log.warning("the tier did not take everything in time; what was acknowledged is in its journal")
-        backing.tier.close()
+        session.tier.close()
 
     @property
     def problem(self) -> str | None:
         """Why durable writes are refused at the moment; None where they are taken."""
-        if self._backing is None or self._room is None:
+        if self._session is None or self._capacity is None:
             return None
-        error = self._backing.journal.error or self._room.full()
+        error = self._session.journal.error or self._capacity.full()
         if error is not None:
             return error.message
-        tier = self._backing.tier
+        tier = self._session.tier
         return None if tier.healthy else f"the tier ({tier.name}) cannot be reached"
 
     @property
     def cache_bytes(self) -> int:
         """How many bytes of stored blocks are in memory."""
-        return 0 if self._backing is None else self._backing.cache.used_bytes
+        return 0 if self._session is None else self._session.cache.used_bytes
 
     @property
     def pending_bytes(self) -> int:
         """How many bytes of writes wait for a commit."""
-        return 0 if self._backing is None else self._backing.journal.pending_bytes
+        return 0 if self._session is None else self._session.journal.pending_bytes
 
     def status(self) -> StorageStatus | None:
         """Figures for the metrics; None where there is no tier."""
-        backing = self._backing
-        if backing is None:
+        session = self._session
+        if session is None:
             return None
-        journal, cache = backing.journal, backing.cache
+        journal, cache = session.journal, session.cache
         return StorageStatus(
-            tier=backing.tier.name,
+            tier=session.tier.name,
             error=self.problem,
-            used_bytes=backing.tier.used_bytes,
-            limit_bytes=backing.tier.limit_bytes,
+            used_bytes=session.tier.used_bytes,
+            limit_bytes=session.tier.limit_bytes,
             pending_bytes=journal.pending_bytes,
             commits=journal.commits,
             records=journal.committed_records,
@@ -228,7 +228,7 @@ class Storage:
             cache_bytes=cache.used_bytes,
             cache_hits=cache.hits,
             cache_misses=cache.misses,
-            damaged=len(backing.damaged),
+            damaged=len(session.damaged),
         )
 
     # ---------------------------------------------------------------- windows
@@ -241,9 +241,9 @@ class Storage:
             Unavailable: it is being recovered.
             DataLoss, FailedPrecondition: it cannot be.
         """
-        kept = self._kept.get(name)
-        if kept is not None and kept.doubt is not None:
-            raise _unserved(kept)
+        stored = self._stored.get(name)
+        if stored is not None and stored.failure is not None:
+            raise _unserved(stored)
         window = self._catalogue.find(name)
         window.reader.check_memory = self._check_answer
         return window
@@ -254,10 +254,10 @@ class Storage:
     def info(self, window: Window) -> WindowInfo:
         """A window as `describe` shows it."""
         info = window.info()
-        kept = self._kept.get(window.spec.name)
-        if kept is not None:
-            info.durability = kept.durability
-            info.problem = None if kept.doubt is None else _unserved(kept).message
+        stored = self._stored.get(window.spec.name)
+        if stored is not None:
+            info.durability = stored.durability
+            info.problem = None if stored.failure is None else _unserved(stored).message
         return info
 
     def all(self) -> list[WindowInfo]:
@@ -272,16 +272,16 @@ class Storage:
         if durability == "memory":
             return self._catalogue.create(spec, self._in_memory)
         if spec.name not in self._catalogue:
-            self._checked_backing()
-            await self._room_there.make(0)
+            self._checked_session()
+            await self._capacity_there.make(0)
 
         def make(spec: WindowSpec, max_keys: int) -> Window:
-            kept = self._kept[spec.name] = self._new(spec, durability)
-            return kept.window
+            stored = self._stored[spec.name] = self._new(spec, durability)
+            return stored.window
 
         window, created = self._catalogue.create(spec, make)
         if created:
-            await self._in_tier(self._listing_there.write(self._kept[spec.name].first_pointer()))
+            await self._in_tier(self._listing_there.write(self._stored[spec.name].first_pointer()))
         else:
             self.find(spec.name)
             await self._in_tier(self._last())  # its first commit may be on its way still
@@ -289,16 +289,16 @@ class Storage:
 
     async def delete(self, name: str) -> int:
         """Delete a window and all that the tier has of it; return how many entries it had."""
-        kept = self._kept.get(name)
-        if kept is not None:
-            left = kept.left()
-            self._checked_backing().check_room(0, MAKING_ROOM)
+        stored = self._stored.get(name)
+        if stored is not None:
+            remains = stored.remains()
+            self._checked_session().check_room(0, MAKING_ROOM)
             counts = self._catalogue.delete(name).counts
             self._staged.forget(name)
-            del self._kept[name]
-            await self._in_tier(self._listing_there.give_up(kept, left))
+            del self._stored[name]
+            await self._in_tier(self._listing_there.give_up(stored, remains))
         else:
-            if self._backing is not None and name not in self._catalogue:
+            if self._session is not None and name not in self._catalogue:
                 await self._in_tier(self._last())  # that there is none may be on its way still
             counts = self._catalogue.delete(name).counts
             self._staged.forget(name)
@@ -308,7 +308,7 @@ class Storage:
         """What writes to a window of this spec are given; FailedPrecondition where it asks for more than there is."""
         wanted = spec.durability
         lacking = None
-        if self._backing is None:
+        if self._session is None:
             lacking = "this service keeps windows in memory only"
         elif spec.algorithm is not None:
             lacking = f"{spec.algorithm} keeps partials and no values, so that its windows are in memory only"
@@ -321,19 +321,19 @@ class Storage:
     def _in_memory(self, spec: WindowSpec, max_keys: int) -> Window:
         return Window(spec, max_keys, self._block, clock=self._clock)
 
-    def _new(self, spec: WindowSpec, durability: Durability) -> Kept:
-        kept = self._kept_as(self._listing_there.take_number(), spec, durability)
-        kept.through = self._last()  # no record up to now is one of it
-        return kept
+    def _new(self, spec: WindowSpec, durability: Durability) -> StoredWindow:
+        stored = self._make_stored(self._listing_there.take_number(), spec, durability)
+        stored.through = self._last()  # no record up to now is one of it
+        return stored
 
-    def _kept_as(self, number: int, spec: WindowSpec, durability: Durability) -> Kept:
-        assert self._backing is not None
-        return Kept(self._backing, number, spec, durability, self._clock, self._catalogue.max_keys, self._block)
+    def _make_stored(self, number: int, spec: WindowSpec, durability: Durability) -> StoredWindow:
+        assert self._session is not None
+        return StoredWindow(self._session, number, spec, durability, self._clock, self._catalogue.max_keys, self._block)
 
-    def _put(self, kept: Kept) -> None:
+    def _put(self, stored: StoredWindow) -> None:
         """Serve a window, in the place of one of its name if there is one."""
-        self._kept[kept.name] = kept
-        self._catalogue.put(kept.window)
+        self._stored[stored.name] = stored
+        self._catalogue.put(stored.window)
 
     # ---------------------------------------------------------------- writes
 
@@ -355,16 +355,16 @@ class Storage:
         def applied(ledger: Ledger) -> bool:
             return origin is not None and ledger.applied(origin)
 
-        window, kept = await self._admit(name, size, applied, isinstance(operation, records.BulkEvict))
+        window, stored = await self._admit(name, size, applied, isinstance(operation, records.BulkEvict))
         if applied(window.ledger):
-            return await self._settled(WriteResult(already_applied=True), self._last(), kept)
+            return await self._settled(WriteResult(already_applied=True), self._last(), stored)
         if isinstance(operation, records.BulkInsert):
             self._memory.check(footprint(window.spec, operation.batch))
         elif not isinstance(operation, records.BulkEvict):
             self._memory.check(COPIES * size)
-        result, number = self._apply(window, kept, operation, origin)
+        result, number = self._apply(window, stored, operation, origin)
         failed = self._answer(window, operation, result)
-        result = await self._settled(result, number, kept)
+        result = await self._settled(result, number, stored)
         if failed is not None:
             raise _unanswered(failed, result)
         return result
@@ -385,25 +385,25 @@ class Storage:
         """Keep a part of a batch, see `Plane.stage`; under a `token` that it had elsewhere, or a new one."""
         size = values.size_of(batch)
         self._check_size(name, size)
-        window, kept = await self._admit(name, size)
+        window, stored = await self._admit(name, size)
         window.ledger.check_stage(query, number)
         window.check(batch)
         self._staged.check(size)
         self._memory.check(COPIES * size)
         token, entries, part = token or secrets.token_hex(8), len(batch.times), window.ledger.next_part
         operation = records.Stage(token, query, number, entries, self._clock.now_ns() + PART_EXPIRES_NS)
-        if kept is None:
+        if stored is None:
             operation.held = batch
             _, logged = self._apply(window, None, operation)
         else:
-            key = values.staged_key(kept.number, part)
+            key = values.staged_key(stored.number, part)
 
             def puts() -> Mapping[bytes, bytes]:
                 return {key: values.seal("part", values.batch_to(batch), key)}
 
-            _, logged = self._apply(window, kept, operation, None, puts, size)
+            _, logged = self._apply(window, stored, operation, None, puts, size)
         self._staged.add(name, part, size)
-        return await self._settled(Staged(token, entries), logged, kept)
+        return await self._settled(Staged(token, entries), logged, stored)
 
     async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult:
         """Apply staged parts, once; see `Plane.commit`."""
@@ -411,82 +411,82 @@ class Storage:
         def committed(ledger: Ledger) -> bool:
             return ledger.committed(query, number)
 
-        window, kept = await self._admit(name, 0, committed)
+        window, stored = await self._admit(name, 0, committed)
         batches: Sequence[Batch] = ()
         if not committed(window.ledger):
             parts = window.ledger.named(query, number, stages)
             self._memory.check(sum(COPIES * ROW_BYTES * part.entries for part in parts))
-            if kept is None:
+            if stored is None:
                 batches = [part.held for part in parts if part.held is not None]
             else:
-                batches = await self._brought(kept, parts)
+                batches = await self._brought(stored, parts)
                 # Meanwhile another commit may have been quicker, or the window may be gone.
                 if (await self._admit(name, 0, committed))[0] is not window:
                     raise Unavailable(f"window {name!r} is another one now", retry_after_s=_RETRY_S)
         if committed(window.ledger):
-            return await self._settled(WriteResult(already_applied=True), self._last(), kept)
+            return await self._settled(WriteResult(already_applied=True), self._last(), stored)
         operation = records.Commit(query, number, stages, lambda _: batches)
-        result, logged = self._apply(window, kept, operation)
-        return await self._settled(result, logged, kept)
+        result, logged = self._apply(window, stored, operation)
+        return await self._settled(result, logged, stored)
 
     def _check_size(self, name: str, size: int) -> None:
         """Refuse what would be a longer value than a tier takes."""
-        if name in self._kept and size > _WRITE_BYTES_MAX:
+        if name in self._stored and size > _WRITE_BYTES_MAX:
             raise TooLarge(
                 f"a write of {size / MIB:.0f} MiB is too large where windows are kept: send it in parts",
                 field="time",
                 limit=f"{_WRITE_BYTES_MAX // MIB} MiB",
             )
 
-    async def _brought(self, kept: Kept, parts: Sequence[Part]) -> list[Batch]:
+    async def _brought(self, stored: StoredWindow, parts: Sequence[Part]) -> list[Batch]:
         """The entries of staged parts, which stay in the tier for as long as it takes."""
-        backing = self._checked_backing()
-        with backing.hold(kept.number):
-            await backing.journal.durable(self._last())  # a part may be on its way still
-            return await asyncio.to_thread(kept.read_parts, parts)
+        session = self._checked_session()
+        with session.pin(stored.number):
+            await session.journal.durable(self._last())  # a part may be on its way still
+            return await asyncio.to_thread(stored.read_parts, parts)
 
     def tidy(self) -> None:
         """Do what time alone brings, to every window; to be called about once a second."""
         for window in self._catalogue.all():
             try:
-                self._tidy(window, self._kept.get(window.spec.name))
+                self._tidy(window, self._stored.get(window.spec.name))
             except SashError as error:
                 _log.warning("window %r cannot be tidied now: %s", window.spec.name, error.message)
             except Exception:
                 _log.exception("window %r cannot be tidied", window.spec.name)  # others can
-        if self._backing is not None:
+        if self._session is not None:
             self._checkpoints_there.shorten_journal()
-            self._backing.end_stalled()
-            self._room_there.look()
+            self._session.end_idle_pins()
+            self._capacity_there.look()
         self.trim()
 
-    def _tidy(self, window: Window, kept: Kept | None) -> None:
-        if kept is not None:
-            kept.resting = max(kept.resting - 1, 0)
-            backing = self._backing
-            assert backing is not None
-            if not kept.still.is_set() or kept.doubt is not None:
+    def _tidy(self, window: Window, stored: StoredWindow | None) -> None:
+        if stored is not None:
+            stored.resting = max(stored.resting - 1, 0)
+            session = self._session
+            assert session is not None
+            if not stored.still.is_set() or stored.failure is not None:
                 return
-            if backing.journal.error is not None or not backing.tier.healthy:
+            if session.journal.error is not None or not session.tier.healthy:
                 return
-            backing.check_room(0, MAKING_ROOM)
+            session.check_room(0, MAKING_ROOM)
         write = Write(records.Tidy(), self._clock.now_ns())
         before = window.counts.evicted, window.keys_there
-        self._at(window, kept, write)
-        if kept is not None and before != (window.counts.evicted, window.keys_there):
-            self._log(kept, write, urgent=False)
+        self._at(window, stored, write)
+        if stored is not None and before != (window.counts.evicted, window.keys_there):
+            self._log(stored, write, urgent=False)
         if expired := window.ledger.expired(write.now_ns):
-            self._apply(window, kept, records.Expire(expired))
+            self._apply(window, stored, records.Expire(expired))
 
     def trim(self) -> None:
         """Let columns of stored blocks go that are too many; between operations only."""
-        if self._backing is not None:
-            self._backing.cache.trim()
+        if self._session is not None:
+            self._session.cache.trim()
 
     def _apply(
         self,
         window: Window,
-        kept: Kept | None,
+        stored: StoredWindow | None,
         operation: Operation,
         origin: Origin | None = None,
         puts: Callable[[], Mapping[bytes, bytes]] | None = None,
@@ -495,57 +495,57 @@ class Storage:
         """Change the window and append the record; the number of the record, 0 where there is none."""
         write = Write(operation, self._clock.now_ns(), origin)
         write.check(window)
-        result = self._at(window, kept, write)
+        result = self._at(window, stored, write)
         if isinstance(operation, records.Commit | records.Expire):
             for part in operation.dropped:
                 self._staged.drop(window.spec.name, part.number)
-        if kept is None:
+        if stored is None:
             return result, 0
-        number = self._log(kept, write, kept.durability == "sync", puts, size)
+        number = self._log(stored, write, stored.durability == "sync", puts, size)
         if isinstance(operation, records.BulkEvict):
-            kept.resting, kept.pause = 0, 1
-            self._room_there.look()
+            stored.resting, stored.pause = 0, 1
+            self._capacity_there.look()
         if isinstance(operation, records.Commit | records.Expire):
-            kept.drop_parts(operation.dropped)  # before a checkpoint covers it, which is to name them
-        self._checkpoints_there.relieve(kept)
+            stored.drop_parts(operation.dropped)  # before a checkpoint covers it, which is to name them
+        self._checkpoints_there.relieve(stored)
         self.trim()
         return result, number
 
-    def _at(self, window: Window, kept: Kept | None, write: Write) -> WriteResult:
+    def _at(self, window: Window, stored: StoredWindow | None, write: Write) -> WriteResult:
         """Apply a write at its time."""
-        if kept is None:
+        if stored is None:
             return write.apply(window)
-        kept.clock.stopped = write.now_ns
+        stored.clock.stopped = write.now_ns
         try:
             return write.apply(window)
         except (Unavailable, DataLoss) as error:
-            self._doubt(kept, error)
+            self._fail(stored, error)
             raise
         except SashError:
             raise  # refused before anything was changed
         except Exception as error:
-            self._doubt(kept, Unavailable(f"a write failed half-way: {error!r}", retry_after_s=_RETRY_S))
+            self._fail(stored, Unavailable(f"a write failed half-way: {error!r}", retry_after_s=_RETRY_S))
             raise
         finally:
-            kept.clock.stopped = None
+            stored.clock.stopped = None
 
     def _log(
         self,
-        kept: Kept,
+        stored: StoredWindow,
         write: Write,
         urgent: bool,
         puts: Callable[[], Mapping[bytes, bytes]] | None = None,
         size: int = 0,
     ) -> int:
-        assert self._backing is not None
+        assert self._session is not None
         size += write.operation.size
-        kept.logged_bytes += size
-        kept.owes(size)
-        return self._backing.journal.append(kept.number, write.record, size, urgent, puts)
+        stored.logged_bytes += size
+        stored.add_unstored(size)
+        return self._session.journal.append(stored.number, write.record, size, urgent, puts)
 
     async def _admit(
         self, name: str, size: int, applied: Callable[[Ledger], bool] = lambda _: False, makes_room: bool = False
-    ) -> tuple[Window, Kept | None]:
+    ) -> tuple[Window, StoredWindow | None]:
         """Return the window to write to, once the tier takes the write; nothing else runs before it is applied.
 
         Args:
@@ -558,29 +558,29 @@ class Storage:
         Raises:
             SashError: what `write` and `find` do.
         """
-        if name in self._kept:
-            journal = self._backing_there.journal
-            async with self._kept[name].admission:  # in order: a producer's next write must not overtake this one
+        if name in self._stored:
+            journal = self._session_there.journal
+            async with self._stored[name].admission:  # in order: a producer's next write must not overtake this one
                 while journal.lost or not applied(self.find(name).ledger):
                     journal.check()
                     if not await self._waited(name, size, makes_room):
                         break
-        return self.find(name), self._kept.get(name)
+        return self.find(name), self._stored.get(name)
 
     async def _waited(self, name: str, size: int, makes_room: bool) -> bool:
         """Wait for one of the things that a write needs; whether there was any. Meanwhile anything may have changed."""
-        backing = self._backing_there
-        kept = self._kept.get(name)
-        if kept is not None and not kept.still.is_set():  # an image of it is taken
-            await kept.still.wait()
+        session = self._session_there
+        stored = self._stored.get(name)
+        if stored is not None and not stored.still.is_set():  # an image of it is taken
+            await stored.still.wait()
             return True
-        if backing.journal.full:
-            await backing.journal.room()
+        if session.journal.congested:
+            await session.journal.uncongested()
             return True
         if makes_room:
-            backing.check_room(size, MAKING_ROOM)
+            session.check_room(size, MAKING_ROOM)
             return False
-        return await self._room_there.make(size)
+        return await self._capacity_there.make(size)
 
     @property
     def _listing_there(self) -> Listing:
@@ -593,25 +593,25 @@ class Storage:
         return self._checkpoints
 
     @property
-    def _room_there(self) -> Room:
-        assert self._room is not None, "there is a tier where there is a window that it keeps"
-        return self._room
+    def _capacity_there(self) -> Capacity:
+        assert self._capacity is not None, "there is a tier where there is a window that it keeps"
+        return self._capacity
 
     @property
-    def _backing_there(self) -> Backing:
-        assert self._backing is not None, "there is a tier where there is a window that it keeps"
-        return self._backing
+    def _session_there(self) -> TierSession:
+        assert self._session is not None, "there is a tier where there is a window that it keeps"
+        return self._session
 
-    def _checked_backing(self) -> Backing:
+    def _checked_session(self) -> TierSession:
         """The tier, where it takes writes; raises why not."""
-        self._backing_there.journal.check()
-        return self._backing_there
+        self._session_there.journal.check()
+        return self._session_there
 
-    async def _settled(self, result: T, number: int, kept: Kept | None) -> T:
+    async def _settled(self, result: T, number: int, stored: StoredWindow | None) -> T:
         """The result of a write, once it is durable."""
-        if kept is not None:
-            result.durability = kept.durability  # type: ignore[attr-defined]  # results of writes have it
-            if kept.durability == "sync":
+        if stored is not None:
+            result.durability = stored.durability  # type: ignore[attr-defined]  # results of writes have it
+            if stored.durability == "sync":
                 await self._in_tier(number)
         return result
 
@@ -622,39 +622,39 @@ class Storage:
             Unavailable: it does not, whatever the reason: what was applied is no refusal.
         """
         try:
-            await self._backing_there.journal.durable(number)
+            await self._session_there.journal.durable(number)
         except SashError as error:
-            raise _perhaps(error) from None
+            raise _may_be_applied(error) from None
 
     def _last(self) -> int:
-        return 0 if self._backing is None else self._backing.journal.last
+        return 0 if self._session is None else self._session.journal.last
 
     # ---------------------------------------------------------------- whole windows out and in
 
     def entries(self, name: str, question: EntriesQuery) -> Iterator[Batch]:
         """See `Plane.entries`."""
-        return self._held(name, iter(self.find(name).reader.entries(question)))
+        return self._pinned(name, iter(self.find(name).reader.entries(question)))
 
     def export(self, name: str) -> Iterator[bytes]:
         """See `Plane.export`."""
         window = self.find(name)
-        return self._held(name, export(window))
+        return self._pinned(name, export(window))
 
-    def _held(self, name: str, parts: Iterator[T]) -> Iterator[T]:
+    def _pinned(self, name: str, parts: Iterator[T]) -> Iterator[T]:
         """Iterate, while nothing is deleted that the rest of the iteration may need."""
-        kept = self._kept.get(name)
-        return parts if kept is None or self._backing is None else self._backing.held(kept.number, parts)
+        stored = self._stored.get(name)
+        return parts if stored is None or self._session is None else self._session.pinned(stored.number, parts)
 
     async def restore(self, parts: AsyncIterator[bytes], name: str | None) -> Window:
         """See `Plane.restore`."""
-        made: list[Kept] = []
+        made: list[StoredWindow] = []
 
         def make(spec: WindowSpec) -> Window:
             self._check_new(spec)
             durability = self._durability(spec)
             if durability == "memory":
                 return self._in_memory(spec, self._catalogue.max_keys)
-            self._checked_backing()
+            self._checked_session()
             made.append(self._new(spec, durability))
             return made[0].window
 
@@ -672,35 +672,35 @@ class Storage:
                 await self._keep(made[0])
             self._check_new(window.spec)
         except BaseException:
-            for kept in made:
-                self._listing_there.give_up(kept, kept.left())
+            for stored in made:
+                self._listing_there.give_up(stored, stored.remains())
             raise
         self._catalogue.put(window)
-        for kept in made:
-            self._kept[kept.name] = kept
-            await self._in_tier(self._listing_there.arrived(kept))
+        for stored in made:
+            self._stored[stored.name] = stored
+            await self._in_tier(self._listing_there.arrived(stored))
         return window
 
-    async def _keep_up(self, kept: Kept) -> None:
+    async def _keep_up(self, stored: StoredWindow) -> None:
         """Store what was imported so far of a window that is not listed yet."""
-        backing = self._checked_backing()
-        await self._room_there.make(0)
-        expected = self._listing_there.expect(kept)
+        session = self._checked_session()
+        await self._capacity_there.make(0)
+        expected = self._listing_there.expect(stored)
         if expected is not None:
-            await backing.journal.durable(expected)
-        kept.store(self._store_entries)
-        await backing.journal.room()
+            await session.journal.durable(expected)
+        stored.store(self._store_entries)
+        await session.journal.uncongested()
 
     def _check_new(self, spec: WindowSpec) -> None:
         self._catalogue.check_room()
         if any(window.spec.name == spec.name for window in self._catalogue.all()):
             raise AlreadyExists(f"there is a window {spec.name!r} already", field="name")
 
-    async def _keep(self, kept: Kept) -> None:
+    async def _keep(self, stored: StoredWindow) -> None:
         """Bring a window that is not listed yet into the tier, whole."""
-        journal = self._checked_backing().journal
+        journal = self._checked_session().journal
         counts = asyncio.get_running_loop().create_future()
-        for _ in kept.checkpoint(lambda: counts.set_result(None), counts.set_exception):
+        for _ in stored.checkpoint(lambda: counts.set_result(None), counts.set_exception):
             await asyncio.sleep(0)
         while not counts.done():
             await asyncio.wait([counts], timeout=_RETRY_S)
@@ -709,53 +709,53 @@ class Storage:
 
     # ---------------------------------------------------------------- doubt
 
-    def _doubt(self, kept: Kept, error: SashError) -> None:
+    def _fail(self, stored: StoredWindow, error: SashError) -> None:
         """A write failed half-way: recover the window."""
-        if kept.doubt is not None or kept.deleted:
+        if stored.failure is not None or stored.deleted:
             return
-        _log.warning("window %r is recovered from the tier: %s", kept.name, error.message)
-        kept.doubt = error
-        task = asyncio.get_running_loop().create_task(self._recover_doubted(kept))
+        _log.warning("window %r is recovered from the tier: %s", stored.name, error.message)
+        stored.failure = error
+        task = asyncio.get_running_loop().create_task(self._recover_failed(stored))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _recover_doubted(self, kept: Kept) -> None:
-        assert self._backing is not None
-        if isinstance(kept.doubt, DataLoss) and kept.losses:
-            await asyncio.sleep(min(2.0**kept.losses, _RECOVERY_PAUSE_MAX_S))
+    async def _recover_failed(self, stored: StoredWindow) -> None:
+        assert self._session is not None
+        if isinstance(stored.failure, DataLoss) and stored.losses:
+            await asyncio.sleep(min(2.0**stored.losses, _RECOVERY_PAUSE_MAX_S))
         while True:
             # What is pending belongs to the window, too; and so does an image that it has begun.
-            await self._backing.journal.passed()
-            if kept.deleted:
+            await self._session.journal.passed()
+            if stored.deleted:
                 return
-            if kept.checkpointing:
+            if stored.checkpointing:
                 continue
             try:
-                with self._checkpoints_there.untrimmed():
-                    fresh = await recover_again(self._backing, kept, self._kept_as)
+                with self._checkpoints_there.trimming_paused():
+                    fresh = await recover_again(self._session, stored, self._make_stored)
             except SashError as error:
-                _log.warning("window %r cannot be recovered yet: %s", kept.name, error.message)
+                _log.warning("window %r cannot be recovered yet: %s", stored.name, error.message)
             except Exception:
-                _log.exception("window %r cannot be recovered yet", kept.name)
+                _log.exception("window %r cannot be recovered yet", stored.name)
             else:
-                if kept.deleted:
-                    fresh.paid()
+                if stored.deleted:
+                    fresh.clear_unstored()
                     fresh.cold.forget()
                 else:
-                    self._replace(kept, fresh)
+                    self._replace(stored, fresh)
                 return
             await asyncio.sleep(_RETRY_S)
 
-    def _replace(self, kept: Kept, fresh: Kept) -> None:
+    def _replace(self, stored: StoredWindow, fresh: StoredWindow) -> None:
         """Serve a window as it was recovered."""
-        kept.deleted = True  # nothing of it is under way
-        kept.paid()
-        kept.cold.forget()
+        stored.deleted = True  # nothing of it is under way
+        stored.clear_unstored()
+        stored.cold.forget()
         self._put(fresh)
-        _log.warning("window %r is recovered", kept.name)
+        _log.warning("window %r is recovered", stored.name)
 
 
-def _perhaps(error: SashError) -> Unavailable:
+def _may_be_applied(error: SashError) -> Unavailable:
     """What a writer is told whose write was applied before the tier failed."""
     return Unavailable(
         f"the write may be applied: the service has it in memory, and the tier has not confirmed it. {error.message}",
@@ -774,9 +774,9 @@ def _unanswered(error: SashError, result: WriteResult) -> SashError:
     )
 
 
-def _unserved(kept: Kept) -> SashError:
+def _unserved(stored: StoredWindow) -> SashError:
     """Why a window answers nothing."""
-    assert kept.doubt is not None
-    if kept.lost or isinstance(kept.doubt, DataLoss):
-        return anew(kept.doubt)
-    return Unavailable(f"window {kept.name!r} is being recovered: {kept.doubt.message}", retry_after_s=_RETRY_S)
+    assert stored.failure is not None
+    if stored.lost or isinstance(stored.failure, DataLoss):
+        return anew(stored.failure)
+    return Unavailable(f"window {stored.name!r} is being recovered: {stored.failure.message}", retry_after_s=_RETRY_S)

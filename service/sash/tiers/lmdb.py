@@ -30,7 +30,7 @@ database, where every transaction writes its own number, too, as LMDB does in it
 the start.
 
 **A full disk.** LMDB never overwrites pages in use, so that deleting needs free pages, too. Of a limit new entries get
-four fifths, the rest is for making room: see `room.py`. So are the last 64 MiB of a disk (of a small one, the last
+four fifths, the rest is for making room: see `capacity.py`. So are the last 64 MiB of a disk (of a small one, the last
 twentieth), where nothing else takes them. A commit that does not fit fails, and nothing changes. (What a commit frees
 can be used by the next but one.)
 """
@@ -51,8 +51,8 @@ from typing import Any
 
 import lmdb
 
+from sash.tiers.capacity import ceiling
 from sash.tiers.owner import Owner
-from sash.tiers.room import ceiling
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, SashError, Unavailable
 
 __all__ = ["COMMIT_KEY", "STAMP_KEY", "VALUES", "LmdbTier", "lost_write", "owner_of"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
-from sash.tiers.room import ceiling
+from sash.tiers.capacity import ceiling
 from sash_engine.errors import FailedPrecondition, OutOfRoom, Unavailable
 
 __all__ = ["MemoryStore", "MemoryTier"]

@@ -1,7 +1,7 @@
-"""The field's algorithms, found by name.
+"""The algorithms of the literature, by name.
 
-`ALGORITHMS` has every class by its `algorithm`; `create` makes a timed window of any of them, whether it
-knows times itself or is given a queue of them (`timed.py`).
+`ALGORITHMS` has every class by its name `algorithm`. `create` makes a timed window of any of them: an algorithm without
+times gets a queue of times beside it (`timed.py`).
 
 >>> from sash_engine.monoids import Sum
 >>> window = create("two_stacks_lite", Sum("int64"))
@@ -104,10 +104,10 @@ def create(algorithm: str, monoid: Monoid, **parameters: Any) -> Timed:
     Args:
         algorithm: a name in `ALGORITHMS`.
         monoid: the aggregate.
-        parameters: the algorithm's own, such as `min_arity`.
+        parameters: of the algorithm, such as `min_arity`.
 
     Raises:
-        InvalidArgument: there is no such algorithm, or it takes no such parameter or value; `field` says which.
+        InvalidArgument: the algorithm is unknown, or does not take a parameter or its value; `field` names it.
         Unsupported: the algorithm needs an inverse and the monoid has none.
     """
     if algorithm not in ALGORITHMS:

@@ -1,4 +1,4 @@
-"""The protocol family of the window aggregators: what they share, what each can do, how they refuse the rest.
+"""The protocols of window aggregators: their common members, their capabilities, and errors for the other calls.
 
                    Aggregator          query(), len, check_invariants()
                    /        \\
@@ -9,13 +9,13 @@
              insert, evict   |         range_query(start, end)
              at any time     bulk_insert(pairs), bulk_evict(time)
 
-An aggregator keeps a window of entries and answers for all of them: `query()` equals `lower(p1 ∘ p2 ∘ …)` over
-the partials of its entries, oldest first. It has the members of every family; where it does not belong to one
-(`capabilities` says to which it does), calling them raises `Unsupported` with the reason.
+An aggregator keeps a window of entries and answers over all of them: `query()` equals `lower(p1 ∘ p2 ∘ …)` over the
+partials of its entries, oldest first. A timed aggregator has the members of every timed protocol. `capabilities` says
+which of them it supports; the others raise `Unsupported` with the reason.
 
-In an `InOrder` aggregator the order of entries is that of their inserts. In a `Timed` one it is that of their
-times, and **equal times combine**: an insert at a time that is already there makes that entry's partial
-`old ∘ new` and leaves `len` as it is. A time is any int; the aggregators only compare times.
+In an `InOrder` aggregator entries are in the order of their inserts. In a `Timed` one they are in the order of their
+times, and **equal times combine**: an insert at the time of an entry makes that entry's partial `old ∘ new` and leaves
+`len` unchanged. A time is any int; the aggregators only compare times.
 
 >>> from sash_engine.aggregators.recalc import Recalc
 >>> from sash_engine.monoids import Sum
@@ -27,9 +27,9 @@ times, and **equal times combine**: an insert at a time that is already there ma
 >>> Capability.RANGE_QUERY in Recalc.capabilities
 True
 
-Source: the signatures follow Tangwongsan, Hirzel, Schneider (VLDB Journal 2021 for in-order, VLDB 2019 and 2023
-for out-of-order, bulk and range). Differs: `evict()` of an empty window and `evict(time)` of an absent time are
-errors here, where the papers leave them open.
+Source: the signatures follow Tangwongsan, Hirzel, Schneider (VLDB Journal 2021 for in-order, VLDB 2019 and 2023 for
+out-of-order, bulk and range).  Differs: `evict()` of an empty window and `evict(time)` without an entry at that time
+are errors; the papers do not define them.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from sash_engine.monoids.base import Monoid, Partial
 __all__ = ["Aggregator", "Bulk", "Capability", "InOrder", "OutOfOrder", "Pairs", "Range", "Timed"]
 
 Pairs = Iterable[tuple[int, Any]]
-"""Entries to come: (time, value), in whatever order."""
+"""Entries to insert: (time, value), in any order."""
 
 
 class Capability(Flag):
-    """What an aggregator can do beyond insert at the newest end, evict at the oldest, and query."""
+    """The operations of an aggregator besides insert at the newest end, evict at the oldest end, and query."""
 
     TIMED = auto()
     INSERT_ANYWHERE = auto()
@@ -61,11 +61,11 @@ class Capability(Flag):
 
 
 _REFUSALS = {
-    Capability.INSERT_ANYWHERE: "takes entries in order of time only, because its partials grow at the newest end",
-    Capability.EVICT_ANYWHERE: "evicts the oldest entry only, because it keeps no partial that leaves out another",
-    Capability.BULK_INSERT: "inserts one entry at a time; it has no cheaper way for many",
-    Capability.BULK_EVICT: "evicts one entry at a time; it has no cheaper way for many",
-    Capability.RANGE_QUERY: "answers for its whole window only, because it keeps no partials of arbitrary parts",
+    Capability.INSERT_ANYWHERE: "takes entries in order of time only: its partials grow at the newest end",
+    Capability.EVICT_ANYWHERE: "evicts the oldest entry only: it has no partials without a given other entry",
+    Capability.BULK_INSERT: "inserts one entry at a time: it has no bulk operation",
+    Capability.BULK_EVICT: "evicts one entry at a time: it has no bulk operation",
+    Capability.RANGE_QUERY: "answers over its whole window only: it has no partials of parts of it",
 }
 
 
@@ -73,18 +73,17 @@ class Aggregator(ABC):
     """A window of entries under one monoid.
 
     Args:
-        monoid: the aggregate. Only `identity`, `lift`, `combine` and `lower` are used, and `uncombine` where
-            `inverts`.
+        monoid: the aggregate. Only `identity`, `lift`, `combine` and `lower` are used, and `uncombine` if `inverts`.
 
     Raises:
         Unsupported: the algorithm needs an inverse and the monoid has none.
 
-    What must hold, of every member:
+    All members keep these rules:
 
-    1. A call that raises what it documents, or what `lift` raises, has changed nothing. `combine` does not raise.
+    1. A call that raises a documented error, or an error of `lift`, changes nothing. `combine` does not raise.
     2. `len`, `oldest` and `youngest` are right as soon as a call returns.
-    3. `combine` is called with (older, newer), never otherwise: the monoid need not be commutative.
-    4. Partials are values: none is changed in place, and none is handed out but through `lower`.
+    3. `combine` is always called with (older, newer): the monoid need not be commutative.
+    4. Partials are values: they are never changed in place, and leave the aggregator only through `lower`.
     """
 
     algorithm: ClassVar[str]
@@ -92,9 +91,9 @@ class Aggregator(ABC):
     inverts: ClassVar[bool] = False
     """Whether the monoid must be `invertible`."""
     grants: ClassVar[Capability] = Capability(0)
-    """What this very class adds to the capabilities of its bases."""
+    """The capabilities that this class adds to those of its bases."""
     capabilities: ClassVar[Capability] = Capability(0)
-    """All that it can do; `grants`, gathered from the class and its bases."""
+    """All capabilities: `grants` of the class and its bases."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -112,15 +111,15 @@ class Aggregator(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return the number of entries; entries at equal times that were combined are one."""
+        """Return the number of entries; combined entries of equal times count as one."""
 
     @abstractmethod
     def query(self) -> Any:
-        """Answer over all entries; `lower(identity)` where there are none."""
+        """Answer over all entries; `lower(identity)` if there are none."""
 
     @abstractmethod
     def check_invariants(self) -> None:
-        """Check everything that the structure relies on, at any cost.
+        """Check all invariants of the structure, at any cost.
 
         Raises:
             AssertionError: an invariant is broken; the message names it.
@@ -134,7 +133,7 @@ class Aggregator(ABC):
         return FailedPrecondition("the window is empty: there is nothing to evict")
 
     def _check_fold(self, invariant: str, found: Partial, parts: Iterable[Partial]) -> None:
-        """Check that a partial is the fold of others; where grouping rounds differently, nothing can be told."""
+        """Check that a partial is the fold of others; for inexact monoids, where grouping changes it, check nothing."""
         if not self.monoid.exact:
             return
         expected = self.monoid.identity
@@ -150,7 +149,7 @@ class InOrder(Aggregator):
     def insert(self, value: Any) -> None:
         """Insert an entry, newer than all others.
 
-        1. `value` is one that the monoid lifts; what `lift` raises is passed on.
+        1. The monoid can lift `value`; errors of `lift` are passed on.
         """
 
     @abstractmethod
@@ -160,14 +159,14 @@ class InOrder(Aggregator):
         1. The window is not empty.
 
         Raises:
-            FailedPrecondition: it is.
+            FailedPrecondition: 1 does not hold.
         """
 
 
 class Timed(Aggregator):
-    """A window whose entries carry times, all of them different.
+    """A window whose entries have different times.
 
-    The members from `bulk_insert` on refuse; the families below give them meaning.
+    The members from `bulk_insert` on raise `Unsupported`; the protocols below define them.
     """
 
     grants = Capability.TIMED
@@ -175,19 +174,19 @@ class Timed(Aggregator):
     @property
     @abstractmethod
     def oldest(self) -> int | None:
-        """The least time in the window; None where it is empty."""
+        """The least time in the window; None if it is empty."""
 
     @property
     @abstractmethod
     def youngest(self) -> int | None:
-        """The greatest time in the window; None where it is empty."""
+        """The greatest time in the window; None if it is empty."""
 
     @abstractmethod
     def insert(self, time: int, value: Any) -> None:
         """Insert an entry, or combine it into the one at the same time (old ∘ new).
 
         1. `time >= youngest`, unless the window is `OutOfOrder`.
-        2. `value` is one that the monoid lifts; what `lift` raises is passed on.
+        2. The monoid can lift `value`; errors of `lift` are passed on.
 
         Raises:
             Unsupported: 1 does not hold.
@@ -195,7 +194,7 @@ class Timed(Aggregator):
 
     @abstractmethod
     def evict(self, time: int | None = None) -> None:
-        """Evict the entry at `time`; the oldest one where it is None.
+        """Evict the entry at `time`, or the oldest entry if `time` is None.
 
         1. The window is not empty.
         2. `time` is None or `oldest`, unless the window is `OutOfOrder`.
@@ -219,7 +218,7 @@ class Timed(Aggregator):
         raise self._refusal(Capability.RANGE_QUERY)
 
     def _out_of_order(self, time: int) -> Unsupported:
-        """Make the error for an insert before `youngest` in a window that takes none."""
+        """Make the error for an insert before `youngest` in a window that is in order."""
         return Unsupported(
             f"time {time} comes before the youngest entry's {self.youngest}, and "
             f"{self.algorithm} {_REFUSALS[Capability.INSERT_ANYWHERE]}",
@@ -228,47 +227,47 @@ class Timed(Aggregator):
         )
 
     def _absent(self, time: int) -> FailedPrecondition:
-        """Make the error for an `evict(time)` that finds no such entry."""
+        """Make the error for `evict(time)` if there is no entry at that time."""
         return FailedPrecondition(f"the window has no entry at time {time}", field="time")
 
 
 class OutOfOrder(Timed):
-    """A timed window that takes `insert` and `evict(time)` anywhere.
+    """A timed window that supports `insert` and `evict(time)` at any time.
 
-    Pre-condition 1 of `insert` and 2 of `evict` fall away.
+    Pre-condition 1 of `insert` and pre-condition 2 of `evict` do not apply.
     """
 
     grants = Capability.INSERT_ANYWHERE | Capability.EVICT_ANYWHERE
 
 
 class Bulk(Timed):
-    """A timed window with operations for many entries that cost less than so many single ones.
+    """A timed window with operations on many entries that cost less than as many single operations.
 
-    A class that has only one of them derives from `Timed` and says so in `grants`.
+    A class with only one of them derives from `Timed` and names it in `grants`.
     """
 
     grants = Capability.BULK_INSERT | Capability.BULK_EVICT
 
     @abstractmethod
     def bulk_insert(self, pairs: Pairs) -> None:
-        """Insert entries, as if one after the other in time order; equal times in the order given.
+        """Insert entries as if one after the other in time order; equal times are in the given order.
 
         1. The pre-conditions of `insert` hold for each of them, in time order.
 
         Raises:
-            Unsupported: the earliest comes before `youngest`, and the window is not `OutOfOrder`.
+            Unsupported: the earliest time is before `youngest`, and the window is not `OutOfOrder`.
         """
 
     @abstractmethod
     def bulk_evict(self, time: int) -> int:
-        """Evict every entry whose time is `time` or less; return how many entries left, maybe none."""
+        """Evict every entry whose time is `time` or less; return the number of evicted entries."""
 
 
 class Range(Timed):
-    """A timed window that answers for any part of itself."""
+    """A timed window that answers over any range of time."""
 
     grants = Capability.RANGE_QUERY
 
     @abstractmethod
     def range_query(self, start: int, end: int) -> Any:
-        """Answer over start <= time <= end; `lower(identity)` where that is no entry, as it is for start > end."""
+        """Answer over start <= time <= end; `lower(identity)` if there are no such entries, as for start > end."""

@@ -54,7 +54,7 @@ from bisect import bisect_left, bisect_right
 from operator import itemgetter
 
 from sash_engine.aggregators.base import Bulk, Pairs
-from sash_engine.aggregators.btree import Item, Node
+from sash_engine.aggregators.btree_shape import Item, Node
 from sash_engine.aggregators.checks import require
 from sash_engine.aggregators.fiba import FiBA
 from sash_engine.monoids.base import Monoid

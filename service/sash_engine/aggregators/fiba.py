@@ -51,7 +51,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sash_engine.aggregators.btree import BTree, Item, Node
+from sash_engine.aggregators.btree import BTree
+from sash_engine.aggregators.btree_shape import Item, Node
 from sash_engine.aggregators.checks import require
 from sash_engine.monoids.base import Monoid, Partial
 

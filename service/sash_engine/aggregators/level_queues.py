@@ -292,12 +292,15 @@ class DictStore:
         return len(self._chunks)
 
     def get_many(self, keys: Sequence[Key]) -> list[Chunk]:
+        """Read chunks; count one round trip."""
         self.round_trips += 1
         return [self._chunks[key] for key in keys]
 
     def put_many(self, chunks: Mapping[Key, Chunk]) -> None:
+        """Write chunks."""
         self._chunks.update(chunks)
 
     def delete_range(self, level: int, first: int, last: int) -> None:
+        """Delete the chunks first <= number < last of a level; each of them must be there."""
         for number in range(first, last):
             del self._chunks[level, number]

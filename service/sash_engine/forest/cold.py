@@ -7,7 +7,7 @@
 A sealed block is *dirty* until somebody gives it an id and hands its columns to a writer. Until the tier says that
 it has them the block is *in flight* and stays in memory; after that it is one of many in a cache with a budget, which
 all windows share. Columns of a block with an id are never written to: an edit makes a new, dirty block of a copy.
-A large partial (spilled.py) is stored in the same way, as a block of one row with the bytes that it is.
+A large partial (external.py) is stored in the same way, as a block of one row with the bytes that it is.
 
 Example, with a dictionary for a tier:
 
@@ -45,15 +45,17 @@ import numpy as np
 from sash_engine.forest.block import Block
 from sash_engine.monoids.base import Array
 
-__all__ = ["Cache", "Cold", "Load", "Unsaved"]
+__all__ = ["Cache", "Cold", "Load", "PendingBlock"]
 
 Load = Callable[[Sequence[int]], list[list[Array]]]
 """Loads k >= 1 stored blocks in one round trip: for each id its columns, times first. They may be read-only, and
 are the engine's from then on. Raises Unavailable, or DataLoss where a block is not there or damaged."""
 
 
-class Unsaved:
-    """A sealed block or a partial, to be stored. Only of use until the next operation on its forest, or with an id.
+class PendingBlock:
+    """A sealed block, or a partial, that is not stored yet.
+
+    It is valid until the next operation on its forest. With an id it stays valid.
 
     Attributes:
         columns: times and one array per field, sorted; to be read only, and as long as it takes where it has an id. Of
@@ -93,7 +95,7 @@ class Dirty(Protocol):
     loose: int
     """Partials to store; none where there are none, or only of such blocks."""
 
-    def unsaved(self, most: int | None = None) -> list[Unsaved]:
+    def unsaved(self, most: int | None = None) -> list[PendingBlock]:
         """See `Forest.unsaved`."""
 
 
@@ -226,7 +228,7 @@ class Cold:
         self.released: list[int] = []
         self._flying: dict[int, Block] = {}
 
-    def landed(self, blocks: Iterable[tuple[Unsaved, int]]) -> None:
+    def landed(self, blocks: Iterable[tuple[PendingBlock, int]]) -> None:
         """The tier has these blocks under these ids: those that are still stored so need no longer be in memory.
 
         Blocks of which it is never said, as writing them failed, stay in memory; they may be written again.

@@ -22,10 +22,11 @@ import numpy as np
 from sash_engine.forest.block import Block, Note
 from sash_engine.forest.inbox import Inbox
 from sash_engine.forest.level import Level, moved
+from sash_engine.forest.row_slices import RowSlice
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 
-__all__ = ["Directory", "Kept"]
+__all__ = ["Directory", "BlockRun"]
 
 _NO_TIMES: Array = np.empty(0, np.int64)
 _SWEEP = 4
@@ -47,8 +48,8 @@ class _Slab:
         return Block([column[start : start + self._block] for column in self._columns], self._block)
 
 
-class Kept(NamedTuple):
-    """Neighbouring blocks, to be added again elsewhere: copies of what the directory has for each."""
+class BlockRun(NamedTuple):
+    """Neighbouring blocks that are removed and added again elsewhere, with copies of their rows of the directory."""
 
     blocks: Sequence[Block | list[Array] | None]
     first: Array
@@ -100,14 +101,14 @@ class Directory(Level):
         if self._swept < self.head:
             self.sweep(_SWEEP)
 
-    def extend(self, kept: Kept) -> None:
-        """Add blocks that were kept."""
-        k = len(kept.blocks)
+    def extend(self, run: BlockRun) -> None:
+        """Add the blocks of a run."""
+        k = len(run.blocks)
         row = self.reserve(k, self._swept)
-        self._blocks.extend(kept.blocks)
-        self._first[row : row + k] = kept.first
-        self._last[row : row + k] = kept.last
-        self.put_many(slice(row, row + k), kept.counts, kept.columns)
+        self._blocks.extend(run.blocks)
+        self._first[row : row + k] = run.first
+        self._last[row : row + k] = run.last
+        self.put_many(slice(row, row + k), run.counts, run.columns)
 
     def extend_whole(self, columns: Sequence[Array], k: int, block: int, partials: Sequence[Partials]) -> None:
         """Add the first k * block rows of sorted columns as k blocks, without copying them."""
@@ -259,7 +260,7 @@ class Directory(Level):
         """The blocks at `positions`, int64 (k,), have other rows."""
         self.put_many(positions - self.base, counts, columns)
 
-    def kept(self, start: int, stop: int) -> Kept:
+    def run(self, start: int, stop: int) -> BlockRun:
         """The blocks start..stop, to be added again elsewhere."""
         if self._inbox is not None:
             self._hand_out()  # positions change, and what waits goes by position
@@ -268,11 +269,11 @@ class Directory(Level):
         first, last = self.spans(start, stop)
         counts, columns = self.slices(start, stop)
         copies = [tuple([part.copy() for part in parts]) for parts in columns]
-        return Kept(blocks, first.copy(), last.copy(), counts.copy(), copies)  # type: ignore[arg-type]  # no slabs
+        return BlockRun(blocks, first.copy(), last.copy(), counts.copy(), copies)  # type: ignore[arg-type]  # no slabs
 
-    def held(self, start: int, stop: int) -> Sequence[Block | int]:
-        """The blocks start..stop, their pending rows sorted in, or the ids of those whose rows are in a tier."""
-        return [self.block(position) for position in range(start, stop)]
+    def row_slices(self, places: Sequence[tuple[int, int, int]]) -> list[RowSlice]:
+        """Rows first..stop of blocks as they are now; places are (position, first, stop)."""
+        return [RowSlice.of_block(self.block(position), first, stop) for position, first, stop in places]
 
     # ---------------------------------------------------------------- times
 

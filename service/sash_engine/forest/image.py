@@ -25,7 +25,7 @@ class ForestImage:
         newest: time of the newest entry; -2^63 where there is none.
         ids, first, last, counts: int64 (b,), by sealed block, oldest first: where it is stored, the times of its first
             and last entries, how many it has.
-        partials: per slot of the layout b partials, one per block; () where they are large (spilled.py). Objects are
+        partials: per slot of the layout b partials, one per block; () where they are large (external.py). Objects are
             the forest's own: not to be changed.
         nodes: for each slot with large partials, in order, their ids, int64 (u,): of the b blocks, of the nodes of
             level 1, and so on. Of others the nodes above level 0 are computed anew.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from sash_engine.monoids import Count, Monoid, Partial, Partials
+from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType
 
 __all__ = ["BLOCK", "Layout"]
@@ -30,6 +30,9 @@ class Layout:
         block: entries in a sealed block, >= 1.
     """
 
+    open_row: ClassVar[bool] = False
+    """Whether the values of the newest row may change in place; see `Forest.open_row`."""
+
     def __init__(
         self,
         fields: Mapping[str, FieldType],
@@ -49,7 +52,7 @@ class Layout:
         reads: list[tuple[int, ...]] = []
         answers: list[int] = []
         for monoid, columns in aggregates.values():
-            if type(monoid) is Count:
+            if monoid.counts_entries:
                 answers.append(-1)
                 continue
             numbers = tuple(number[column] for column in columns)
@@ -120,6 +123,15 @@ class Layout:
         for slot, combine in enumerate(self._combines):
             out.append(combine(older[slot], newer[slot]))
         return out
+
+    def entries_of(self, rows: Array, partials: Sequence[Partials]) -> Array:
+        """How many entries k folds are over, int64 (k,): here, one for each row.
+
+        Args:
+            rows: int64 (k,), how many rows each fold is over.
+            partials: per slot the k partials.
+        """
+        return rows
 
     def stored(self, columns: Sequence[Array]) -> list[Array]:
         """Columns (the time first) as they are stored: numbers, bools, strings or bytes."""

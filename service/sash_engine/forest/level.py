@@ -6,7 +6,7 @@
     columns    | p  | p  | p  | p  |    |    |        per slot one array per element of the monoid's `dtypes`
 
 Nodes are addressed by position, which only grows; dead ones at the front go when a level runs out of room. Where large
-partials are kept in a tier (spilled.py), what is stored is released when its node is written anew, forgotten or gone.
+partials are kept in a tier (external.py), what is stored is released when its node is written anew, forgotten or gone.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sash_engine.forest.cold import Unsaved
-from sash_engine.forest.spilled import Spilled
+from sash_engine.forest.cold import PendingBlock
+from sash_engine.forest.external import ExternalPartials
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 
@@ -33,7 +33,7 @@ class Level:
         base: position of the first node.
     """
 
-    __slots__ = ("_spilled", "base", "columns", "counts", "monoids", "putters", "spills", "tail", "takers")
+    __slots__ = ("_external", "base", "columns", "counts", "has_external", "monoids", "putters", "tail", "takers")
 
     def __init__(self, monoids: Sequence[Monoid], base: int = 0) -> None:
         self._use(monoids)
@@ -44,8 +44,8 @@ class Level:
 
     def _use(self, monoids: Sequence[Monoid]) -> None:
         self.monoids = monoids
-        self._spilled = [(slot, monoid) for slot, monoid in enumerate(monoids) if isinstance(monoid, Spilled)]
-        self.spills = bool(self._spilled)
+        self._external = [(slot, monoid) for slot, monoid in enumerate(monoids) if isinstance(monoid, ExternalPartials)]
+        self.has_external = bool(self._external)
         """Whether partials may have to be loaded, so that it pays to say before which will be read."""
 
     def _hold(self, columns: list[Partials]) -> None:
@@ -98,7 +98,7 @@ class Level:
     def truncate(self, position: int) -> None:
         """Forget the nodes from `position` on."""
         position = max(position, self.base)
-        if self.spills:
+        if self.has_external:
             self.release(slice(position - self.base, max(self.tail - self.base, 0)))
         self.tail = position
 
@@ -152,24 +152,24 @@ class Level:
     def numbers(self, position: int) -> list[int]:
         """The ids of those partials of one node that are stored."""
         row = position - self.base
-        return [number for slot, _ in self._spilled if (number := self.columns[slot][1].item(row)) >= 0]
+        return [number for slot, _ in self._external if (number := self.columns[slot][1].item(row)) >= 0]
 
     def ids(self, start: int, stop: int) -> list[Array]:
         """For each slot with large partials the ids of the nodes start..stop (copies), int64; -1 where not stored."""
-        return [self.columns[slot][1][start - self.base : stop - self.base].copy() for slot, _ in self._spilled]
+        return [self.columns[slot][1][start - self.base : stop - self.base].copy() for slot, _ in self._external]
 
-    def partials_unsaved(self, start: int, stop: int, given: Callable[[], None]) -> list[Unsaved]:
+    def partials_unsaved(self, start: int, stop: int, given: Callable[[], None]) -> list[PendingBlock]:
         """The partials of the nodes start..stop that are to be stored; `given` is called when one gets its id."""
         a, b = start - self.base, stop - self.base
-        return [one for slot, monoid in self._spilled for one in monoid.unsaved(self.columns[slot], a, b, given)]
+        return [one for slot, monoid in self._external for one in monoid.unsaved(self.columns[slot], a, b, given)]
 
     def release(self, rows: Array | slice) -> None:
         """The partials in some rows will not be read again; those that are stored are released."""
-        for slot, monoid in self._spilled:
+        for slot, monoid in self._external:
             monoid.release(self.columns[slot], rows)
 
     def _clear(self, rows: Array | slice) -> None:
-        for slot, monoid in self._spilled:
+        for slot, monoid in self._external:
             monoid.clear(self.columns[slot], rows)
 
 

@@ -6,7 +6,7 @@
                  ^ head                        ^ tail
 
 A node exists once its last block is sealed, and dies when `head` passes its first one. Where its partials are large,
-they may be in a tier (spilled.py); what reads several nodes loads what it lacks of them at once.
+they may be in a tier (external.py); what reads several nodes loads what it lacks of them at once.
 
 Append: amortised O(1) combines, paid when nodes are next read.  Fold of a range: O(log n).
 Refresh of a block's ancestors: O(log n).  Space: 2 n partials for n blocks, without those in a tier.
@@ -23,11 +23,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sash_engine.forest.cold import Unsaved
+from sash_engine.forest.cold import PendingBlock
 from sash_engine.forest.directory import Directory
+from sash_engine.forest.external import ExternalPartials
 from sash_engine.forest.level import Level
 from sash_engine.forest.segments import starts_of_runs
-from sash_engine.forest.spilled import Spilled
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 
@@ -86,7 +86,7 @@ class Levels:
 
     def node(self, i: int, index: int) -> list[Partial]:
         """The partials of node (i, index), one per slot."""
-        if self._directory.spills:
+        if self._directory.has_external:
             self.fetch((), [(i, index)])
         return self._levels[i].node(index)
 
@@ -122,7 +122,7 @@ class Levels:
             newer: a fold of what comes behind them, to end with.
         """
         paired = self._paired(start, stop)
-        if self._directory.spills:
+        if self._directory.has_external:
             self.fetch((), self.parts(start, stop))
         entries, nodes = self._gather(start, paired)
         unpaired = None
@@ -233,7 +233,8 @@ class Levels:
 
     def refresh(self, positions: Array) -> None:
         """Let the ancestors of the blocks at `positions`, int64 (k,) and strictly increasing, follow them."""
-        few = 1 if self._directory.spills else _ONE_BY_ONE  # one by one a common ancestor is combined several times
+        # One by one, a common ancestor is combined several times.
+        few = 1 if self._directory.has_external else _ONE_BY_ONE
         if len(positions) <= few:
             for position in positions.tolist():
                 self._refresh_above(position)
@@ -286,7 +287,7 @@ class Levels:
     def _catch_up(self) -> None:
         """Write the nodes that new blocks complete."""
         tail = self._directory.tail
-        if self._directory.spills:
+        if self._directory.has_external:
             self.fetch((), self._unpaired())
             self._directory.loosen()
         first, self._done = self._done, tail
@@ -380,7 +381,7 @@ class Levels:
 
     # ---------------------------------------------------------------- storing
 
-    def unsaved(self, given: Callable[[], None]) -> list[Unsaved]:
+    def unsaved(self, given: Callable[[], None]) -> list[PendingBlock]:
         """The partials above level 0 that are to be stored, of all nodes; `given` is called when one gets its id."""
         if self._done < self._directory.tail:
             self._catch_up()
@@ -398,7 +399,7 @@ class Levels:
 
     def dump(self) -> tuple[int, dict[int, Array]]:
         """Up to where there are nodes, and the ids of all large partials by slot: see `ForestImage`."""
-        large = [slot for slot, monoid in enumerate(self._monoids) if isinstance(monoid, Spilled)]
+        large = [slot for slot, monoid in enumerate(self._monoids) if isinstance(monoid, ExternalPartials)]
         ids = [[part] for part in self._directory.ids(self._directory.head, self._directory.tail)]
         for i in range(1, len(self._levels)):
             start, stop = self._live(i)

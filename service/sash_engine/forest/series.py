@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 
 from sash_engine.forest.directory import Directory
-from sash_engine.forest.ends import Tail
+from sash_engine.forest.head_tail import Tail
 from sash_engine.forest.layout import Layout
 from sash_engine.forest.segments import starts_of_runs
 from sash_engine.monoids import Monoid, Partial, Partials

@@ -1,11 +1,11 @@
-"""The aggregates, found by name, and their laws."""
+"""The aggregates, their catalogue by name, and their laws."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from sash_engine.monoids.base import FieldType, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.base import FieldType, Monoid, Partial, Partials, Read, Schema, Values
 from sash_engine.monoids.bloom import Bloom, BloomFilter
 from sash_engine.monoids.counting import Count, Sum
 from sash_engine.monoids.extremes import ArgMax, ArgMin, Max, MaxCount, Min, MinCount, Range
@@ -55,6 +55,7 @@ __all__ = [
     "Range",
     "Read",
     "RelativeVariation",
+    "Schema",
     "Skewness",
     "StdDev",
     "StdDevPopulation",
@@ -66,7 +67,7 @@ __all__ = [
 ]
 
 ENTRY_POINT = "sash.aggregates"
-"""The entry point group under which packages add aggregates of their own: name -> a `Monoid` class."""
+"""The entry point group in which packages add aggregates: name -> a `Monoid` class."""
 
 BUILT_IN: tuple[type[Monoid], ...] = (
     Count,
@@ -104,24 +105,25 @@ BUILT_IN: tuple[type[Monoid], ...] = (
 
 @cache
 def catalogue() -> dict[str, type[Monoid]]:
-    """All aggregates by function name: the built-in ones, and those of installed packages.
+    """Return all aggregates by function name: the built-in ones, and those of installed packages.
 
-    A package adds its own by an entry point whose name is the class's `function`, in its pyproject.toml::
+    A package adds an aggregate with an entry point in its pyproject.toml. The entry point's name is the `function` of
+    the class::
 
         [project.entry-points."sash.aggregates"]
         product = "sash_product:Product"
 
-    and tests them with `sash_engine.monoids.laws`. Installed packages are looked up once in a process's life.
+    It tests the class with `sash_engine.monoids.laws`. Installed packages are looked up once in a process's life.
 
     Raises:
-        ValueError: an installed package claims a name that is taken, or gives something that cannot be loaded, is
-            no `Monoid` or is called otherwise.
+        ValueError: an entry point of an installed package has a name that is taken, cannot be loaded, is not a `Monoid`
+            class, or has another name than the class's `function`.
     """
     found = {monoid.function: monoid for monoid in BUILT_IN}
     for entry in entry_points(group=ENTRY_POINT):
         monoid = _load(entry)
         if entry.name in found:
-            raise ValueError(f"entry point {entry.value!r}: an aggregate {entry.name!r} is there already")
+            raise ValueError(f"entry point {entry.value!r}: an aggregate {entry.name!r} already exists")
         found[entry.name] = monoid
     return found
 
@@ -132,7 +134,7 @@ def _load(entry: EntryPoint) -> type[Monoid]:
     except (ImportError, AttributeError) as error:
         raise ValueError(f"entry point {entry.value!r} of {ENTRY_POINT} cannot be loaded: {error}") from error
     if not (isinstance(monoid, type) and issubclass(monoid, Monoid)):
-        raise ValueError(f"entry point {entry.value!r} of {ENTRY_POINT} is no Monoid")
+        raise ValueError(f"entry point {entry.value!r} of {ENTRY_POINT} is not a Monoid")
     if monoid.function != entry.name:
         raise ValueError(f"entry point {entry.value!r} is named {entry.name!r}, not {monoid.function!r}")
     return monoid

@@ -1,10 +1,10 @@
-"""Bloom filters: has a value occurred in the window? "No" is certain, "yes" is wrong with a chosen probability.
+"""Bloom filters: has a value occurred in the window? "No" is certain; "yes" is wrong with a chosen probability.
 
     bits     0 1 0 0 1 0 0 1 0 …       value -> h0, h1 = xxh64(value), xxh64(value, seed h0)
                ^     ^     ^           bit i = ((h0 + i h1) mod 2^64 >> 1) mod bits,  i = 1 … hashes
 
-The binary form, the hashes and the bits are those of the Bloom filter in Apache DataSketches' Java and C++
-libraries, which read the answer; the Python package has none, so this one is written here.
+The binary form, the hashes and the bits are those of the Bloom filter in Apache DataSketches' Java and C++ libraries,
+which can read the answer. The Python package of DataSketches has no Bloom filter.
 
 Source: Bloom, "Space/time trade-offs in hash coding with allowable errors", CACM 1970; Kirsch, Mitzenmacher, "Less
 hashing, same performance", 2006; XXH64 after the xxHash specification 0.1.1.
@@ -28,20 +28,22 @@ __all__ = ["Bloom", "BloomFilter", "xxh64"]
 
 SEED = 9001
 _HEADER = struct.Struct("<BBBBHxxQIxxxx")
-_UNCOUNTED = 2**64 - 1  # Java counts only when asked
+_UNCOUNTED = 2**64 - 1  # Java counts the bits only on request
 _PREAMBLE_EMPTY, _PREAMBLE, _VERSION, _FAMILY, _EMPTY_FLAG = 3, 4, 1, 21, 4
 
 
 class Bloom(Monoid):
-    """A Bloom filter of a field's values: bytes in which `BloomFilter` looks for values.
+    """A Bloom filter of a field's values: bytes that `BloomFilter` reads.
 
-    All NaN are one value, -0.0 and 0.0 too; a bool is taken for 0 or 1.
+    All NaN count as one value, and so do -0.0 and 0.0. A bool counts as 0 or 1.
 
     Args:
-        capacity: how many distinct values it is made for, 1 to 10,000,000.
-        error: the probability of a wrong "yes" at that many, 1e-9 to 0.5.
+        capacity: the number of distinct values that it is made for, 1 to 10,000,000.
+        error: the probability of a wrong "yes" with that many values, 1e-9 to 0.5.
 
-    It takes 1.44 log2(1 / error) bits per value: 12 KB at the defaults. Partial: the bits as one Python integer.
+    It takes 1.44 log2(1 / error) bits per value of the capacity: 12 KB at the defaults.
+
+    Partial: the bits as one Python integer.
 
     Flags: commutative, exact.
 
@@ -65,9 +67,9 @@ class Bloom(Monoid):
     def __init__(self, *types: FieldType, capacity: int = 10_000, error: float = 0.01) -> None:
         super().__init__(*types)
         if isinstance(capacity, bool) or not isinstance(capacity, int) or not 1 <= capacity <= 10_000_000:
-            raise InvalidArgument("capacity is no whole number in range", field="capacity", limit="1 to 10,000,000")
+            raise InvalidArgument("capacity must be an integer in range", field="capacity", limit="1 to 10,000,000")
         if isinstance(error, bool) or not isinstance(error, (int, float)) or not 1e-9 <= error <= 0.5:
-            raise InvalidArgument("error is no probability in range", field="error", limit="1e-9 to 0.5")
+            raise InvalidArgument("error must be a probability in range", field="error", limit="1e-9 to 0.5")
         self.hashes = math.ceil(-math.log2(error))
         self.bits = math.ceil(-capacity * math.log(error) / math.log(2) ** 2 / 64) * 64
 
@@ -95,7 +97,7 @@ class Bloom(Monoid):
         return reduce(or_, partials[0].tolist(), 0)
 
     def encode(self, partial: Partial) -> bytes:
-        """The DataSketches form: 24 bytes if empty, else 32 and the bits."""
+        """Write the DataSketches form: 24 bytes if the filter is empty, else 32 bytes and the bits."""
         preamble, flags = (_PREAMBLE, 0) if partial else (_PREAMBLE_EMPTY, _EMPTY_FLAG)
         header = _HEADER.pack(preamble, _VERSION, _FAMILY, flags, self.hashes, SEED, self.bits // 64)
         if not partial:
@@ -106,7 +108,7 @@ class Bloom(Monoid):
         """Read the DataSketches form.
 
         Raises:
-            InvalidArgument: `data` is no Bloom filter, or one of another size, seed or number of hashes.
+            InvalidArgument: `data` is not a Bloom filter, or has another size, seed or number of hashes.
         """
         found = BloomFilter(data)
         if (found.bits, found.hashes, found.seed) != (self.bits, self.hashes, SEED):
@@ -118,13 +120,13 @@ class Bloom(Monoid):
 
 
 class BloomFilter:
-    """A Bloom filter in the binary form of DataSketches, to look values up in.
+    """A reader of Bloom filters in the binary form of DataSketches.
 
     Args:
-        data: what the aggregate `bloom` answers.
+        data: an answer of the aggregate `bloom`.
 
     Raises:
-        InvalidArgument: `data` is no Bloom filter.
+        InvalidArgument: `data` is not a Bloom filter.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -138,21 +140,21 @@ class BloomFilter:
         if (preamble, version, family) != (longs, _VERSION, _FAMILY) or not self.hashes or not words:
             raise InvalidArgument("not a Bloom filter of DataSketches")
         if len(data) != (size if empty else size + 8 + words * 8):
-            raise InvalidArgument(f"a Bloom filter of {words} words has not {len(data)} bytes")
+            raise InvalidArgument(f"a Bloom filter of {words} words does not have {len(data)} bytes")
         self.bits = words * 64
         self.marks = 0 if empty else int.from_bytes(data[size + 8 :], "little")
         count = 0 if empty else int.from_bytes(data[size : size + 8], "little")
         if count not in (self.marks.bit_count(), _UNCOUNTED if self.marks else 0):
-            raise InvalidArgument(f"a Bloom filter of {self.marks.bit_count()} bits says that it has {count}")
+            raise InvalidArgument(f"a Bloom filter with {self.marks.bit_count()} bits set claims {count}")
 
     def __contains__(self, value: Any) -> bool:
-        """Whether the value (of the field's type: 1 and 1.0 differ) may have been among the filter's values."""
+        """Return whether the filter may have the value. The value must have the field's type: 1 and 1.0 differ."""
         bits = _bits_of(_bytes_of(value), self.seed, self.hashes, self.bits)
         return all(self.marks >> bit & 1 for bit in bits)
 
 
 def _bits_of(data: bytes | Array, seed: int, hashes: int, bits: int) -> list[Any]:
-    """The bits that a value sets; of n values of one length, uint8 (n, length), `hashes` arrays (n,)."""
+    """Return the bits that a value sets; for n values of one length, uint8 (n, length), `hashes` arrays (n,)."""
     first = xxh64(data, seed)
     second = xxh64(data, first)
     return [(((first + i * second) & _ALL) >> 1) % bits for i in range(1, hashes + 1)]
@@ -167,7 +169,7 @@ def _bytes_of(value: Any) -> bytes:
 
 
 def _by_length(column: Array) -> list[Array]:
-    """The column's values as bytes, in groups of one length: uint8 (n, length) each."""
+    """Return the column's values as bytes, in groups of equal length: uint8 (n, length) each."""
     if column.dtype == np.float64:
         canonical = np.where(column == column, column + 0.0, math.nan)
         return [canonical.astype("<f8").view(np.uint8).reshape(-1, 8)]
@@ -186,7 +188,7 @@ _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 
 
 def xxh64(data: bytes | Array, seed: Any) -> Any:
-    """XXH64 of some bytes; or of n strings of bytes of one length, a uint8 (n, length), as uint64 (n,).
+    """Return the XXH64 hash of some bytes, an int; or of n strings of equal length, uint8 (n, length), a uint64 (n,).
 
     Args:
         seed: an integer below 2^64, or uint64 (n,), one for each string.
@@ -223,7 +225,7 @@ def xxh64(data: bytes | Array, seed: Any) -> Any:
 
 
 def _reader(data: bytes | Array) -> tuple[Callable[[int, int], Any], int]:
-    """A function that reads `size` bytes from an offset as an integer, or as uint64 (n,); and the length."""
+    """Return a function that reads `size` bytes from an offset as an integer, or as uint64 (n,); and the length."""
     if isinstance(data, bytes):
         return (lambda at, size: int.from_bytes(data[at : at + size], "little")), len(data)
 

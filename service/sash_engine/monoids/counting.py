@@ -28,6 +28,7 @@ class Count(Monoid):
     reads = (TIME,)
     commutative = True
     invertible = True
+    counts_entries = True
     answer = int
     identity = 0
     parts = ("entries",)
@@ -70,8 +71,8 @@ class Count(Monoid):
 class Sum(Monoid):
     """The sum of a field.
 
-    Over a float64 field the partial is one float64. Over an int64 field it is a Python integer, so that the
-    answer is exact and cannot overflow; a block is summed in two halves of 32 bits.
+    Over a float64 field the partial is a float64. Over an int64 field it is a Python integer, so the answer is exact
+    and cannot overflow. A block is summed in two halves of 32 bits.
 
     Flags: commutative; over int64 also invertible and exact.
 
@@ -133,7 +134,7 @@ class Sum(Monoid):
         return partials[0]
 
     def encode(self, partial: Partial) -> bytes:
-        """Over int64: two's complement, little-endian, as short as it can be."""
+        """Write an integer in two's complement, little-endian, with as few bytes as it needs; or a float64."""
         if not self.integers:
             return super().encode(partial)
         number = int(partial)

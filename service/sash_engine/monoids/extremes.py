@@ -1,8 +1,8 @@
-"""Smallest and largest: min, max, how often they occur, where they occur, and how far apart they are.
+"""The smallest and the largest value: how often each occurs, in which entry, and the difference of the two.
 
-One rule for NaN: it is more extreme than any number, on both sides, so that an extreme over entries with a NaN
-is NaN, and the extreme's place is that of the first NaN. -0.0 and 0.0 are equal. Ties go to the first in time.
-Strings compare by code point.
+NaN is more extreme than any number, on both sides: an extreme over entries with a NaN is NaN, and its entry is the
+first with a NaN. -0.0 and 0.0 are equal. Of entries with equal extremes, the first in time counts. Strings compare by
+code point.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["ArgMax", "ArgMin", "Max", "MaxCount", "Min", "MinCount", "Range"]
 
 
 class _Extreme(Monoid):
-    """Partial: the extreme itself, of the field's type."""
+    """Partial: the extreme, of the field's type."""
 
     reads = (Read("field", ORDERED),)
     commutative = True
@@ -74,7 +74,7 @@ class _Extreme(Monoid):
 
 
 class Min(_Extreme):
-    """The smallest value of a field; an int64 is read exactly. None over no entries.
+    """The smallest value of a field, exact for int64. None over no entries.
 
     Flags: commutative, exact.
 
@@ -101,7 +101,7 @@ class Min(_Extreme):
 
 
 class Max(_Extreme):
-    """The largest value of a field; an int64 is read exactly. None over no entries.
+    """The largest value of a field, exact for int64. None over no entries.
 
     Flags: commutative, exact.
 
@@ -128,13 +128,13 @@ class Max(_Extreme):
 
 
 def _precedes(ufunc: np.ufunc, a: Any, b: Any) -> Any:
-    """Whether `a` is strictly more extreme than `b`: scalars, or arrays row by row."""
+    """Return whether `a` is strictly more extreme than `b`: scalars, or arrays row by row."""
     beats = a < b if ufunc is np.minimum else a > b
     return beats | ((a != a) & (b == b))
 
 
 class _ExtremeCount(Monoid):
-    """Partial: (extreme, how many values equal it)."""
+    """Partial: (extreme, number of values that equal it)."""
 
     reads = (Read("field", ORDERED),)
     commutative = True
@@ -182,7 +182,7 @@ class _ExtremeCount(Monoid):
     def combine_columns(self, older: Partials, newer: Partials) -> Partials:
         old_wins = _precedes(self.ufunc, older[0], newer[0]).astype(np.bool_)
         new_wins = _precedes(self.ufunc, newer[0], older[0]).astype(np.bool_)
-        # In a tie both counts stand; the extreme may then be of either side.
+        # In a tie the counts add up, and either side's extreme will do.
         counts = np.where(new_wins, 0, older[1]) + np.where(old_wins, 0, newer[1])
         return np.where(new_wins, newer[0], older[0]), counts
 
@@ -197,7 +197,7 @@ class _ExtremeCount(Monoid):
 
 
 class MinCount(_ExtremeCount):
-    """How many entries have the smallest value of a field (NaN: how many are NaN). None over no entries.
+    """The number of entries with the smallest value of a field, or with NaN if there is one. None over no entries.
 
     Flags: commutative, exact.
 
@@ -214,7 +214,7 @@ class MinCount(_ExtremeCount):
 
 
 class MaxCount(_ExtremeCount):
-    """How many entries have the largest value of a field (NaN: how many are NaN). None over no entries.
+    """The number of entries with the largest value of a field, or with NaN if there is one. None over no entries.
 
     Flags: commutative, exact.
 
@@ -231,7 +231,7 @@ class MaxCount(_ExtremeCount):
 
 
 class _Arg(Monoid):
-    """Partial: (extreme, what is returned of its entry)."""
+    """Partial: (extreme, the returned value of its entry)."""
 
     reads = (Read("field", ORDERED), Read("returns", ANY, default="time"))
     ufunc: ClassVar[np.ufunc]
@@ -276,9 +276,9 @@ class _Arg(Monoid):
 
 
 class ArgMin(_Arg):
-    """What the entry with the smallest value of `field` has in `returns` (the time, if nothing is said).
+    """The field `returns` of the entry with the smallest value of `field`; by default, the time of that entry.
 
-    Of several, the first in time. None over no entries.
+    Of several such entries, the first in time. None over no entries.
 
     Flags: exact.
 
@@ -303,9 +303,9 @@ class ArgMin(_Arg):
 
 
 class ArgMax(_Arg):
-    """What the entry with the largest value of `field` has in `returns` (the time, if nothing is said).
+    """The field `returns` of the entry with the largest value of `field`; by default, the time of that entry.
 
-    Of several, the first in time. None over no entries.
+    Of several such entries, the first in time. None over no entries.
 
     Flags: exact.
 
@@ -387,7 +387,7 @@ class Range(Monoid):
     @quiet
     def lower_columns(self, partials: Partials) -> Array:
         apart = partials[1] - partials[0]
-        # An int64 difference wraps around, and is right again when it is read as unsigned.
+        # An int64 difference may wrap around; read as unsigned it is right.
         return apart.view(np.uint64) if self.types[0] == "int64" else apart
 
     def implausible(self, partials: Partials, entries: Array) -> Array:

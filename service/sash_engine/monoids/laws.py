@@ -1,24 +1,24 @@
-"""The laws of an aggregate, for our own tests and for those of packages that add one.
+"""The laws of an aggregate: a library for the tests of Sash and of packages that add aggregates.
 
     law                 says
-    definition          lift, combine and lower work; the answer is of the type that `answer` names, or None; large
-                        partials are one object
+    definition          lift, combine and lower work; the answer is None, or has the type `answer` and the form
+                        `schema`; large partials are one object
     identity            identity ∘ p == p == p ∘ identity
     associativity       (p ∘ q) ∘ r == p ∘ (q ∘ r)
-    commutativity       p ∘ q == q ∘ p, where flagged
-    inverse             uncombine(p ∘ q, p) == q, where flagged; else it is refused
+    commutativity       p ∘ q == q ∘ p, if `commutative`
+    inverse             uncombine(p ∘ q, p) == q, if `invertible`; otherwise it raises NotImplementedError
     reduction, segments, lifting, suffixes, pairing, folding, lowering
-                        each column form equals the scalar definition, row by row, for no rows as well where it
-                        may be called with none; its columns have the declared dtypes
+                        each column form equals the scalar definition, row by row, and with no rows if that is
+                        allowed; its columns have the declared dtypes
     packing             pack, unpack, take, put
     coding              decode(encode(p)) == p
 
-After every law, values and partials must be what they were before it.
+No law may change values or partials.
 
-Two partials are equal if their parts are, or if no answer tells them apart: alone, and combined on either side with
-other partials. Floats are equal up to a tolerance, relative to the larger (and to 1); NaN equals NaN.
+Two partials are equal if their parts are equal, or if no answer differs: alone, and combined on either side with other
+partials. Floats are equal up to a tolerance relative to the larger one, and to 1. NaN equals NaN.
 
-In a test of one's own aggregate (`hypothesis` makes good samples; keep them short, at most some ten rows)::
+A test of your own aggregate looks like this. `hypothesis` makes good samples; keep them short, up to some ten rows::
 
     from sash_engine.monoids import laws
 
@@ -32,28 +32,29 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from sash_engine.monoids.base import Monoid, Partial, Partials, Values, rows
+from sash_engine.monoids.base import PYTHON_TYPES, Monoid, Partial, Partials, Schema, Values, rows
 
 __all__ = ["LAWS", "LawBroken", "check", "close"]
 
 TOLERANCE = 1e-9
-"""Of aggregates that are not exact, unless said otherwise."""
+"""The default tolerance for aggregates that are not exact."""
+_SCALARS: Mapping[str, type] = {**{str(kind): python for kind, python in PYTHON_TYPES.items()}, "bytes": bytes}
 _MOST_PARTIALS = 6
-"""So many sample partials make 216 triples for associativity."""
+"""The greatest number of sample partials: six make 216 triples for associativity."""
 
 
 class LawBroken(AssertionError):
     """An aggregate breaks a law.
 
     Args:
-        law: its name, as in `LAWS`.
-        monoid: the culprit.
-        what: which call, on which values.
+        law: the name of the law, as in `LAWS`.
+        monoid: the aggregate.
+        what: the call, and its values.
         expected, found: partials or answers.
     """
 
@@ -78,11 +79,11 @@ def check(
     Args:
         monoid: the aggregate.
         values: n >= 0 sample rows, one array per column read, in order of time.
-        tolerance: how far floats may be apart; 0 for exact aggregates and 1e-9 for others if None.
-        laws: the names of those to check; all if None. The definition is always checked.
+        tolerance: how far floats may be apart; None: 0 for exact aggregates and 1e-9 for others.
+        laws: the names of the laws to check; None: all. The definition is always checked.
 
     Raises:
-        LawBroken: the first law that does not hold, and the values that show it.
+        LawBroken: a law does not hold. The message has the values that show it.
     """
     if tolerance is None:
         tolerance = 0.0 if monoid.exact else TOLERANCE
@@ -94,7 +95,7 @@ def check(
 
 
 class _Sample:
-    """Rows, partials of them, and what it means for two partials to be equal."""
+    """Sample rows, partials of them, and the comparison of partials."""
 
     law = ""
 
@@ -110,13 +111,13 @@ class _Sample:
         self._partials_before = [monoid.encode(partial) for partial in self.partials]
 
     def _partials(self) -> list[Partial]:
-        """Single rows and longer folds, from all over the sample."""
+        """Return partials of single rows and of longer runs, from all parts of the sample."""
         cuts = sorted({0, self.n // 4, self.n // 2, self.n - self.n // 4, self.n})
         longer = [self.folded(a, b) for a, b in itertools.pairwise(cuts)]
         return [*self.lifted[:2], *longer, *self.lifted[-1:]][:_MOST_PARTIALS]
 
     def folded(self, start: int, stop: int) -> Partial:
-        """The definition: rows start..stop, one by one."""
+        """Fold rows start..stop one by one, by the scalar definition."""
         total = self.monoid.identity
         for partial in self.lifted[start:stop]:
             total = self.monoid.combine(total, partial)
@@ -137,7 +138,7 @@ class _Sample:
             raise LawBroken(self.law, self.monoid, what, expected, found)
 
     def expect_rows(self, expected: Sequence[Partial], found: Partials, what: str) -> None:
-        """The rows of some columns, which must have the declared dtypes."""
+        """Compare columns with the expected partials, row by row; they must have the declared dtypes."""
         dtypes = tuple(column.dtype for column in found)
         if dtypes != tuple(self.monoid.dtypes):
             raise LawBroken(self.law, self.monoid, f"dtypes of {what}", self.monoid.dtypes, dtypes)
@@ -166,9 +167,23 @@ def _definition(sample: _Sample) -> None:
         answer = monoid.lower(partial)
         if answer is not None and type(answer) is not monoid.answer:
             raise LawBroken(sample.law, monoid, f"type of lower({_shown(partial)})", monoid.answer, answer)
-    # A combine that changes its arguments is to be found out here, before the other laws feed it on its own leavings.
+        if answer is not None and monoid.schema is not None and not _has_schema(answer, monoid.schema):
+            raise LawBroken(sample.law, monoid, f"schema of lower({_shown(partial)})", monoid.schema, answer)
+    # Find a combine that changes its arguments now, before its effects reach the other laws.
     for p, q in itertools.pairwise(sample.partials):
         monoid.combine(p, q)
+
+
+def _has_schema(answer: Any, schema: Schema) -> bool:
+    if isinstance(schema, list):
+        return type(answer) is list and all(_has_schema(item, schema[0]) for item in answer)
+    if isinstance(schema, dict):
+        return (
+            type(answer) is dict
+            and list(answer) == list(schema)
+            and all(_has_schema(answer[name], of) for name, of in schema.items())
+        )
+    return type(answer) is _SCALARS[schema]
 
 
 def _identity(sample: _Sample) -> None:
@@ -329,7 +344,7 @@ LAWS: dict[str, Callable[[_Sample], None]] = {
 
 
 def close(a: Any, b: Any, tolerance: float) -> bool:
-    """Equality of partials and answers: numbers up to the tolerance, NaN equal to NaN, parts one by one."""
+    """Return whether partials or answers are equal: part by part, numbers up to the tolerance, NaN equal to NaN."""
     if isinstance(a, dict) and isinstance(b, dict):
         return list(a) == list(b) and close(list(a.values()), list(b.values()), tolerance)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
@@ -343,7 +358,7 @@ def close(a: Any, b: Any, tolerance: float) -> bool:
             return False
         if a == b or (a != a and b != b):
             return True
-        # An infinity is close to nothing else: its distance is infinite, and so would be what is allowed.
+        # An infinity equals only itself: its distance to others, and the tolerance relative to it, are infinite.
         return math.isfinite(a) and math.isfinite(b) and abs(a - b) <= tolerance * max(1.0, abs(a), abs(b))
     return bool(a == b)
 

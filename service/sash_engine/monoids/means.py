@@ -1,4 +1,4 @@
-"""Arithmetic and geometric mean."""
+"""The arithmetic and the geometric mean."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["GeometricMean", "Mean"]
 class Mean(Monoid):
     """The arithmetic mean of a field; None over no entries.
 
-    Partial: (count, sum). Nothing is ever subtracted from the sum, so it forgets what has left the window; NaN
-    and inf go their natural ways through it. Over an int64 field the sum is a Python integer, so the mean is
-    the true one, rounded once. Over a float64 field it is inf where the sum passes 1.8e308.
+    Partial: (count, sum). Nothing is ever subtracted from the sum, so a NaN or an infinity affects the answer only
+    while it is in the window. Over an int64 field the sum is a Python integer, and the mean is rounded once. Over a
+    float64 field the mean is inf if the sum exceeds 1.8e308.
 
     Flags: commutative; exact over int64.
 
@@ -83,7 +83,7 @@ class Mean(Monoid):
 
     def _typed(self, partial: Any) -> Partial:
         if type(partial) is not tuple or [type(part) for part in partial] != [int, int]:
-            raise ValueError("it is [entries, sum], two integers")
+            raise ValueError("it must be [entries, sum], two integers")
         typed(partial[0], "int64")
         return partial
 
@@ -95,7 +95,7 @@ class Mean(Monoid):
 class GeometricMean(Monoid):
     """The geometric mean of a field: the exponential of the mean logarithm; None over no entries.
 
-    It is 0 where a value is 0, and NaN where one is negative or NaN. Partial: (count, sum of logarithms).
+    It is 0 if a value is 0, and NaN if a value is negative or NaN. Partial: (count, sum of logarithms).
 
     Flags: commutative.
 

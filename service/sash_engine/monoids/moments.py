@@ -1,14 +1,14 @@
-"""Variance and its kin: central moments, joined pairwise, never sums of squares.
+"""Variance, deviation, skewness and kurtosis: central moments that are joined pairwise, without sums of squares.
 
     partial   (n, mean, m2, m3, m4)       m_p: the sum of the p-th powers of the deviations from the mean
     two sets  d = mean_b - mean_a, n = n_a + n_b
               m2 = m2_a + m2_b + d^2 n_a n_b / n
 
-A column is summed up in two passes, mean first. A set whose spread is below 1e-7 of its mean is passed once
-more with the mean's rounding error taken out, so that the variance of 1e9 + {0, 1} is right to the last digits and
-that of equal values is exactly 0. int64 fields are read as float64.
+A column takes two passes: the mean first, then the deviations. If the spread is below 1e-7 of the mean, a third pass
+removes the rounding error of the mean. So the variance of 1e9 + {0, 1} is right to the last digits, and the variance of
+equal values is exactly 0. int64 fields are read as float64.
 
-A NaN or an infinity among the values makes the answer NaN, until it leaves the window.
+A NaN or an infinity among the values makes the answer NaN until it leaves the window.
 
 Source: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979;
 for the higher moments Pébay, "Formulas for robust, one-pass parallel computation of covariances and
@@ -39,12 +39,12 @@ __all__ = [
 _FLOAT64 = np.dtype(np.float64)
 
 _ZERO_MEAN = 1e-12
-"""A mean of so many standard deviations, or less, counts as 0 where something is divided by it. Each sum that a mean is
-made of may put it off by 2^-53 of the values' size: the 1,024 of a block, one after the other, by 1e-13."""
+"""As a divisor, a mean of at most so many standard deviations counts as 0. Each addition may put a mean off by 2^-53 of
+the size of the values: the 1,024 additions of a block by 1e-13."""
 
 
 class _Moments(Monoid):
-    """Partial: (n, mean, m2, …) up to the `order`-th moment."""
+    """Partial: (n, mean, m2, …), up to the moment of the given order."""
 
     reads = (Read("field", NUMERIC),)
     commutative = True
@@ -55,7 +55,7 @@ class _Moments(Monoid):
 
     def lift(self, value: Any) -> Partial:
         mean = float(value)
-        return 1, mean, mean - mean  # 0, and NaN where the value is NaN or infinite
+        return 1, mean, mean - mean  # 0, or NaN if the value is NaN or infinite
 
     def combine(self, older: Partial, newer: Partial) -> Partial:
         if older is None:
@@ -102,16 +102,16 @@ class _Moments(Monoid):
         return (partials[0] != entries) | (partials[2] < 0)  # type: ignore[no-any-return]
 
     def _answers(self, *partials: Array) -> Array:
-        """`lower` row by row, where there is an answer."""
+        """Lower rows that have an answer."""
         raise NotImplementedError
 
     def _unanswered(self, *partials: Array) -> Array:
-        """The rows without an answer: (n,) bool."""
+        """Return which rows have no answer: bool (n,)."""
         return np.zeros(len(partials[0]), np.bool_)
 
 
 def _with_gaps(answers: Array, gaps: Array) -> Array:
-    """The answers as float64 or, where some are missing, as an object array with None for those."""
+    """Return the answers as float64; if some are missing, as an object array with None for them."""
     if not gaps.any():
         return answers
     return object_array([None if gap else x for x, gap in zip(answers.tolist(), gaps.tolist(), strict=True)])
@@ -160,7 +160,7 @@ class StdDevPopulation(_Moments):
 
 
 class Variance(_Moments):
-    """The sample variance of a field (divided by n - 1); None over less than two entries, as in SQL.
+    """The sample variance of a field (divided by n - 1); None over fewer than two entries, as in SQL.
 
     Flags: commutative.
 
@@ -184,7 +184,7 @@ class Variance(_Moments):
 
 
 class StdDev(Variance):
-    """The sample standard deviation of a field (divided by n - 1); None over less than two entries.
+    """The sample standard deviation of a field (divided by n - 1); None over fewer than two entries.
 
     Flags: commutative.
 
@@ -207,9 +207,8 @@ class StdDev(Variance):
 class RelativeVariation(Variance):
     """The coefficient of variation of a field: its sample standard deviation (divided by n - 1) divided by its mean.
 
-    It has the sign of the mean. None over less than two entries, and where the mean is 0. A mean of at most 1e-12
-    standard deviations counts as 0: rounding alone makes such means of values whose true mean is 0, such as 0.1, 0.2,
-    -0.3.
+    It has the sign of the mean. None over fewer than two entries, and if the mean is 0. A mean of at most 1e-12
+    standard deviations counts as 0: rounding gives such a mean to values whose true mean is 0, such as 0.1, 0.2, -0.3.
 
     Flags: commutative.
 
@@ -240,7 +239,7 @@ class RelativeVariation(Variance):
 
 
 def _join3(older: Partial, newer: Partial) -> Any:
-    """Join moments up to the third: scalars, or arrays row by row. Also returns what the fourth needs."""
+    """Join moments up to the third: scalars, or arrays row by row. Also return the terms that the fourth needs."""
     n1, mean1, m2_1, m3_1 = older[:4]
     n2, mean2, m2_2, m3_2 = newer[:4]
     n = n1 + n2
@@ -256,7 +255,7 @@ def _join3(older: Partial, newer: Partial) -> Any:
 class Skewness(_Moments):
     """The population skewness of a field, as in Spark: (m3 / n) / (m2 / n)^1.5, without correction for bias.
 
-    None over no entries, and where all values are equal.
+    None over no entries, and if all values are equal.
 
     Flags: commutative.
 
@@ -308,7 +307,7 @@ class Skewness(_Moments):
 class Kurtosis(_Moments):
     """The population excess kurtosis of a field, as in Spark: (m4 / n) / (m2 / n)^2 - 3, without correction for bias.
 
-    None over no entries, and where all values are equal.
+    None over no entries, and if all values are equal.
 
     Flags: commutative.
 

@@ -1,13 +1,13 @@
-"""Column arithmetic that several aggregates share: totals, spreads and segments, without a warning.
+"""Column arithmetic that several aggregates share: totals, moments and segments, without warnings.
 
     rows      | 3  1  4 | 1  5  9 | 2  6  5 |      starts = [0, 3, 6]
     grid        3  1  4                            equally long segments are the rows of a matrix: then
                 1  5  9                            means broadcast, and dot products need no `reduceat`
                 2  6  5
 
-Overflow and inf - inf give inf and NaN as IEEE 754 says, and say no more about it. NumPy would warn; telling it
-not to (`quiet`) costs 0.7 us, half of what summing a block takes, so the hot functions use `np.vdot`,
-which never warns. A sum by dot product with ones is as accurate as NumPy's pairwise sum up to some thousand rows.
+Overflow gives inf and inf - inf gives NaN, as in IEEE 754, without a warning. Turning off NumPy's warnings (`quiet`)
+costs 0.7 us, half the time of summing a block, so the hot functions use `np.vdot`, which never warns. A sum by dot
+product with ones is as accurate as NumPy's pairwise sum up to some thousand rows.
 
 Measured on one core, 1,024 float64: `np.add.reduce` 1.6 us (2.3 us quietly), `np.vdot` with ones 1.0 us. Standard
 deviations of 64 segments of 1,024: 80 us as a grid, 85 us with `np.repeat` and `reduceat`.
@@ -40,22 +40,22 @@ __all__ = [
 ]
 
 quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")
-"""Decorates functions in which inf and NaN are answers like any other."""
+"""Decorates functions that may return inf and NaN: NumPy does not warn in them."""
 
 _SHORT = 4096
-"""Longer dot products might be split over threads by the BLAS (from 10,000 rows on in OpenBLAS)."""
+"""The BLAS may split longer dot products over threads (OpenBLAS does from 10,000 rows on)."""
 _ONES = np.ones(_SHORT)
 _vdot = np.vdot
 _LOW_BITS = 32
 _LOW_MASK = (1 << _LOW_BITS) - 1
 _CLOSE = 1e-7
-"""Where the spread is so small against the mean, the mean's own rounding shows in it and needs a second look."""
+"""If the spread is a smaller share of the mean, the rounding of the mean shows in it, and a third pass removes it."""
 _HUGE = 1e290
-"""Below, subtracting a mean cannot overflow."""
+"""Values below this cannot overflow when a mean is subtracted."""
 
 
 def total(column: Array) -> float:
-    """Sum of float64 (n,)."""
+    """Return the sum of float64 (n,)."""
     n = len(column)
     return float(_vdot(column, _ONES[:n])) if n <= _SHORT else _long_total(column)
 
@@ -66,32 +66,32 @@ def _long_total(column: Array) -> float:
 
 
 def beyond(sums: Array, entries: Array) -> Array:
-    """Which of n integers (objects) are no sums of so many int64: bool (n,)."""
+    """Return which of n integers (objects) cannot be the sum of so many int64: bool (n,)."""
     return (np.abs(sums) > entries.astype(object) * 2**63).astype(np.bool_)
 
 
 @quiet
 def totals(column: Array, starts: Array) -> Array:
-    """Sums of float64 (n,) by segment: (k,)."""
+    """Return the sums of float64 (n,) by segment: (k,)."""
     return np.add.reduceat(column, starts)
 
 
 def integer_total(column: Array) -> int:
-    """Exact sum of int64 (n,), n <= 2^31: both halves of 32 bits are summed, neither can overflow."""
+    """Return the exact sum of int64 (n,), n <= 2^31. The halves of 32 bits are summed apart and cannot overflow."""
     return (int(np.add.reduce(column >> _LOW_BITS)) << _LOW_BITS) + int(np.add.reduce(column & _LOW_MASK))
 
 
 def integer_totals(column: Array, starts: Array) -> Array:
-    """Exact sums of int64 (n,) by segment: Python integers (k,)."""
+    """Return the exact sums of int64 (n,) by segment: Python integers (k,)."""
     high = np.add.reduceat(column >> _LOW_BITS, starts).astype(object)
     return (high << _LOW_BITS) + np.add.reduceat(column & _LOW_MASK, starts)
 
 
 def powers(column: Array, order: int) -> tuple[int | float, ...]:
-    """Count, mean and the sums of the 2nd to `order`-th powers of the deviations from it, of float64 (n >= 1,)."""
+    """Return n, the mean, and the sums of the 2nd to `order`-th powers of the deviations, of float64 (n >= 1,)."""
     n = len(column)
     mean = total(column) / n
-    # Only products of columns, and subtracting what is nearly the largest float, can make NumPy warn.
+    # NumPy can only warn about products of columns, and about subtracting from nearly the largest float.
     if order == 2 and -_HUGE < mean < _HUGE:
         return _powers(column, n, mean, order)
     return _quiet_powers(column, n, mean, order)
@@ -127,7 +127,7 @@ def _product(a: Array, b: Array) -> Array:
 
 @quiet
 def powers_of_segments(column: Array, starts: Array, order: int) -> tuple[Array, ...]:
-    """`powers` of float64 (n,) by segment: order + 1 arrays (k,)."""
+    """Return `powers` of float64 (n,) by segment: order + 1 arrays (k,)."""
     sizes = lengths(starts, len(column))
     grid = as_grid(column, starts)
     means = np.add.reduceat(column, starts) / sizes
@@ -157,7 +157,7 @@ def _deviations(column: Array, grid: Array | None, means: Array, sizes: Array) -
 
 
 def _squares(deviations: Array, starts: Array, order: int) -> Array:
-    """Sums of squares by segment; where nothing else is wanted of ragged `deviations`, they are squared in place."""
+    """Return the sums of squares by segment. Ragged `deviations` that are not needed any more are squared in place."""
     if deviations.ndim == 2 or order > 2:
         return _dots(deviations, deviations, starts)
     return np.add.reduceat(np.multiply(deviations, deviations, out=deviations), starts)
@@ -168,7 +168,7 @@ def _dots(a: Array, b: Array, starts: Array) -> Array:
 
 
 def as_grid(column: Array, starts: Array) -> Array | None:
-    """The column as a matrix (k, n / k) with a segment in each row, or None where lengths differ."""
+    """Return the column as a matrix (k, n / k) with a segment in each row, or None if their lengths differ."""
     k, n = len(starts), len(column)
     length = n // k
     if k * length != n or (k > 1 and (starts[1] != length or not (np.diff(starts) == length).all())):
@@ -177,7 +177,7 @@ def as_grid(column: Array, starts: Array) -> Array | None:
 
 
 def lengths(starts: Array, n: int) -> Array:
-    """How many rows each segment has: int64 (k,)."""
+    """Return the number of rows of each segment: int64 (k,)."""
     out = np.empty(len(starts), np.int64)
     np.subtract(starts[1:], starts[:-1], out=out[:-1])
     out[-1] = n - starts[-1]
@@ -185,7 +185,7 @@ def lengths(starts: Array, n: int) -> Array:
 
 
 def first_of_best(column: Array, starts: Array, ufunc: np.ufunc) -> Array:
-    """In which row each segment first has its extreme, int64 (k,); a NaN is more extreme than any number.
+    """Return the first row of each segment that has its extreme: int64 (k,). NaN is more extreme than any number.
 
     Args:
         column: (n,) of any type that compares.
@@ -201,7 +201,7 @@ def first_of_best(column: Array, starts: Array, ufunc: np.ufunc) -> Array:
 
 
 def difference(newer: Array, older: Array | int) -> Array:
-    """newer - older of int64 ticks, as float64; exact to the last rounding, whatever their distance."""
+    """Return newer - older of int64 ticks as float64, rounded once, at any distance."""
     if _cannot_wrap(newer) and _cannot_wrap(np.asarray(older)):
         return (newer - older).astype(np.float64)
     later = newer >= older
@@ -210,7 +210,7 @@ def difference(newer: Array, older: Array | int) -> Array:
 
 
 def _cannot_wrap(ticks: Array) -> bool:
-    """Whether the difference of any two such int64 is an int64."""
+    """Return whether the difference of any two of these int64 is an int64."""
     return not ticks.size or (ticks.item(ticks.argmin()) > -(2**62) and ticks.item(ticks.argmax()) < 2**62)
 
 
@@ -218,11 +218,11 @@ Reduction = Callable[[Any, Values, Array], Partials]
 
 
 def in_chunks(rows: int) -> Callable[[Reduction], Reduction]:
-    """Decorates a `reduce_segments` that makes temporary columns: it gets some `rows` rows at a time.
+    """Decorate a `reduce_segments` that makes temporary columns, so that it gets about `rows` rows at a time.
 
-    Temporaries of more than half a MiB in all are given back to the system and faulted in again each time. Measured
-    for fourth moments of 64 segments of 1,024: 660 us whole, 180 us in two chunks. Shorter chunks lose by their
-    fixed costs: 350 us at 8,192 rows.
+    The allocator returns temporaries of more than half a MiB in all to the system and gets them anew each time.
+    Measured for fourth moments of 64 segments of 1,024: 660 us as a whole, 180 us in two chunks. Fixed costs make
+    shorter chunks slower: 350 us at 8,192 rows.
     """
     return lambda reduce_segments: _chunked(reduce_segments, rows)
 

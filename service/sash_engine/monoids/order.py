@@ -1,4 +1,4 @@
-"""What comes first, what comes last, and all of it: aggregates for which the order of entries is everything."""
+"""Aggregates that depend on the order of entries: the first value, the last one, all values, all distinct values."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sash_engine.monoids.base import (
     Partial,
     Partials,
     Read,
+    Schema,
     Values,
     object_array,
     typed,
@@ -55,7 +56,7 @@ class _End(Monoid):
 
 
 class First(_End):
-    """The first value of a field in time, of equal times the first that arrived. None over no entries.
+    """The first value of a field in time; of equal times, the first that arrived. None over no entries.
 
     Flags: exact.
 
@@ -85,7 +86,7 @@ class First(_End):
 
 
 class Last(_End):
-    """The last value of a field in time, of equal times the last that arrived. None over no entries.
+    """The last value of a field in time; of equal times, the last that arrived. None over no entries.
 
     Flags: exact.
 
@@ -120,7 +121,7 @@ class Collect(Monoid):
 
     Partial: a tuple of the values. Combining takes time and space in proportion to their number.
 
-    Flags: exact. It is the free monoid: whatever can go wrong with order shows in it.
+    Flags: exact. It is the free monoid: any error in the order of combines shows in its answer.
 
     >>> from sash_engine.monoids import Collect
     >>> collect = Collect("string")
@@ -134,7 +135,12 @@ class Collect(Monoid):
     reads = (Read("field", ANY),)
     large = True
     answer = list
+    values_per_entry = 1
     identity = ()
+
+    @property
+    def schema(self) -> Schema:
+        return [self.types[0]]
 
     def lift(self, value: Any) -> Partial:
         return (value,)
@@ -164,7 +170,7 @@ class Collect(Monoid):
 class CollectDistinct(Monoid):
     """The distinct values of a field in order of first appearance, as a list; [] over no entries.
 
-    All NaN are one value, -0.0 and 0.0 too. Partial: a tuple of the values.
+    All NaN count as one value, and so do -0.0 and 0.0. Partial: a tuple of the values.
 
     Flags: exact.
 
@@ -181,7 +187,12 @@ class CollectDistinct(Monoid):
     reads = (Read("field", ANY),)
     large = True
     answer = list
+    values_per_entry = 1
     identity = ()
+
+    @property
+    def schema(self) -> Schema:
+        return [self.types[0]]
 
     def lift(self, value: Any) -> Partial:
         return (_one_nan(value),)
@@ -212,13 +223,13 @@ class CollectDistinct(Monoid):
 
 
 def _one_nan(value: Any) -> Any:
-    """NaN is equal to nothing, but a dictionary finds the very object again."""
+    """Return `math.nan` for any NaN: NaN equals nothing, but a dictionary finds the same object again."""
     return math.nan if value != value else value
 
 
 def _typed_values(partial: Any, kind: FieldType) -> tuple[Any, ...]:
     if type(partial) is not tuple:
-        raise ValueError("it is no list")
+        raise ValueError("it is not a list")
     return tuple(typed(value, kind) for value in partial)
 
 

@@ -1,4 +1,4 @@
-"""Panes: aggregates over columns of partials instead of columns of values; and partials that enter and leave.
+"""Panes: aggregates over columns of partials instead of columns of values; export and import of partials.
 
     values     3.0   5.0 | 1.0   1.0   4.0        two granules of time
     partials   (2, 4.0, 2.0) | (3, 2.0, 6.0)      of variance: entries, mean, m2
@@ -6,12 +6,12 @@
                mean     4.0  2.0                  as `Variance` reads the values
                m2       2.0  6.0
 
-Outside, a partial is the columns that its aggregate names in `parts` where all of them have a fixed width, and else one
-column of blobs, which are what `Monoid.encode` writes: the binary form of DataSketches for sketches. `partials_table`
-lists them all.
+Outside the window, partials are columns with the names in `parts` if all parts have a fixed width. Otherwise they are
+one column of blobs, as `Monoid.encode` writes them: for sketches, the binary form of DataSketches. `partials_table`
+lists the forms of all aggregates.
 
-A fold of n panes costs n - 1 combines; where `combine_columns` is vectorised they are done pairwise, in log2 n passes.
-Requires: associativity, and nothing else: panes are folded in order.
+A fold of n panes costs n - 1 combines. With a vectorised `combine_columns` it takes log2 n passes over pairs.
+Requires: associativity only, because panes are folded in order.
 Source: Li, Maier, Tufte, Papadimos, Tucker, "No pane, no gain", SIGMOD Record 34(1), 2005.  Differs: panes have a
 width of the user's choice, which need not divide any window's.
 """
@@ -25,21 +25,17 @@ from typing import Any
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids.base import Array, Monoid, Partial, Partials, Values, object_array
+from sash_engine.monoids.base import Array, Monoid, Partial, Partials, Schema, Values, object_array
 from sash_engine.monoids.numerics import lengths
-from sash_engine.monoids.sketches import DistinctCount, FrequentItems, Quantile, Suffixes
 
 __all__ = ["Pane", "exported", "imported", "part_names", "partials_table"]
 
-_PARAMETERS: dict[str, dict[str, Any]] = {"histogram": {"bounds": (0,)}}
-"""Some of which every aggregate can be made that needs any."""
-
 
 class Pane(Monoid):
-    """An aggregate over panes: its values are partials of another, as columns by its `dtypes`.
+    """An aggregate over panes: the values that it reads are partials of another aggregate, as columns by its `dtypes`.
 
     Args:
-        inner: the aggregate of which the columns are partials.
+        inner: the other aggregate.
 
     >>> import numpy as np
     >>> from sash_engine.monoids import Variance
@@ -57,9 +53,14 @@ class Pane(Monoid):
         self.commutative = inner.commutative
         self.exact = inner.exact
         self.large = inner.large
+        self.sparse_suffixes = inner.sparse_suffixes
         self.answer = inner.answer
         self.identity = inner.identity
         self.dtypes = inner.dtypes
+
+    @property
+    def schema(self) -> Schema | None:
+        return self.inner.schema
 
     def lift(self, value: Any) -> Partial:
         return value
@@ -84,7 +85,7 @@ class Pane(Monoid):
         return partials
 
     def _halved(self, partials: Partials, sizes: Array) -> tuple[Partials, Array]:
-        """Combine the first with the second of each segment, the third with the fourth, and so on."""
+        """Combine the first partial of each segment with the second, the third with the fourth, and so on."""
         ends = np.cumsum(sizes)
         place = np.arange(len(partials[0])) - np.repeat(ends - sizes, sizes)
         older = place & 1 == 0
@@ -104,11 +105,6 @@ class Pane(Monoid):
 
     def lift_columns(self, values: Values) -> Partials:
         return tuple(values)
-
-    def scan_suffix(self, values: Values) -> Sequence[Partial]:
-        if isinstance(self.inner, (DistinctCount, Quantile, FrequentItems)):
-            return Suffixes(self, values)  # a thousand sketches are too many to keep
-        return super().scan_suffix(values)
 
     def combine_columns(self, older: Partials, newer: Partials) -> Partials:
         return self.inner.combine_columns(older, newer)
@@ -135,11 +131,11 @@ class Pane(Monoid):
         return f"Pane({self.inner!r})"
 
 
-# -------------------------------------------------------------------- in and out
+# -------------------------------------------------------------------- export and import
 
 
 def exported(monoid: Monoid, partials: Sequence[Partial]) -> Partials:
-    """Partials as they are outside: columns by `dtypes`, or one column of what `encode` writes.
+    """Return partials in the form they have outside: columns by `dtypes`, or one column of encoded blobs.
 
     >>> from sash_engine.monoids import Collect, Variance
     >>> exported(Variance(), [(2, 4.0, 2.0)])
@@ -153,15 +149,17 @@ def exported(monoid: Monoid, partials: Sequence[Partial]) -> Partials:
 
 
 def imported(monoid: Monoid, columns: Sequence[Array], entries: Array, name: str) -> Partials:
-    """Partials from outside as columns by `dtypes`, checked.
+    """Check partials from outside, and return them as columns by `dtypes`.
 
     Args:
-        columns: n rows, as `exported` has them. Integers of any size (the parts of sums over int64) may come as int64.
+        monoid: the aggregate.
+        columns: n rows in the form of `exported`. Integers of any size (the parts of sums over int64) may be int64.
         entries: int64 (n,), each >= 1: how many entries each row folds.
-        name: what to call the aggregate in an error.
+        name: the aggregate's name for errors.
 
     Raises:
-        InvalidArgument: other columns, a blob that is none, or a partial that cannot be one of so many entries.
+        InvalidArgument: the columns are not those of the aggregate, a blob cannot be read, or a partial cannot be one
+            of so many entries.
     """
     path = f"partials.{name}"
     for column in columns:
@@ -180,14 +178,15 @@ def imported(monoid: Monoid, columns: Sequence[Array], entries: Array, name: str
     if len(wrong):
         row = wrong.item(0)
         raise InvalidArgument(
-            f"partials of {name!r}: row {row} is no {monoid.function} of {entries.item(row)} entries", field=path
+            f"partials of {name!r}: row {row} cannot be the {monoid.function} of {entries.item(row)} entries",
+            field=path,
         )
     return partials
 
 
 def _as_numbers(monoid: Monoid, columns: Sequence[Array]) -> bool:
-    """Whether partials of sums over int64, which are integers of any size, came as int64 columns."""
-    return getattr(monoid, "integers", False) and not any(column.dtype.hasobject for column in columns)
+    """Return whether integers of any size came as int64 columns instead of blobs."""
+    return monoid.integers and not any(column.dtype.hasobject for column in columns)
 
 
 def _check_dtypes(monoid: Monoid, columns: Sequence[Array], name: str, path: str) -> None:
@@ -195,16 +194,16 @@ def _check_dtypes(monoid: Monoid, columns: Sequence[Array], name: str, path: str
     if [column.dtype for column in columns] != wanted:
         parts = ", ".join(f"{part} {dtype}" for part, dtype in zip(part_names(monoid), wanted, strict=True))
         found = ", ".join(str(column.dtype) for column in columns)
-        raise InvalidArgument(f"partials of {name!r} are columns {parts}; not {found or 'nothing'}", field=path)
+        raise InvalidArgument(f"partials of {name!r} must be columns {parts}, not {found or 'nothing'}", field=path)
 
 
 def _decoded(monoid: Monoid, columns: Sequence[Array], name: str, path: str) -> list[Partial]:
     if len(columns) != 1 or not columns[0].dtype.hasobject:
-        raise InvalidArgument(f"partials of {name!r} are one column of bytes: {monoid.blob}", field=path)
+        raise InvalidArgument(f"partials of {name!r} must be one column of bytes: {monoid.blob}", field=path)
     partials = []
     for row, data in enumerate(columns[0].tolist()):
         if not isinstance(data, bytes):
-            raise InvalidArgument(f"partials of {name!r}: row {row} is no bytes: {monoid.blob}", field=path)
+            raise InvalidArgument(f"partials of {name!r}: row {row} must be bytes: {monoid.blob}", field=path)
         try:
             partials.append(monoid.decode(data))
         except InvalidArgument as error:
@@ -213,7 +212,7 @@ def _decoded(monoid: Monoid, columns: Sequence[Array], name: str, path: str) -> 
 
 
 def partials_table(monoids: Iterable[type[Monoid]]) -> list[tuple[str, str, str]]:
-    """What partials look like outside: for each aggregate its function, its columns, and when it has a blob instead.
+    """List the forms of partials outside: for each aggregate its function, its columns, and the blob it may be instead.
 
     >>> from sash_engine.monoids import Collect, Max, StdDev
     >>> for row in partials_table([StdDev, Max, Collect]):
@@ -226,9 +225,9 @@ def partials_table(monoids: Iterable[type[Monoid]]) -> list[tuple[str, str, str]
 
 
 def _instances(cls: type[Monoid]) -> list[Monoid]:
-    """One for all types that it can read."""
+    """Make an instance for each combination of types that it can read."""
     every = product(*(read.accepts for read in cls.reads))
-    return [cls(*types, **_PARAMETERS.get(cls.function, {})) for types in every]
+    return [cls(*types, **cls.example) for types in every]
 
 
 def _forms(monoids: Sequence[Monoid]) -> tuple[str, str]:
@@ -245,6 +244,6 @@ def _forms(monoids: Sequence[Monoid]) -> tuple[str, str]:
 
 
 def part_names(monoid: Monoid) -> Sequence[str]:
-    """The names of the parts; those of an aggregate that does not name them are numbered."""
+    """Return the name of each part: `parts`, or ``part0``, ``part1``, … if the aggregate does not name them."""
     n = len(monoid.dtypes)
     return monoid.parts if len(monoid.parts) == n else [f"part{i}" for i in range(n)]

@@ -1,4 +1,4 @@
-"""The shape of a series: its M4 points, and its longest increasing run. Both name times, so both read the time."""
+"""The shape of a series: its M4 points, and its longest increasing run. Both read the time and return times."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sash_engine.monoids.base import (
     Partial,
     Partials,
     Read,
+    Schema,
     Values,
     object_array,
 )
@@ -27,10 +28,10 @@ _INT64 = np.dtype(np.int64)
 
 
 class M4(Monoid):
-    """First, last, smallest and largest value of a field with their times: what a line chart needs of a pixel column.
+    """First, last, smallest and largest value of a field with their times: enough for a pixel column of a line chart.
 
     The answer is `{"first": {"time": …, "value": …}, "last": …, "min": …, "max": …}`; None over no entries. NaN is
-    more extreme than any number; of several extremes it is the first in time.
+    more extreme than any number. Of equal extremes, the first in time counts.
 
     Partial: (first time, first value, then the same of last, min and max).
 
@@ -55,6 +56,10 @@ class M4(Monoid):
     def __init__(self, *types: FieldType) -> None:
         super().__init__(*types)
         self.dtypes = (_INT64, NUMPY_TYPES[self.types[0]]) * 4
+
+    @property
+    def schema(self) -> Schema:
+        return {name: {"time": "int64", "value": self.types[0]} for name in ("first", "last", "min", "max")}
 
     def lift(self, value: Any) -> Partial:
         number, time = value
@@ -114,10 +119,10 @@ class M4(Monoid):
 
 
 class LongestIncreasingRun(Monoid):
-    """The longest run of consecutive entries whose values strictly increase; of several, the first in time.
+    """The longest run of consecutive entries whose values strictly increase; of equally long ones, the first in time.
 
     The answer is `{"length": entries, "start": time of the first, "end": time of the last}`; None over no entries.
-    NaN ends a run and is one of its own.
+    NaN ends a run and is a run of its own.
 
         values    4   1   2   5 | 7   3   6         prefix: the run that the first entry begins
                       [ prefix ...                  suffix: the run that the last entry ends
@@ -160,6 +165,10 @@ class LongestIncreasingRun(Monoid):
         super().__init__(*types)
         value = NUMPY_TYPES[self.types[0]]
         self.dtypes = (_INT64, value, value, *(_INT64,) * 7)
+
+    @property
+    def schema(self) -> Schema:
+        return {"length": "int64", "start": "int64", "end": "int64"}
 
     def lift(self, value: Any) -> Partial:
         number, time = value

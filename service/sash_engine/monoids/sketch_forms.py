@@ -4,14 +4,14 @@
     KLL   8 bytes | n, levels, where each begins | least, greatest | level 0, level 1, … (each of these in order)
     items 8 bytes | how many, total weight, offset | a weight for each | the items
 
-The library believes offsets and counts that it reads: sketches that were damaged, or made to do damage, take it out of
-its arrays, and the process with it. So every number that it will use as one is compared with the bytes that are there.
+The library trusts the offsets and counts that it reads. A damaged or hostile sketch makes it read outside its arrays
+and crash the process. So every number that the library will use as an offset or a count is compared with the bytes.
 
-HLL sketches are written anew, in the one form that the service itself has (compact, registers of 8 bits), and frequent
-items get the smallest table that has room for them: then no few bytes stand for a large table.
+HLL sketches are rewritten in the form that the service itself uses (compact, registers of 8 bits). Frequent items get
+the smallest table that holds them, so that few bytes cannot claim a large table.
 
-Cost: linear in the bytes; vectorised but for items.
-Source: the preambles of Apache DataSketches' C++ and Java libraries, and what their sketches are made of.
+Cost: linear in the bytes; vectorised except for items.
+Source: the preambles and the layout of sketches in Apache DataSketches' C++ and Java libraries.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from sash_engine.monoids.base import Array
 __all__ = ["sound_frequent_items", "sound_hll", "sound_kll"]
 
 MOST = 2**62
-"""So many entries, or more, no sketch has seen."""
+"""A sketch that claims so many entries is damaged."""
 
 _EMPTY = 4
 _HLL_FAMILY, _KLL_FAMILY, _ITEMS_FAMILY = 7, 15, 10
 
 
 def sound_hll(data: bytes) -> bytes:
-    """An HLL sketch, of whatever form, as compact HLL_8 whose every part is in range.
+    """Check an HLL sketch of any form, and rewrite it as compact HLL_8.
 
     Raises:
-        ValueError, struct.error: it is no HLL sketch, or a damaged one.
+        ValueError, struct.error: `data` is not an HLL sketch, or is damaged.
     """
     _, version, family, lg_k, _, flags, count, mode = struct.unpack_from("<8B", data)
     _expect((version, family) == (1, _HLL_FAMILY), "the preamble is of another kind")
@@ -51,7 +51,7 @@ def sound_hll(data: bytes) -> bytes:
     _expect(mode & 3 == 2 and mode >> 2 <= 2, "the mode is unknown")
     registers = _registers(data, lg_k, count, mode >> 2)
     (hip,) = struct.unpack_from("<d", data, 8)
-    _expect(0 <= hip <= MOST, "the estimate is no number of values")
+    _expect(0 <= hip <= MOST, "the estimate is not a number of values")
     counts = np.bincount(registers, minlength=64)
     inverse = counts * 0.5 ** np.arange(64)
     sums = float(inverse[:32].sum()), float(inverse[32:].sum())
@@ -60,12 +60,15 @@ def sound_hll(data: bytes) -> bytes:
 
 
 _HLL_8 = 2 << 2
-_LIST = 8  # coupons, with which a list becomes a set, or registers where these are few
+_LIST = 8  # with so many coupons a list becomes a set, or registers if the sketch is small
 
 
 def _coupons(body: bytes, count: int, lg_k: int) -> Array:
-    """The `count` coupons in `body`, which may have empty places (zeros) between and behind them."""
-    _expect(len(body) % 4 == 0 and len(body) <= 4 << max(lg_k - 3, 3), "the coupons are too many, or cut")
+    """Read `count` coupons from `body`, which may have empty places (zeros) between and after them."""
+    _expect(
+        len(body) % 4 == 0 and len(body) <= 4 << max(lg_k - 3, 3),
+        "too many coupons, or one is cut off",
+    )
     places = np.frombuffer(body, "<u4")
     coupons: Array = places[places != 0]
     _expect(len(coupons) == count == len(np.unique(coupons)), f"{len(coupons)} coupons, not {count}")
@@ -74,7 +77,7 @@ def _coupons(body: bytes, count: int, lg_k: int) -> Array:
 
 
 def _hll_of(lg_k: int, coupons: Array) -> bytes:
-    """A sketch that still has coupons instead of registers."""
+    """Write a sketch that still has coupons instead of registers."""
     count = len(coupons)
     if count < _LIST or lg_k < 8:
         _expect(count < _LIST, f"a list of {count} coupons")
@@ -86,10 +89,10 @@ def _hll_of(lg_k: int, coupons: Array) -> bytes:
 
 
 def _registers(data: bytes, lg_k: int, least: int, kind: int) -> Array:
-    """The registers, uint8 (2^lg_k,), each up to 63.
+    """Read the registers: uint8 (2^lg_k,), each up to 63.
 
     Args:
-        least: what registers of 4 bits are counted from.
+        least: the value that registers of 4 bits are relative to.
         kind: 0, 1, 2 for registers of 4, 6 and 8 bits.
     """
     k, (exceptions,) = 1 << lg_k, struct.unpack_from("<I", data, 36)
@@ -101,7 +104,10 @@ def _registers(data: bytes, lg_k: int, least: int, kind: int) -> Array:
         rest = rest[rest != 0]
         slots, values = rest & (1 << 26) - 1, rest >> 26
         over = np.flatnonzero(registers == 15)
-        _expect(len(rest) == exceptions and np.array_equal(np.sort(slots), over), "the exceptions are others")
+        _expect(
+            len(rest) == exceptions and np.array_equal(np.sort(slots), over),
+            "exceptions do not match registers",
+        )
         registers = registers + np.uint8(min(least, 64))
         registers[slots] = values
     elif kind == 1:
@@ -114,10 +120,10 @@ def _registers(data: bytes, lg_k: int, least: int, kind: int) -> Array:
 
 
 def sound_kll(data: bytes) -> bytes:
-    """A KLL sketch of doubles, as it came.
+    """Check a KLL sketch of doubles, and return it unchanged.
 
     Raises:
-        ValueError, struct.error: it is no such sketch, or a damaged one.
+        ValueError, struct.error: `data` is not such a sketch, or is damaged.
     """
     preamble, version, family, flags, k, m = struct.unpack_from("<4BHB", data)
     _expect(family == _KLL_FAMILY and m == 8 <= k, "the preamble is of another kind")
@@ -125,7 +131,7 @@ def sound_kll(data: bytes) -> bytes:
         _expect((preamble, version, len(data)) == (2, 1, 8), "it is not empty")
         return data
     if flags & 4:
-        _expect((preamble, version, len(data)) == (2, 2, 16), "it has not one value")
+        _expect((preamble, version, len(data)) == (2, 2, 16), "it does not have exactly one value")
         (value,) = struct.unpack_from("<d", data, 8)
         _expect(value == value, "NaN has no rank")
         return data
@@ -137,23 +143,23 @@ def sound_kll(data: bytes) -> bytes:
     least, greatest, items = items[0], items[1], items[2:]
     bounds = (*starts, _kll_room(k, levels))
     sizes = [stop - start for start, stop in pairwise(bounds)]
-    _expect(min(sizes) >= 0 and sum(sizes) == len(items), "the levels are not where they should be")
-    _expect(sum(size << level for level, size in enumerate(sizes)) == n, f"the levels are not of {n} values")
-    _expect(bool(least <= items.min() and items.max() <= greatest), "NaN, or beyond the extremes")
+    _expect(min(sizes) >= 0 and sum(sizes) == len(items), "the levels do not fill the items")
+    _expect(sum(size << level for level, size in enumerate(sizes)) == n, f"the levels do not add up to {n} values")
+    _expect(bool(least <= items.min() and items.max() <= greatest), "an item is NaN or outside the extremes")
     begins = set(accumulate(sizes))
     descents = (np.flatnonzero(items[1:] < items[:-1]) + 1).tolist()
     unsorted = 0 if flags & 2 else sizes[0]
-    _expect(all(row < unsorted or row in begins for row in descents), "a level is not in order")
+    _expect(all(row < unsorted or row in begins for row in descents), "a level is not sorted")
     return data
 
 
 def _kll_room(k: int, levels: int) -> int:
-    """How many items the array of a sketch has: level by level two thirds of the one above, rounded, at least 8."""
+    """Return the length of a sketch's array of items: each level has two thirds of the level above it, at least 8."""
     return sum(max(8, _two_thirds(k, depth)) for depth in range(levels))
 
 
 def _two_thirds(k: int, power: int) -> int:
-    """k (2/3)^power as the library rounds it: in two steps where the power is large."""
+    """Return k (2/3)^power, rounded as in the library: in two steps if the power is large."""
     if power > 30:
         return _two_thirds(_two_thirds(k, power // 2), power - power // 2)
     scaled: int = (k << power + 1) // 3**power
@@ -161,10 +167,14 @@ def _two_thirds(k: int, power: int) -> int:
 
 
 def sound_frequent_items(data: bytes, strings: bool) -> bytes:
-    """A frequent items sketch of strings (UTF-8, each behind its length) or int64, in as small a table as it may have.
+    """Check a frequent items sketch, and rewrite it with the smallest table that holds its items.
+
+    Args:
+        data: the sketch.
+        strings: whether the items are strings (a length and UTF-8 each), or else int64.
 
     Raises:
-        ValueError, struct.error: it is no such sketch, or a damaged one.
+        ValueError, struct.error: `data` is not such a sketch, or is damaged.
     """
     preamble, version, family, lg_most, lg_size, flags = struct.unpack_from("<6B", data)
     _expect((version, family) == (1, _ITEMS_FAMILY), "the preamble is of another kind")
@@ -175,11 +185,11 @@ def sound_frequent_items(data: bytes, strings: bool) -> bytes:
     count, weight, offset = struct.unpack_from("<IxxxxQQ", data, 8)
     _expect(preamble == 4 and count > 0 and count * 4 <= 3 << lg_size, f"{count} items in a table of 2^{lg_size}")
     weights = struct.unpack_from(f"<{count}Q", data, 32)
-    _expect(min(weights) >= 1, "an item that never came")
-    _expect(sum(weights) + offset <= weight < MOST, "the items have not the weight of all")
-    # Java, and so Spark, leaves eight bytes behind the last number.
+    _expect(min(weights) >= 1, "an item has the weight 0")
+    _expect(sum(weights) + offset <= weight < MOST, "the weights of the items do not add up")
+    # Java, and with it Spark, leaves eight zero bytes after the last number.
     items = _strings(data, 32 + 8 * count, count) if strings else struct.unpack_from(f"<{count}q", data, 32 + 8 * count)
-    _expect(len(set(items)) == count, "an item is there twice")
+    _expect(len(set(items)) == count, "an item occurs twice")
     return _with_table(data, count)
 
 
@@ -188,7 +198,7 @@ def _with_table(data: bytes, count: int) -> bytes:
 
 
 def _lg_table(count: int, least: int) -> int:
-    """log2 of the smallest hash table of which so many take three quarters at most."""
+    """Return log2 of the size of the smallest hash table that `count` items fill to three quarters at most."""
     return max(least, ((count * 4 + 2) // 3 - 1).bit_length())
 
 
@@ -197,9 +207,9 @@ def _strings(data: bytes, at: int, count: int) -> list[Any]:
     for _ in range(count):
         (length,) = struct.unpack_from("<I", data, at)
         at += 4 + length
-        _expect(at <= len(data), "the items are cut")
+        _expect(at <= len(data), "the items are cut off")
         items.append(data[at - length : at].decode())
-    _expect(not any(data[at:]), "there is more behind the items")  # as Java leaves zeros there
+    _expect(not any(data[at:]), "bytes follow the items")  # Java leaves zeros there
     return items
 
 

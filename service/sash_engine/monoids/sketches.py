@@ -4,15 +4,12 @@
                                   combine: a copy, then merge --> lower: estimate
     block 2 --update--> sketch --/
 
-A partial is a live sketch of the `datasketches` package; `encode` and `decode` are the binary form that the Java
-and C++ libraries, Spark and Druid write and read. A combine never changes its arguments, so a partial may be shared.
-What comes from elsewhere is checked byte by byte before the library sees it (`sketch_forms`).
+A partial is a live sketch of the `datasketches` package. `encode` and `decode` use the binary form that the Java and
+C++ libraries, Spark and Druid read and write. A combine never changes its arguments, so a partial may be shared. Bytes
+of any other origin are checked before the library reads them (`sketch_forms.py`).
 
-The suffix scan of a block would be a thousand sketches of some KiB each, of which few are ever asked for. So
-only every 32nd is kept, and the others are made when asked (`Suffixes`).
-
-KLL and frequent items depend on how combines are grouped, within the error they promise; KLL also flips coins of its
-own, which the library does not let anyone seed. HLL registers are maxima and depend on nothing.
+Estimates of KLL and frequent items depend on how combines are grouped, within the error that they promise. KLL also
+draws random numbers, and the library has no way to seed them. HLL registers are maxima, so their order does not matter.
 """
 
 from __future__ import annotations
@@ -22,65 +19,19 @@ import struct
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import datasketches as ds
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Schema, Values
 from sash_engine.monoids.sketch_forms import sound_frequent_items, sound_hll, sound_kll
 
-__all__ = ["DistinctCount", "FrequentItems", "Quantile", "Suffixes"]
-
-STRIDE = 32
-"""Combining two sketches costs as much as updating one with 30 to 100 values."""
+__all__ = ["DistinctCount", "FrequentItems", "Quantile"]
 
 _EMPTY_STRING = -1
-"""What an HLL sketch counts in place of the empty string, which the library leaves out."""
-
-
-class Suffixes(Sequence[Partial]):
-    """The folds of rows i, i + 1, …, n - 1 for each i, of which every 32nd is kept and the others are made on demand.
-
-    Args:
-        monoid: the aggregate.
-        values: n >= 1 rows; they are copied.
-    """
-
-    def __init__(self, monoid: Monoid, values: Values) -> None:
-        self._monoid = monoid
-        self._values = [column.copy() for column in values]
-        self._kept: list[Partial] = []  # the newest first
-        for row in reversed(range(0, len(self), STRIDE)):
-            self._kept.append(self._from(row))
-        self._kept.reverse()
-
-    def __len__(self) -> int:
-        return len(self._values[0])
-
-    @overload
-    def __getitem__(self, row: int) -> Partial: ...
-    @overload
-    def __getitem__(self, row: slice) -> Sequence[Partial]: ...
-    def __getitem__(self, row: int | slice) -> Any:
-        if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(len(self)))]
-        row = range(len(self))[row]
-        return self._from(row) if row % STRIDE else self._kept[row // STRIDE]
-
-    def _from(self, row: int) -> Partial:
-        """Fold up to the next kept suffix, and that."""
-        stop = row - row % STRIDE + STRIDE
-        own = self._monoid.reduce([column[row:stop] for column in self._values])
-        if stop >= len(self):
-            return own
-        # While the scan is being made, the next kept suffix is the one that was appended last.
-        newer = self._kept[stop // STRIDE] if self._complete() else self._kept[-1]
-        return self._monoid.combine(own, newer)
-
-    def _complete(self) -> bool:
-        return len(self._kept) * STRIDE >= len(self)
+"""An HLL sketch counts this value in place of the empty string, which the library leaves out."""
 
 
 class _Sketch(Monoid):
@@ -88,6 +39,7 @@ class _Sketch(Monoid):
 
     commutative = True
     large = True
+    sparse_suffixes = True
 
     def lift(self, value: Any) -> Partial:
         return self._sketch_of([value])
@@ -103,14 +55,11 @@ class _Sketch(Monoid):
         items = values[0].tolist()
         return self._sketch_of(items) if items else None
 
-    def scan_suffix(self, values: Values) -> Sequence[Partial]:
-        return Suffixes(self, values)
-
     def decode(self, data: bytes) -> Partial:
-        """Read the binary form of DataSketches, whoever wrote it.
+        """Read the binary form of DataSketches, of any origin.
 
         Raises:
-            InvalidArgument: `data` is not a sketch of this kind, or a damaged one.
+            InvalidArgument: `data` is not a sketch of this kind, or is damaged.
         """
         try:
             return self._fitted(self._read(self._sound(data)))
@@ -125,34 +74,39 @@ class _Sketch(Monoid):
 
     @abstractmethod
     def _sketch_of(self, items: list[Any]) -> Partial:
-        """A new sketch of some items."""
+        """Make a sketch of some items."""
 
     @abstractmethod
     def _union(self, older: Partial, newer: Partial) -> Partial:
-        """A new sketch of both."""
+        """Make a sketch of both."""
 
     @abstractmethod
     def _sound(self, data: bytes) -> bytes:
-        """Check every byte that the library will rely on; raises ValueError or struct.error."""
+        """Check everything that the library relies on, and return bytes that it can read.
+
+        Raises:
+            ValueError, struct.error: `data` is not a sketch of this kind, or is damaged.
+        """
 
     @abstractmethod
     def _read(self, data: bytes) -> Partial:
-        """Deserialise what is sound: the library does not check offsets."""
+        """Deserialise checked bytes. The library does not check offsets itself."""
 
     @abstractmethod
     def _fitted(self, sketch: Partial) -> Partial:
-        """A sketch of somebody else's size as one of ours, so that it takes no more room than they do."""
+        """Bring a sketch of another size to this aggregate's size, so that it does not take more memory."""
 
 
 class DistinctCount(_Sketch):
     """An estimate of how many distinct values a field has, rounded to a whole number; 0 over no entries.
 
-    An HLL sketch of 2^lg_k registers, type HLL_8: up to some hundred values nearly exact, then with a relative
-    standard error of 1.04 / sqrt(2^lg_k), which is 1.6 % at the default. All NaN are one value, -0.0 and 0.0 too.
+    An HLL sketch of 2^lg_k registers, type HLL_8. It is nearly exact up to some hundred values. Above, its relative
+    standard error is 1.04 / sqrt(2^lg_k), which is 1.6 % at the default. All NaN count as one value, and so do -0.0
+    and 0.0.
 
-    DataSketches leaves out the empty string. So sketches of strings count the int64 -1 in its place: that is hashed as
-    eight bytes 0xFF, and no string has those in UTF-8. A sketch that somebody else made has the empty string only if
-    its maker does the same.
+    DataSketches leaves out the empty string. So sketches of strings count the int64 -1 in its place: it is hashed as
+    eight bytes 0xFF, which no string has in UTF-8. A sketch from elsewhere has the empty string only if its maker does
+    the same.
 
     Args:
         lg_k: 4 to 21; a sketch takes up to 2^lg_k bytes.
@@ -182,15 +136,15 @@ class DistinctCount(_Sketch):
         if partial is None:
             return 0
         image = bytearray(partial.serialize_compact())
-        # A sketch that was updated in order has a better estimate than one that was merged. Telling it that it
-        # was merged (byte 5, bit 4; byte 7 says that it has registers) makes the answer the same for both.
+        # A sketch that was never merged has a better estimate than a merged one. Marking it as merged (byte 5, bit 4;
+        # byte 7 says that it has registers) makes the answer the same for both.
         if image[7] & 3 == 2:
             image[5] |= 16
             partial = ds.hll_sketch.deserialize(bytes(image))
         return round(float(partial.get_estimate()))
 
     def encode(self, partial: Partial) -> bytes:
-        """The compact form of an HLL sketch."""
+        """Write the compact form of an HLL sketch."""
         return partial.serialize_compact()  # type: ignore[no-any-return]
 
     def _sketch_of(self, items: list[Any]) -> Partial:
@@ -227,12 +181,12 @@ class DistinctCount(_Sketch):
 class Quantile(_Sketch):
     """One or several quantiles of a field, estimated; None over no entries.
 
-    The answer for q is the least value that at least the share q of all values does not exceed (0.5: the lower
-    median). A KLL sketch of doubles: exact up to about `k` values, then the rank of the answer is, with
-    99 % confidence, within `error` of q (1.33 % at the default k). NaN has no rank and is left out.
+    The answer for q is the least value v such that at least the share q of all values is v or less (0.5: the lower
+    median). A KLL sketch of doubles. It is exact up to about `k` values. Above, the rank of the answer is within
+    `error` of q with 99 % confidence (1.33 % at the default k). NaN has no rank and is left out.
 
     Args:
-        q: a number from 0 to 1, or a list of them, for which the answer is a list.
+        q: a number from 0 to 1; or a list of up to 1,000 of them, and then the answer is a list.
         k: 8 to 65,535; a sketch keeps about 3 k values.
 
     Flags: commutative.
@@ -259,20 +213,24 @@ class Quantile(_Sketch):
             isinstance(rank, (int, float)) and not isinstance(rank, bool) and 0 <= rank <= 1 for rank in ranks
         ):
             limit = "numbers from 0 to 1, at most 1,000 of them"
-            raise InvalidArgument("q is not a quantile, or a list of quantiles", field="q", limit=limit)
+            raise InvalidArgument("q must be a quantile or a list of quantiles", field="q", limit=limit)
         self.ranks = [float(rank) for rank in ranks]
         self.answer = list if isinstance(q, (list, tuple)) else float
         self.k = _whole("k", k, 8, 65535)
 
     @property
+    def schema(self) -> Schema:
+        return ["float64"] if self.answer is list else "float64"
+
+    @property
     def error(self) -> float:
-        """How far, as a share of all values, the rank of an answer is off; with 99 % confidence."""
+        """The error of an answer's rank, as a share of all values, with 99 % confidence."""
         return float(ds.kll_doubles_sketch.get_normalized_rank_error(self.k, False))
 
     def lower(self, partial: Partial) -> float | list[float] | None:
         if partial is None or partial.is_empty():
             return None
-        # A question sorts a part of the sketch in place, and others may be asking the same one.
+        # get_quantiles sorts a part of the sketch in place, and a partial may be shared.
         found: list[float] = copy.copy(partial).get_quantiles(self.ranks, True)
         return found if self.answer is list else found[0]
 
@@ -281,12 +239,12 @@ class Quantile(_Sketch):
         return self._sketch_of(column) if len(column) else None
 
     def encode(self, partial: Partial) -> bytes:
-        """A KLL sketch of doubles."""
+        """Write a KLL sketch of doubles."""
         return partial.serialize()  # type: ignore[no-any-return]
 
     def _sketch_of(self, items: list[Any] | Array) -> Partial:
         sketch = ds.kll_doubles_sketch(self.k)
-        # The library takes no array that is read-only, as those are that came over the network or from a tier.
+        # The library rejects read-only arrays. Columns from the network or from a tier are read-only.
         sketch.update(np.require(items, np.float64, ["C", "W"]))
         return sketch
 
@@ -311,19 +269,19 @@ class Quantile(_Sketch):
 class FrequentItems(_Sketch):
     """The most frequent values of a field and how often each occurs, estimated; [] over no entries.
 
-    The answer is a list of `{"item": …, "count": …, "lower": …, "upper": …}`, the most frequent first, equal ones in
-    order of the items; the true count lies between `lower` and `upper`. Counts are exact up to 0.75 * 2^lg_max_map_size
-    distinct values; then `upper - lower` is at most 3.5 / 2^lg_max_map_size of all entries, and no value that
-    is more frequent than that is missing (but for `limit`).
+    The answer is a list of `{"item": …, "count": …, "lower": …, "upper": …}`, ordered by falling counts, and by items
+    for equal counts. The true count lies between `lower` and `upper`. Counts are exact up to 0.75 * 2^lg_max_map_size
+    distinct values. Above, `upper - lower` is at most 3.5 / 2^lg_max_map_size of all entries, and the answer has every
+    value that is more frequent than that, up to `limit`.
 
     Args:
-        limit: most items in the answer, 1 to 10,000.
+        limit: the greatest number of items in the answer, 1 to 10,000.
         lg_max_map_size: 3 to 20; a sketch keeps up to 0.75 * 2^lg_max_map_size items.
 
     Flags: commutative.
 
     Source: Anderson et al., "A high-performance algorithm for identifying frequent items in data streams", 2017,
-    as built in Apache DataSketches. Strings are read by Java's ItemsSketch with ArrayOfStringsSerDe, int64 with
+    as built in Apache DataSketches. Java's ItemsSketch reads strings with ArrayOfStringsSerDe and int64 with
     ArrayOfLongsSerDe.
 
     >>> import numpy as np
@@ -339,11 +297,16 @@ class FrequentItems(_Sketch):
     reads = (Read("field", ("string", "int64")),)
     exact = False
     answer = list
+    values_per_entry = 4
 
     def __init__(self, *types: FieldType, limit: int = 10, lg_max_map_size: int = 10) -> None:
         super().__init__(*types)
         self.limit = _whole("limit", limit, 1, 10_000)
         self.lg_max_map_size = _whole("lg_max_map_size", lg_max_map_size, 3, 20)
+
+    @property
+    def schema(self) -> Schema:
+        return [{"item": self.types[0], "count": "int64", "lower": "int64", "upper": "int64"}]
 
     def lower(self, partial: Partial) -> list[dict[str, Any]]:
         if partial is None:
@@ -354,7 +317,7 @@ class FrequentItems(_Sketch):
         return [dict(zip(names, row, strict=True)) for row in found[: self.limit]]
 
     def encode(self, partial: Partial) -> bytes:
-        """A frequent items sketch: strings as UTF-8 with their length, or int64."""
+        """Write a frequent items sketch: strings as their length and UTF-8, or int64."""
         if self.types[0] == "string":
             return partial.serialize()  # type: ignore[no-any-return]
         return partial.serialize(ds.PyLongsSerDe())  # type: ignore[no-any-return]
@@ -390,5 +353,5 @@ class FrequentItems(_Sketch):
 
 def _whole(name: str, number: int, least: int, most: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
-        raise InvalidArgument(f"{name} is not a whole number in range", field=name, limit=f"{least} to {most}")
+        raise InvalidArgument(f"{name} must be an integer in range", field=name, limit=f"{least} to {most}")
     return number

@@ -1,11 +1,11 @@
-"""Where a field is heading and how it is spread: the slope of its regression line, and its histogram."""
+"""The trend and the distribution of a field: the slope of its regression line, and its histogram."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from operator import add
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from sash_engine.monoids.base import (
     Partial,
     Partials,
     Read,
+    Schema,
     Values,
     object_array,
     typed_parts,
@@ -30,17 +31,17 @@ __all__ = ["Histogram", "LinearSlope"]
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 
 BOUNDS_MAX = 1000
-"""Most bounds of a histogram: every node of a forest holds that many counts."""
+"""The greatest number of bounds of a histogram: every node of a forest holds that many counts."""
 
 
 class LinearSlope(Monoid):
     """The slope of the least-squares line of a field against time, in units of the field per tick.
 
-    None over no entries, and where all have the same time. A NaN or an infinity makes it NaN.
+    None over no entries, and if all entries have the same time. A NaN or an infinity makes it NaN.
 
-    Partial: (n, origin, mean time, mean value, s_tt, s_tv) with the mean time relative to `origin`, the int64 time of
-    one of the entries, so that nanoseconds since 1970, which no float64 tells apart, do not blur; s_tt and
-    s_tv are sums of products of deviations from the means, joined as in `moments`.
+    Partial: (n, origin, mean time, mean value, s_tt, s_tv). `origin` is the int64 time of one of the entries, and the
+    mean time is relative to it: a float64 cannot tell nanoseconds since 1970 apart. s_tt and s_tv are sums of products
+    of deviations from the means, joined as in `moments.py`.
 
     Flags: commutative.
 
@@ -70,7 +71,7 @@ class LinearSlope(Monoid):
         return self._join(older, newer, float(newer[1] - older[1]))
 
     def _join(self, older: Partial, newer: Partial, shift: Any) -> Any:
-        """Join scalars, or arrays row by row; `shift` is from the older to the newer origin."""
+        """Join scalars, or arrays row by row; `shift` is the newer origin minus the older one."""
         n1, origin, time1, value1, tt1, tv1 = older
         n2, _, time2, value2, tt2, tv2 = newer
         n = n1 + n2
@@ -148,13 +149,13 @@ class LinearSlope(Monoid):
 class Histogram(Monoid):
     """How many values of a field lie between given bounds.
 
-    The answer is `{"bounds": [b1, …, bm], "counts": [c0, …, cm], "nan": n}`: c0 values are below b1, ci are from
-    b_i up to but not b_(i+1), and cm are b_m or more. Over no entries all counts are 0.
+    The answer is `{"bounds": [b1, …, bm], "counts": [c0, …, cm], "nan": n}`: c0 values are below b1, c_i values are
+    b_i or more and below b_(i+1), and c_m values are b_m or more. Over no entries all counts are 0.
 
     Args:
         bounds: strictly increasing finite numbers, 1 to 1,000 of them.
 
-    Partial: a tuple of all counts, that of NaN last.
+    Partial: a tuple of all counts; the count of NaN is the last.
 
     Flags: commutative, invertible, exact.
 
@@ -167,17 +168,22 @@ class Histogram(Monoid):
 
     function = "histogram"
     parts = ("counts",)
-    blob = "JSON: a list of all counts, that of NaN last"
+    blob = "JSON: a list of all counts, the count of NaN last"
     reads = (Read("field", NUMERIC),)
     commutative = True
     invertible = True
     large = True
     answer = dict
+    example: ClassVar[Mapping[str, Any]] = {"bounds": (0,)}
 
     def __init__(self, *types: FieldType, bounds: Sequence[float]) -> None:
         super().__init__(*types)
         self.bounds = _checked(bounds)
         self.identity = (0,) * (len(self.bounds) + 2)
+
+    @property
+    def schema(self) -> Schema:
+        return {"bounds": ["float64"], "counts": ["int64"], "nan": "int64"}
 
     def lift(self, value: Any) -> Partial:
         return self.reduce([np.array([value])])
@@ -227,7 +233,7 @@ def _checked(bounds: Sequence[float]) -> tuple[float, ...]:
         isinstance(bound, (int, float)) and not isinstance(bound, bool) for bound in bounds
     )
     if not numbers or not 1 <= len(bounds) <= BOUNDS_MAX:
-        raise InvalidArgument("histogram needs a list of numbers as bounds", field="bounds", limit=limit)
+        raise InvalidArgument("histogram bounds must be a list of numbers", field="bounds", limit=limit)
     try:
         floats = tuple(float(bound) for bound in bounds)
     except OverflowError:

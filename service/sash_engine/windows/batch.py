@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids import Count
 from sash_engine.monoids.base import NUMPY_TYPES, Array, Partials
 from sash_engine.monoids.pane import imported
 from sash_engine.windows.spec import MAX_KEY_BYTES, WindowSpec
@@ -178,7 +177,7 @@ class Batch:
         columns = [entries]
         for name, (monoid, _) in spec.monoids().items():
             given = self.partials.get(name)
-            counts = type(monoid) is Count
+            counts = monoid.counts_entries
             if given is None and not counts:
                 raise InvalidArgument(f"partials of {name!r} are missing", field=f"partials.{name}")
             if given is not None:

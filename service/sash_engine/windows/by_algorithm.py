@@ -1,4 +1,4 @@
-"""The entries of one key in any algorithm of the library, in the place of a forest.
+"""The entries of one key in any algorithm of the library.
 
     entry       (time 5, delay 20.0)  ─▶  at   5·2^64 + 0     partial (1, 20.0, …)    one per slot, the count first
                 (time 5, delay  1.0)  ─▶  at   5·2^64 + 1     partial (1,  1.0, …)
@@ -25,83 +25,32 @@ Time: as the algorithm's, times the number of aggregates; evicting many entries 
 algorithm has no bulk eviction.  Space: as the algorithm's, a tuple of partials for each of its partials.
 Requires: what the algorithm requires of a monoid, of every aggregate; `check_algorithm` says so beforehand.
 
-What an algorithm does not keep, it cannot give: no values (no export, no new aggregates), and ranges only where it has
-partials of parts. Such calls raise `Unsupported`.
+An algorithm keeps no values, so there is no export and no new aggregate. It answers for ranges only where it keeps
+partials of parts. Other calls raise `Unsupported`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from sash_engine.aggregators import ALGORITHMS, Capability, LogMTA, create
-from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
+from sash_engine.aggregators import Capability, LogMTA, create
+from sash_engine.errors import FailedPrecondition, Unsupported
 from sash_engine.forest import Forest, Layout
-from sash_engine.forest.cold import Cold
-from sash_engine.monoids import Count, Monoid, Partial
+from sash_engine.forest.row_slices import RowSlice
+from sash_engine.monoids import Monoid, Partial
 from sash_engine.monoids.base import Array, object_array
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.algorithms import check_ranges
+from sash_engine.windows.joint import Joint
+from sash_engine.windows.store import Same
 
-__all__ = ["ByAlgorithm", "Store", "check_algorithm", "check_ranges", "store_of"]
+__all__ = ["ByAlgorithm"]
 
 _ARRIVAL_BITS = 64
 """The low digits of a time inside; there are never so many arrivals that they run over."""
-
-_WITH_RANGES = ", ".join(
-    sorted(name for name, algorithm in ALGORITHMS.items() if Capability.RANGE_QUERY in algorithm.capabilities)
-)
-
-
-def check_algorithm(spec: WindowSpec) -> None:
-    """Check that the algorithm that a spec names, if it names one, can do what the spec wants.
-
-    Raises:
-        InvalidArgument: there is no such algorithm, it cannot take one of the aggregates, or it cannot do what another
-            option asks for; `field` is "algorithm", or that option.
-    """
-    name = spec.algorithm
-    if name is None:
-        return
-    algorithm = ALGORITHMS.get(name)
-    if algorithm is None:
-        known = ", ".join(sorted(ALGORITHMS))
-        raise InvalidArgument(f"unknown algorithm {name[:140]!r}; known are {known}", field="algorithm")
-    for aggregate, (monoid, _) in spec.monoids().items():
-        if algorithm.inverts and not monoid.invertible:
-            raise InvalidArgument(
-                f"{name} evicts by subtracting, and aggregate {aggregate!r}, {monoid!r}, has no exact inverse",
-                field="algorithm",
-            )
-    if spec.slide.when is not None and Capability.RANGE_QUERY not in algorithm.capabilities:
-        raise InvalidArgument(
-            f"slide.when asks about the oldest entries, and {name} answers for its whole window only; "
-            f"these can: {_WITH_RANGES}",
-            field="slide.when",
-        )
-    if spec.order.equal_times != "keep":
-        raise InvalidArgument(
-            f"{name} keeps partials, in which it cannot find an entry of equal time again: equal times are kept",
-            field="order.equal_times",
-            limit="keep",
-        )
-
-
-def check_ranges(algorithm: str | None) -> None:
-    """Check that an algorithm (None: the engine) answers for ranges, and so for lookbacks and series.
-
-    Raises:
-        Unsupported: it answers for its whole window only.
-    """
-    if algorithm is not None and Capability.RANGE_QUERY not in ALGORITHMS[algorithm].capabilities:
-        raise Unsupported(
-            f"{algorithm} answers for its whole window only, and not for ranges, lookbacks or series; "
-            f"these can: {_WITH_RANGES}",
-            field="algorithm",
-        )
 
 
 class ByAlgorithm:
@@ -144,7 +93,7 @@ class ByAlgorithm:
 
     # ---------------------------------------------------------------- inserting
 
-    def accepts(self, times: Array) -> None:
+    def check_insert(self, times: Array) -> None:
         """Check that entries with these times, int64 (m,) in any order, can be inserted as one bulk.
 
         Raises:
@@ -167,7 +116,7 @@ class ByAlgorithm:
         """Insert one entry: `values` has one scalar per field. Entries of equal time keep arrival order.
 
         Raises:
-            FailedPrecondition: as `accepts`.
+            FailedPrecondition: as `check_insert`.
         """
         self._check_order(time)
         self._timed.insert((time << _ARRIVAL_BITS) + self._arrivals, self._joint.of_entry((time, *values)))
@@ -177,9 +126,9 @@ class ByAlgorithm:
         """Insert m >= 0 entries: int64 (m,) times in any order, and per field an array (m,) of its dtype.
 
         Raises:
-            FailedPrecondition: as `accepts`.
+            FailedPrecondition: as `check_insert`.
         """
-        self.accepts(times)
+        self.check_insert(times)
         if not len(times):
             return
         order = np.argsort(times, kind="stable")
@@ -197,6 +146,9 @@ class ByAlgorithm:
         self._arrivals += len(inside)
 
     # ---------------------------------------------------------------- evicting
+
+    def load_evicted(self, time: int) -> None:
+        """Do nothing: everything is in memory."""
 
     def evict(self, count: int = 1) -> int:
         """Evict the `count` >= 0 oldest entries, or as many as there are; return how many."""
@@ -251,6 +203,10 @@ class ByAlgorithm:
         """Do nothing, as evicted entries leave nothing behind; return False."""
         return False
 
+    def drop(self) -> None:
+        """Evict all entries."""
+        self.evict(len(self))
+
     # ---------------------------------------------------------------- reading
 
     def query(self) -> list[Any]:
@@ -300,6 +256,23 @@ class ByAlgorithm:
 
     # ---------------------------------------------------------------- what would need the values
 
+    @property
+    def forest(self) -> Forest:
+        """Refuse.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise self._without_values("nothing of it can be stored")
+
+    def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
+        """Refuse.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise self._without_values("its entries cannot be given back")
+
     def columns(self) -> list[Array]:
         """Refuse.
 
@@ -329,7 +302,7 @@ class ByAlgorithm:
 
     # ---------------------------------------------------------------- invariants
 
-    def check_invariants(self, same: Callable[[Monoid, Partial, Partial], bool] | None = None) -> None:
+    def check_invariants(self, same: Same | None = None) -> None:
         """Raise AssertionError naming the first invariant that does not hold.
 
         Args:
@@ -339,67 +312,6 @@ class ByAlgorithm:
         counted = self._timed.query()[0]
         assert counted == len(self), f"the partials are over {counted} entries, len says {len(self)}"
         assert len(self) <= self._arrivals, f"{len(self)} entries of {self._arrivals} arrivals"
-
-
-Store = Forest | ByAlgorithm
-"""What holds the entries of one key."""
-
-
-def store_of(algorithm: str | None, cold: Cold | None = None) -> Callable[[Layout], Store]:
-    """What makes the store of a key, by the algorithm that a spec names; `cold` as in `Forest`."""
-    if algorithm is not None:
-        return lambda layout: ByAlgorithm(layout, algorithm)
-    return Forest if cold is None else lambda layout: Forest(layout, cold)
-
-
-class Joint(Monoid):
-    """Several monoids side by side: a partial is the tuple of theirs, after the count of entries.
-
-    Values are joint partials already, and so are answers.
-
-    Args:
-        layout: the aggregates, and what they read.
-    """
-
-    function = "joint"
-
-    def __init__(self, layout: Layout) -> None:
-        self.monoids = (Count(), *layout.monoids)
-        self._reads = ((0,), *layout.reads)
-        self._lifts = [(m.lift, itemgetter(*reads)) for m, reads in zip(self.monoids, self._reads, strict=True)]
-        self._combines = [monoid.combine for monoid in self.monoids]
-        self.types = ()
-        self.identity = tuple(monoid.identity for monoid in self.monoids)
-        self.commutative = layout.commutative
-        self.invertible = all(monoid.invertible for monoid in self.monoids)
-        self.exact = all(monoid.exact for monoid in self.monoids)
-
-    def of_entry(self, row: Sequence[Any]) -> Partial:
-        """Lift one entry: its time, then a scalar per field."""
-        return tuple([lift(pick(row)) for lift, pick in self._lifts])
-
-    def of_columns(self, rows: Sequence[Array]) -> list[Partial]:
-        """Lift m >= 1 entries: their times, then a column per field."""
-        lifted = (
-            monoid.unpack(monoid.lift_columns([rows[i] for i in reads]))
-            for monoid, reads in zip(self.monoids, self._reads, strict=True)
-        )
-        return list(zip(*lifted, strict=True))
-
-    def lift(self, value: Any) -> Partial:
-        return value
-
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        return tuple([combine(older[slot], newer[slot]) for slot, combine in enumerate(self._combines)])
-
-    def lower(self, partial: Partial) -> Partial:
-        return partial
-
-    def uncombine(self, total: Partial, older: Partial) -> Partial:
-        return tuple([monoid.uncombine(total[slot], older[slot]) for slot, monoid in enumerate(self.monoids)])
-
-    def __repr__(self) -> str:
-        return f"Joint({', '.join(map(repr, self.monoids))})"
 
 
 def _last(time: int) -> int:

@@ -1,8 +1,8 @@
-"""What one question may cost: everybody waits while it is answered, and its answers are in memory at once.
+"""Limits of one query. The event loop waits while a query is answered, and all its answers are in memory at once.
 
-buckets x what each takes     numbers: a few µs; a sketch or a collection: 0.4 ms
+buckets of a series           a few µs each; with sketches or collections 0.4 ms each
 keys x lookbacks              50 µs each
-values in lists and blobs     those of all answers together
+values in lists and blobs     of all answers together
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.forest.spilled import is_large
-from sash_engine.monoids import Collect, CollectDistinct, FrequentItems, Monoid
+from sash_engine.monoids import Monoid
 from sash_engine.windows.answers import Answer
 
 __all__ = ["MAX_ANSWERS", "MAX_BUCKETS", "MAX_LARGE_BUCKETS", "MAX_VALUES", "Costs"]
@@ -23,29 +22,31 @@ MAX_ANSWERS = 100_000
 MAX_VALUES = 2_000_000
 
 _MANY = (list, dict, bytes)
-_OF_ENTRIES: dict[type[Monoid], int] = {Collect: 1, CollectDistinct: 1, FrequentItems: 4}
-"""How many values an answer has for each entry, at most."""
 
 
 class Costs:
-    """Limits of the questions about one window.
+    """The limits of queries about one window.
 
     Args:
-        monoids: its aggregates by name.
+        monoids: the window's aggregates by name.
     """
 
     def __init__(self, monoids: Mapping[str, Monoid]) -> None:
-        large = [name for name, monoid in monoids.items() if is_large(monoid)]
+        large = [name for name, monoid in monoids.items() if monoid.external]
         self._large = large[0] if large else None
-        self._many = {name: type(monoid) for name, monoid in monoids.items() if monoid.answer in _MANY}
+        self._many = {name: monoid for name, monoid in monoids.items() if monoid.answer in _MANY}
 
     @property
     def sized(self) -> bool:
-        """Whether answers are of different sizes."""
+        """Whether an answer may have many values, because an aggregate answers a list, a dict or a blob."""
         return bool(self._many)
 
     def check_buckets(self, buckets: int) -> None:
-        """Raise `InvalidArgument` for a series of too many buckets."""
+        """Check the number of buckets of a series.
+
+        Raises:
+            InvalidArgument: there are more than the aggregates allow.
+        """
         if buckets > MAX_BUCKETS:
             raise InvalidArgument(f"{buckets} buckets in one series", field="step", limit=f"{MAX_BUCKETS} buckets")
         if self._large is not None and buckets > MAX_LARGE_BUCKETS:
@@ -56,38 +57,50 @@ class Costs:
             )
 
     def check_series(self, entries: int, whole: Mapping[str, Any], buckets: int, overlap: int) -> None:
-        """Raise `InvalidArgument` for a series whose answers may have too many values.
+        """Check how many values the answers of a series may have.
 
         Args:
-            entries: how many there are in all its buckets.
-            whole: the answers over these, than which none of a bucket is larger.
-            buckets: how many there are.
-            overlap: in how many of them one entry may be.
+            entries: the number of entries in all buckets together.
+            whole: the answers over these entries. No answer of a bucket is larger.
+            buckets: the number of buckets.
+            overlap: the greatest number of buckets that have the same entry.
+
+        Raises:
+            InvalidArgument: the answers may have too many values.
         """
         values = 0
-        for name, function in self._many.items():
+        for name, monoid in self._many.items():
             most = size_of(whole[name]) * buckets
-            values += min(most, _OF_ENTRIES[function] * entries * overlap) if function in _OF_ENTRIES else most
+            each = monoid.values_per_entry
+            values += most if each is None else min(most, each * entries * overlap)
         if values > MAX_VALUES:
             raise InvalidArgument(
                 f"up to {values} values in the answers of one series", field="step", limit=f"{MAX_VALUES} values"
             )
 
     def check_answers(self, keys: int, lookbacks: int) -> None:
-        """Raise `InvalidArgument` for so many lookbacks of so many keys."""
+        """Check the number of answers of a query.
+
+        Raises:
+            InvalidArgument: keys times lookbacks are too many.
+        """
         if keys * max(lookbacks, 1) > MAX_ANSWERS:
             what = f"{keys} keys" + f" times {lookbacks} lookbacks" * (lookbacks > 1)
             raise InvalidArgument(f"{what} in one query", field="keys", limit=f"{MAX_ANSWERS} answers")
 
     def check_values(self, values: int) -> None:
-        """Raise `InvalidArgument` where the answers of several keys have too many values."""
+        """Check the number of values in the answers of a query about several keys.
+
+        Raises:
+            InvalidArgument: there are too many.
+        """
         if values > MAX_VALUES:
             raise InvalidArgument(
                 f"more than {MAX_VALUES} values in the answers of one query", field="keys", limit=f"{MAX_VALUES} values"
             )
 
     def values_of(self, answer: Answer) -> int:
-        """How many values an answer has in its lists and blobs, those of its partials, too."""
+        """Return the number of values in the lists and blobs of an answer, including those of its partials."""
         values = sum(size_of(answer.aggregates[name]) for name in self._many)
         for columns in (answer.partials or {}).values():
             values += sum(size_of(blob) for column in columns if column.dtype.hasobject for blob in column.tolist())
@@ -95,7 +108,7 @@ class Costs:
 
 
 def size_of(answer: Any) -> int:
-    """How many values an answer has; a blob, one for every eight bytes.
+    """Return the number of values of an answer; eight bytes of a blob are one value.
 
     >>> size_of([1.5, 2.5]), size_of([{"item": "a", "count": 1}]), size_of(bytes(16)), size_of(None)
     (2, 2, 2, 1)
@@ -105,6 +118,6 @@ def size_of(answer: Any) -> int:
     if isinstance(answer, Mapping):
         return sum(map(size_of, answer.values()))
     if isinstance(answer, Sequence) and not isinstance(answer, str):
-        # Those of one list are alike.
+        # All items of a list have the same form.
         return len(answer) * size_of(answer[0]) if answer else 0
     return 1

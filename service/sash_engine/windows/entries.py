@@ -1,7 +1,7 @@
 """The entries of a window as bulks: by key, then time, then arrival.
 
     capture   small keys    copies of the rows in range
-              others        pieces of their forests: columns that nobody writes to, or ids of stored blocks
+              others        row slices of their stores: columns that nobody writes to, or ids of stored blocks
     bulks     [ a a a | b b | c c c ] [ c c c c c c c c ] [ c c ]        up to `rows` each
 
 What is captured is the window as of the call, whatever is written while the bulks are read. Keys whose entries share
@@ -17,15 +17,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sash_engine.errors import Unsupported
-from sash_engine.forest import Cold, Forest, Layout
-from sash_engine.forest.pieces import Piece
+from sash_engine.forest import Cold, Layout
+from sash_engine.forest.row_slices import RowSlice
 from sash_engine.forest.segments import starts_of_runs
 from sash_engine.monoids.base import Array, Partials
 from sash_engine.monoids.pane import Pane, exported
 from sash_engine.windows.batch import Batch, Coded
 from sash_engine.windows.keys import Keys
 from sash_engine.windows.pages import Numbers
-from sash_engine.windows.panes import PaneLayout
+from sash_engine.windows.pane_layout import PaneLayout
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
 
 __all__ = ["BULK_ROWS", "Entries"]
@@ -74,13 +74,12 @@ class Entries:
             times = self._small[0]
             inside = (times >= (TICK_MIN if start is None else start)) & (times <= (TICK_MAX if end is None else end))
             self._of, self._small = self._of[inside], [column[inside] for column in self._small]
-        self._large: list[tuple[int, Piece]] = []
-        for number, forest in keys.with_forests(numbers):
-            assert isinstance(forest, Forest)
-            self._large += [(number, piece) for piece in forest.pieces(start, end)]
+        self._large = [
+            (number, rows) for number, store in keys.with_own_stores(numbers) for rows in store.capture(start, end)
+        ]
         there = np.union1d(small, [number for number, _ in self._large]).astype(np.int64)
         self._names = {number: keys.name(number) for number in there.tolist()}
-        self.rows = len(self._of) + sum(piece.stop - piece.first for _, piece in self._large)
+        self.rows = len(self._of) + sum(each.stop - each.first for _, each in self._large)
         """How many rows there are."""
 
     def __iter__(self) -> Iterator[Batch]:
@@ -90,36 +89,36 @@ class Entries:
             rows = slice(a, a + self._rows)
             yield self._bulk(self._of[rows], [column[rows] for column in small])
         del small
-        for pieces in self._groups():
-            of = np.repeat([number for number, _ in pieces], [piece.stop - piece.first for _, piece in pieces])
-            parts = self._columns([piece for _, piece in pieces])
+        for slices in self._groups():
+            of = np.repeat([number for number, _ in slices], [each.stop - each.first for _, each in slices])
+            parts = self._columns([each for _, each in slices])
             yield self._bulk(of, [np.concatenate(column) for column in zip(*parts, strict=True)])
 
-    def _groups(self) -> Iterator[list[tuple[int, Piece]]]:
-        """The pieces of one bulk after the other."""
-        group: list[tuple[int, Piece]] = []
+    def _groups(self) -> Iterator[list[tuple[int, RowSlice]]]:
+        """The row slices of one bulk after the other."""
+        group: list[tuple[int, RowSlice]] = []
         room = self._rows
         self._large.reverse()
         while self._large:
-            number, piece = self._large.pop()
-            cut = min(piece.first + room, piece.stop)
-            if cut < piece.stop:
-                self._large.append((number, piece._replace(first=cut)))
-            group.append((number, piece._replace(stop=cut)))
-            room -= cut - piece.first
+            number, rows = self._large.pop()
+            cut = min(rows.first + room, rows.stop)
+            if cut < rows.stop:
+                self._large.append((number, rows._replace(first=cut)))
+            group.append((number, rows._replace(stop=cut)))
+            room -= cut - rows.first
             if not room:
                 yield group
                 group, room = [], self._rows
         if group:
             yield group
 
-    def _columns(self, pieces: Sequence[Piece]) -> list[list[Array]]:
-        """The rows of each piece; all stored ones in one round trip."""
-        numbers = [piece.source for piece in pieces if isinstance(piece.source, int)]
+    def _columns(self, slices: Sequence[RowSlice]) -> list[list[Array]]:
+        """The rows of each slice; all stored blocks come in one round trip."""
+        numbers = [rows.block_id for rows in slices if rows.columns is None]
         stored = iter(self._cold.columns(numbers) if self._cold is not None and numbers else ())
         return [
-            [column[first:stop] for column in (next(stored) if isinstance(source, int) else source)]
-            for source, first, stop in pieces
+            [column[rows.first : rows.stop] for column in (next(stored) if rows.columns is None else rows.columns)]
+            for rows in slices
         ]
 
     def _bulk(self, of: Numbers, columns: Sequence[Array]) -> Batch:

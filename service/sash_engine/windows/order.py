@@ -23,7 +23,6 @@ from sash_engine.clock import Clock
 from sash_engine.errors import FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.windows.batch import Coded
-from sash_engine.windows.by_algorithm import ByAlgorithm
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, WindowSpec
 
@@ -175,9 +174,9 @@ class Order:
         return self._equal == "last"
 
     def check_accepted(self, number: int, times: Array) -> None:
-        """Refuse what a key's algorithm cannot take; a new key's takes anything it is sent first."""
-        if number >= 0 and isinstance(store := self._keys.forest(number), ByAlgorithm):
-            store.accepts(times)
+        """Refuse rows that a key's store cannot take; the store of a new key takes any."""
+        if number >= 0:
+            self._keys.store(number).check_insert(times)
 
     # ---------------------------------------------------------------- bulks
 

@@ -5,10 +5,9 @@
                                               ^start of d, count 9
 
 A key's entries are consecutive rows of one page, sorted by (time, arrival). Pages have power-of-two sizes and lie
-at multiples of their size, so a key's start tells where its page begins. Eviction moves the start. A key whose
-entries reach the end of its page moves: to the page's front, or to the smallest page that holds them. An empty key
-has no page. Free pages are listed by size; a page is cut in two where a smaller one is wanted, and free buddies
-unite before the columns grow, so that room left by keys that grew serves other sizes.
+at multiples of their size (page_allocator.py), so a key's start tells where its page begins. Eviction moves the start.
+A key whose entries reach the end of its page moves: to the page's front, or to the smallest page that holds them. An
+empty key has no page.
 
 Example: c (5 entries in the page at 8) is sent three entries, then one. The three go to rows 13 to 15. For the one
 c moves to a page of 16, say at 32; rows 8 to 15 are free, and serve one key of up to 8 entries or two of up to 4.
@@ -16,9 +15,7 @@ c moves to a page of 16, say at 32; rows 8 to 15 are free, and serve one key of 
 Insert or evict for k keys: O(k + rows of keys that move or are out of order), in a fixed number of vectorised passes.
 Query of a key: O(its entries), from the raw rows: no partials are stored.
 Space: a key that only grows fills more than half of its page (a key of one entry has a page of four); one that slides
-stays in a page of up to four times its entries. 17 bytes per key beside.
-Source: the buddy system (Knowlton, CACM 8(10), 1965).  Differs: buddies unite when columns must grow, not when
-freed, so that the lists are sorted once for many pages.
+stays in a page of up to four times its entries. Each key costs 17 bytes more.
 
 Keys are numbers here, dense from 0. Where a method takes several, they are distinct.
 """
@@ -29,16 +26,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sash_engine.forest import Layout
 from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
+from sash_engine.windows.page_allocator import Numbers, PageAllocator, copied
 
 __all__ = ["PAGES", "Numbers", "Pages", "grown", "ragged"]
-
-Numbers = npt.NDArray[np.int64]
-"""int64 (k,): numbers of keys or rows, or counts."""
 
 PAGES = (4, 64)
 """Rows of the smallest and of the largest page. A forest of its own costs 2 to 3 KiB before its first entry, a
@@ -65,23 +59,19 @@ class Pages:
     """
 
     def __init__(self, layout: Layout, smallest: int = PAGES[0], largest: int = PAGES[1]) -> None:
-        assert 0 < smallest <= largest, "the smallest page has a row, and is not larger than the largest"
-        assert smallest & (smallest - 1) == largest & (largest - 1) == 0, "pages are powers of two"
         self.largest = largest
-        self._layout = layout
+        self.layout = layout
         self._columns = [np.empty(0, dtype) for dtype in layout.dtypes]
         self._objects = [i for i, dtype in enumerate(layout.dtypes) if dtype.hasobject]
-        steps = (largest // smallest).bit_length()
-        self._sizes = np.array([0, *(smallest << step for step in range(steps))])  # class 0: no page
-        self._free = [_Stack() for _ in self._sizes]
-        self._end = 0  # rows that were ever part of a page
+        self._allocator = PageAllocator(smallest, largest, self._lengthen)
+        self._sizes = self._allocator.sizes
         self._starts = np.empty(0, np.int64)
         self._counts = np.empty(0, np.int64)
         self._classes = np.empty(0, np.int8)
 
     def relayout(self, layout: Layout) -> None:
         """Change the aggregates: the same columns, other aggregates."""
-        self._layout = layout
+        self.layout = layout
 
     def reach(self, keys: int) -> None:
         """Make room for keys 0 to `keys` - 1; new ones are empty."""
@@ -224,10 +214,7 @@ class Pages:
 
     def _release(self, keys: Numbers, starts: Numbers) -> None:
         """Free the pages of keys whose rows begin at `starts`, and leave the keys without."""
-        classes = self._classes[keys]
-        for size_class in np.unique(classes).tolist():
-            if size_class:
-                self._free[size_class].push(starts[classes == size_class] & -self._sizes.item(size_class))
+        self._allocator.release(starts, self._classes[keys])
         self._classes[keys] = 0
         self._starts[keys] = 0
 
@@ -281,14 +268,14 @@ class Pages:
     def totals(self, key: int) -> list[Partial]:
         """The partials over all entries of a key, one per slot."""
         start = self._starts.item(key)
-        return self._layout.reduce_rows(self._columns, start, start + self._counts.item(key))
+        return self.layout.reduce_rows(self._columns, start, start + self._counts.item(key))
 
     def range_totals(self, key: int, start: int, end: int) -> tuple[int, list[Partial]]:
         """The number of a key's entries with start <= time <= end, and their partials."""
         first = self._starts.item(key)
         times = self._columns[0][first : first + self._counts.item(key)]
         a, b = int(times.searchsorted(start, "left")), int(times.searchsorted(end, "right"))
-        return max(b - a, 0), self._layout.reduce_rows(self._columns, first + a, first + b)
+        return max(b - a, 0), self.layout.reduce_rows(self._columns, first + a, first + b)
 
     def totals_each(self, keys: Numbers) -> tuple[Numbers, list[Partials]]:
         """How many entries each of k keys has, int64 (k,), and per slot the partials of those keys that have any."""
@@ -316,10 +303,10 @@ class Pages:
 
     def _fold_each(self, rows: Numbers, counts: Numbers) -> list[Partials]:
         if not len(rows):
-            return [monoid.pack([]) for monoid in self._layout.monoids]
+            return [monoid.pack([]) for monoid in self.layout.monoids]
         counts = counts[counts > 0]
         firsts = np.cumsum(counts) - counts
-        return self._layout.reduce_segments([column[rows] for column in self._columns], firsts)
+        return self.layout.reduce_segments([column[rows] for column in self._columns], firsts)
 
     # ---------------------------------------------------------------- room
 
@@ -334,52 +321,14 @@ class Pages:
         moving = (fitting != classes) & (fitting != classes - 1)
         pages = starts & -self._sizes[classes]
         self._release(keys[moving], starts[moving])
-        pages[moving] = self._allocate(fitting[moving])
+        pages[moving] = self._allocator.allocate(fitting[moving])
         self._starts[keys] = pages
         self._classes[keys] = np.where(moving, fitting, classes)
         new_rows = ragged(pages, counts)
         for column, values in zip(self._columns, held, strict=True):
             column[new_rows] = values
 
-    def _allocate(self, classes: Array) -> Numbers:
-        """A page of each of the classes: their first rows, int64 (k,)."""
-        pages = np.empty(len(classes), np.int64)
-        for size_class in np.unique(classes).tolist():
-            wanted = classes == size_class
-            pages[wanted] = self._take(size_class, int(np.count_nonzero(wanted)))
-        return pages
-
-    def _take(self, size_class: int, k: int) -> Numbers:
-        free = self._free[size_class]
-        pages = free.take(min(k, len(free)))  # at once: what is listed may be united below
-        missing = k - len(pages)
-        if not missing:
-            return pages
-        if size_class == len(self._sizes) - 1:
-            self._extend(missing)
-            more = free.take(missing)
-        else:
-            whole = self._take(size_class + 1, (missing + 1) // 2)
-            halves = np.concatenate((whole, whole + self._sizes[size_class]))
-            more = halves[:missing]
-            free.push(halves[missing:])
-        return np.concatenate((pages, more))
-
-    def _extend(self, k: int) -> None:
-        """Make k of the largest pages free, where fewer are."""
-        free, rows = self._free[-1], len(self._columns[0])
-        end = self._end + (k - len(free)) * self.largest
-        if end > rows:
-            self._unite()
-            # A little room found now would be gone at once, and to look for it costs a sort: grow as well.
-            if len(free) < max(k, rows // self.largest // 8):
-                rows = max(end, rows + rows // 8, 4 * self.largest)
-                self._lengthen(rows + -rows % self.largest)
-        missing = max(k - len(free), 0)
-        free.push(self._end + self.largest * np.arange(missing))
-        self._end += missing * self.largest
-
-    def _lengthen(self, rows: int) -> None:
+    def _lengthen(self, rows: int, used: int) -> None:
         columns = self._columns
         for i in range(len(columns)):
             if i not in self._objects:
@@ -390,16 +339,7 @@ class Pages:
                     continue
                 except ValueError:  # an aggregate kept a view of values that it was shown
                     pass
-            columns[i] = _copied(columns[i], rows, self._end)
-
-    def _unite(self) -> None:
-        """Join free pages that make a larger one."""
-        for size_class in range(1, len(self._sizes) - 1):
-            size = self._sizes.item(size_class)
-            pages = np.sort(self._free[size_class].take(len(self._free[size_class])))
-            first = np.flatnonzero((pages[1:] == pages[:-1] + size) & (pages[:-1] % (2 * size) == 0))
-            self._free[size_class + 1].push(pages[first])
-            self._free[size_class].push(np.delete(pages, np.concatenate((first, first + 1))))
+            columns[i] = copied(columns[i], rows, used)
 
     # ---------------------------------------------------------------- invariants
 
@@ -412,17 +352,14 @@ class Pages:
         assert (counts >= 0).all(), f"a count is negative: {counts.tolist()}"
         assert (starts + counts <= pages + sizes).all(), "entries lie inside their page"
         held = [(page, size) for page, size in zip(pages.tolist(), sizes.tolist(), strict=True) if size]
-        free = [
-            (page, size)
-            for stack, size in zip(self._free, self._sizes.tolist(), strict=True)
-            for page in stack.items().tolist()
-        ]
         at = 0
-        for page, size in sorted(held + free):
+        for page, size in sorted(held + self._allocator.free_pages()):
             assert page % size == 0, f"the page of {size} at {page} lies at a multiple of its size"
             assert page == at, f"pages cover the rows without gap or overlap: one ends at {at}, the next is at {page}"
             at += size
-        assert at == self._end <= len(self._columns[0]), f"pages end at {at}, {self._end} rows were handed out"
+        allocator, there = self._allocator, len(self._columns[0])
+        assert at == allocator.end <= there, f"pages end at {at}, {allocator.end} rows were handed out"
+        assert allocator.rows == there, f"there are {there} rows, the allocator has {allocator.rows}"
         rows = ragged(starts, counts)
         times, first = self._columns[0][rows], np.zeros(len(rows) + 1, bool)
         first[np.cumsum(counts) - counts] = True
@@ -430,35 +367,8 @@ class Pages:
         vacant = np.ones(len(self._columns[0]), bool)
         vacant[rows] = False
         for i in self._objects:
-            kept = [value for value in self._columns[i][vacant].tolist() if value is not None]
-            assert not kept, f"column {i} holds on to {kept[:3]} in rows that no key has"
-
-
-class _Stack:
-    """Row numbers, the last in first out."""
-
-    __slots__ = ("_array", "_n")
-
-    def __init__(self) -> None:
-        self._array, self._n = np.empty(0, np.int64), 0
-
-    def __len__(self) -> int:
-        return self._n
-
-    def push(self, items: Numbers) -> None:
-        n = self._n + len(items)
-        if n > len(self._array):
-            self._array = _copied(self._array, max(n, self._n + self._n // 2), self._n)
-        self._array[self._n : n] = items
-        self._n = n
-
-    def take(self, k: int) -> Numbers:
-        """Remove the last k."""
-        self._n -= k
-        return self._array[self._n : self._n + k].copy()
-
-    def items(self) -> Numbers:
-        return self._array[: self._n]
+            left = [value for value in self._columns[i][vacant].tolist() if value is not None]
+            assert not left, f"column {i} holds on to {left[:3]} in rows that no key has"
 
 
 def ragged(starts: Numbers, lengths: Numbers) -> Numbers:
@@ -475,13 +385,6 @@ def grown(array: Array, n: int, fill: Any) -> Array:
     """A copy with room for at least `n` and half as many again as there were; new places hold `fill`."""
     longer = np.full(max(n, len(array) + len(array) // 2), fill, array.dtype)
     longer[: len(array)] = array
-    return longer
-
-
-def _copied(array: Array, n: int, used: int) -> Array:
-    """A copy of length n of an array whose first `used` places are in use."""
-    longer = np.empty(n, array.dtype)
-    longer[:used] = array[:used]
     return longer
 
 

@@ -23,9 +23,9 @@ from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.forest import Cold, Layout
 from sash_engine.monoids import Count, Monoid, Partial, Partials
 from sash_engine.monoids.pane import exported
+from sash_engine.windows.algorithms import check_ranges
 from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.batch import check_key
-from sash_engine.windows.by_algorithm import check_ranges
 from sash_engine.windows.costs import Costs
 from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.keys import UNKEYED, Keys

@@ -26,18 +26,18 @@ import numpy.typing as npt
 from sash_engine.clock import Clock, ManualClock
 from sash_engine.errors import AlreadyExists, InvalidArgument, ResourceExhausted, Unsupported
 from sash_engine.forest import BLOCK, Layout
-from sash_engine.forest.cold import Cold, Unsaved
+from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
 from sash_engine.monoids.base import Array, FieldType
+from sash_engine.windows.algorithms import check_algorithm
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_engine.windows.batch import MAX_COUNTED, Batch, Coded
-from sash_engine.windows.by_algorithm import check_algorithm, store_of
 from sash_engine.windows.entries import BULK_ROWS
 from sash_engine.windows.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.ledger import Ledger
 from sash_engine.windows.order import Order, Rows
 from sash_engine.windows.pages import PAGES
-from sash_engine.windows.panes import PaneForest, Panes
+from sash_engine.windows.panes import Panes
 from sash_engine.windows.questions import (
     ALL_KEYS,
     AllKeys,
@@ -50,6 +50,7 @@ from sash_engine.windows.questions import (
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec, check_time
+from sash_engine.windows.stores import AlgorithmStores, EntryStores, PaneStores, Stores
 
 __all__ = ["ALL_KEYS", "AllKeys", "Window"]
 
@@ -98,11 +99,15 @@ class Window:
         self._layout = self._panes.layout if self._panes else Layout(spec.fields, spec.monoids(), block)
         check_algorithm(spec)
         shared = spec.keyed and spec.slide.when is None and spec.order.equal_times == "keep" and spec.algorithm is None
-        make = store_of(spec.algorithm, cold) if self._panes is None else lambda layout: PaneForest(layout, cold)
-        self._keys = Keys(self._layout, pages if shared else None, make)
+        self._keys = Keys(self._layout, pages if shared else None, self._stores())
         self._order = Order(spec, self._keys, self._clock)
         self._slide = Slide(spec, self._keys, self._clock, self.counts)
         self._reader = Reader(spec, self._layout, self._keys, self._slide, cold)
+
+    def _stores(self) -> Stores:
+        if self.spec.algorithm is not None:
+            return AlgorithmStores(self.spec.algorithm)
+        return EntryStores(self.cold) if self._panes is None else PaneStores(self._panes.layout, self.cold)
 
     # ---------------------------------------------------------------- writing
 
@@ -361,7 +366,7 @@ class Window:
         else:
             self._keys.bulk_insert_each(rows.numbers, rows.lengths, rows.columns)
 
-    def unsaved(self) -> list[Unsaved]:
+    def unsaved(self) -> list[PendingBlock]:
         """The sealed blocks of all keys that are not stored yet; see `Forest.unsaved`."""
         return [] if self.cold is None else [block for forest in list(self.cold.dirty) for block in forest.unsaved()]
 

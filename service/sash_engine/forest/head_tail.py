@@ -19,7 +19,7 @@ from sash_engine.forest.layout import Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 
-__all__ = ["Head", "Tail"]
+__all__ = ["Head", "OpenTail", "Tail"]
 
 _FIRST_ROWS = 8
 _SCALAR_ROWS = 6
@@ -130,6 +130,10 @@ class Tail(Block):
         self.rows -= skip
         self.refold()
 
+    def closed(self) -> int:
+        """How many rows do not change any more: all of them."""
+        return self.rows
+
     def fold(self, start: int, older: Sequence[Partial] | None) -> list[Partial]:
         """Fold `older` (a fold of all before; None: of nothing) and the rows from `start` on.
 
@@ -148,3 +152,26 @@ class Tail(Block):
             else:
                 layout.extend(running, self.columns, folded, rows)
         return running
+
+
+class OpenTail(Tail):
+    """A tail whose newest row may still change: the running fold ends before it, and each call combines it anew."""
+
+    __slots__ = ()
+
+    def closed(self) -> int:
+        """How many rows do not change any more: all but the newest."""
+        return max(self.rows - 1, 0)
+
+    def fold(self, start: int, older: Sequence[Partial] | None) -> list[Partial]:
+        """As `Tail.fold`; the list is a new one."""
+        rows = self.rows
+        if not rows:
+            return super().fold(start, older)
+        self.rows = rows - 1
+        try:
+            folded = super().fold(start, older)[:]
+        finally:
+            self.rows = rows
+        self._layout.extend(folded, self.columns, rows - 1, rows)
+        return folded

@@ -22,17 +22,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sash_engine.forest.directory import Directory, Kept
+from sash_engine.forest.directory import BlockRun, Directory
 from sash_engine.forest.layout import Layout
 from sash_engine.forest.levels import Levels
 from sash_engine.forest.segments import starts_of_runs
 from sash_engine.monoids.base import Array
 
-__all__ = ["Splicer", "Touched"]
+__all__ = ["Splicer", "SpliceResult"]
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class SpliceResult:
     """What an insertion did: blocks from `first` on have changed, those from `cut` on were replaced and moved."""
 
     first: int
@@ -55,7 +55,7 @@ class Splicer:
         self._levels = levels
         self._layout = layout
 
-    def insert(self, rows: Sequence[Array], skip: int) -> Touched:
+    def insert(self, rows: Sequence[Array], skip: int) -> SpliceResult:
         """Insert m >= 1 sorted rows, none of them behind the last block.
 
         Args:
@@ -77,8 +77,8 @@ class Splicer:
         deferred = len(positions) > 1 and self._layout.commutative
         if directory.loads:  # all at once, and before anything changes
             blocks = self._not_deferred(positions, bounds, skip) if deferred else positions
-            nodes = self._levels.beside(positions) if directory.spills else []
-            if deferred and directory.spills:
+            nodes = self._levels.beside(positions) if directory.has_external else []
+            if deferred and directory.has_external:
                 nodes += [(0, position) for position in positions.tolist()]
             self._levels.fetch(blocks.tolist(), nodes)
         if deferred:
@@ -87,7 +87,7 @@ class Splicer:
             for position, (a, b) in zip(positions.tolist(), itertools.pairwise(bounds.tolist()), strict=True):
                 self._splice(position, [column[a:b] for column in rows], skip)
         self._levels.refresh(positions)
-        return Touched(int(positions[0]), self._cut_overfull(positions, skip))
+        return SpliceResult(int(positions[0]), self._cut_overfull(positions, skip))
 
     def _only_gap(self, position: int, oldest: int, newest: int, skip: int) -> int | None:
         """The row of a block before which all times of oldest..newest belong; None where there are several."""
@@ -96,21 +96,21 @@ class Splicer:
         at = skip + int(times[skip : block.rows].searchsorted(oldest, "right"))
         return at if at == block.rows or times.item(at) > newest else None
 
-    def _insert_run(self, position: int, at: int, rows: Sequence[Array], skip: int) -> Touched:
+    def _insert_run(self, position: int, at: int, rows: Sequence[Array], skip: int) -> SpliceResult:
         """Put newcomers between two rows of a block, as blocks of their own."""
         directory = self._directory
         block = directory.block(position)
-        pieces, drop = self._pieces(rows), 0
+        pieces, drop = self._even_blocks(rows), 0
         if at == block.rows:
             position += 1
         elif at:
             block, drop = directory.edit(position), 1
             skip = skip if position == directory.head else 0
-            before = self._pieces([column[skip:at] for column in block.columns]) if at > skip else []
-            pieces = [*before, *pieces, *self._pieces([column[at : block.rows] for column in block.columns])]
+            before = self._even_blocks([column[skip:at] for column in block.columns]) if at > skip else []
+            pieces = [*before, *pieces, *self._even_blocks([column[at : block.rows] for column in block.columns])]
         directory.exchange(position, drop, pieces, [self._layout.reduce(piece) for piece in pieces])
         self._levels.truncate(position)
-        return Touched(position, position)
+        return SpliceResult(position, position)
 
     def _splice(self, position: int, newcomers: list[Array], skip: int) -> None:
         directory = self._directory
@@ -154,27 +154,25 @@ class Splicer:
         if counts.max() <= 2 * self._layout.block:
             return None
         overfull: list[int] = positions[counts > 2 * self._layout.block].tolist()
-        parts: list[list[list[Array]] | Kept] = []
+        parts: list[tuple[list[list[Array]], BlockRun]] = []
         for position, following in itertools.pairwise([*overfull, directory.tail]):
             block = directory.edit(position)
             start = skip if position == directory.head else 0
-            parts.append(self._pieces([column[start : block.rows] for column in block.columns]))
-            parts.append(directory.kept(position + 1, following))
+            pieces = self._even_blocks([column[start : block.rows] for column in block.columns])
+            parts.append((pieces, directory.run(position + 1, following)))
         self._rebuild(overfull[0], parts)
         return overfull[0]
 
-    def _rebuild(self, first: int, parts: Sequence[list[list[Array]] | Kept]) -> None:
-        """Put other blocks in the place of all from `first` on."""
+    def _rebuild(self, first: int, parts: Sequence[tuple[list[list[Array]], BlockRun]]) -> None:
+        """Replace all blocks from `first` on: by new ones, each time followed by a run of those that were there."""
         self._directory.truncate(first)
         self._levels.truncate(first)
-        for part in parts:
-            if isinstance(part, Kept):
-                self._directory.extend(part)
-            else:
-                for columns in part:
-                    self._directory.append(columns, self._layout.reduce(columns))
+        for pieces, following in parts:
+            for columns in pieces:
+                self._directory.append(columns, self._layout.reduce(columns))
+            self._directory.extend(following)
 
-    def _pieces(self, columns: Sequence[Array]) -> list[list[Array]]:
+    def _even_blocks(self, columns: Sequence[Array]) -> list[list[Array]]:
         """Cut sorted columns into even blocks of at most the block size."""
         rows = len(columns[0])
         k = -(-rows // self._layout.block)

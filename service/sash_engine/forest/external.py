@@ -1,21 +1,21 @@
-"""Partials that are kept in a tier: those of sketches and collections, each as large as some hundred entries.
+"""External partials: large partials, of sketches and collections, that a tier stores as values of their own.
 
-    cells    | -  | -  | P  | -  | P  |        P: in memory, not stored as it is     -: stored
-    ids      | 17 | 18 | -1 | 40 | -1 |        one per partial, of the same numbers as those of blocks
+    cells    | -  | -  | P  | -  | P  |        P: in memory, not stored yet     -: stored
+    ids      | 17 | 18 | -1 | 40 | -1 |        one per partial; partials and blocks share their ids
 
-Which aggregates have large partials they say themselves (`Monoid.large`).
+An aggregate says whether its partials are large (`Monoid.large`, `Monoid.external`).
 
-A partial of numbers is 8 to 66 bytes for 1,024 entries, and stays in memory. A sketch is 2 to 8 KiB, and there are two
-per block and slot, so that they would be as much as the entries. So every such partial is a stored value of its own, as
-its block is: what is as large as a chunk of numbers needs no chunks. It is read, cached, released as blocks are (see
-cold.py), as the bytes that `Monoid.encode` gives; the cache has those bytes, and they are decoded with each read.
+A partial of numbers takes 8 to 66 bytes for 1,024 entries, and stays in memory. A sketch takes 2 to 8 KiB, and there
+are two for each block and slot, so sketches would take as much memory as the entries. So each of them is a stored
+value, like its block, and is read, cached and released like a block (cold.py). The value has the bytes of
+`Monoid.encode`. The cache keeps these bytes, and each read decodes them.
 
-`Spilled` is the aggregate as the levels of a cold forest see it. Only the columns of partials differ from those of the
-aggregate: they have a second part, the ids. Whoever takes a partial out of a column gets it, loaded if need be; whoever
-will take several says so before, and they come in one round trip.
+`ExternalPartials` is the aggregate as the levels of a cold forest see it. Only its columns of partials differ: they
+have a second part, the ids. Taking a partial out of a column loads it if needed. Code that takes several names them
+first, and they come in one round trip.
 
-On one core (2^12 registers, k = 200): encode and decode 0.4 to 0.8 µs for distinct counts and quantiles, where to
-combine two takes 8 to 18 µs and to make one of a block 27 to 160 µs; 42 and 33 µs for frequent items, 88 µs to make.
+Measured on one core (2^12 registers, k = 200). Distinct counts and quantiles: encode and decode 0.4 to 0.8 µs, combine
+8 to 18 µs, make one of a block 27 to 160 µs. Frequent items: encode 42 µs, decode 33 µs, make one of a block 88 µs.
 Space: 24 bytes per stored partial.
 """
 
@@ -30,43 +30,39 @@ import numpy as np
 
 from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.forest.block import Block
-from sash_engine.forest.cold import Cold, Unsaved
+from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.image import ForestImage
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, object_array
 
-__all__ = ["Spilled", "is_large", "spilling", "with_small"]
+__all__ = ["ExternalPartials", "inline_partials", "level_monoids"]
 
 _NONE = -1
 _PARTIALS_PER_TRIP = 4_096
 
 
-def spilling(monoids: Sequence[Monoid], cold: Cold | None) -> Sequence[Monoid]:
-    """The aggregates as the levels of a forest see them: large partials are kept in a tier, where there is one."""
-    return monoids if cold is None else [Spilled(each, cold) if is_large(each) else each for each in monoids]
+def level_monoids(monoids: Sequence[Monoid], cold: Cold | None) -> Sequence[Monoid]:
+    """Return the aggregates that the levels of a forest use: with a tier, those with large partials are external."""
+    return monoids if cold is None else [ExternalPartials(each, cold) if each.external else each for each in monoids]
 
 
-def is_large(monoid: Monoid) -> bool:
-    """Whether its partials are stored one by one: see `Monoid.large`."""
-    return monoid.large and monoid.dtypes == (np.dtype(object),)
+def inline_partials(image: ForestImage, monoids: Sequence[Monoid], cold: Cold) -> ForestImage:
+    """Bring partials of an image into memory if their aggregates were large when it was made and are not any more.
 
-
-def with_small(image: ForestImage, monoids: Sequence[Monoid], cold: Cold) -> ForestImage:
-    """An image with the partials of aggregates that are not large, although they were when it was made.
-
-    They are read from the tier, and their ids are released: those partials stay in memory from now on.
+    The partials are read from the tier and their ids are released.
 
     Raises:
-        Unavailable, DataLoss: a partial cannot be read.
+        Unavailable: the tier cannot be reached.
+        DataLoss: a partial is missing or damaged.
     """
-    small = [slot for slot in image.nodes if not is_large(monoids[slot])]
+    small = [slot for slot in image.nodes if not monoids[slot].external]
     if not small:
         return image
     partials, nodes = list(image.partials), dict(image.nodes)
     for slot in small:
         numbers, monoid = nodes.pop(slot).tolist(), monoids[slot]
         found = []
-        for start in range(0, len(image.ids), _PARTIALS_PER_TRIP):  # above those of the blocks all are made anew
+        for start in range(0, len(image.ids), _PARTIALS_PER_TRIP):  # partials above the blocks are made anew
             some = numbers[start : min(start + _PARTIALS_PER_TRIP, len(image.ids))]
             found += [
                 _restored(monoid, columns, number) for number, columns in zip(some, cold.columns(some), strict=True)
@@ -78,7 +74,7 @@ def with_small(image: ForestImage, monoids: Sequence[Monoid], cold: Cold) -> For
 
 
 def _restored(monoid: Monoid, columns: Sequence[Array], number: int) -> Partial:
-    """The partial that is stored as `number`."""
+    """Decode the partial that is stored as `number`."""
     try:
         (data,) = columns[0].tolist()
         return monoid.restore(data)
@@ -86,17 +82,17 @@ def _restored(monoid: Monoid, columns: Sequence[Array], number: int) -> Partial:
         raise DataLoss(f"stored partial {number} cannot be read: {error}") from None
 
 
-class Spilled(Monoid):
-    """An aggregate whose columns of partials are two parts: objects, and the ids of those that are stored instead.
+class ExternalPartials(Monoid):
+    """An aggregate whose columns of partials have two parts: objects, and the ids of partials that are stored instead.
 
     Args:
         inner: the aggregate.
-        cold: where stored partials are.
+        cold: the stored values.
 
-    A row is written once, by `put`, or released before it is written to again.
+    A row is written once by `put`, or released before it is written again.
     """
 
-    function = "spilled"
+    function = "external"
     reads = ()
     dtypes = (np.dtype(object), np.dtype(np.int64))
 
@@ -121,7 +117,7 @@ class Spilled(Monoid):
         return object_array(partials), np.full(len(partials), _NONE)
 
     def unpack(self, partials: Partials) -> list[Partial]:
-        """The partials; those that are not in memory come in one round trip."""
+        """Return the partials. Those that are not in memory are read in one round trip."""
         found = partials[0].tolist()
         if len(partials) > 1:
             stored = np.flatnonzero(partials[1] >= 0).tolist()
@@ -136,7 +132,7 @@ class Spilled(Monoid):
         return partials[0][index] if number < 0 else self._read(number)
 
     def put(self, partials: Partials, index: int, partial: Partial) -> None:
-        """Write `partial`; what was stored in its place is released."""
+        """Write `partial`, and release the stored partial that it replaces."""
         number = partials[1].item(index)
         if number >= 0:
             self._cold.release(number)
@@ -155,12 +151,12 @@ class Spilled(Monoid):
 
     # ---------------------------------------------------------------- storing
 
-    def unsaved(self, partials: Partials, start: int, stop: int, given: Callable[[], None]) -> list[Unsaved]:
-        """Those of rows start..stop that have no id, encoded; `given` is called when one gets it."""
+    def unsaved(self, partials: Partials, start: int, stop: int, given: Callable[[], None]) -> list[PendingBlock]:
+        """Encode the partials of rows start..stop that have no id yet; `given` is called when one gets its id."""
         out = []
         for row in (np.flatnonzero(partials[1][start:stop] < 0) + start).tolist():
             block = Block([object_array([self._inner.encode(partials[0][row])])], 1)
-            out.append(Unsaved(block, partial(self._number, partials, row, block, given), partial=True))
+            out.append(PendingBlock(block, partial(self._number, partials, row, block, given), partial=True))
         return out
 
     def _number(self, partials: Partials, row: int, block: Block, given: Callable[[], None], number: int) -> None:
@@ -172,7 +168,7 @@ class Spilled(Monoid):
         given()
 
     def release(self, partials: Partials, rows: Array | slice) -> None:
-        """The partials in some rows will not be read again."""
+        """Release the partials in some rows: nothing will read them again."""
         numbers = partials[1][rows]
         for number in numbers[numbers >= 0].tolist():
             self._cold.release(number)
@@ -180,7 +176,7 @@ class Spilled(Monoid):
 
     @staticmethod
     def clear(partials: Partials, rows: Array | slice) -> None:
-        """Nothing is in some rows: they were never written to, or what was stored is somebody else's now."""
+        """Empty some rows without releasing: they are new, or their stored partials have moved elsewhere."""
         partials[0][rows] = None
         partials[1][rows] = _NONE
 

@@ -29,12 +29,12 @@ import xxhash
 
 from sash.durability import formats as values
 from sash.durability import image
-from sash.durability.backing import STORING, Backing
-from sash.durability.journal import GROUP_BYTES, Job
+from sash.durability.journal import GROUP_BYTES, BackgroundWrite
+from sash.durability.session import STORING, TierSession
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, OutOfRoom, SashError
 from sash_engine.forest import Forest, Layout
-from sash_engine.forest.cold import Cold, Unsaved
+from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.image import ForestImage
 from sash_engine.monoids.base import Array
 from sash_engine.windows.batch import Batch
@@ -42,7 +42,7 @@ from sash_engine.windows.ledger import Part
 from sash_engine.windows.spec import Durability, WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["Kept", "Left", "OperationClock", "discard_all"]
+__all__ = ["OperationClock", "Remains", "StoredWindow", "discard_all"]
 
 _CHUNK = GROUP_BYTES // 2
 _BLOCK_MORE = 1024  # bytes that a block takes in a tier beyond its columns, about
@@ -74,7 +74,7 @@ Ranges = list[tuple[int, int]]
 
 
 @dataclass(slots=True)
-class Left:
+class Remains:
     """What the tier has of a window that is to be deleted.
 
     Args:
@@ -98,21 +98,21 @@ class Left:
         return asdict(self)
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Left:
+    def of(cls, document: Mapping[str, Any]) -> Remains:
         """The opposite of `document`."""
-        left = cls(**document)
-        if isinstance(left.blocks, int):  # as it was once: the first number that was never given
-            left.blocks = [(1, left.blocks)]
-        return left
+        remains = cls(**document)
+        if isinstance(remains.blocks, int):  # as it was once: the first number that was never given
+            remains.blocks = [(1, remains.blocks)]
+        return remains
 
-    def found(self, backing: Backing, number: int) -> Left:
+    def found(self, session: TierSession, number: int) -> Remains:
         """It with what was written of window `number` after it was noted, by a service that is no more."""
         (*blocks, (begin, end)), (first, last), keys = self.blocks, self.staged, list(self.keys)
-        blocks.append((begin, end + len(backing.run(lambda i: values.block_key(number, end + i)))))
-        last += len(backing.run(lambda i: values.staged_key(number, self.staged[1] + i)))
+        blocks.append((begin, end + len(session.existing(lambda i: values.block_key(number, end + i)))))
+        last += len(session.existing(lambda i: values.staged_key(number, self.staged[1] + i)))
         for version in range(self.image + 1, self.begun + 1):
-            keys += backing.run(lambda i, version=version: values.image_key(number, version, i))  # type: ignore[misc]
-        return Left(blocks, (first, last), self.image, self.parts, self.begun, keys)
+            keys += session.existing(lambda i, version=version: values.image_key(number, version, i))  # type: ignore[misc]
+        return Remains(blocks, (first, last), self.image, self.parts, self.begun, keys)
 
 
 @dataclass(slots=True)
@@ -128,11 +128,11 @@ class _Trash:
         yield from (values.block_key(self.window, number) for number in self.blocks)
 
 
-class Kept:
+class StoredWindow:
     """A window that the tier keeps.
 
     Args:
-        backing: the tier.
+        session: the tier.
         number: the window's; never another's.
         spec: as the window is, or was, created with.
         durability: what its writes are given.
@@ -157,7 +157,7 @@ class Kept:
 
     def __init__(
         self,
-        backing: Backing,
+        session: TierSession,
         number: int,
         spec: WindowSpec,
         durability: Durability,
@@ -165,15 +165,15 @@ class Kept:
         max_keys: int,
         block: int,
     ) -> None:
-        self._backing = backing
+        self._session = session
         self._max_keys = max_keys
         self.number, self.name, self.durability = number, spec.name, durability
         self.clock = OperationClock(clock)
-        self.cold = Cold(self._load, backing.cache)
+        self.cold = Cold(self._load, session.cache)
         self.window = Window(spec, max_keys, block, clock=self.clock, cold=self.cold)
         self.through = 0
         self.logged_bytes = 0
-        self.doubt: SashError | None = None
+        self.failure: SashError | None = None
         self.lost = False
         self.losses = 0
         self.resting = 0
@@ -189,10 +189,10 @@ class Kept:
         self._image = 0  # the version that counts, 0 where there is none yet
         self._image_parts = 0
         self._image_bytes = 0
-        self._owed_bytes = 0
+        self._unstored_bytes = 0
         self._image_blocks: Ranges = []  # what the image names, and the first number that was given after it
         self._image_next = 1
-        self._unwritten: list[Unsaved] = []  # they have numbers, and are yet to be handed to the journal
+        self._unwritten: list[PendingBlock] = []  # they have numbers, and are yet to be handed to the journal
         self._unwritten_bytes = 0
         self._trash: list[bytes] = []
         self._leaving: dict[int, _Trash] = {}  # trash on its way out, by the version of the image that allowed it
@@ -219,7 +219,7 @@ class Kept:
 
     def _load(self, numbers: Sequence[int]) -> list[list[Array]]:
         """The columns of stored blocks, in one round trip."""
-        found = self._backing.tier.get_many([values.block_key(self.number, number) for number in numbers])
+        found = self._session.tier.get_many([values.block_key(self.number, number) for number in numbers])
         blocks = []
         for number, data in zip(numbers, found, strict=True):
             what = f"block {number} of window {self.name!r}"
@@ -228,28 +228,28 @@ class Kept:
                 payload = values.unseal("block", data, what, key, 0 < self._bound_block <= number)
                 blocks.append(values.sealed_from(payload, self.window.layout))
             except DataLoss as error:
-                self._backing.lost(what, error)
+                self._session.report_damage(what, error)
                 raise
         return blocks
 
-    def owes(self, size: int) -> None:
+    def add_unstored(self, size: int) -> None:
         """So many bytes of records were written that are neither in blocks nor in an image yet, and will be."""
-        self._owed_bytes += size
-        self._backing.owed_bytes += size
+        self._unstored_bytes += size
+        self._session.count_unstored(size)
 
-    def paid(self) -> None:
+    def clear_unstored(self) -> None:
         """They are, or never will be."""
-        self._backing.owed_bytes -= self._owed_bytes
-        self._owed_bytes = 0
+        self._session.count_unstored(-self._unstored_bytes)
+        self._unstored_bytes = 0
 
     def store(self, least: int = 0) -> None:
         """Store the sealed blocks that the tier lacks, and large partials, where they have `least` entries and more."""
         if self.cold.dirty_entries >= least and self.cold.dirty:
             self._save(self.window.unsaved())
             self._flush()
-            self.paid()
+            self.clear_unstored()
 
-    def _save(self, blocks: Sequence[Unsaved]) -> None:
+    def _save(self, blocks: Sequence[PendingBlock]) -> None:
         """Give blocks their numbers, and store them by some MiB; the last ones with `_flush`.
 
         Raises:
@@ -258,7 +258,7 @@ class Kept:
         if not blocks:
             return
         size = sum(block.nbytes + _BLOCK_MORE for block in blocks)
-        self._backing.check_room(self._unwritten_bytes + size, STORING)
+        self._session.check_room(self._unwritten_bytes + size, STORING)
         for block in blocks:
             block.stored = self._next_block
             self._next_block += 1
@@ -273,7 +273,7 @@ class Kept:
         if blocks and not self.deleted:
             self._store_chunk(blocks, size)
 
-    def _store_chunk(self, blocks: Sequence[Unsaved], size: int) -> None:
+    def _store_chunk(self, blocks: Sequence[PendingBlock], size: int) -> None:
         numbered = [(block, block.stored or 0) for block in blocks]
         layout = self.window.layout
 
@@ -286,9 +286,9 @@ class Kept:
 
         def landed() -> None:
             self.cold.landed(numbered)
-            self._backing.cache.trim()
+            self._session.cache.trim()
 
-        self._backing.journal.background(Job(puts, size=size, done=landed))
+        self._session.journal.background(BackgroundWrite(puts, size=size, done=landed))
 
     # ---------------------------------------------------------------- checkpoints
 
@@ -297,7 +297,7 @@ class Kept:
         return not self.checkpointing and self.logged_bytes > max(journal_bytes, self._image_bytes // 2)
 
     @property
-    def burdens(self) -> bool:
+    def can_shrink(self) -> bool:
         """Whether after a checkpoint the tier might have less of it."""
         return bool(self.logged_bytes or self._trash or self.cold.released)
 
@@ -337,10 +337,10 @@ class Kept:
 
     def _write(self, taken: image.Image, then: Callable[[], None], refused: Callable[[OutOfRoom], None]) -> None:
         """Write an image that was taken just now, and then the pointer to it."""
-        backing = self._backing
-        through = backing.journal.last
+        session = self._session
+        through = session.journal.last
         logged_bytes, self.logged_bytes = self.logged_bytes, 0
-        self.paid()
+        self.clear_unstored()
         # Right after the last step: what was evicted is released by then, and nothing that the image names.
         gone = _Trash(self.number, self._trash, self.cold.take_released())
         trash = _Trash(self.number, gone.keys + self._image_keys(self._image, self._image_parts), gone.blocks)
@@ -374,7 +374,7 @@ class Kept:
             if made is None:
                 last.append(True)
                 return {}
-            backing.tier.check_room(sum(map(len, made)), STORING)
+            session.tier.check_room(sum(map(len, made)), STORING)
             puts = {values.image_key(self.number, version, written[0] + i): part for i, part in enumerate(made)}
             for part in made:
                 whole.update(values.checksum(part))
@@ -386,11 +386,11 @@ class Kept:
             if self.deleted:
                 self._taken_back([*gone, *self._image_keys(version, written[0])])
             elif not last:
-                backing.journal.background(Job(_once(some), size=_CHUNK, done=go_on, refused=give_up))
+                session.journal.background(BackgroundWrite(_once(some), size=_CHUNK, done=go_on, refused=give_up))
             else:
                 numbers = {"next_block": next_block, "staged": staged, "through": through, "blocks": blocks}
                 puts = self._pointer({**numbers, "sum": whole.digest()}, version, *written)
-                backing.journal.background(Job(lambda: puts, size=100, done=done))
+                session.journal.background(BackgroundWrite(lambda: puts, size=100, done=done))
 
         def done() -> None:
             if self.deleted:
@@ -401,11 +401,11 @@ class Kept:
             self._staged = staged
             self.through, self.checkpointing = through, False
             self._leaving[version] = trash
-            backing.discard(self.number, trash, left)
+            session.discard(self.number, trash, remains)
             then()
 
         def give_up(error: OutOfRoom) -> None:
-            backing.discard(self.number, self._image_keys(version, written[0]), lambda: given_up(error))
+            session.discard(self.number, self._image_keys(version, written[0]), lambda: given_up(error))
 
         def given_up(error: OutOfRoom) -> None:
             """Nothing of the image is left: it is as if it had not begun."""
@@ -415,11 +415,11 @@ class Kept:
             self._version -= 1
             self._trash += gone
             self.logged_bytes += logged_bytes
-            self.owes(logged_bytes)
+            self.add_unstored(logged_bytes)
             self.checkpointing = False
             refused(error)
 
-        def left() -> None:
+        def remains() -> None:
             del self._leaving[version]
 
         go_on()
@@ -453,7 +453,7 @@ class Kept:
         for start in range(0, len(parts), _PARTS_PER_TRIP):
             some = parts[start : start + _PARTS_PER_TRIP]
             keys = [values.staged_key(self.number, part.number) for part in some]
-            for part, key, data in zip(some, keys, self._backing.tier.get_many(keys), strict=True):
+            for part, key, data in zip(some, keys, self._session.tier.get_many(keys), strict=True):
                 bound = self._bound_part is not None and part.number >= self._bound_part
                 batches.append(values.batch_from(values.unseal("part", data, key, bound=bound)))
         return batches
@@ -474,7 +474,7 @@ class Kept:
             self._trash += self._found_blocks() + self._found_images()
 
     def _read(self) -> None:
-        data = self._backing.read("pointer", values.pointer_key(self.number), not self.older)
+        data = self._session.read("pointer", values.pointer_key(self.number), not self.older)
         if data is None:
             raise DataLoss(f"the pointer to the image of window {self.name!r} is missing")
         self._image = self._version = data["image"]
@@ -493,7 +493,7 @@ class Kept:
 
         def read() -> Iterator[bytes | None]:
             for key in self._image_keys(version, self._image_parts):
-                (data,) = self._backing.tier.get_many([key])
+                (data,) = self._session.tier.get_many([key])
                 whole.update(b"" if data is None else values.checksum(data))
                 yield data
 
@@ -515,12 +515,12 @@ class Kept:
             raise DataLoss(f"{called} has parts that were written at different times")
         self.window.ledger = ledger
 
-    def _forest(self, kind: type[Forest], layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
+    def _forest(self, layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
         """Make a forest of what the image has of it."""
-        return kind.restore(layout, cold, made_of)
+        return Forest.restore(layout, cold, made_of)
 
     def _found_blocks(self) -> list[bytes]:
-        found = self._backing.run(lambda i: values.block_key(self.number, self._next_block + i))
+        found = self._session.existing(lambda i: values.block_key(self.number, self._next_block + i))
         self._next_block += len(found)
         self._bound_block = self._bound_block or self._next_block
         return found
@@ -528,7 +528,7 @@ class Kept:
     def _found_images(self) -> list[bytes]:
         """Parts of images that were begun; of each that was, the one before it was begun, too, and not deleted."""
         found = []
-        while begun := self._backing.run(lambda i: values.image_key(self.number, self._version + 1, i)):
+        while begun := self._session.existing(lambda i: values.image_key(self.number, self._version + 1, i)):
             self._version += 1
             found += begun
         return found
@@ -536,32 +536,34 @@ class Kept:
     def give_up(self, then: Callable[[], None]) -> None:
         """Let what is under way come to nothing; `then` is called as soon as `left` says all there will ever be."""
         self.deleted = True
-        self.paid()
+        self.clear_unstored()
         self.cold.forget()
         self._gone = then
         if not self.checkpointing:
             then()
 
-    def left(self) -> Left:
+    def remains(self) -> Remains:
         """What the tier has of it, or is going to have."""
         leaving = [key for trash in self._leaving.values() for key in trash]
         first, last = self._staged[0], max(self._staged[1], self.window.ledger.next_part)
         blocks = [*self._image_blocks, (self._image_next, self._next_block)]
-        left = Left(blocks, (first, last), self._image, self._image_parts, self._version + 1, leaving + self._trash)
-        return left.found(self._backing, self.number) if self.lost else left
+        remains = Remains(
+            blocks, (first, last), self._image, self._image_parts, self._version + 1, leaving + self._trash
+        )
+        return remains.found(self._session, self.number) if self.lost else remains
 
 
-def discard_all(backing: Backing, number: int, left: Left, done: Callable[[], None]) -> None:
+def discard_all(session: TierSession, number: int, remains: Remains, done: Callable[[], None]) -> None:
     """Delete all values of a window that was given up, in the background; `done` is called after that."""
 
     def keys() -> Iterator[bytes]:
         yield values.pointer_key(number)
-        yield from (values.image_key(number, left.image, i) for i in range(left.parts))
-        yield from left.keys
-        yield from (values.staged_key(number, i) for i in range(*left.staged))
-        yield from (values.block_key(number, i) for blocks in left.blocks for i in range(*blocks))
+        yield from (values.image_key(number, remains.image, i) for i in range(remains.parts))
+        yield from remains.keys
+        yield from (values.staged_key(number, i) for i in range(*remains.staged))
+        yield from (values.block_key(number, i) for blocks in remains.blocks for i in range(*blocks))
 
-    backing.discard(number, keys(), done)
+    session.discard(number, keys(), done)
 
 
 def ranges_of(numbers: Array) -> Ranges:

@@ -6,8 +6,8 @@
                                      └─ base 5       first, last, counts, partials: as in directory.py
 
 A stored block costs its row in the columns: 32 bytes, and 8 to 66 for each of its partials, 16 where they are large and
-stored as well (spilled.py). Where its own columns are, if anywhere in memory, is Cold's matter. One that only gets
-deferred rows is not read for it: it *owes* a look at what is stored until somebody reads it.
+stored as well (external.py). Where its own columns are, if anywhere in memory, is Cold's matter. One that only gets
+deferred rows is not read for it: the rows wait in memory, and are merged when the block is next read.
 
 Every method that reads several blocks can be told so before, by `fetch`, and then loads at once; an operation that
 fetches all it needs before it changes anything leaves the forest as it was where loading fails.
@@ -23,34 +23,35 @@ import numpy as np
 
 from sash_engine.errors import DataLoss
 from sash_engine.forest.block import Block
-from sash_engine.forest.cold import Cold, Unsaved
-from sash_engine.forest.directory import Directory, Kept
+from sash_engine.forest.cold import Cold, PendingBlock
+from sash_engine.forest.directory import BlockRun, Directory
 from sash_engine.forest.image import ForestImage
 from sash_engine.forest.level import moved
+from sash_engine.forest.row_slices import RowSlice
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 
-__all__ = ["Stored"]
+__all__ = ["TieredDirectory"]
 
 _NONE = -1
 """In place of an id: the block is dirty."""
 
 
-class Owing(Block):
-    """A block of which only the pending rows are here; the others are stored.
+class DeferredBlock(Block):
+    """A stored block with pending rows: only the pending rows are in memory.
 
     Args:
-        base: the id of the others.
+        stored_id: the id of the other rows.
     """
 
-    __slots__ = ("base",)
+    __slots__ = ("stored_id",)
 
-    def __init__(self, base: int) -> None:
+    def __init__(self, stored_id: int) -> None:
         super().__init__([], 0)
-        self.base = base
+        self.stored_id = stored_id
 
     def settle(self) -> None:
-        """Make one note of all: the rows that they would be sorted into are not here."""
+        """Make one note of all notes: the stored rows are not here to sort them into."""
         newcomers = self.take_pending()
         self.defer(newcomers, 0, len(newcomers[0]))
 
@@ -59,7 +60,7 @@ class Owing(Block):
         return sum(stop - start for _, start, stop in self.pending or ())
 
 
-class Stored(Directory):
+class TieredDirectory(Directory):
     """The sealed blocks head..tail, some in memory and some not.
 
     Args:
@@ -79,7 +80,7 @@ class Stored(Directory):
         """Entries in blocks that are not stored as they are."""
         self.loose = 0
         """How many partials are not stored, maybe of blocks that are; or 1, for some that nobody has counted yet."""
-        self.above: Callable[[], Callable[[Callable[[], None]], list[Unsaved]] | None] = lambda: None
+        self.above: Callable[[], Callable[[Callable[[], None]], list[PendingBlock]] | None] = lambda: None
         """Gives `Levels.unsaved` of the levels above; a weak reference, as those know this."""
 
     def restore(self, image: ForestImage) -> None:
@@ -89,13 +90,13 @@ class Stored(Directory):
         self.head = self._swept = image.head
         partials = list(image.partials)
         b, unsaved = len(image.ids), False
-        for slot, _ in self._spilled if b else ():
+        for slot, _ in self._external if b else ():
             if slot in image.nodes:
                 partials[slot] = np.full(b, None), image.nodes[slot][:b]
             else:  # its partials were not large when the image was made
                 partials[slot] = partials[slot][0], np.full(b, _NONE)
                 unsaved = True
-        self.extend(Kept([None] * b, image.first, image.last, image.counts, partials, image.ids))
+        self.extend(BlockRun([None] * b, image.first, image.last, image.counts, partials, image.ids))
         if unsaved:
             self.loosen()
 
@@ -107,12 +108,12 @@ class Stored(Directory):
         self._ids[self.tail - 1 - self.base] = _NONE
         self._cold.soil(self, len(columns[0]))
 
-    def extend(self, kept: Kept) -> None:
-        """Add blocks that were kept."""
-        assert kept.ids is not None, "those of a directory like this one"
-        super().extend(kept)
-        start = self.tail - len(kept.blocks)
-        self._ids[start - self.base : self.tail - self.base] = kept.ids
+    def extend(self, run: BlockRun) -> None:
+        """Add the blocks of a run."""
+        assert run.ids is not None, "a run of a directory like this one"
+        super().extend(run)
+        start = self.tail - len(run.blocks)
+        self._ids[start - self.base : self.tail - self.base] = run.ids
         self._soil_range(start, self.tail, 1)
 
     def extend_whole(self, columns: Sequence[Array], k: int, block: int, partials: Sequence[Partials]) -> None:
@@ -160,8 +161,8 @@ class Stored(Directory):
             for number, block in zip(self._ids[start:stop].tolist(), self._blocks[start:stop], strict=True):
                 if number != _NONE:
                     self._cold.release(number)
-                elif type(block) is Owing:
-                    self._cold.release(block.base)
+                elif type(block) is DeferredBlock:
+                    self._cold.release(block.stored_id)
             self.release(slice(start, stop))
         return super().sweep(most)
 
@@ -178,7 +179,7 @@ class Stored(Directory):
 
     def loosen(self) -> None:
         """Partials were made, of blocks that may be stored already."""
-        if self.spills and not self.loose:
+        if self.has_external and not self.loose:
             self.loose = 1
             self._cold.soil(self, 0)
 
@@ -206,8 +207,8 @@ class Stored(Directory):
                 block = self._blocks[row]
                 if block is None:
                     numbers.append(self._ids.item(row))
-                elif type(block) is Owing:
-                    numbers.append(block.base)
+                elif type(block) is DeferredBlock:
+                    numbers.append(block.stored_id)
         if numbers:
             self._cold.fetch(numbers)
 
@@ -219,8 +220,8 @@ class Stored(Directory):
         block = self._blocks[row]
         if block is None:
             return self._load(self._ids.item(row), self.count(position))
-        if type(block) is Owing:
-            return self._settle_owing(row, block)
+        if type(block) is DeferredBlock:
+            return self._settle_deferred(row, block)
         return super().unsettled(position)
 
     def edit(self, position: int) -> Block:
@@ -239,7 +240,7 @@ class Stored(Directory):
         """Keep rows for the blocks at `positions` until those are read; nothing is loaded for that."""
         rows = positions - self.base
         for row in rows[self._ids[rows] != _NONE].tolist():
-            self._blocks[row] = Owing(self._ids.item(row))
+            self._blocks[row] = DeferredBlock(self._ids.item(row))
             self._ids[row] = _NONE
             self._cold.soil(self, self.counts.item(row))
         super().defer(columns, positions, bounds)
@@ -254,18 +255,21 @@ class Stored(Directory):
         self._cold.soil(self, int(counts.sum() - self.counts[positions - self.base].sum()))
         super().change_many(positions, counts, columns)
 
-    def kept(self, start: int, stop: int) -> Kept:
-        """The blocks start..stop, to be added again elsewhere; nothing is loaded for that."""
-        return super().kept(start, stop)._replace(ids=self._ids[start - self.base : stop - self.base].copy())
+    def run(self, start: int, stop: int) -> BlockRun:
+        """The blocks start..stop, to be added again elsewhere; no block is loaded."""
+        return super().run(start, stop)._replace(ids=self._ids[start - self.base : stop - self.base].copy())
 
-    def held(self, start: int, stop: int) -> Sequence[Block | int]:
-        """The blocks start..stop, their pending rows sorted in, or the ids of those whose rows are in a tier."""
-        self.fetch(p for p in range(start, stop) if type(self._blocks[p - self.base]) is Owing)
-        numbers = self._ids[start - self.base : stop - self.base].tolist()
-        return [
-            self.block(position) if number == _NONE else self._cold.flying(number) or number
-            for position, number in enumerate(numbers, start)
-        ]
+    def row_slices(self, places: Sequence[tuple[int, int, int]]) -> list[RowSlice]:
+        """Rows first..stop of blocks as they are now; only blocks with deferred rows are loaded."""
+        self.fetch(p for p, _, _ in places if type(self._blocks[p - self.base]) is DeferredBlock)
+        slices = []
+        for position, first, stop in places:
+            number = self._ids.item(position - self.base)
+            block = self.block(position) if number == _NONE else self._cold.flying(number)
+            slices.append(
+                RowSlice.of_stored(number, first, stop) if block is None else RowSlice.of_block(block, first, stop)
+            )
+        return slices
 
     def _load(self, number: int, rows: int) -> Block:
         block = self._cold.block(number)
@@ -278,32 +282,34 @@ class Stored(Directory):
         block = self._load(number, rows)
         return Block([column[:rows] for column in block.columns], rows)
 
-    def _settle_owing(self, row: int, owing: Owing) -> Block:
-        block = self._copy(owing.base, self.counts.item(row) - owing.pending_rows())
-        block.pending = owing.pending
+    def _settle_deferred(self, row: int, deferred: DeferredBlock) -> Block:
+        block = self._copy(deferred.stored_id, self.counts.item(row) - deferred.pending_rows())
+        block.pending = deferred.pending
         block.settle()
         self._blocks[row] = block
-        self._cold.release(owing.base)
+        self._cold.release(deferred.stored_id)
         return block
 
     # ---------------------------------------------------------------- storing
 
-    def unsaved(self, most: int | None = None) -> list[Unsaved]:
+    def unsaved(self, most: int | None = None) -> list[PendingBlock]:
         """See `Forest.unsaved`."""
         if not (self.dirty or self.loose):
             return []
-        partials = self._partials_unsaved() if self.spills else []
+        partials = self._partials_unsaved() if self.has_external else []
         ids = self._ids[self.head - self.base : self.tail - self.base]
         positions = (np.flatnonzero(ids == _NONE)[:most] + self.head).tolist()
         self.fetch(positions)
         blocks = [self.block(position) for position in positions]
-        saved = [Unsaved(block, partial(self._number, p, block)) for p, block in zip(positions, blocks, strict=True)]
+        saved = [
+            PendingBlock(block, partial(self._number, p, block)) for p, block in zip(positions, blocks, strict=True)
+        ]
         saved += partials if most is None else partials[: max(0, most - len(saved))]
         self.loose = len(partials)
         self._cold.soil(self, 0)
         return saved
 
-    def _partials_unsaved(self) -> list[Unsaved]:
+    def _partials_unsaved(self) -> list[PendingBlock]:
         above = self.above()
         nodes = above(self._stored_one) if above else []
         return self.partials_unsaved(self.head, self.tail, self._stored_one) + nodes
@@ -335,7 +341,7 @@ class Stored(Directory):
 
     def dumped(self, columns: Sequence[Partials]) -> list[Partials]:
         """Copies of partials, as an image has them: none of those that are large."""
-        large = {slot for slot, _ in self._spilled}
+        large = {slot for slot, _ in self._external}
         return [() if slot in large else tuple([part.copy() for part in parts]) for slot, parts in enumerate(columns)]
 
     def block_ids(self) -> Array:
@@ -357,9 +363,9 @@ class Stored(Directory):
                 dirty += self.counts.item(row)
             if number != _NONE:
                 numbers.append(number)
-            elif type(block) is Owing:
-                assert block.pending_rows(), f"row {row} owes nothing"
-                numbers.append(block.base)
+            elif type(block) is DeferredBlock:
+                assert block.pending_rows(), f"row {row} has no deferred rows"
+                numbers.append(block.stored_id)
         assert len(set(numbers)) == len(numbers), f"ids are unique: {numbers}"
         assert not set(numbers) & set(self._cold.released), "an id that is in use is not released"
         assert dirty == self.dirty, f"{dirty} entries in dirty blocks, not {self.dirty}"

@@ -28,14 +28,14 @@ from sash_engine.forest.layout import Layout
 from sash_engine.forest.levels import Levels
 from sash_engine.monoids import Partial
 
-__all__ = ["Middle"]
+__all__ = ["SealedFold"]
 
 _NEVER = 2**63
 _NEAR = 32
 """Blocks scanned at a time: at 32 a scan's fixed cost is well under a microsecond a block."""
 
 
-class Middle:
+class SealedFold:
     """The fold of the blocks from some first one to the newest.
 
     Args:
@@ -138,7 +138,7 @@ class Middle:
         total = stack[-1][1] if stack else None
         near_end = min((first // _NEAR + 1) * _NEAR, end)
         cover = levels.cover(near_end, end)
-        if self._directory.spills:
+        if self._directory.has_external:
             levels.fetch(others, [*cover, *((0, position) for position in range(first, near_end))])
         for i, index in reversed(cover):
             node = levels.node(i, index)

@@ -1,0 +1,121 @@
+"""Rows that a window cannot take, found before they are sent: they fail the task by name, or are left out and counted.
+
+time     null; out of range, or no whole number of ticks, in the window's unit
+key      null, empty, or longer than 512 bytes
+fields   null (NaN in a float64 field is a value)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sash_client import InvalidArgument
+
+__all__ = ["Columns", "bad_rows_of", "good_rows"]
+
+MAX_KEY_BYTES = 512
+_SAMPLE_CHARACTERS = 300
+_TICK_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+_LEAST, _LARGEST = -(2**63) + 1, 2**63 - 2
+"""Of ticks."""
+
+
+class Columns:
+    """Which columns of a table a window reads.
+
+    Args:
+        time, key, fields: names of columns in the table; `key` is None where the window is not keyed.
+        unit: the window's time unit.
+        names: what the DataFrame calls them, where that is something else.
+    """
+
+    def __init__(
+        self, time: str, key: str | None, fields: Mapping[str, str], unit: str, names: Mapping[str, str]
+    ) -> None:
+        self.time, self.key, self.fields, self.unit, self._names = time, key, fields, unit, names
+
+    def name(self, column: str) -> str:
+        """The DataFrame's name of a column."""
+        return self._names.get(column, column)
+
+    def all(self) -> list[str]:
+        """Every column, once."""
+        return list(dict.fromkeys([self.time, *([self.key] if self.key else []), *self.fields.values()]))
+
+
+def good_rows(table: pa.Table, columns: Columns) -> tuple[Any, InvalidArgument | None]:
+    """The rows that the window takes, and an error that says what is wrong with the others; None if there are none."""
+    bad, first = _bad(table, columns)
+    if first is None:
+        return table, None
+    good = table.filter(pc.invert(bad))
+    column, reason, at = first
+    sample = str({columns.name(name): table[name][at].as_py() for name in columns.all()})
+    if len(sample) > _SAMPLE_CHARACTERS:
+        sample = sample[:_SAMPLE_CHARACTERS] + "…"
+    return good, InvalidArgument(
+        f"{table.num_rows - good.num_rows} of {table.num_rows} rows cannot go into the window: column "
+        f"{columns.name(column)!r} {reason} in {sample}. Filter such rows, or leave them out: bad_rows='drop'",
+        field=columns.name(column),
+    )
+
+
+def bad_rows_of(table: pa.Table, columns: Columns) -> Any:
+    """The rows that the window does not take; None if it takes all."""
+    bad, first = _bad(table, columns)
+    return None if first is None else table.filter(bad)
+
+
+def _bad(table: pa.Table, columns: Columns) -> tuple[Any, tuple[str, str, int] | None]:
+    """Which rows are bad, and of the first fault the column, what is wrong, and a row's number."""
+    bad, first = None, None
+    for column, reason, mask in _faults(table, columns):
+        bad = mask if bad is None else pc.or_(bad, mask)
+        first = first or (column, reason, pc.index(mask, True).as_py())
+    return bad, first
+
+
+def _faults(table: pa.Table, columns: Columns) -> Iterator[tuple[str, str, Any]]:
+    """Columns, what is wrong with some of their rows, and which rows: a mask without nulls. Cheap where all is well."""
+    times = table[columns.time]
+    if times.null_count:
+        yield columns.time, "is null", pc.is_null(times)
+    yield from _wrong_times(times, columns)
+    if columns.key is not None:
+        keys = table[columns.key]
+        if keys.null_count:
+            yield columns.key, "is null", pc.is_null(keys)
+        if not pa.types.is_integer(keys.type):
+            lengths = pc.binary_length(keys)
+            shortest_longest = pc.min_max(lengths)
+            if shortest_longest["min"].as_py() == 0:
+                yield columns.key, "is empty", pc.fill_null(pc.equal(lengths, 0), False)
+            if (shortest_longest["max"].as_py() or 0) > MAX_KEY_BYTES:
+                too_long = pc.fill_null(pc.greater(lengths, MAX_KEY_BYTES), False)
+                yield columns.key, f"is longer than {MAX_KEY_BYTES} bytes", too_long
+    for column in dict.fromkeys(columns.fields.values()):
+        if table[column].null_count:
+            yield column, "is null", pc.is_null(table[column])
+
+
+def _wrong_times(times: Any, columns: Columns) -> Iterator[tuple[str, str, Any]]:
+    """Times that are no ticks of the window's unit."""
+    if pa.types.is_timestamp(times.type):
+        have, want = _TICK_NS[times.type.unit], _TICK_NS[columns.unit]
+        times = times.cast(pa.int64())
+    else:
+        have = want = 1
+    ticks = pc.fill_null(times, 0).to_numpy()
+    low, high = _LEAST, _LARGEST
+    if have > want:
+        low, high = -(-_LEAST // (have // want)), _LARGEST // (have // want)
+    outside = (ticks < low) | (ticks > high)
+    if outside.any():
+        yield columns.time, f"is out of range in {columns.unit!r} ticks", pa.array(outside)
+    if want > have and (broken := np.fmod(ticks, want // have) != 0).any():
+        yield columns.time, f"is no whole number of {columns.unit!r} ticks", pa.array(broken)

@@ -1,0 +1,160 @@
+"""One key of some pages as a store: a view that costs nothing to make.
+
+pages    | a a . . | b b b . | c c c c c . . . |
+                     ~~~~~                         SmallKey(stores, pages, b)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sash_engine.errors import Unsupported
+from sash_engine.forest import Forest, Layout
+from sash_engine.forest.row_slices import RowSlice
+from sash_engine.monoids import Partial
+from sash_engine.monoids.base import Array
+from sash_engine.windows.pages import Pages
+from sash_engine.windows.store import KeyStore, Same
+
+__all__ = ["SmallKey"]
+
+
+class SmallKey:
+    """The rows of one key that shares pages; see `KeyStore`.
+
+    Args:
+        pages: where the rows are. Whoever inserts sees to it that no key gets more than `Pages.largest`.
+        key: its number.
+        in_memory: makes an empty store with the same layout, for what pages cannot do themselves.
+    """
+
+    __slots__ = ("_in_memory", "_key", "_pages")
+
+    def __init__(self, pages: Pages, key: int, in_memory: Callable[[], KeyStore]) -> None:
+        self._pages, self._key, self._in_memory = pages, key, in_memory
+
+    def __len__(self) -> int:
+        return self._pages.weight(self._key)
+
+    @property
+    def oldest(self) -> int | None:
+        """Time of the oldest row, in ticks; None where empty."""
+        return self._pages.oldest(self._key)
+
+    @property
+    def newest(self) -> int | None:
+        """Time of the newest row, in ticks; None where empty."""
+        return self._pages.newest(self._key)
+
+    @property
+    def forest(self) -> Forest:
+        """Refuse; see `KeyStore.forest`."""
+        raise Unsupported("a small key has rows in pages, and no forest", field="key")
+
+    # ---------------------------------------------------------------- inserting
+
+    def check_insert(self, times: Array) -> None:
+        """Do nothing: rows may come in any order."""
+
+    def insert(self, time: int, values: Sequence[Any]) -> None:
+        """Insert one row: a scalar per column after the time."""
+        self._pages.insert(self._key, time, values)
+
+    def bulk_insert(self, times: Array, columns: Sequence[Array]) -> None:
+        """Insert m >= 0 rows: int64 (m,) times, and an array (m,) per column after the time."""
+        if len(times):
+            order = np.argsort(times, kind="stable")
+            rows = [column[order] for column in (times, *columns)]
+            self._pages.bulk_insert(np.array([self._key]), np.array([len(times)]), rows)
+
+    def replace(self, times: Array, columns: Sequence[Array]) -> None:
+        """Give rows other values; see `KeyStore.replace`."""
+        copy = self._copy()
+        copy.replace(times, columns)
+        self.drop()
+        times, *columns = copy.columns()
+        self.bulk_insert(times, columns)
+
+    # ---------------------------------------------------------------- evicting
+
+    def evict(self, count: int = 1) -> int:
+        """Evict the `count` >= 0 oldest rows, or as many as there are; return how many."""
+        count = min(count, self._pages.entries(self._key))
+        if count:
+            self._pages.evict(self._key, count)
+        return count
+
+    def load_evicted(self, time: int) -> None:
+        """Do nothing: all rows are in memory."""
+
+    def bulk_evict(self, time: int) -> int:
+        """Evict all rows with a time <= `time`; return how many entries they had."""
+        return self._pages.bulk_evict(self._key, time)
+
+    def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
+        """Evict the longest run of oldest rows for which `holds`; see `KeyStore.evict_while`."""
+        copy = self._copy()
+        evicted, last = copy.evict_while(holds)
+        self.evict(self._pages.entries(self._key) - len(copy.columns()[0]))
+        return evicted, last
+
+    def sweep(self, blocks: int = 256) -> bool:
+        """Do nothing, as evicted rows leave nothing behind; return False."""
+        return False
+
+    def drop(self) -> None:
+        """Evict all rows."""
+        self._pages.clear(np.array([self._key]))
+
+    # ---------------------------------------------------------------- reading
+
+    def query(self) -> list[Any]:
+        """The answers over all entries, in the order of the layout's names."""
+        return self._pages.layout.lower(len(self), self.totals())
+
+    def totals(self) -> list[Partial]:
+        """The partials over all entries, one per slot."""
+        return self._pages.totals(self._key)
+
+    def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
+        """The number of entries with start <= time <= end, and the answers over them."""
+        entries, partials = self.range_totals(start, end)
+        return entries, self._pages.layout.lower(entries, partials)
+
+    def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
+        """The number of entries with start <= time <= end, and their partials."""
+        return self._pages.range_totals(self._key, start, end)
+
+    def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
+        """Answer over many ranges of time at once; see `Forest.series`."""
+        return self._copy().series(starts, stops)
+
+    def columns(self) -> list[Array]:
+        """All rows as columns (copies)."""
+        return self._pages.columns(self._key)
+
+    def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
+        """The rows with start <= time <= end as they are now; see `KeyStore.capture`."""
+        columns = self.columns()
+        first = 0 if start is None else int(columns[0].searchsorted(start, "left"))
+        stop = len(columns[0]) if end is None else int(columns[0].searchsorted(end, "right"))
+        return [RowSlice(columns, -1, first, stop)] if first < stop else []
+
+    # ---------------------------------------------------------------- other
+
+    def relayout(self, layout: Layout) -> None:
+        """Change the aggregates, of all keys of the pages."""
+        self._pages.relayout(layout)
+
+    def check_invariants(self, same: Same | None = None) -> None:
+        """Raise AssertionError naming the first invariant of the pages that does not hold."""
+        self._pages.check_invariants()
+
+    def _copy(self) -> KeyStore:
+        copy = self._in_memory()
+        times, *columns = self.columns()
+        copy.bulk_insert(times, columns)
+        return copy

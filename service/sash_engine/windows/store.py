@@ -1,0 +1,141 @@
+"""What keeps the entries of one key.
+
+    store         a row is    kept as                                          made for
+    Forest        an entry    column blocks with a tree of partials            keys with many entries
+    PaneForest    a pane      the same, of partials                            such keys of windows with a granularity
+    SmallKey      either      some rows of shared pages, of which it is a view  keys with few entries
+    ByAlgorithm   an entry    whatever the algorithm keeps, in memory only     windows that name an algorithm
+
+The number of entries, `evict_while` and answers count entries. `insert`, `evict`, `columns` and `capture` are about
+rows. Rows have times and are sorted by (time, arrival); a store of panes has one row of a time.
+
+`tests/windows/test_key_store.py` holds every store to this protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from sash_engine.forest import Forest, Layout
+from sash_engine.forest.row_slices import RowSlice
+from sash_engine.monoids import Monoid, Partial
+from sash_engine.monoids.base import Array
+
+__all__ = ["KeyStore", "Same"]
+
+Same = Callable[[Monoid, Partial, Partial], bool]
+"""Compares two partials of a monoid, for `check_invariants`."""
+
+
+class KeyStore(Protocol):
+    """Keeps the entries of one key, and answers with their fold.
+
+    A store that keeps no values raises Unsupported where a method needs them. A method that loads stored blocks raises
+    Unavailable or DataLoss where it cannot; the store is then as it was.
+    """
+
+    def __len__(self) -> int:
+        """How many entries there are."""
+
+    @property
+    def oldest(self) -> int | None:
+        """Time of the oldest row, in ticks; None where empty."""
+
+    @property
+    def newest(self) -> int | None:
+        """Time of the newest row, in ticks; None where empty. Loads nothing."""
+
+    @property
+    def forest(self) -> Forest:
+        """The forest that the rows are in, to store it.
+
+        Raises:
+            Unsupported: they are in none.
+        """
+
+    # ---------------------------------------------------------------- inserting
+
+    def check_insert(self, times: Array) -> None:
+        """Check that rows with these times, int64 (m,) in any order, can be inserted as one bulk.
+
+        Raises:
+            FailedPrecondition: the store takes rows in order only, and one is older than the newest.
+        """
+
+    def insert(self, time: int, values: Sequence[Any]) -> None:
+        """Insert one row: `values` has a scalar per column after the time. Rows of equal time keep arrival order.
+
+        Raises:
+            FailedPrecondition: as `check_insert`.
+        """
+
+    def bulk_insert(self, times: Array, columns: Sequence[Array]) -> None:
+        """Insert m >= 0 rows: int64 (m,) times, and an array (m,) per column after the time. They are handed over.
+
+        Entries come in any order; the times of panes strictly increase.
+
+        Raises:
+            FailedPrecondition: as `check_insert`.
+        """
+
+    def replace(self, times: Array, columns: Sequence[Array]) -> None:
+        """Give rows other values: int64 (m,) distinct times that there are, and an array (m,) per column after.
+
+        Of several rows with one time the first is changed.
+        """
+
+    # ---------------------------------------------------------------- evicting
+
+    def evict(self, count: int = 1) -> int:
+        """Evict the `count` >= 0 oldest rows, or as many as there are; return how many."""
+
+    def load_evicted(self, time: int) -> None:
+        """Load what `bulk_evict(time)` reads, so that it cannot fail afterwards."""
+
+    def bulk_evict(self, time: int) -> int:
+        """Evict all rows with a time <= `time`; return how many entries they had."""
+
+    def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
+        """Evict the longest run of oldest rows for which `holds`; see `Forest.evict_while`.
+
+        Returns:
+            how many entries left, and the time of the newest of them; None where none left.
+        """
+
+    def sweep(self, blocks: int = 256) -> bool:
+        """Free some memory of evicted rows; return whether there is more."""
+
+    def drop(self) -> None:
+        """Evict all rows and release everything that is stored of them: the key is forgotten."""
+
+    # ---------------------------------------------------------------- reading
+
+    def query(self) -> list[Any]:
+        """The answers over all entries, in the order of the layout's names."""
+
+    def totals(self) -> list[Partial]:
+        """The partials over all entries, one per slot."""
+
+    def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
+        """The number of entries with start <= time <= end, and the answers over them."""
+
+    def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
+        """The number of entries with start <= time <= end, and their partials."""
+
+    def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
+        """Answer over many ranges of time at once; see `Forest.series`."""
+
+    def columns(self) -> list[Array]:
+        """All rows as columns (copies): times, then one array per column after."""
+
+    def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
+        """The rows with start <= time <= end (None: no bound) as they are now, in order, to be read later."""
+
+    # ---------------------------------------------------------------- other
+
+    def relayout(self, layout: Layout) -> None:
+        """Change the aggregates: the same columns and block size; new aggregates are computed from the entries."""
+
+    def check_invariants(self, same: Same | None = None) -> None:
+        """Raise AssertionError naming the first invariant that does not hold; `same`: equality where None."""

@@ -1,0 +1,110 @@
+"""Which stores the keys of a window have.
+
+A window has one kind of stores: forests of entries, forests of panes, or one algorithm of the library.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sash_engine.errors import Unsupported
+from sash_engine.forest import Cold, Forest, Layout
+from sash_engine.windows.by_algorithm import ByAlgorithm
+from sash_engine.windows.pages import Pages
+from sash_engine.windows.pane_forest import PaneForest
+from sash_engine.windows.pane_layout import PaneLayout
+from sash_engine.windows.pane_pages import PanePages
+from sash_engine.windows.store import KeyStore
+
+__all__ = ["AlgorithmStores", "EntryStores", "PaneStores", "Stores"]
+
+
+class Stores(Protocol):
+    """Makes the stores of one window's keys."""
+
+    def own(self, layout: Layout) -> KeyStore:
+        """An empty store for one key."""
+
+    def in_memory(self, layout: Layout) -> KeyStore:
+        """An empty store for a while: nothing of it is stored."""
+
+    def around(self, layout: Layout, forest: Forest) -> KeyStore:
+        """The store that a forest was stored of."""
+
+    def pages(self, layout: Layout, smallest: int, largest: int) -> Pages:
+        """Empty pages for small keys."""
+
+
+class EntryStores:
+    """Forests and pages of entries.
+
+    Args:
+        cold: where forests keep their sealed blocks; None: in memory.
+    """
+
+    def __init__(self, cold: Cold | None = None) -> None:
+        self._cold = cold
+
+    def own(self, layout: Layout) -> KeyStore:
+        """An empty forest."""
+        return Forest(layout, self._cold)
+
+    def in_memory(self, layout: Layout) -> KeyStore:
+        """An empty forest in memory."""
+        return Forest(layout)
+
+    def around(self, layout: Layout, forest: Forest) -> KeyStore:
+        """The forest itself."""
+        return forest
+
+    def pages(self, layout: Layout, smallest: int, largest: int) -> Pages:
+        """Empty pages."""
+        return Pages(layout, smallest, largest)
+
+
+class PaneStores:
+    """Forests and pages of panes.
+
+    Args:
+        layout: of the window. Panes have no other one: aggregates cannot be added.
+        cold: where forests keep their sealed blocks; None: in memory.
+    """
+
+    def __init__(self, layout: PaneLayout, cold: Cold | None = None) -> None:
+        self._layout, self._cold = layout, cold
+
+    def own(self, layout: Layout) -> KeyStore:
+        """An empty forest of panes."""
+        return PaneForest(self._layout, Forest(layout, self._cold))
+
+    def in_memory(self, layout: Layout) -> KeyStore:
+        """An empty forest of panes in memory."""
+        return PaneForest(self._layout)
+
+    def around(self, layout: Layout, forest: Forest) -> KeyStore:
+        """The panes of a forest."""
+        return PaneForest(self._layout, forest)
+
+    def pages(self, layout: Layout, smallest: int, largest: int) -> Pages:
+        """Empty pages of panes."""
+        return PanePages(self._layout, smallest, largest)
+
+
+class AlgorithmStores(EntryStores):
+    """An algorithm of the library for each key.
+
+    Args:
+        algorithm: a name in `ALGORITHMS`.
+    """
+
+    def __init__(self, algorithm: str) -> None:
+        super().__init__()
+        self._algorithm = algorithm
+
+    def own(self, layout: Layout) -> KeyStore:
+        """The algorithm without entries."""
+        return ByAlgorithm(layout, self._algorithm)
+
+    def around(self, layout: Layout, forest: Forest) -> KeyStore:
+        """Refuse: no forest is stored."""
+        raise Unsupported(f"{self._algorithm} keeps partials and no values: nothing of it is stored", field="algorithm")
