@@ -142,12 +142,13 @@ def test_a_million_keys_with_sketches(small, stub):
 
 def test_collects(small, stub):
     create(stub, "lists", aggregates={"all": pb.AggregateSpec(function="collect")}, durability="memory")
-    count = 200_000
+    wait_until(lambda: small.http().get("/readyz").status_code == 200)
+    count = 10_000
 
     def insert(at):
         return stub.BulkInsert(bulk("lists", np.arange(at * count, (at + 1) * count), np.zeros(count))).inserted
 
-    taken = until_refused(insert, 100, "SASH_MEMORY_BYTES")
+    taken = until_refused(insert, 2000, "SASH_MEMORY_BYTES")
 
     def ask(_):
         answer = httpx.get(f"{small.rest_url}/v1/windows/lists/query", timeout=60, trust_env=False)
