@@ -31,7 +31,7 @@ def finished(steps: Steps[R]) -> R:
 
 
 ROWS = 16_384
-"""Rows of a write that are one step. Fewer rows are written in no steps at all: a generator costs as much as they do."""
+"""Rows of a write that are one step. Fewer are written without any: each step costs as much as a few rows."""
 
 
 def spans_of(n: int, size: int) -> Iterator[tuple[int, int]]:
