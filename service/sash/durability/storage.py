@@ -67,7 +67,6 @@ class Storage:
     Attributes:
         store: where the windows are kept.
         slices: runs long work.
-        long_writes: the windows to which a long write is under way. Short questions wait for `whole`.
 
     All methods belong to the event loop.
     """
@@ -92,7 +91,6 @@ class Storage:
         # What wall time brings leaves no record. If the clock was set back, a recovery would undo it.
         self._clock = clock = ForwardClock(clock)
         self.slices = Slices(clock)
-        self.long_writes = set[str]()
         self.store: WindowStorage
         if tier is None:
             self.store = MemoryStorage(catalogue, clock, block)
@@ -194,8 +192,13 @@ class Storage:
 
     async def whole(self, name: str) -> None:
         """Wait until no long write to a window is under way, so that a short question sees all of it or nothing."""
-        while name in self.long_writes:
-            await self.store.turns(name).short()
+        while (turns := self.store.turns(name)).written:
+            await turns.short()
+
+    def _is_served(self, window: Window) -> bool:
+        """Whether a window was neither deleted nor replaced."""
+        name = window.spec.name
+        return name in self._catalogue and self._catalogue.find(name) is window
 
     def check_asked(self, name: str, window: Window) -> None:
         """Check that a window is still the one that was asked, after others had their turns.
@@ -313,13 +316,12 @@ class Storage:
         write.check(window)
         steps, cancelled = write.steps(window), None
         with hosted.alone(write):
-            self.long_writes.add(name)
             try:
                 result = await self.slices.run(_shielded(steps), lambda: self.check_asked(name, window))
             except asyncio.CancelledError as error:
+                if not self._is_served(window):
+                    raise
                 result, cancelled = finished(steps), error
-            finally:
-                self.long_writes.discard(name)
         record = hosted.log(write)
         if cancelled is not None:
             raise cancelled

@@ -1,0 +1,240 @@
+"""Long writes that meet: each other, questions, checkpoints, windows that go, and a service that stops."""
+
+import asyncio
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from sash import slices
+from sash.durability import storage as storing
+from sash.metrics import Metrics
+from sash.plane import Plane
+from sash_engine.errors import NotFound, SashError, Unavailable
+from sash_engine.windows import costs, reader, together, writer
+from sash_engine.windows.batch import Origin
+from sash_engine.windows.questions import ALL_KEYS, Query
+from tests.support.stored import Server, batch, spec
+from tests.support.waiting import turns
+
+NAMES = [f"k{i:02}" for i in range(40)]
+SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}}
+BULK = [(key, time) for time in range(3) for key in NAMES]
+N = len(BULK)
+EACH = Query(keys=ALL_KEYS)
+
+
+@pytest.fixture(autouse=True)
+def bit_by_bit(monkeypatch):
+    """Each step is a slice, a step is of two keys, and a bulk of a hundred entries is long."""
+    monkeypatch.setattr(slices, "_SLICE_S", -1.0)
+    monkeypatch.setattr(storing, "_LONG_BYTES", 1000)
+    monkeypatch.setattr(writer, "_KEYS", 2)
+    monkeypatch.setattr(reader, "_NAMES", 2)
+    monkeypatch.setattr(reader, "KEYS", 2)
+    monkeypatch.setattr(together, "KEYS", 2)
+    monkeypatch.setattr(costs, "_STEP_US", 20)
+
+
+@pytest.fixture(params=["memory", "sync"])
+async def server(request):
+    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
+    await served(server, await server.start())
+    server.kind = request.param
+    for name in ("w", "other"):
+        await create(server, name)
+        await server.plane.bulk_insert(name, batch(BULK, 0))
+    yield server
+    await server.storage.stop()
+
+
+async def served(server, storage):
+    server.storage = storage
+    server.plane = Plane(server.catalogue, Metrics(CollectorRegistry()), server.clock, storage)
+
+
+async def create(server, name="w"):
+    await server.plane.create(spec(name=name, aggregates=SMALL, durability=server.kind))
+
+
+def bulk(server, name="w", origin=None):
+    return asyncio.create_task(server.plane.bulk_insert(name, batch(BULK, 0), origin=origin))
+
+
+def asked(server, name="w"):
+    return asyncio.create_task(entries(server, name))
+
+
+async def entries(server, name="w"):
+    """How many entries there are, asked in slices."""
+    return sum(answer.entries for answer in await server.plane.query(name, EACH))
+
+
+async def short(server, name="w"):
+    """How many entries one key has, asked at once; the last key is written last."""
+    return [(await server.plane.query(name, Query(key)))[0].entries for key in (NAMES[0], NAMES[-1])]
+
+
+async def test_writes_and_questions_that_wait_for_a_question_have_turns_one_after_the_other(server):
+    first = asked(server)
+    await turns(5)
+    waiting = []
+    for _ in range(3):
+        waiting += [bulk(server), bulk(server), asked(server)]
+        await turns(1)
+    assert await first == N
+    found = await asyncio.gather(*waiting)
+    assert found[2::3] == [3 * N, 5 * N, 7 * N]
+    server.storage.find("w").check_invariants()
+
+
+async def test_a_small_write_behind_two_long_ones_does_not_come_between(server):
+    first = asked(server)
+    await turns(5)
+    one, two = bulk(server), bulk(server)
+    small = asyncio.create_task(server.plane.insert("w", 10**6, {"value": 1}, NAMES[-1]))
+    await asyncio.gather(first, one, two, small)
+    assert await entries(server) == 3 * N + 1
+    server.storage.find("w").check_invariants()
+
+
+async def test_short_questions_between_long_writes_see_whole_writes(server):
+    first = asked(server)
+    await turns(5)
+    writes, found = [bulk(server) for _ in range(3)], []
+    while not all(write.done() for write in writes):
+        found.append(await short(server))
+        await asyncio.sleep(0)
+    await first
+    assert all(one == other for one, other in found)
+    assert (await short(server)) == [12, 12]
+
+
+async def test_a_short_question_does_not_wait_for_a_long_one_behind_a_long_write(server):
+    write = bulk(server)
+    await turns(5)
+    assert not write.done()
+    long = asked(server)
+    await turns(1)
+    assert await short(server) == [6, 6]
+    assert not long.done()
+    assert await long == 2 * N
+
+
+async def test_a_question_behind_writes_that_waited_for_a_checkpoint_sees_whole_writes():
+    """They have had their turns already when the question comes, and wait for something else."""
+    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
+    server.kind = "sync"
+    await served(server, await server.start())
+    await create(server)
+    await server.plane.bulk_insert("w", batch(BULK, 0))
+    stored = server.storage.store.windows["w"]
+    stored.begin_snapshot()
+    one, two = bulk(server), bulk(server)
+    await turns(5)
+    stored.end_snapshot()
+    stored.end_checkpoint()
+    await turns(5)
+    assert not one.done()
+    question = asked(server)
+    assert await question in (2 * N, 3 * N)
+    await asyncio.gather(one, two)
+    assert await entries(server) == 3 * N
+    await server.storage.stop()
+
+
+async def test_a_window_of_the_same_name_is_asked_while_the_write_to_the_old_one_ends(server):
+    write = bulk(server)
+    await turns(5)
+    await server.plane.delete("w")
+    await create(server)
+    assert (await server.plane.query("w", Query(NAMES[0])))[0].entries == 0
+    with pytest.raises((NotFound, Unavailable)):
+        await write
+
+
+async def test_the_end_of_a_write_to_an_old_window_does_not_show_half_of_one_to_the_new(server):
+    others = [asked(server, "other") for _ in range(9)]
+    await turns(3)
+    old = bulk(server)
+    await turns(30)
+    await server.plane.delete("w")
+    await create(server)
+    new = bulk(server)
+    while not new.done():
+        assert await short(server) in ([0, 0], [3, 3])
+        await asyncio.sleep(0)
+    with pytest.raises((NotFound, Unavailable)):
+        await old
+    await asyncio.gather(new, *others)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sync"])
+async def test_a_write_that_waited_is_not_applied_in_the_middle_of_one_to_a_window_that_came_later(server, kind):
+    """The window that it waited for was deleted, and another one of its name has the durability of `kind`."""
+    first = asked(server)
+    await turns(5)
+    waiting = [bulk(server) for _ in range(2)]
+    await turns(3)
+    await server.plane.delete("w")
+    server.kind = kind
+    await create(server)
+    new = bulk(server)
+    await asyncio.gather(first, *waiting, new, return_exceptions=True)
+    done = [each for each in (*waiting, new) if each.exception() is None]
+    assert await entries(server) == len(done) * N
+    server.storage.find("w").check_invariants()
+
+
+@pytest.mark.parametrize("after", range(0, 150, 7))
+async def test_a_write_to_a_window_that_was_deleted_is_not_answered(server, after):
+    """At every point: while it has a slice, and while it waits for one behind a question to another window."""
+    others = [asked(server, "other") for _ in range(2)]
+    write = bulk(server)
+    await turns(after)
+    ended = write.done()
+    await server.plane.delete("w")
+    if not ended:
+        with pytest.raises(NotFound):
+            await write
+    await asyncio.gather(*others)
+    await create(server)
+    assert await entries(server) == 0
+    if server.kind == "sync":
+        await server.settled()
+        await served(server, await server.restart())
+        assert await entries(server) == 0
+
+
+@pytest.mark.parametrize("after", range(6))
+async def test_nothing_is_logged_of_a_write_whose_caller_goes_after_its_window(server, after):
+    await server.settled()
+    records = server.storage.status().records
+    write = bulk(server)
+    await turns(5 + after)
+    delete = asyncio.create_task(server.plane.delete("w"))
+    await turns(1)
+    write.cancel()
+    with pytest.raises((asyncio.CancelledError, NotFound)):
+        await write
+    await delete
+    await server.settled()
+    listings = 2 if server.kind == "sync" else 0
+    assert server.storage.status().records == records + listings
+
+
+async def test_a_service_that_stops_waits_for_all_long_writes(server):
+    writes = [bulk(server, origin=Origin(name, 1)) for name in "abc"]
+    await turns(5)
+    assert not any(write.done() for write in writes)
+    await server.storage.stop()
+    done = await asyncio.gather(*writes, return_exceptions=True)
+    assert all(isinstance(each, SashError) or each.inserted == N for each in done)
+    await served(server, await server.start())
+    if server.kind == "sync":
+        answered = sum(not isinstance(each, SashError) for each in done)
+        found = await entries(server)
+        assert found % N == 0
+        assert found >= (1 + answered) * N
+        for name in "abc":
+            await server.plane.bulk_insert("w", batch(BULK, 0), origin=Origin(name, 1))
+        assert await entries(server) == 4 * N
