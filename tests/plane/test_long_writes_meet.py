@@ -1,15 +1,19 @@
 """Long writes that meet: each other, questions, checkpoints, windows that go, and a service that stops."""
 
 import asyncio
+import itertools
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from sash import slices
 from sash.durability import storage as storing
+from sash.durability.footprint import footprint
+from sash.durability.records import BulkInsert
+from sash.limits.memory import MemoryBudget
 from sash.metrics import Metrics
 from sash.plane import Plane
-from sash_engine.errors import NotFound, SashError, Unavailable
+from sash_engine.errors import NotFound, OutOfRoom, SashError, Unavailable
 from sash_engine.windows import costs, reader, together, writer
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query
@@ -238,3 +242,56 @@ async def test_a_service_that_stops_waits_for_all_long_writes(server):
         for name in "abc":
             await server.plane.bulk_insert("w", batch(BULK, 0), origin=Origin(name, 1))
         assert await entries(server) == 4 * N
+
+
+@pytest.mark.parametrize("kind", ["memory", "sync"])
+async def test_memory_of_a_long_write_is_promised_until_it_is_applied(kind):
+    """The second one does not fit beside the first one, which has hardly begun to take what it needs."""
+    needed = footprint(spec(aggregates=SMALL), batch(BULK, 0))
+    memory = MemoryBudget(2 * needed, used=lambda: 0, monotonic_s=itertools.count().__next__)
+    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0, memory=memory)
+    server.kind = kind
+    await served(server, await server.start())
+    for name in ("w", "other"):
+        await create(server, name)
+    write = bulk(server)
+    await turns(5)
+    with pytest.raises(OutOfRoom, match="promised"):
+        await bulk(server, "other")
+    assert not write.done()
+    assert (await write).inserted == N
+    assert (await bulk(server, "other")).inserted == N
+    await server.storage.stop()
+
+
+async def test_space_of_a_long_write_is_taken_until_it_is_logged():
+    """The tier has space for one of two."""
+    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
+    server.kind = "sync"
+    await served(server, await server.start())
+    for name in ("w", "other"):
+        await create(server, name)
+    rows = batch([(key, time) for time in range(100) for key in NAMES], 0)
+    server.store.max_bytes = 20 * (server.store.used_bytes + 3 * BulkInsert(rows).size) // 16
+    first, second = (asyncio.create_task(server.plane.bulk_insert(name, rows)) for name in ("w", "other"))
+    with pytest.raises(OutOfRoom):
+        await second
+    assert not first.done()
+    assert (await first).inserted == 100 * len(NAMES)
+    server.store.max_bytes = None
+    await server.storage.stop()
+
+
+async def test_parts_of_a_window_are_not_counted_when_it_is_gone_and_the_tier_fails():
+    memory = MemoryBudget(10**9, {"staged": (10**9, "")}, used=lambda: 0)
+    server = Server(memory=memory)
+    server.kind = "sync"
+    await served(server, await server.start())
+    await create(server)
+    await server.plane.stage("w", batch(BULK, 0), "q", 0)
+    assert memory.parts()["staged"] > 0
+    server.tier.fail_before = 1
+    with pytest.raises(Unavailable, match="may be applied"):
+        await server.plane.delete("w")
+    assert memory.parts()["staged"] == 0
+    await server.storage.stop()
