@@ -6,7 +6,7 @@ import itertools
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash import slices
+from sash import calls, slices
 from sash.durability import storage as storing
 from sash.durability.footprint import footprint
 from sash.durability.records import BulkInsert
@@ -14,7 +14,7 @@ from sash.limits.memory import MemoryBudget
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash_engine.errors import NotFound, OutOfRoom, SashError, Unavailable
-from sash_engine.windows import costs, reader, together, writer
+from sash_engine.windows import costs, key_reader, reader, together, writer
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query
 from tests.support.stored import Server, batch, spec
@@ -295,3 +295,32 @@ async def test_parts_of_a_window_are_not_counted_when_it_is_gone_and_the_tier_fa
         await server.plane.delete("w")
     assert memory.parts()["staged"] == 0
     await server.storage.stop()
+
+
+async def test_a_list_of_keys_that_is_taken_page_by_page_shows_no_half_of_a_write(server, monkeypatch):
+    """The write begins between two pages, and brings new keys."""
+    monkeypatch.setattr(key_reader, "PAGE_NAMES", 4)
+    new = [f"new{i:02}" for i in range(40)]
+    pages = []
+    keys = server.plane.keys
+    monkeypatch.setattr(server.plane, "keys", lambda *question: pages.append(question) or keys(*question))
+    listed = asyncio.create_task(calls.key_names(server.plane, "w"))
+    await turns(1)
+    write = asyncio.create_task(server.plane.bulk_insert("w", batch([(key, 1) for key in new], 0)))
+    names, _ = await listed
+    assert len(pages) > 2
+    assert names == NAMES + new
+    assert (await write).inserted == len(new)
+
+
+async def test_wall_time_stands_still_while_a_write_is_applied(server):
+    """Else the keys that it writes last were older than those that it wrote first."""
+    server.clock.advance(100 * 10**9)
+    slide = {"max_age": "10s", "clock": "wall"}
+    await server.plane.create(spec(name="wall", time_unit="s", slide=slide, aggregates=SMALL, durability=server.kind))
+    write = asyncio.create_task(server.plane.bulk_insert("wall", batch([(key, 99) for key in NAMES], 0)))
+    while not write.done():
+        server.clock.advance(10**9)
+        await asyncio.sleep(0)
+    assert ((await write).inserted, (await write).evicted) == (len(NAMES), 0)
+    assert await entries(server, "wall") == 0, "time has gone on"
