@@ -22,7 +22,7 @@ __all__ = ["SPECS", "Writer"]
 
 PATIENCE_S = 120.0
 MAX_AGE, MAX_COUNT = 4_000, 6_000
-LARGE = (16_000, 80_000)
+LARGE = (16_000, 40_000)
 """How many entries a large bulk has: more than 256 KiB, so it is applied in slices."""
 _AGGREGATES = {"n": {"function": "count"}, "all": {"function": "collect"}, "max": {"function": "max"}}
 SPECS: dict[str, dict[str, Any]] = {
