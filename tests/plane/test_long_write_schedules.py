@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import itertools
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
 
@@ -31,7 +32,7 @@ from sash_engine.errors import SashError, Unavailable
 from sash_engine.windows import costs, reader, together, writer
 from sash_engine.windows import keys as engine_keys
 from sash_engine.windows.batch import Batch, Coded, Origin
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
 from tests.support.failing import parts_of
 from tests.support.stored import Server, spec
 from tests.support.virtual_time import in_virtual_time
@@ -43,7 +44,7 @@ EACH = Query(keys=ALL_KEYS)
 MUCH = 10**9
 OPS = (
     *("bulk", "bulk", "producer", "producer", "again", "insert", "commit", "commit", "evict"),
-    *("long", "long", "short", "range", "entries"),
+    *("long", "series", "series", "short", "range", "entries"),
     *("checkpoint", "checkpoint", "cancel", "tidy", "idle", "delete", "import"),
     *("fails", "unreadable", "full", "no memory", "away", "time", "time", "stop", "crash"),
 )
@@ -330,6 +331,20 @@ class World:
 
     async def all_keys(self, question):
         return values_of(await self.plane.query("w", question))
+
+    async def do_series(self):
+        await self.asks(self.one_bucket())
+
+    async def one_bucket(self):
+        """Values by key, of an answer over all keys together."""
+        found = await self.plane.series("w", SeriesQuery(0, 1, 1, 10**6, keys=ALL_KEYS))
+        values = found.aggregates["all"][0]
+        assert found.entries[0] == found.aggregates["n"][0] == len(values)
+        by_key = {key: [] for key in NAMES}
+        for value, count in sorted(Counter(values).items()):
+            for key in self.entries[value - 1].keys[:count]:
+                by_key[key].append(value)
+        return by_key
 
     async def do_short(self):
         key = self.chance.choice(NAMES)
