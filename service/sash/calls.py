@@ -63,6 +63,7 @@ async def key_names(
     found, next_ = plane.keys(name, prefix, limit, position)
     while next_ is not None and len(found) < limit:
         await asyncio.sleep(0)
+        await plane.whole(name)
         more, next_ = plane.keys(name, prefix, limit - len(found), next_)
         found += more
     return found, next_

@@ -216,8 +216,7 @@ class Plane:
     @_observed
     async def query(self, name: str, question: Query) -> builtins.list[Answer]:
         """Answer over trailing lookbacks, or over everything; raises as `Reader.query`."""
-        if name in self._storage.long_writes:
-            await self._storage.whole(name)
+        await self._storage.whole(name)
         reader = self._storage.find(name).reader
         if reader.is_quick(question):
             return reader.query(question)
@@ -226,8 +225,7 @@ class Plane:
     @_observed
     async def range_query(self, name: str, question: RangeQuery) -> Answer:
         """Answer over a range of time; raises as `Reader.range_query`."""
-        if name in self._storage.long_writes:
-            await self._storage.whole(name)
+        await self._storage.whole(name)
         if not question.keys:
             return self._storage.find(name).reader.range_query(question)
         return await self._in_slices(name, lambda reader: reader.range_steps(question))
@@ -239,8 +237,7 @@ class Plane:
 
     async def whole(self, name: str) -> None:
         """Wait until no long write to a window is under way; before what shows the window, and waits for nothing."""
-        if name in self._storage.long_writes:
-            await self._storage.whole(name)
+        await self._storage.whole(name)
 
     async def in_slices(self, steps: Steps[R]) -> R:
         """Take the steps of an edge's own long work, which changes nothing, with turns for other calls."""

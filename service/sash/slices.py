@@ -45,11 +45,12 @@ class Slices:
         """Take all steps, and return the result; whatever ends it early closes the steps.
 
         Args:
-            before_each: called before each slice but the first; what it raises ends the question.
+            before_each: called at the beginning of each slice; what it raises ends the question.
         """
         try:
             while True:
                 async with self._turn:
+                    before_each()
                     until_s = self._clock.monotonic_s() + _SLICE_S
                     try:
                         while True:
@@ -61,6 +62,5 @@ class Slices:
                     grow_old()
                     for _ in range(_TURNS):
                         await asyncio.sleep(0)
-                before_each()
         finally:
             steps.close()

@@ -28,13 +28,16 @@ __all__ = ["Writer", "create_windows"]
 
 Rows = list[tuple[int, int]]
 
+SIZES = {"insert": (1, 1), "large": (16_000, 18_000)}
+"""How many entries a write has, at least and at most. A large one has more than 256 KiB, so it is applied in slices."""
+
 
 @dataclass(slots=True)
 class Step:
     """One thing that a writer does.
 
     Attributes:
-        kind: "insert", "bulk", "evict", "batch" or "window".
+        kind: "insert", "bulk", "large", "evict", "batch" or "window".
         number: of the write to its key, of its batch or of its window.
         parts: the entries; of a batch in parts.
         through: up to which time is evicted.
@@ -77,7 +80,7 @@ class Writer:
         if step.kind == "insert":
             [(time, value)] = first
             await storage.write("written", Insert(time, {"value": value}, self.name), origin)
-        elif step.kind == "bulk":
+        elif step.kind in ("bulk", "large"):
             await storage.write("written", BulkInsert(self._batch(first)), origin)
         elif step.kind == "evict":
             await storage.write("written", BulkEvict(step.through, self.name), origin)
@@ -161,7 +164,7 @@ def _steps(name: str) -> Iterator[Step]:
         return made
 
     while True:
-        kind = chance.choices(("insert", "bulk", "evict", "batch", "window"), (4, 6, 1, 3, 1))[0]
+        kind = chance.choices(("insert", "bulk", "large", "evict", "batch", "window"), (12, 16, 2, 3, 9, 3))[0]
         sort = kind if kind in numbers else "written"
         numbers[sort] += 1
         if kind == "evict":
@@ -169,4 +172,5 @@ def _steps(name: str) -> Iterator[Step]:
         elif kind == "batch":
             yield Step(kind, numbers[sort], [rows(chance.randint(1, 300)) for _ in range(chance.randint(1, 3))])
         else:
-            yield Step(kind, numbers[sort], [rows(1 if kind == "insert" else chance.randint(1, 400))])
+            least, most = SIZES.get(kind, (1, 400))
+            yield Step(kind, numbers[sort], [rows(chance.randint(least, most))])

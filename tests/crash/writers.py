@@ -22,6 +22,8 @@ __all__ = ["SPECS", "Writer"]
 
 PATIENCE_S = 120.0
 MAX_AGE, MAX_COUNT = 4_000, 6_000
+LARGE = (16_000, 40_000)
+"""How many entries a large bulk has: more than 256 KiB, so it is applied in slices."""
 _AGGREGATES = {"n": {"function": "count"}, "all": {"function": "collect"}, "max": {"function": "max"}}
 SPECS: dict[str, dict[str, Any]] = {
     name: {
@@ -100,7 +102,7 @@ class Writer(threading.Thread):
     # ---------------------------------------------------------------- writing
 
     def _step(self) -> None:
-        kind = self._random.choices(("insert", "bulk", "evict", "batch"), (3, 6, 1, 4))[0]
+        kind = self._random.choices(("insert", "bulk", "large", "evict", "batch"), (6, 10, 2, 2, 8))[0]
         if kind == "batch":
             self._write_batch()
             return
@@ -111,8 +113,8 @@ class Writer(threading.Thread):
             [(at, value)] = self._entries(1)
             self._until_answered(lambda window: window.insert(at, fields={"value": value}, **numbers), "written")
             model.write([(at, value)])
-        elif kind == "bulk":
-            rows = self._entries(self._random.randint(*self._sizes))
+        elif kind in ("bulk", "large"):
+            rows = self._entries(self._random.randint(*(LARGE if kind == "large" else self._sizes)))
             times, values = [time for time, _ in rows], [value for _, value in rows]
             numbers["keys"] = numbers.pop("key")
             self._until_answered(lambda window: window.bulk_insert(times, {"value": values}, **numbers), "written")
@@ -126,7 +128,8 @@ class Writer(threading.Thread):
         """One micro-batch in parts; now and then a part twice, and a commit that is sent again."""
         stages, rows = [], []
         for _ in range(self._random.randint(0, 3)):
-            part = self._entries(self._random.randint(*self._sizes))
+            large = self._random.random() < 0.05
+            part = self._entries(self._random.randint(*(LARGE if large else self._sizes)))
             rows += part
             stages += self._stage(part)
             if self._random.random() < 0.3:

@@ -114,7 +114,12 @@ class Checkpoints:
         _log.warning("window %r cannot be stored now: %s", stored.name, error.message)
 
     async def take(self, stored: StoredWindow) -> None:
-        """Begin a checkpoint, unless one is under way or cannot be taken now. Wait until its image is taken."""
+        """Begin a checkpoint, unless one is under way or cannot be taken now. Wait until its image is taken.
+
+        If a long write runs, the checkpoint comes after it.
+        """
+        while not stored.writable.is_set():
+            await stored.writable.wait()
         self.begin(stored)
         await stored.writable.wait()
 

@@ -158,8 +158,11 @@ class MemoryStorage:
         return self._turns[self._catalogue.find(name)]
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> MemoryWindow:
-        await self.turns(name).write()
-        return self.host(name)
+        while True:
+            turns = self.turns(name)
+            await turns.write()
+            if self.turns(name) is turns:  # else the window was replaced meanwhile
+                return self.host(name)
 
     def pinned(self, name: str, parts: Iterator[T]) -> Iterator[T]:
         return parts

@@ -67,7 +67,6 @@ class Storage:
     Attributes:
         store: where the windows are kept.
         slices: runs long work.
-        long_writes: the windows to which a long write is under way. Short questions wait for `whole`.
 
     All methods belong to the event loop.
     """
@@ -92,7 +91,6 @@ class Storage:
         # What wall time brings leaves no record. If the clock was set back, a recovery would undo it.
         self._clock = clock = ForwardClock(clock)
         self.slices = Slices(clock)
-        self.long_writes = set[str]()
         self.store: WindowStorage
         if tier is None:
             self.store = MemoryStorage(catalogue, clock, block)
@@ -178,8 +176,11 @@ class Storage:
 
     async def delete(self, name: str) -> int:
         """Delete a window with all its values; return how many entries it had."""
-        counts = await self.store.delete(name)
-        self._staged.forget(name)
+        try:
+            counts = await self.store.delete(name)
+        finally:
+            if name not in self._catalogue:  # it is gone, also where the tier has not confirmed that
+                self._staged.forget(name)
         return counts.inserted - counts.evicted
 
     # ---------------------------------------------------------------- turns
@@ -194,8 +195,13 @@ class Storage:
 
     async def whole(self, name: str) -> None:
         """Wait until no long write to a window is under way, so that a short question sees all of it or nothing."""
-        while name in self.long_writes:
-            await self.store.turns(name).short()
+        while (turns := self.store.turns(name)).written:
+            await turns.short()
+
+    def _is_served(self, window: Window) -> bool:
+        """Whether a window was neither deleted nor replaced."""
+        name = window.spec.name
+        return name in self._catalogue and self._catalogue.find(name) is window
 
     def check_asked(self, name: str, window: Window) -> None:
         """Check that a window is still the one that was asked, after others had their turns.
@@ -229,12 +235,13 @@ class Storage:
         hosted = await self.store.admit(name, size, applied, isinstance(operation, records.BulkEvict))
         if applied(hosted.window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
+        needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
-            self._memory.check(footprint(hosted.window.spec, operation.batch, size))
-        elif not isinstance(operation, records.BulkEvict):
-            self._memory.check(COPIES * size)
+            needed = footprint(hosted.window.spec, operation.batch, size)
+        if not isinstance(operation, records.BulkEvict):
+            self._memory.check(needed)
         if isinstance(operation, records.BulkInsert) and size > _LONG_BYTES:
-            result, record = await self._apply_in_slices(hosted, operation, origin)
+            result, record = await self._apply_in_slices(hosted, operation, needed, origin)
         else:
             result, record = hosted.apply(operation, origin)
         failed = self._answer(hosted.window, operation, result)
@@ -280,9 +287,11 @@ class Storage:
         hosted = await self.store.admit(name, 0, committed)
         window = hosted.window
         batches: Sequence[AnyBatch] = ()
+        needed = 0
         if not committed(window.ledger):
             parts = window.ledger.named(query, number, stages)
-            self._memory.check(sum(COPIES * ROW_BYTES * part.entries for part in parts))
+            needed = sum(COPIES * ROW_BYTES * part.entries for part in parts)
+            self._memory.check(needed)
             batches = await hosted.read_parts(parts)
             hosted = await self.store.admit(name, 0, committed)  # another commit may have been quicker
             if hosted.window is not window:
@@ -291,7 +300,7 @@ class Storage:
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
         operation = records.Commit(query, number, stages, lambda _: batches)
         if sum(map(size_of, batches)) > _LONG_BYTES:
-            result, record = await self._apply_in_slices(hosted, operation)
+            result, record = await self._apply_in_slices(hosted, operation, needed)
         else:
             result, record = hosted.apply(operation)
         self._drop_staged(window)
@@ -302,24 +311,27 @@ class Storage:
         self._staged.keep(window.spec.name, (part.number for part in window.ledger.parts.values()))
 
     async def _apply_in_slices(
-        self, hosted: HostedWindow, operation: Operation, origin: Origin | None = None
+        self, hosted: HostedWindow, operation: Operation, needed: int, origin: Origin | None = None
     ) -> tuple[WriteResult, int]:
         """As `HostedWindow.apply`, with turns for other calls. Users of the window see all of the write or nothing.
 
         If the caller is cancelled, the write is applied at once: it has begun.
+
+        Args:
+            needed: about how many bytes of memory it adds. They are promised until it is applied: others are checked
+                meanwhile, before it has taken them.
         """
         window = hosted.window
         write, name = Write(operation, self._clock.now_ns(), origin), window.spec.name
         write.check(window)
         steps, cancelled = write.steps(window), None
-        with hosted.alone(write):
-            self.long_writes.add(name)
+        with self._memory.promised(needed), hosted.alone(write):
             try:
                 result = await self.slices.run(_shielded(steps), lambda: self.check_asked(name, window))
             except asyncio.CancelledError as error:
+                if not self._is_served(window):
+                    raise
                 result, cancelled = finished(steps), error
-            finally:
-                self.long_writes.discard(name)
         record = hosted.log(write)
         if cancelled is not None:
             raise cancelled

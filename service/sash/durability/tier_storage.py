@@ -257,12 +257,17 @@ class TierStorage:
         return self._memory.turns(name) if stored is None else stored.turns
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> HostedWindow:
-        await self.turns(name).write()  # before the admission, so that all who wait go before later questions
-        stored = self._windows.get(name)
-        if stored is not None:
-            await self._path.admit(stored.admission, lambda: self._served(name), size, applied, makes_room)
-        self.check_served(name)
-        return self.host(name)
+        while True:
+            turns = self.turns(name)
+            await turns.write()  # before the admission, so that all who wait go before later questions
+            stored = self._windows.get(name)
+            if stored is not None:
+                await self._path.admit(stored.admission, lambda: self._served(name), size, applied, makes_room)
+                if name in self._windows:
+                    return self.host(name)
+            elif self.turns(name) is turns:
+                return self.host(name)
+            # The window was deleted meanwhile. There may be another one of its name, in memory only.
 
     def _served(self, name: str) -> StoredWindow | None:
         self.check_served(name)

@@ -19,7 +19,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 
 from sash_engine.clock import Clock
 
@@ -60,11 +61,11 @@ class RestingClock:
     @contextlib.contextmanager
     def stopped(self, now_ns: int) -> Iterator[None]:
         """Stand still at this time inside the `with` block."""
-        self._stopped_ns = now_ns
+        before, self._stopped_ns = self._stopped_ns, now_ns
         try:
             yield
         finally:
-            self._stopped_ns = None
+            self._stopped_ns = before
 
 
 class Turns:
@@ -77,19 +78,25 @@ class Turns:
     def __init__(self, clock: RestingClock) -> None:
         self._clock = clock
         self._questions = 0  # that run
-        self._waiting: deque[tuple[asyncio.Future[None], bool]] = deque()  # and whether it is a question
+        self._waiting: deque[_Place] = deque()
         self._closed = False
-        self._alone = False
+        self._whole = asyncio.Event()  # cleared while a long write runs
+        self._whole.set()
 
     @property
     def asked(self) -> bool:
         """Whether a long question or a long write runs: nothing else may be written, and nothing may leave."""
-        return self._questions > 0 or self._alone
+        return self._questions > 0 or self.written
+
+    @property
+    def written(self) -> bool:
+        """Whether a long write runs."""
+        return not self._whole.is_set()
 
     @property
     def taken(self) -> bool:
         """Whether a write has to wait, for questions or for others that wait."""
-        return bool(self._questions or self._waiting or self._alone)
+        return bool(self._waiting) or self.asked
 
     def let_end(self) -> None:
         """Begin no further question while one runs, so that time goes on."""
@@ -99,31 +106,32 @@ class Turns:
     def alone(self) -> Iterator[None]:
         """Have the window alone, for a long write; right after the turn of a write, when no question runs."""
         assert not self.asked, "it is the turn of somebody else"
-        self._alone = True
+        self._whole.clear()
+        self._clock.rest()
         try:
             yield
         finally:
-            self._alone = False
+            self._clock.go_on()
+            self._whole.set()
             self._wake()
 
     async def short(self) -> None:
-        """Wait until no long write runs."""
-        if self._alone:
-            await self._wait(False)
+        """Wait until no long write runs. A short question goes before all who wait in line, as it runs at once."""
+        while self.written:
+            await self._whole.wait()
 
     async def write(self) -> None:
         """Wait for the turn of a write; it is over with the caller's next `await`."""
         if self.taken:
-            await self._wait(False)
+            await self._wait(self._may_write)
 
     @contextlib.asynccontextmanager
     async def question(self) -> AsyncIterator[None]:
         """Hold the window as it is, once all are done who came before."""
-        if self._waiting or self._closed or self._alone:
-            await self._wait(True)
+        if self._waiting or not self._may_ask():
+            await self._wait(self._may_ask)
         self._questions += 1
         self._clock.rest()
-        self._wake()  # the next one may be a question, too
         try:
             yield
         finally:
@@ -132,22 +140,38 @@ class Turns:
             self._closed = self._closed and self._questions > 0
             self._wake()
 
-    async def _wait(self, asks: bool) -> None:
-        place = (asyncio.get_running_loop().create_future(), asks)
+    def _may_write(self) -> bool:
+        return not self.asked
+
+    def _may_ask(self) -> bool:
+        return not (self.written or self._closed)
+
+    async def _wait(self, may: Callable[[], bool]) -> None:
+        """Wait in line until `may` holds for the first in it. The turn begins when this returns."""
+        place = _Place(may, asyncio.get_running_loop().create_future())
         self._waiting.append(place)
         try:
-            await place[0]
-        except BaseException:
+            while True:
+                await place.woken
+                # Since it was woken, a write may have begun that had its turn, and waited for something else.
+                if may():
+                    return
+                place.woken = asyncio.get_running_loop().create_future()
+        finally:
             self._waiting.remove(place)
-            self._wake()
-            raise
-        self._waiting.remove(place)
-        if not asks:  # a question wakes the next one when it is counted
             self._wake()
 
     def _wake(self) -> None:
         """Wake the first one who waits, if it is its turn. It leaves the line when it runs, and wakes the next."""
         if self._waiting:
-            place, asks = self._waiting[0]
-            if not place.done() and not self._alone and (not self._questions or (asks and not self._closed)):
-                place.set_result(None)
+            place = self._waiting[0]
+            if not place.woken.done() and place.may():
+                place.woken.set_result(None)
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """A place in the line: what has to hold for its turn, and a future that wakes it."""
+
+    may: Callable[[], bool]
+    woken: asyncio.Future[None]

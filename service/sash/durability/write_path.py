@@ -177,6 +177,20 @@ class WritePath:
                 self._recoverer.begin(stored, failure)
                 raise
 
+    @contextlib.contextmanager
+    def alone(self, stored: StoredWindow, write: Write) -> Iterator[None]:
+        """Hold a window while a write is applied in slices. Its bytes count as pending, and as not in blocks yet."""
+        size = 2 * write.operation.size
+        with stored.turns.alone():
+            stored.begin_write()
+            self._session.count_unstored(size)
+            try:
+                with self.applying(stored, write):
+                    yield
+            finally:
+                self._session.count_unstored(-size)
+                stored.end_write()
+
     def _append(
         self, stored: StoredWindow, write: Write, urgent: bool, puts: _Puts | None = None, size: int = 0
     ) -> int:
@@ -230,16 +244,8 @@ class TieredWindow:
     def apply(self, operation: Operation, origin: Origin | None = None) -> tuple[WriteResult, int]:
         return self._path.apply(self._stored, operation, origin)
 
-    @contextlib.contextmanager
-    def alone(self, write: Write) -> Iterator[None]:
-        stored = self._stored
-        with stored.turns.alone():
-            stored.begin_write()
-            try:
-                with self._path.applying(stored, write):
-                    yield
-            finally:
-                stored.end_write()
+    def alone(self, write: Write) -> contextlib.AbstractContextManager[None]:
+        return self._path.alone(self._stored, write)
 
     def log(self, write: Write) -> int:
         return self._path.log(self._stored, write)

@@ -17,6 +17,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -244,6 +245,15 @@ class MemoryBudget:
     def promise(self, count: int) -> None:
         """Note that requests under way may take so many bytes more, or fewer."""
         self._promised += count
+
+    @contextmanager
+    def promised(self, count: int) -> Iterator[None]:
+        """Promise so many bytes inside the `with` block."""
+        self.promise(count)
+        try:
+            yield
+        finally:
+            self.promise(-count)
 
     def reservation(self, part: str) -> Reservation:
         """A reservation for the request that this task serves, to be released at its end."""
