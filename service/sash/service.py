@@ -139,7 +139,7 @@ class Service:
         """Report not to be ready, let calls in progress finish, close both edges, bring the tier up to date."""
         self._started.clear()
         self._watch.cancel()
-        await self._rpc.set_ready(False)
+        self._rpc.set_ready(False)
         await asyncio.sleep(self._settings.shutdown_delay_s)
         grace_s = self._settings.shutdown_grace_s
         await asyncio.gather(self._rpc.stop(grace_s), self._rest.stop(grace_s))
@@ -162,7 +162,7 @@ class Service:
             nonlocal ready
             if ready != (self._not_ready() is None):
                 ready = not ready
-                await self._rpc.set_ready(ready)
+                self._rpc.set_ready(ready)
 
         refreshes = [self._access.refresh]
         if self._certificates is not None:
