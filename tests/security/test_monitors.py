@@ -25,7 +25,7 @@ class Raw:
     """A connection of HTTP/2 that does only what it is told."""
 
     def __init__(self, port, window=65_535):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)  # gRPC ends it after 20 s
         self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         self.send(4, 0, 0, struct.pack(">HI", 4, window))  # SETTINGS_INITIAL_WINDOW_SIZE
         self.send(4, 1, 0)
