@@ -193,7 +193,8 @@ def _places(settings: Settings) -> Places:
 def serve(settings: Settings) -> None:
     """Serve until told to stop (SIGINT, SIGTERM); raises as `Service.start`."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # Its warnings are about requests that are none. They need no token, and would fill the disk.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
     for said in misspelt(os.environ):
         _log.warning("%s", said)
     # Half of the files are left to gRPC and the tier.
