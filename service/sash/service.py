@@ -197,8 +197,8 @@ def serve(settings: Settings) -> None:
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     for said in misspelt(os.environ):
         _log.warning("%s", said)
-    # Half of the files are left to gRPC and the tier.
-    connections = max(1, min(settings.max_connections, raise_limit() // 2))
+    # Of the files, two fifths are for connections of HTTP and as many for those of gRPC. The tier has the others.
+    connections = max(1, min(settings.max_connections, raise_limit() * 2 // 5))
     uvloop.run(_serve(settings.model_copy(update={"max_connections": connections})))
 
 

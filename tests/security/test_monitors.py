@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 
 ASKED = health_pb2.HealthCheckRequest()
 SERVING = health_pb2.HealthCheckResponse.SERVING
-HEADERS, RESET = 1, 3
+HEADERS, RESET, SETTINGS = 1, 3, 4
 
 
 class Raw:
@@ -140,3 +140,16 @@ def test_reflection_has_places(tmp_path):
         assert error.value.code() is grpc.StatusCode.UNAVAILABLE
         for each in questions:
             each.put(None)
+
+
+def test_connections_without_a_call_have_a_limit():
+    """They used up all files: HTTP took no connection any more, and new tokens were not read."""
+    with running_service(max_connections=5) as running:
+        with raw(running, 5) as idle:
+            for each in idle:
+                assert next(each.frames())[0] == SETTINGS
+            with pytest.raises(grpc.RpcError) as error:
+                health(running).Check(ASKED)
+            assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert running.http().get("/healthz").status_code == 200
+        assert health(running).Check(ASKED, wait_for_ready=True, timeout=20).status == SERVING

@@ -102,6 +102,8 @@ class RpcServer:
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 # With it a second service on the same port would start and take half of the calls.
                 ("grpc.so_reuseport", 0),
+                # Connections need no token, and would use up the files that HTTP, the tier and new tokens need.
+                ("grpc.max_allowed_incoming_connections", settings.max_connections),
                 # A client opens another connection when it has something to say again.
                 ("grpc.max_connection_idle_ms", 300_000),
                 # Calls that the loop has not taken up after 30 s were cancelled, and so were those of a burst of
