@@ -139,7 +139,7 @@ class Service:
         """Report not to be ready, let calls in progress finish, close both edges, bring the tier up to date."""
         self._started.clear()
         self._watch.cancel()
-        await self._rpc.set_ready(False)
+        self._rpc.set_ready(False)
         await asyncio.sleep(self._settings.shutdown_delay_s)
         grace_s = self._settings.shutdown_grace_s
         await asyncio.gather(self._rpc.stop(grace_s), self._rest.stop(grace_s))
@@ -162,7 +162,7 @@ class Service:
             nonlocal ready
             if ready != (self._not_ready() is None):
                 ready = not ready
-                await self._rpc.set_ready(ready)
+                self._rpc.set_ready(ready)
 
         refreshes = [self._access.refresh]
         if self._certificates is not None:
@@ -193,11 +193,12 @@ def _places(settings: Settings) -> Places:
 def serve(settings: Settings) -> None:
     """Serve until told to stop (SIGINT, SIGTERM); raises as `Service.start`."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # Its warnings are about requests that are none. They need no token, and would fill the disk.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
     for said in misspelt(os.environ):
         _log.warning("%s", said)
-    # Half of the files are left to gRPC and the tier.
-    connections = max(1, min(settings.max_connections, raise_limit() // 2))
+    # Of the files, two fifths are for connections of HTTP and as many for those of gRPC. The tier has the others.
+    connections = max(1, min(settings.max_connections, raise_limit() * 2 // 5))
     uvloop.run(_serve(settings.model_copy(update={"max_connections": connections})))
 
 

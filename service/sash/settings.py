@@ -160,12 +160,14 @@ class Settings(BaseSettings):
         "name. If it is not set, nine tenths of them.",
     )
     max_connections: int = Field(
-        10_000, ge=1, description="How many connections of HTTP there may be. Further ones are closed at once."
+        10_000,
+        ge=1,
+        description="How many connections of HTTP there may be, and how many of gRPC. Further ones are closed at once.",
     )
     max_connections_per_address: int = Field(
         2000,
         ge=1,
-        description="How many of these connections may come from one address. A few more are answered on health and "
+        description="How many of those of HTTP may come from one address. A few more are answered on health and "
         "metrics only.",
     )
     idle_timeout_s: int = Field(

@@ -137,7 +137,7 @@ class Rights:
     """Who may see the answer; a look is made as one of the watchers, and refused to those who may not."""
 
     def __init__(self, *names):
-        self.names, self.asked, self.looked = set(names), [], []
+        self.names, self.asked, self.looked, self.lost_in_look = set(names), [], [], set()
 
     def may(self):
         self.asked.append(WHO.get())
@@ -146,13 +146,14 @@ class Rights:
 
     async def look(self):
         self.may()
+        self.names -= self.lost_in_look
         self.looked.append(WHO.get())
         return b"%d" % len(self.looked)
 
-    def watched_by(self, watches, name):
+    def watched_by(self, watches, name, interval_ms=1000):
         context = copy_context()
         context.run(WHO.set, name)
-        return context.run(watch, watches, self, key="q", may=self.may)
+        return context.run(watch, watches, self, interval_ms, key="q", may=self.may)
 
 
 def test_one_who_loses_the_right_sees_no_more_and_the_others_do(watches):
@@ -214,6 +215,39 @@ def test_somebody_without_the_right_gets_no_answer_that_others_share(watches):
         with pytest.raises(PermissionDenied, match="eve"):
             await eve
         assert found == []
+
+    in_virtual_time(main())
+
+
+def test_the_first_look_of_another_is_not_for_one_who_lost_the_right(watches):
+    """It would be an hour until the question is asked again."""
+
+    async def main():
+        rights = Rights("ann", "bob")
+        (of_ann, ann), (of_carl, _) = (rights.watched_by(watches, name, 3_600_000) for name in ("ann", "bob"))
+        await passes(1)
+        rights.names.discard("ann")
+        of_bob, _ = rights.watched_by(watches, "bob", 3_600_000)
+        await passes(1)
+        assert of_ann == [b"1", b"2"]
+        assert of_carl == [b"2", b"3"]
+        assert of_bob == [b"3"]
+        with pytest.raises(PermissionDenied, match="ann"):
+            await ann
+
+    in_virtual_time(main())
+
+
+def test_a_right_that_goes_while_the_look_is_made(watches):
+    async def main():
+        rights = Rights("ann", "bob")
+        (_, _), (of_bob, bob) = (rights.watched_by(watches, name) for name in ("ann", "bob"))
+        await passes(0.5)
+        rights.lost_in_look.add("bob")
+        await passes(2)
+        with pytest.raises(PermissionDenied, match="bob"):
+            await bob
+        assert of_bob == [b"2"]
 
     in_virtual_time(main())
 

@@ -71,7 +71,7 @@ def test_text_that_looks_like_names(http, key):
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", " : "), (",\n", "\t:\r\n")])
 @pytest.mark.parametrize("key", ["JFK", "host:7071", "a: b"])
-def test_a_body_is_parsed_again_only_where_text_looks_like_a_name(monkeypatch, key, separators, indent):
+def test_a_body_without_a_name_twice_is_not_parsed_again(monkeypatch, key, separators, indent):
     """All others cost two counts at most, however deep they are and however they are laid out."""
     monkeypatch.setattr(bodies, "_duplicate_path", lambda body: pytest.fail("it is parsed again"))
     entry = {"time": 1, "key": key, "fields": {"delay": 1.5, "carrier": key}, "answer": True, "lookbacks": [key]}
@@ -79,6 +79,29 @@ def test_a_body_is_parsed_again_only_where_text_looks_like_a_name(monkeypatch, k
     for document in (entry, bulk, {}, {"a": {"b": {"c": {}, "d": key}}, "e": {"f": 1}}):
         body = json.dumps(document, indent=indent, separators=separators).encode()
         assert parse_json(body) == document
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        (b'{"a":1' + b',"a":1' * 20_000 + b"}", "a name is given twice"),
+        (b'{"a":[{"b":":"}' + b',{"b":1}' * 20_000 + b',{"b":1,"b":1}]}', "a name is given twice"),
+        (b'{"a":[' + b"1," * 40_000 + b"NaN]}", "NaN and Infinity are not JSON numbers"),
+    ],
+)
+def test_a_long_body_is_not_searched_for_a_mistake(monkeypatch, body, wrong):
+    """A parse in Python of 64 MB held the event loop for 15 s."""
+    monkeypatch.setattr(bodies.json, "loads", lambda *_, **__: pytest.fail("it is parsed again"))
+    with pytest.raises(InvalidArgument, match=wrong) as refused:
+        parse_json(body)
+    assert refused.value.field == "body"
+
+
+def test_text_with_colons_in_a_long_body(monkeypatch):
+    monkeypatch.setattr(bodies.json, "loads", lambda *_, **__: pytest.fail("it is parsed again"))
+    text = ['":', '\\":', 'a "b": \\\\', ":"] * 5_000
+    document = {"a:b": text, "c": [{"d": text}, {"d": [[{"e": ":"}]]}]}
+    assert parse_json(json.dumps(document).encode()) == document
 
 
 def test_an_empty_name_that_is_given_twice():
@@ -102,14 +125,12 @@ def test_the_first_of_several_is_named(body, field):
 
 
 def test_a_body_of_just_the_depth_that_the_parser_takes():
-    """Where text looks like a name, the body is parsed a second time, which some versions of Python do less deep."""
+    """It is parsed a second time where a name is there twice, which some versions of Python do less deep."""
     lists = b"[" * 1020 + b"]" * 1020
     assert parse_json(b'{"a:b": ' + lists + b"}")
-    try:
-        found = parse_json(b'{"a": ":", "b": ' + lists + b"}")["a"]
-    except InvalidArgument as error:
-        found = error.message
-    assert found in (":", "the body is nested too deep")
+    assert parse_json(b'{"a": ":", "b": ' + lists + b"}")["a"] == ":"
+    with pytest.raises(InvalidArgument, match=r"'b' is given twice|the body is nested too deep"):
+        parse_json(b'{"b": ":", "b": ' + lists + b"}")
 
 
 NAMES = st.text('ab":\\ \n', max_size=3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sash.rpc import sizes
-from sash.rpc.sizes import MAP_ENTRIES_MAX, check_size
+from sash.rpc.sizes import FIELDS_MAX, MAP_ENTRIES_MAX, check_size
 from sash_engine.errors import InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
 
@@ -87,8 +87,86 @@ def test_a_refusal_costs_the_same_however_many_names_there_are():
     assert calls(refuse(10_000)) == calls(refuse(20_000))
 
 
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        (pb.InsertRequest, b"\0"),  # a field that there is not
+        (pb.InsertRequest, b"\xa0\x06\x01"),  # one of a later version
+        (pb.InsertRequest, b"\x10\x05"),  # `time`, again and again
+        (pb.BulkInsertRequest, b"\xa0\x06\x01"),
+        (pb.AddAggregatesRequest, b"\xa0\x06\x01"),
+        (pb.CreateWindowRequest, b"\x0a\x00"),  # `spec`, again and again
+        (pb.CreateWindowRequest, b"\x0a\x05\xa0\x06\x01\xa8\x06"),
+        (pb.StageBatchRequest, b"\x0a\x03\xa0\x06\x01"),
+    ],
+)
+def test_many_other_fields_are_refused_at_the_same_cost(kind, field):
+    """Fifteen megabytes of them held the event loop for 16 s, whatever rights the caller had."""
+
+    def refuse(count):
+        def refused():
+            with pytest.raises(InvalidArgument, match="too many fields"):
+                check_size(kind, field * count)
+
+        return refused
+
+    assert calls(refuse(100_000)) == calls(refuse(200_000))
+
+
+@pytest.mark.parametrize("depth", [1, 5])
+def test_maps_within_values_are_counted(depth, all_are_long):
+    """A map of a million names in one value was parsed: 0.8 s, in which nothing else ran."""
+
+    def nested(names):
+        message = pb.InsertRequest(window="w")
+        value = message.fields["f"]
+        for _ in range(depth - 1):
+            value = value.list.items.add()
+        for i in range(names):
+            value.map.entries[f"{i}"].float64 = i
+        return message.SerializeToString()
+
+    check_size(pb.InsertRequest, nested(MAP_ENTRIES_MAX))
+    with pytest.raises(InvalidArgument, match="entries has too many names"):
+        check_size(pb.InsertRequest, nested(MAP_ENTRIES_MAX + 1))
+
+
+def test_parameters_of_aggregates_are_counted(all_are_long):
+    message = pb.AddAggregatesRequest(window="w")
+    for i in range(MAP_ENTRIES_MAX + 1):
+        message.aggregates["a"].parameters[f"{i}"].float64 = i
+    with pytest.raises(InvalidArgument, match="parameters has too many names"):
+        check_size(pb.AddAggregatesRequest, message.SerializeToString())
+
+
+def test_a_message_that_is_nested_deep_is_left_to_the_parser(all_are_long):
+    data = b""
+    for _ in range(2000):
+        for number in (1, 5):  # an item of a list; the list of a value
+            data = bytes([number << 3 | 2]) + length_of(data) + data
+    entry = b"\x12" + length_of(data) + data
+    check_size(pb.InsertRequest, b"\x2a" + length_of(entry) + entry)
+
+
+def length_of(data):
+    """How long the data are, as protobuf writes it."""
+    length, found = len(data), b""
+    while length > 0x7F:
+        found, length = found + bytes([length & 0x7F | 0x80]), length >> 7
+    return found + bytes([length])
+
+
+def test_as_many_fields_as_there_may_be(all_are_long):
+    field = b"\xa0\x06\x01"
+    check_size(pb.InsertRequest, field * FIELDS_MAX)
+    with pytest.raises(InvalidArgument, match="too many fields") as error:
+        check_size(pb.InsertRequest, field * (FIELDS_MAX + 1))
+    assert error.value.limit == f"{FIELDS_MAX} fields"
+
+
 def calls(work):
     """How many functions a piece of work calls, in Python and in C."""
+    work()  # what is the same for all messages of a kind is found once
     count = 0
 
     def called(frame, event, argument):

@@ -256,7 +256,7 @@ async def test_a_key_that_is_gone_ends_what_it_signed(jwts, jwks, caplog):
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"[]", b"{}", b'{"keys": 7}', b'{"keys": []}', b'{"keys": [{"kty": "EC"}]}', b"\xff"]
+    "text", [b"", b"[]", b"{}", b'{"keys": 7}', b'{"keys": []}', b'{"keys": [{"kty": "EC"}]}', b"\xff", b"[" * 100_000]
 )
 def test_a_file_that_is_no_key_set(tmp_path, clock, text):
     path = tmp_path / "jwks.json"

@@ -1,8 +1,11 @@
 """The token file: what it may say, and what happens when it changes. Callers, quotas, headers."""
 
 import asyncio
+import errno
 import logging
+import os
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 import yaml
@@ -64,6 +67,8 @@ GOOD = {"name": "a", "sha256": "0" * 64, "role": "read", "windows": ["*"]}
         ("- 1", 1, "must be a mapping"),
         ("token: []", 1, "is missing"),
         ("tokens: 7", 1, "tokens is wrong"),
+        ("[" * 100_000, 1, "is nested too deep"),
+        ("tokens: &a [*a]", 1, "is nested too deep"),
         ("tokens:\n- name: a\n  role: read\n  windows: ['*']", 2, "tokens.0.sha256 is missing"),
         ("tokens:\n- name: a\n  name: b", 3, "'name' is there twice"),
     ],
@@ -145,6 +150,36 @@ async def test_a_broken_file_leaves_the_old_tokens(path, caplog, broken):
     write_tokens(path, {"c": {}})
     await tokens.refresh()
     assert await tokens.caller_of(b"b-token") is None
+
+
+async def test_a_file_that_can_be_read_again_counts(tmp_path, monkeypatch, caplog):
+    """It is as before, and so is its state: a service without an open file to spare would keep a token for ever."""
+    path = write_tokens(tmp_path / "tokens.yaml", {"a": {}, "b": {}})
+    tokens = Tokens(path, ManualClock())
+    write_tokens(path, {"b": {}})
+    with monkeypatch.context() as without, caplog.at_level(logging.INFO, "sash"):
+        without.setattr(Path, "open", refuse_to_open)
+        for _ in range(3):
+            await tokens.refresh()
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        assert "Too many open files" in caplog.text
+    assert await tokens.caller_of(b"a-token") is not None
+    await tokens.refresh()
+    assert await tokens.caller_of(b"a-token") is None
+    assert await tokens.caller_of(b"b-token") is not None
+
+
+def refuse_to_open(*_):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+async def test_a_file_that_is_too_long_leaves_the_old_tokens(path, caplog):
+    tokens = Tokens(path, ManualClock())
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a hole
+    await tokens.refresh()
+    assert "is too long" in caplog.text
+    assert (await tokens.caller_of(b"b-token")).is_current()
 
 
 def test_a_missing_file_at_the_start_names_the_setting(tmp_path):

@@ -11,15 +11,24 @@ from typing import Generic, TypeVar
 
 from sash_engine.errors import InvalidArgument, SashError
 
-__all__ = ["FromFiles", "read_file"]
+__all__ = ["FromFiles", "Unreadable", "read_file"]
 
 T = TypeVar("T")
+_State = tuple[int, int, int, int]
+
+_BYTES_MAX = 16 << 20
 
 _log = logging.getLogger("sash")
 
 
+class Unreadable(InvalidArgument):
+    """A file that a setting names cannot be read now."""
+
+
 class FromFiles(Generic[T]):
     """A value that follows its files. Files that do not make a valid value leave the old one in use.
+
+    A file that cannot be read is tried again each time: whoever uses up all open files must not keep a token alive.
 
     Args:
         what: what the value is, for the log.
@@ -37,7 +46,8 @@ class FromFiles(Generic[T]):
         self._make = make
         self._use = use
         # Before the files are read: a change while they are read is a change after this.
-        self._seen = self._states()
+        self._seen: list[_State | None] | None = self._states()
+        self._said = ""
         use(make())
 
     async def refresh(self) -> None:
@@ -49,26 +59,41 @@ class FromFiles(Generic[T]):
         try:
             value = await asyncio.to_thread(self._make)
         except SashError as error:
-            _log.error("%s; the %s of before stay in use", error.message, self._what)
+            if isinstance(error, Unreadable):
+                self._seen = None
+            if not isinstance(error, Unreadable) or error.message != self._said:
+                _log.error("%s; the %s of before stay in use", error.message, self._what)
+            self._said = error.message
             return
+        self._said = ""
         self._use(value)
         _log.info("the %s are reloaded", self._what)
 
-    def _states(self) -> list[tuple[int, int, int] | None]:
+    def _states(self) -> list[_State | None]:
         return [_state(path) for path in self._paths]
 
 
-def _state(path: Path) -> tuple[int, int, int] | None:
+def _state(path: Path) -> _State | None:
     try:
         found = os.stat(path)  # of what a link leads to: Kubernetes changes a link
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    # The last one changes with the rights of a file, too.
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_ctime_ns
 
 
 def read_file(path: Path, field: str) -> bytes:
-    """Read a file that a setting names; raises InvalidArgument with the setting's name."""
+    """Read a file that a setting names.
+
+    Raises:
+        Unreadable: it cannot be read.
+        InvalidArgument: it is too long.
+    """
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            text = file.read(_BYTES_MAX + 1)
     except OSError as error:
-        raise InvalidArgument(f"SASH_{field.upper()}: cannot read {path}: {error.strerror}", field=field) from None
+        raise Unreadable(f"SASH_{field.upper()}: cannot read {path}: {error.strerror}", field=field) from None
+    if len(text) > _BYTES_MAX:
+        raise InvalidArgument(f"SASH_{field.upper()}: {path} is too long", field=field, limit=f"{_BYTES_MAX >> 20} MiB")
+    return text

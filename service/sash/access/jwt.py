@@ -257,7 +257,7 @@ def _keys_of(text: bytes, where: str) -> list[_Key]:
         document = json.loads(text)
         given = document["keys"]
         found = [_Key(each, jwt.PyJWK(each).key, _algorithms(each)) for each in given if _signs(each)]
-    except (ValueError, KeyError, TypeError, AttributeError, jwt.PyJWTError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, jwt.PyJWTError) as error:
         raise InvalidArgument(f"SASH_JWT_JWKS: {where} is no JSON Web Key Set: {error}", field="jwt_jwks") from None
     if not found:
         raise InvalidArgument(f"SASH_JWT_JWKS: {where} has no public key for signatures", field="jwt_jwks")

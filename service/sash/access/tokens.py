@@ -39,6 +39,7 @@ from sash_engine.words import first_wrong
 __all__ = ["TokenEntry", "Tokens", "digest_of", "new_token", "parse_tokens", "yaml_line"]
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DEPTH_MAX = 32
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -137,13 +138,16 @@ def parse_tokens(text: bytes, path: Path) -> list[TokenEntry]:
         InvalidArgument: names the file, the line, and what is wrong.
     """
     try:
+        _check_depth(text, path)
         document = yaml.compose(text, _LOADER)
         found = yaml.load(text, _LOADER)
+        _check_unique(document, path)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = 1 if mark is None else mark.line + 1
         raise _wrong(path, line, f"is not YAML: {getattr(error, 'problem', None) or error}") from None
-    _check_unique(document, path)
+    except RecursionError:  # a list that contains itself
+        raise _wrong(path, 1, "is nested too deep") from None
     try:
         entries = _File.model_validate(found).tokens
     except ValidationError as error:
@@ -163,6 +167,16 @@ def parse_tokens(text: bytes, path: Path) -> list[TokenEntry]:
 
 def _wrong(path: Path, line: int, wrong: str) -> InvalidArgument:
     return InvalidArgument(f"SASH_TOKENS: {path}, line {line}: {wrong}", field="tokens")
+
+
+def _check_depth(text: bytes, path: Path) -> None:
+    """Refuse a file that is nested deep: libyaml would use up the stack, which ends the process."""
+    depth = 0
+    for event in yaml.parse(text, _LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEPTH_MAX:
+            mark: Any = event.start_mark
+            raise _wrong(path, mark.line + 1, "is nested too deep")
 
 
 def _check_unique(node: yaml.Node | None, path: Path) -> None:

@@ -10,7 +10,8 @@ A watcher gets the newest answer when it is ready for one, and none that was rep
 than their share, the intervals stretch; nobody is refused for that.
 
 Watchers with different rights share answers. Before each look, each of them is asked whether it may still see the
-answer; the look is made as one of those who may.
+answer; the look is made as one of those who may. They are asked again before they get an answer that is new: a look
+may take a while, and one who joins looks, too.
 """
 
 from __future__ import annotations
@@ -204,8 +205,9 @@ def _end(watched: _Watched, watchers: Sequence[_Watcher], error: Exception) -> N
 
 
 def _publish(watched: _Watched, found: bytes) -> None:
-    """Tell the watchers, if it is something new."""
+    """Tell the watchers who may see it, if it is something new."""
     if found != watched.found:
+        _end_those_who_may_not(watched)
         watched.found = found
         watched.version += 1
         _wake(watched)

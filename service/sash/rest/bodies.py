@@ -17,6 +17,9 @@ ARROW = "application/vnd.apache.arrow.stream"
 YAML = "application/yaml"
 OCTETS = "application/octet-stream"
 
+_SEARCHED_BYTES = 1 << 16
+"""In a longer body, the place of a mistake is not searched for: it takes 0.15 µs a byte and holds the loop."""
+
 
 def parse_json(body: bytes) -> dict[str, Any]:
     """Parse a JSON object.
@@ -45,9 +48,8 @@ def _check_names(body: bytes, document: dict[str, Any]) -> None:
     """Raise InvalidArgument if an object of the body has a name twice; the parser keeps the last value silently.
 
     A colon follows each name. If the body has as many colons as the document has names, no name is there twice. Text
-    can contain colons, so the second count takes only those behind a quote or a blank. If that differs too, the body is
-    parsed again, name by name. A bulk of 16,384 with text keys parses in 1.3 ms. The first count takes 0.04 ms of that
-    bulk, the second 0.2 ms, and to parse again takes 16 ms.
+    can contain colons, so the second count leaves out those within text. If there are more of them than names, a name
+    is there twice. A bulk of 16,384 with text keys parses in 1.3 ms, and the first count takes 0.04 ms of that.
     """
     names, pending = 0, [document]
     for each in pending:  # grows
@@ -56,14 +58,32 @@ def _check_names(body: bytes, document: dict[str, Any]) -> None:
     at = -1
     for _ in range(names):
         at = body.find(b":", at + 1)
-    if body.find(b":", at + 1) < 0:
+    if body.find(b":", at + 1) < 0 or _colons(body) == _names(document):
         return
+    # To find it takes a parse in Python. A long body waits for no such thing.
+    path = _duplicate_path(body) if len(body) <= _SEARCHED_BYTES else None
+    wrong = "a name is given twice" if path is None else f"the name {path!r} is given twice"
+    raise InvalidArgument(wrong, field=path or "body")
+
+
+def _colons(body: bytes) -> int:
+    """How many colons of valid JSON are not within text."""
+    if b"\\" in body:
+        body = body.replace(b"\\\\", b"__").replace(b'\\"', b"__")
     characters = np.frombuffer(body, np.uint8)
-    before = characters[np.flatnonzero(characters == ord(":")) - 1]
-    if np.count_nonzero((before == ord('"')) | (before <= ord(" "))) == names:
-        return
-    if (path := _duplicate_path(body)) is not None:
-        raise InvalidArgument(f"the name {path!r} is given twice", field=path or "body")
+    quotes = np.flatnonzero(characters == ord('"'))
+    return int(np.count_nonzero(np.searchsorted(quotes, np.flatnonzero(characters == ord(":"))) % 2 == 0))
+
+
+def _names(document: dict[str, Any]) -> int:
+    """How many names all objects of a document have."""
+    names, pending = 0, list[Any]([document])
+    for each in pending:  # grows
+        if type(each) is dict:
+            names += len(each)
+            each = each.values()
+        pending += [value for value in each if type(value) in (dict, list)]
+    return names
 
 
 class _Mark:
@@ -74,6 +94,8 @@ def _literal_path(body: bytes) -> str | None:
     """Return the path of NaN, Infinity or -Infinity in a document that the parser refused; None if it has none."""
     if b"NaN" not in body and b"Infinity" not in body:
         return None
+    if len(body) > _SEARCHED_BYTES:
+        return "body"
     mark = _Mark()
     try:
         path = _path_to(mark, json.loads(body, parse_constant=lambda _: mark))

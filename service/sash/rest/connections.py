@@ -1,11 +1,13 @@
 """Connections of the HTTP port: how many there may be, how long a head may be, and how slow a client.
 
     connection ─▶ head ─▶ body ─▶ answer ─▶ idle
-                   │       │       └ nothing read for a minute: closed
-                   │       └ stalled, or slower than 16 KiB/s: 408
+                   │       │       └ nothing read for a minute, or the body still not whole in time: closed
+                   │       └ stalled, or slower than 16 KiB/s: 408; 64 KiB of it that are no content: 400
                    └ longer than 64 KiB: 431; not whole in time: 408
 
-uvicorn has a limit for none of these but idle connections. Slow clients are looked for once a second, so that others
+uvicorn has a limit for none of these but idle connections. It keeps trailers, and it reads the body of a request that
+is already answered for as long as the client sends. After a head with `Upgrade`, it takes the body for the next
+request. Slow clients are looked for once a second, so that others
 pay for no timers. A client is not slow while the service itself does not read.
 """
 
@@ -109,7 +111,10 @@ class Connection(HttpToolsProtocol):
         self._spare = False
         self._head_bytes: int | None = None
         """Of the head that is being received; None where none is."""
-        self._too_long = self._large = False
+        self._too_long = self._large = self._upgrade = False
+        self._in_body = self._has_content = False
+        self._framing_bytes = 0
+        """Of a body, since the last part of its content: trailers, and the extensions of chunks."""
         self._since_s = self._heard_s = self._looked_s = connections.now_s
         self._received = 0
         self._unsent, self._unsent_since_s = 0, 0.0
@@ -136,10 +141,17 @@ class Connection(HttpToolsProtocol):
     # ---------------------------------------------------------------- receiving
 
     def data_received(self, data: bytes) -> None:
+        if self._upgrade:
+            return
         self._heard_s = self._limits.now_s
         self._received += len(data)
         self._large = len(data) > HEAD_BYTES_MAX
+        self._has_content = False
         super().data_received(data)
+        self._framing_bytes = self._framing_bytes + len(data) if self._in_body and not self._has_content else 0
+        if self._framing_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            self._limits.refused(HTTPStatus.BAD_REQUEST)
+            self._end(HTTPStatus.BAD_REQUEST, "the body has trailers or extensions of chunks that are too long")
         if self._head_bytes is not None:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
@@ -149,14 +161,34 @@ class Connection(HttpToolsProtocol):
         self._head_bytes, self._since_s = 0, self._heard_s
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head_bytes is not None:  # else it is a trailer, which nobody reads
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._has_content = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._since_s = self._limits.now_s
+        super().on_response_complete()
+
     def on_headers_complete(self) -> None:
         self._head_bytes, self._since_s, self._received = None, self._heard_s, 0
+        self._in_body = True
         if self._large:  # a head that came in one piece, and perhaps its body behind it
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if size > HEAD_BYTES_MAX:
                 self._too_long = True
                 raise ValueError("the head is too long")  # uvicorn then calls `send_400_response`
         super().on_headers_complete()
+        if self.parser.should_upgrade():
+            # The parser ends here. Where a proxy sees a body, it must not see another request.
+            self._upgrade, self.cycle.keep_alive = True, False
 
     def send_400_response(self, msg: str) -> None:
         if self._too_long:
@@ -188,8 +220,10 @@ class Connection(HttpToolsProtocol):
             if now_s - self._since_s > (SPARE_S if self._spare else self.timeout_keep_alive):
                 self.transport.close()
         elif self.cycle.response_complete:
-            if self._spare and now_s - self._heard_s > SPARE_S:
-                self.transport.close()
+            if self._in_body and now_s - self._since_s > timeout_s:
+                self.transport.close()  # it was refused by its head, and its body does not end
+            elif now_s - max(self._heard_s, self._since_s) > (SPARE_S if self._spare else self.timeout_keep_alive):
+                self.transport.close()  # uvicorn's timer ends with the first byte behind the answer
         elif self.cycle.more_body:
             if self.flow.read_paused:
                 self._since_s += passed_s
@@ -205,7 +239,8 @@ class Connection(HttpToolsProtocol):
 
     def _end(self, status: HTTPStatus, detail: str) -> None:
         """Answer the request that is under way, if no answer has begun, and close."""
-        if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
+        cycle = self.cycle
+        if cycle is None or not cycle.response_started or (cycle.response_complete and not self._in_body):
             self.transport.write(_raw(status, detail))
         self.transport.close()
 

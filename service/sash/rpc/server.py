@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError, Message
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from sash.access.access import Access
@@ -40,6 +39,7 @@ from sash.rpc.access import AccessInterceptor, note_peer, server_credentials
 from sash.rpc.errors import status_of
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
+from sash.rpc.monitors import HEALTH, Health, Reflection
 from sash.rpc.operations import Operations
 from sash.rpc.parts import PROTO, Parts
 from sash.rpc.sizes import check_size
@@ -102,6 +102,8 @@ class RpcServer:
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 # With it a second service on the same port would start and take half of the calls.
                 ("grpc.so_reuseport", 0),
+                # Connections need no token, and would use up the files that HTTP, the tier and new tokens need.
+                ("grpc.max_allowed_incoming_connections", settings.max_connections),
                 # A client opens another connection when it has something to say again.
                 ("grpc.max_connection_idle_ms", 300_000),
                 # Calls that the loop has not taken up after 30 s were cancelled, and so were those of a burst of
@@ -112,8 +114,9 @@ class RpcServer:
             ],
         )
         self._closing = asyncio.Event()
-        self._health = _Health(self._closing)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (SERVICE, HEALTH, reflection.SERVICE_NAME)
+        beside = Places(settings.max_concurrent_calls, settings.calls_per_address)
+        self._health = Health(("", SERVICE), beside, self._closing, metrics)
         operations = Operations(plane, settings.max_entries_per_write, self._closing)
         limits = _Limits(
             Gate(Places(settings.max_concurrent_calls, settings.calls_per_address), self._closing),
@@ -121,9 +124,9 @@ class RpcServer:
             memory,
             plane.turns,
         )
-        self._server.add_generic_rpc_handlers([_Handlers(operations, metrics, limits)])
-        names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(_Reflection(self._closing, names), self._server)
+        self._server.add_generic_rpc_handlers([_Handlers(operations, metrics, limits), self._health])
+        reflecting = Reflection(names, beside, self._closing, metrics)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflecting, self._server)
         self._settings = settings
         self._credentials = None if certificates is None else server_credentials(certificates)
         self.port = 0
@@ -146,13 +149,11 @@ class RpcServer:
             await self._server.stop(None)
             raise InvalidArgument(f"cannot listen on {host}, port {port} for gRPC", field="grpc_port") from None
         await self._server.start()
-        await self.set_ready(True)
+        self.set_ready(True)
 
-    async def set_ready(self, ready: bool) -> None:
+    def set_ready(self, ready: bool) -> None:
         """Report to be serving or not to be, and serve either way."""
-        kinds = health_pb2.HealthCheckResponse
-        for name in ("", SERVICE):
-            await self._health.set(name, kinds.SERVING if ready else kinds.NOT_SERVING)
+        self._health.set(ready)
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, end streams that could go on for ever, give others `grace_s` seconds to finish, close."""
@@ -219,46 +220,6 @@ class _UnaryCall(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in
 
 def _serialize(message: Message | bytes) -> bytes:
     return message if isinstance(message, bytes) else message.SerializeToString()
-
-
-class _Health(health.aio.HealthServicer):  # type: ignore[misc]
-    """Health, whose watchers are let go when the service closes: the library's would hold it for all of the grace."""
-
-    def __init__(self, closing: asyncio.Event) -> None:
-        super().__init__()
-        self._closing = closing
-
-    async def Watch(self, request: Any, context: Any) -> None:
-        await _while_open(super().Watch(request, context), self._closing)
-
-
-class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
-    """Reflection, whose streams are let go when the service closes, as health's are."""
-
-    def __init__(self, closing: asyncio.Event, names: Sequence[str]) -> None:
-        super().__init__(names)
-        self._closing = closing
-
-    async def ServerReflectionInfo(self, request_iterator: Any, context: Any) -> None:
-        responses = super().ServerReflectionInfo(request_iterator, context)
-
-        async def answer() -> None:
-            async for response in responses:
-                await context.write(response)
-
-        await _while_open(answer(), self._closing)
-
-
-async def _while_open(stream: Coroutine[Any, Any, None], closing: asyncio.Event) -> None:
-    """Serve a stream until it ends, or the service closes, or the client goes, which cancels this."""
-    serving, closed = asyncio.create_task(stream), asyncio.create_task(closing.wait())
-    try:
-        await asyncio.wait((serving, closed), return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()
-    finally:
-        serving.cancel()
-        closed.cancel()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What a message costs to parse, found before it is parsed.
 
 Protobuf's parser takes 4 µs for an entry of a map, which may be six bytes long, and holds the event loop. So the
-entries of maps are counted first, in messages that are long. All else costs less than 0.01 µs a byte.
+entries of maps are counted first, in messages that are long. All else costs the parser less than 0.01 µs a byte. To
+count costs 1 µs for each field, so a message with very many fields is refused as well.
 
     06 0a 02 66 31 12 00 …      a message is fields, each with a tag and, where it is a map's entry, its length
 
@@ -10,16 +11,24 @@ Source: protobuf.dev/programming-guides/encoding.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from google.protobuf.message import Message
 
 from sash_engine.errors import InvalidArgument
 
-__all__ = ["MAP_ENTRIES_MAX", "check_size"]
+__all__ = ["FIELDS_MAX", "MAP_ENTRIES_MAX", "check_size"]
 
 MAP_ENTRIES_MAX = 1_024
 """A window has no more than 64 fields and 64 aggregates."""
+
+FIELDS_MAX = 16_384
+"""Of a message with maps, and of those within it that lead to maps. Their other fields have few values."""
+
+_DEPTH_MAX = 100
+"""The parser refuses messages that are nested deeper."""
 
 _LONG_BYTES = 1 << 16
 """A shorter message has no more than 10,000 entries."""
@@ -29,18 +38,22 @@ def check_size(kind: type[Message], data: bytes) -> None:
     """Check how many entries the maps of a message have, and of those messages within it that may have maps.
 
     Raises:
-        InvalidArgument: too many.
+        InvalidArgument: too many, or too many fields.
     """
     if len(data) > _LONG_BYTES:
-        _check(kind.DESCRIPTOR, data, 0, len(data))
+        _check(kind.DESCRIPTOR, data, 0, len(data), 0, 0)
 
 
-def _check(kind: Any, data: bytes, at: int, stop: int) -> None:
-    """Count in data[at:stop]. A message that is cut short is left to the parser."""
-    maps = {field.number: field for field in kind.fields if _is_map(field)}
-    inner = {field.number: field.message_type for field in kind.fields if _has_maps(field)}
+def _check(kind: Any, data: bytes, at: int, stop: int, fields: int, depth: int) -> int:
+    """Count in data[at:stop], and return the fields, with those before. The parser refuses a message that is cut."""
+    maps, inner = _plan(kind)
     counted = 0
+    if (not maps and not inner) or depth > _DEPTH_MAX:
+        return fields
     while at < stop:
+        fields += 1
+        if fields > FIELDS_MAX:
+            raise InvalidArgument("the request has too many fields", field="request", limit=f"{FIELDS_MAX} fields")
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
         if wire == 0:
@@ -52,25 +65,41 @@ def _check(kind: Any, data: bytes, at: int, stop: int) -> None:
             if number in maps:
                 counted += 1
                 if counted > MAP_ENTRIES_MAX:
-                    name = maps[number].name
+                    name = maps[number]
                     raise InvalidArgument(f"{name} has too many names", field=name, limit=f"{MAP_ENTRIES_MAX} names")
-            elif number in inner:
-                _check(inner[number], data, at, min(at + length, stop))
+            if number in inner:
+                fields = _check(inner[number], data, at, min(at + length, stop), fields, depth + 1)
             at += length
         else:
-            return  # the parser refuses it
-        if not maps and not inner:
-            return
+            break  # the parser refuses it
+    return fields
+
+
+@cache
+def _plan(kind: Any) -> tuple[Mapping[int, str], Mapping[int, Any]]:
+    """The maps of a kind of message, and the kinds within it that lead to maps; by the numbers of their fields."""
+    maps = {field.number: field.name for field in kind.fields if _is_map(field)}
+    inner = {
+        field.number: field.message_type
+        for field in kind.fields
+        if field.message_type is not None
+        and any(_is_map(each) for found in _kinds(field.message_type, {}).values() for each in found.fields)
+    }
+    return maps, inner
 
 
 def _is_map(field: Any) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-def _has_maps(field: Any) -> bool:
-    """Whether it is one message, some field of which is a map."""
-    kind = field.message_type
-    return kind is not None and field.has_presence and any(map(_is_map, kind.fields))
+def _kinds(kind: Any, found: dict[str, Any]) -> dict[str, Any]:
+    """Add to `found` a kind of message and those within it, by name; a value may have values within."""
+    if kind.full_name not in found:
+        found[kind.full_name] = kind
+        for field in kind.fields:
+            if field.message_type is not None:
+                _kinds(field.message_type, found)
+    return found
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -1,0 +1,143 @@
+"""Requests whose bodies do not end, or end elsewhere than they seem to; on raw connections."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import pytest
+
+from tests.support.servers import json_head, running_service
+from tests.support.tokens import write_tokens
+
+CHUNKED = (
+    b"POST /v1/windows/w/insert HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    b"transfer-encoding: chunked\r\n\r\n"
+)
+COUNT = {"n": {"function": "count"}}
+
+
+@contextlib.contextmanager
+def connected(running):
+    with socket.create_connection(("127.0.0.1", running.rest_port), timeout=20) as connection:
+        yield connection
+
+
+def answer(connection):
+    """One answer, whole."""
+    found = b""
+    while b"\r\n\r\n" not in found:
+        found += connection.recv(65536)
+    head, _, body = found.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head
+
+
+def rest_of(connection):
+    """All that comes until the connection is closed."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(65536):
+            found += part
+    return found
+
+
+def send_until_closed(connection, block, most):
+    """Send a block again and again; return how many bytes were sent when the service closed the connection."""
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        while sent < most:
+            connection.sendall(block)
+            sent += len(block)
+    return sent
+
+
+@pytest.fixture
+def locked(tmp_path):
+    """A service that asks for tokens; nobody here has one."""
+    tokens = write_tokens(tmp_path / "tokens.yaml", {"reader": {}})
+    with running_service(tokens=tokens, body_timeout_s=0.1, idle_timeout_s=1) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "block",
+    [b"0\r\n" + b"x-trailer: y\r\n" * 8000, b"0\r\nx-trailer: " + b"y" * 100_000, b"1;" + b"x" * 100_000],
+    ids=["trailers", "a long trailer", "an extension of a chunk"],
+)
+def test_what_is_no_content_has_an_end(block):
+    """It was kept: 60 MB of trailers took 480 MB, without a token."""
+    with running_service() as running, connected(running) as connection:
+        assert running.http().post("/v1/windows", json={"name": "w", "aggregates": COUNT}).status_code == 201
+        connection.sendall(CHUNKED)
+        send_until_closed(connection, block, len(block))
+        assert rest_of(connection)[:13] in (b"HTTP/1.1 400 ", b"")
+        assert 'sash_requests_rejected_total{code="400",edge="rest"} 1.0' in running.http().get("/metrics").text
+
+
+def test_trailers_and_extensions_are_left_out():
+    with running_service() as running, connected(running) as connection:
+        assert running.http().post("/v1/windows", json={"name": "w", "aggregates": COUNT}).status_code == 201
+        for _ in range(2):
+            connection.sendall(CHUNKED + b'14;a=b\r\n{"time":1,"value":1}\r\n')
+            connection.sendall(b"0\r\nhost: example.com\r\nauthorization: x\r\n\r\n")
+            assert answer(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_many_small_chunks_are_content():
+    """They arrive by themselves, each with more framing than content."""
+    body = b'{"time":1,"value":1' + b" " * 1000 + b"}"
+    with running_service() as running, connected(running) as connection:
+        assert running.http().post("/v1/windows", json={"name": "w", "aggregates": COUNT}).status_code == 201
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(CHUNKED)
+        for byte in body:
+            connection.sendall(b"1;" + b"x" * 100 + b"\r\n%c\r\n" % byte)
+        connection.sendall(b"0\r\n\r\n")
+        assert answer(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_body_that_stalls_behind_its_refusal_is_not_waited_for(locked):
+    """uvicorn's timer for idle connections ends with the first byte of it."""
+    with connected(locked) as connection:
+        connection.sendall(json_head("/v1/windows/w/insert", 1000))
+        assert answer(connection).startswith(b"HTTP/1.1 401 ")
+        connection.sendall(b"{")
+        assert rest_of(connection) == b""
+
+
+def test_a_body_without_end_behind_its_refusal_is_not_read_for_ever(locked):
+    with connected(locked) as connection:
+        connection.sendall(CHUNKED)
+        assert answer(connection).startswith(b"HTTP/1.1 401 ")
+        sent = send_until_closed(connection, b"10000\r\n" + b"x" * 65536 + b"\r\n", 10**12)
+        assert sent < 10**12
+
+
+def test_a_connection_is_idle_once_the_body_behind_a_refusal_is_there(tmp_path):
+    tokens = write_tokens(tmp_path / "tokens.yaml", {"reader": {}})
+    with running_service(tokens=tokens, idle_timeout_s=1) as running, connected(running) as connection:
+        connection.sendall(json_head("/v1/windows/w/insert", 1000))
+        assert answer(connection).startswith(b"HTTP/1.1 401 ")
+        connection.sendall(b" " * 1000)
+        assert rest_of(connection) == b""
+
+
+def test_the_body_behind_an_upgrade_is_no_request(locked):
+    """The parser takes no body there. A proxy does, and would see two answers to one request."""
+    head = b"POST /v1/windows/w/insert HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: h2c\r\n"
+    body = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with connected(locked) as connection:
+        connection.sendall(head + b"content-length: %d\r\n\r\n" % len(body))
+        assert answer(connection).startswith(b"HTTP/1.1 401 ")
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(body)
+        assert rest_of(connection) == b""
+
+
+def test_a_get_that_offers_another_protocol_is_answered():
+    with running_service() as running:
+        headers = {"connection": "upgrade", "upgrade": "h2c"}
+        assert running.http().get("/v1/windows", headers=headers).status_code == 200
