@@ -84,13 +84,14 @@ class SashDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that a read has; `schema(…)` may name some of them."""
-        from sash_spark.reading import Question
+        from sash_spark.question import Question
 
         return Question.of(Options(self.options)).schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads."""
-        from sash_spark.reading import PushedReader, Question, Reader  # here, as tasks that write do without
+        from sash_spark.question import Question  # imported here, because tasks that write do not need it
+        from sash_spark.reading import PushedReader, Reader
 
         options = Options(self.options)
         kind = PushedReader if options.flag("pushdown") else Reader

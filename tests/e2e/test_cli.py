@@ -117,7 +117,7 @@ def test_refusals_are_one_line(sash, service, demo, tmp_path):
         (("query", "demo", "-k", "JFK", "-l", "soon"), "lookback"),
         (("query", "demo", "-k", "JFK", "--all-keys"), "either"),
         (("query", "demo", "--combine"), "combine"),
-        (("series", "demo", "-k", "JFK", "--start", "0", "--end", "now", "--step", "1s"), "'now' is no time"),
+        (("series", "demo", "-k", "JFK", "--start", "0", "--end", "now", "--step", "1s"), "'now' is not a time"),
         (("series", "demo", "-k", "JFK", "--start", "0", "--end", "5", "--step", "soon"), "step"),
         (("keys", "nope"), "no window"),
     ):
@@ -161,7 +161,7 @@ def test_as_of_is_ticks_or_an_instant(sash, service, demo):
     ]
     assert [json.loads(answer)["end"] for answer in answers] == [55] * 3
     assert len(set(answers)) == 1
-    assert "'noon' is no time" in sash(*asked, "noon", service=service, expect=1).err
+    assert "'noon' is not a time" in sash(*asked, "noon", service=service, expect=1).err
 
 
 @pytest.mark.parametrize("module", ["sash.main", "sash_client"])

@@ -40,13 +40,13 @@ def test_signals_end_it_gracefully(number):
 RECOVERING = """
 import sys, threading
 from sash.main import run
-from sash.durability import storage
+from sash.durability import tier_storage
 
 def recover(*_):
     print("recovering", flush=True)
     threading.Event().wait()
 
-storage.recover = recover
+tier_storage.recover = recover
 sys.argv = ["sash", "serve", "--grpc-port", "0", "--rest-port", "0", "--data", sys.argv[1]]
 run()
 """

@@ -13,7 +13,7 @@ from sash.plane import Plane
 from sash.slices import Slices
 from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss, NotFound, Unavailable
-from sash_engine.windows import costs, reader, together
+from sash_engine.windows import asked_keys, costs, reader, together
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
 from tests.support.stored import Server, batch, spec
@@ -35,7 +35,7 @@ LONG = {
 def bit_by_bit(monkeypatch):
     """Each step is a slice, a step is of two keys, and a question about two keys is long."""
     monkeypatch.setattr(slices, "_SLICE_S", -1.0)
-    monkeypatch.setattr(reader, "_NAMES", 2)
+    monkeypatch.setattr(asked_keys, "_NAMES", 2)
     monkeypatch.setattr(reader, "KEYS", 2)
     monkeypatch.setattr(together, "KEYS", 2)
     monkeypatch.setattr(costs, "_STEP_US", 20)

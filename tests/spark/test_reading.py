@@ -10,10 +10,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThanOrEqual, Not
 
 from sash_client import ALL_KEYS, InvalidArgument, Unsupported
-from sash_spark import reading, register
+from sash_spark import planning, register
 from sash_spark.columns import AnswerColumn, instants
 from sash_spark.options import Options
-from sash_spark.reading import PushedReader, Question, Share
+from sash_spark.planning import Share
+from sash_spark.question import Question
+from sash_spark.reading import PushedReader
 
 pytestmark = pytest.mark.spark
 
@@ -254,7 +256,7 @@ def test_a_part_of_the_columns(spark, target, keyed):
     reader = spark.read.format("sash").option("target", target).option("window", "w")
     frame = reader.schema("i long, key string").load()
     assert sorted(tuple(row) for row in frame.collect())[:2] == [(1, "a"), (2, "b")]
-    with pytest.raises(AnalysisException, match="column 'i' is a bigint, no double"):
+    with pytest.raises(AnalysisException, match="column 'i' is a bigint, not a double"):
         reader.schema("i double").load().collect()
     reader = spark.read.format("sash").option("target", target).option("window", "w").option("what", "answers")
     frame = reader.option("aggregates", "count,median").load()
@@ -265,7 +267,7 @@ def test_a_large_window_is_read_by_several_tasks(read, client, monkeypatch, read
     window = client.create_window(KEYED | {"fields": {"v": "int64"}, "aggregates": {"n": {"function": "count"}}})
     keys = np.array([f"k{i}" for i in range(50)])
     window.bulk_insert(np.arange(20_000), {"v": np.arange(20_000)}, keys=keys[np.arange(20_000) % 50])
-    monkeypatch.setattr(reading, "ENTRIES_PER_TASK", 5000)
+    monkeypatch.setattr(planning, "ENTRIES_PER_TASK", 5000)
     shares = reader().partitions()
     assert shares == [Share(part=part, parts=4) for part in range(4)]
     frame = read(partitions=4)
