@@ -17,7 +17,7 @@ from sash_engine.aggregators.level_queues import DictStore, MemoryQueue, StoredL
 from sash_engine.aggregators.log_mta import LogMTA, decompose
 from sash_engine.errors import FailedPrecondition, Unsupported
 from sash_engine.monoids import Collect, Max, Sum, Variance
-from tests.support.lockstep import WITNESSES, Counted, Lockstep
+from tests.support.aggregator_lockstep import WITNESSES, AggregatorLockstep, Counted
 
 WINDOWS = [
     pytest.param(LogMTA, id="log_mta"),
@@ -62,7 +62,7 @@ HISTORIES = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 100)), m
 @pytest.mark.parametrize("make", WINDOWS)
 @given(history=HISTORIES, witness=st.sampled_from(sorted(WITNESSES)))
 def test_random_histories(make, history, witness):
-    pair = Lockstep(make, WITNESSES[witness]())
+    pair = AggregatorLockstep(make, WITNESSES[witness]())
     for action, number in history:
         step(pair, action, number)
 
@@ -82,7 +82,7 @@ def test_every_short_history(make):
             pair.bulk_evict(pair.times[-2])
 
     for actions in product(["insert", "again", "evict", "all but one"], repeat=6):
-        pair = Lockstep(make)
+        pair = AggregatorLockstep(make)
         pair.checked = False
         for action in ("insert", "insert", "insert", *actions):
             play(pair, action)
@@ -93,11 +93,11 @@ def test_every_short_history(make):
 def test_every_window_of_a_stream(make):
     """All pairs (entries that came, entries that left), one at a time and at once; every range in some of them."""
     for size in range(14):
-        single, bulk = Lockstep(make), Lockstep(make)
+        single, bulk = AggregatorLockstep(make), AggregatorLockstep(make)
         single.insert(*range(size))
         for gone in range(size):
             single.evict()
-            bulk = Lockstep(make)
+            bulk = AggregatorLockstep(make)
             bulk.checked = False
             bulk.insert(*range(size))
             bulk.checked = True

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sash_client import Client
+from tests.support.clients import client_of
 from tests.support.driven import SPEC, driven
 from tests.support.producer_calls import FOREVER_S
 from tests.support.servers import running_service
@@ -16,10 +16,8 @@ def service():
 
 @pytest.fixture
 def client(service):
-    with Client(service.grpc_target) as client:
+    with client_of(service.grpc_target) as client:
         yield client
-        for window in client.list_windows():
-            client.delete_window(window.name)
 
 
 @pytest.fixture

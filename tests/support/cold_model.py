@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.forest import Cache, Cold, Forest, Layout
 from sash_engine.forest.tiered import DeferredBlock
-from tests.support.forest_model import Lockstep, Step
+from tests.support.forest_model import ForestLockstep, Step
 
 
 class Tier:
@@ -86,8 +86,8 @@ def referred(forest: Forest, swept: bool = True) -> set[int]:
     return clean | {block.stored_id for block in directory._blocks[start:stop] if type(block) is DeferredBlock}
 
 
-class ColdLockstep(Lockstep):
-    """As `Lockstep`, with a dictionary for a tier.
+class ColdLockstep(ForestLockstep):
+    """As `ForestLockstep`, with a dictionary for a tier.
 
     Args:
         layout: one of `LAYOUTS`.
