@@ -46,7 +46,7 @@ def test_windows_share_a_budget_and_no_blocks():
     cold = Cold(tier.load, one.cache)
     other = Forest(Layout(FIELDS, AGGREGATES, 10), cold)
     other.bulk_insert(np.arange(40), [np.full(40, 2.0)])
-    cold.landed([(block, tier.store(block)) for block in other.unsaved()])
+    cold.landed([(block, tier.store(block)) for block in other.pending_blocks()])
     assert one.cache.used_bytes == 4 * 160
     one.forest.range_query(5, 6)
     one.cache.trim()
@@ -64,7 +64,7 @@ def test_a_window_that_is_gone_leaves_the_cache():
     cold = Cold(one.tier.load, one.cache)
     other = Forest(Layout(FIELDS, AGGREGATES, 10), cold)
     other.bulk_insert(np.arange(100), [np.ones(100)])
-    flying = [(block, one.tier.store(block)) for block in other.unsaved(8)]
+    flying = [(block, one.tier.store(block)) for block in other.pending_blocks(8)]
     cold.landed(flying[:6])
     one.forest.range_query(5, 15)
     assert len(one.cache) == 8
@@ -80,7 +80,7 @@ def test_strings_count_once_a_block():
     forest = forest_of({"newest": (Last("string"), ["name"])}, cold, name="string")
     names = np.array(["a" * 1000, "b" * 10, "a" * 1000, "b" * 10], object)
     forest.bulk_insert(np.arange(4), [names])
-    (block,) = forest.unsaved()
+    (block,) = forest.pending_blocks()
     expected = 4 * 16 + sys.getsizeof("a" * 1000) + sys.getsizeof("b" * 10)
     assert block.nbytes == expected
     cold.landed([(block, tier.store(block))])
@@ -92,7 +92,7 @@ def test_a_block_that_stays_does_not_keep_the_bulk_it_came_with():
     cold = Cold(tier.load, cache)
     forest = forest_of(AGGREGATES, cold)
     forest.bulk_insert(np.arange(4000), [np.ones(4000)])
-    cold.landed([(block, tier.store(block)) for block in forest.unsaved()])
+    cold.landed([(block, tier.store(block)) for block in forest.pending_blocks()])
     block = cold.block(500)
     assert [column.base for column in block.columns] == [None, None]
     assert forest.range_query(2001, 2002) == (2, [2.0, 1.0])

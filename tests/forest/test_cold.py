@@ -187,7 +187,7 @@ def test_deferred_rows_load_nothing_until_their_block_is_stored_or_read():
     assert cooled.forest.range_query(0, 5) == (9, [21.0, 5.0])
     assert cooled.loads == [[0]]
     assert cooled.cold.released == [0]
-    blocks = cooled.forest.unsaved()
+    blocks = cooled.forest.pending_blocks()
     assert cooled.loads == [[0], list(range(2, 100, 2))]
     assert sum(block.rows for block in blocks) == 50 * 13
     cooled.checked()

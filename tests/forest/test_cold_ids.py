@@ -19,7 +19,7 @@ from tests.support.cooled import AGGREGATES, FIELDS, Cooled
 def test_an_edit_in_flight_releases_the_id_and_lands_as_nothing():
     cooled = Cooled(40)
     cooled.forest.insert(15, (1.0,))
-    (block,) = cooled.forest.unsaved()
+    (block,) = cooled.forest.pending_blocks()
     number = cooled.tier.store(block)
     assert (block.stored, number, cooled.cold.dirty_entries) == (4, 4, 0)
     cooled.forest.insert(15, (2.0,))
@@ -38,7 +38,7 @@ def test_what_is_in_flight_stays_in_memory():
     forest = Forest(Layout(FIELDS, AGGREGATES, 10), cold)
     forest.bulk_insert(np.arange(100), [np.ones(100)])
     assert cold.dirty_entries == 100
-    flying = [(block, tier.store(block)) for block in forest.unsaved(6)]
+    flying = [(block, tier.store(block)) for block in forest.pending_blocks(6)]
     assert (len(flying), cold.dirty_entries, len(cold.dirty)) == (6, 40, 1)
     cache.trim()
     tier.down = True
@@ -48,17 +48,17 @@ def test_what_is_in_flight_stays_in_memory():
     assert forest.range_query(25, 94)[0] == 70
     with pytest.raises(Unavailable):
         forest.range_query(5, 94)
-    assert [len(owner.unsaved()) for owner in cold.dirty] == [4]
+    assert [len(owner.pending_blocks()) for owner in cold.dirty] == [4]
 
 
 def test_an_id_is_given_once():
     cooled = Cooled(40)
     cooled.forest.insert(15, (1.0,))
-    (block,) = cooled.forest.unsaved()
+    (block,) = cooled.forest.pending_blocks()
     block.stored = 17
     with pytest.raises(AssertionError, match="stored as 17 already"):
         block.stored = 18
-    assert cooled.forest.unsaved() == [], "it has one"
+    assert cooled.forest.pending_blocks() == [], "it has one"
 
 
 def test_evicted_blocks_release_their_ids_bit_by_bit():

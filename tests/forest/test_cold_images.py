@@ -24,7 +24,7 @@ def test_an_image_is_the_forest_at_any_fill(entries, evicted):
     for i in range(entries):
         forest.insert(i // 2, (f"n{i}",))
     forest.evict(evicted)
-    cold.landed([(block, tier.store(block)) for block in forest.unsaved()])
+    cold.landed([(block, tier.store(block)) for block in forest.pending_blocks()])
     image = forest.dump()
     answers = forest.query()
     copies = [Forest.restore(forest._layout, Cold(tier.load, Cache(0)), image) for _ in range(2)]
@@ -49,7 +49,7 @@ def test_a_restored_forest_seals_and_grows_as_the_dumped_one(steps, more):
     found = []
     for lockstep in (one, other):
         lockstep.run(more, check_every=100)
-        for block in lockstep.forest.unsaved():
+        for block in lockstep.forest.pending_blocks():
             one.tier.store(block)
         image = lockstep.forest.dump()
         rows = [column.tolist() for column in (image.first, image.last, image.counts, *image.tail)]
@@ -83,4 +83,4 @@ def test_a_dump_needs_all_blocks_stored():
     forest.bulk_insert(np.arange(10), [np.ones(10)])
     with pytest.raises(AssertionError, match="10 entries are in blocks that are not stored"):
         forest.dump()
-    assert Forest(Layout(FIELDS, AGGREGATES)).unsaved() == []
+    assert Forest(Layout(FIELDS, AGGREGATES)).pending_blocks() == []

@@ -306,7 +306,7 @@ def test_options_that_do_not_fit_are_named(client, keyed, reader, options, field
 def test_what_cannot_be_read_says_so(client, reader, read):
     panes = {"name": "w", "aggregates": {"n": {"function": "count"}}, "granularity": "10s"}
     client.create_window(panes).bulk_insert([1, 2], [1, 2])
-    with pytest.raises(Unsupported, match="no entries"):
+    with pytest.raises(Unsupported, match="panes instead of entries"):
         reader()
     assert read(what="answers").collect()[0]["n"] == 2
     with pytest.raises(AnalysisException, match="neither ticks nor a time"):

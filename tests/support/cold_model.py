@@ -110,7 +110,7 @@ class ColdLockstep(ForestLockstep):
         stored, released = set(self.tier.blocks), set(self.cold.released)
         assert stored == referred(self.forest) | released
         assert not released & referred(self.forest)
-        blocks = [block for block in self.forest.unsaved() if not block.partial]
+        blocks = [block for block in self.forest.pending_blocks() if not block.partial]
         assert sum(len(block.columns[0]) for block in blocks) == self.cold.dirty_entries
         self.trim()
 
@@ -129,7 +129,7 @@ class ColdLockstep(ForestLockstep):
     # ---------------------------------------------------------------- steps
 
     def store(self, most: int | None) -> None:
-        for block in self.forest.unsaved(most):
+        for block in self.forest.pending_blocks(most):
             self.flying.append((block, self.tier.store(block)))
 
     def land(self, most: int | None) -> None:

@@ -26,7 +26,7 @@ class Cooled:
 
     def cool(self):
         """Store all; the next loads count from here."""
-        blocks = self.forest.unsaved()
+        blocks = self.forest.pending_blocks()
         self.cold.landed([(block, self.tier.store(block)) for block in blocks])
         budget, self.cache.budget_bytes = self.cache.budget_bytes, 0
         self.cache.trim()

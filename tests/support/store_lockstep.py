@@ -266,7 +266,7 @@ class StoreLockstep:
     def save(self):
         """Store all blocks, and have none in memory."""
         if self.cold is not None:
-            blocks = self.store.forest.unsaved()
+            blocks = self.store.forest.pending_blocks()
             self.cold.landed([(block, self.tier.store(block)) for block in blocks])
             self.cold.cache.trim()
 

@@ -159,7 +159,7 @@ def test_captured_rows_stay_as_they_were(kind, width):
 def test_captured_blocks_in_flight_need_no_tier(kind):
     """They may be released before the tier has them, and are never written then."""
     beside = filled(kind)
-    for block in beside.store.forest.unsaved():
+    for block in beside.store.forest.pending_blocks():
         block.stored = beside.tier.next = beside.tier.next + 1
     beside.capture(0, -1)
     beside.evict(40)
