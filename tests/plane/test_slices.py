@@ -16,7 +16,7 @@ from sash_engine.errors import DataLoss, NotFound, Unavailable
 from sash_engine.windows import asked_keys, costs, reader, together
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns
 
 SECOND = 10**9
@@ -44,7 +44,7 @@ def bit_by_bit(monkeypatch):
 @pytest.fixture(params=["memory", "sync"])
 async def server(request):
     """A server of one window with forty keys, small and large, in memory only or stored."""
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
     server.storage = await server.start()
     server.plane = Plane(server.catalogue, Metrics(CollectorRegistry()), server.clock, server.storage)
     await server.plane.create(spec(aggregates=SMALL, durability=request.param))
@@ -233,7 +233,7 @@ async def test_questions_that_overlap_do_not_stop_time_for_ever(server):
 
 
 async def test_a_checkpoint_and_a_question_do_not_disturb_each_other():
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
     storage = server.storage = await server.start()
     plane = server.plane = Plane(server.catalogue, Metrics(CollectorRegistry()), server.clock, storage)
     server.clock.advance(100 * SECOND)

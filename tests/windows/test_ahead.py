@@ -12,7 +12,7 @@ from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from sash_engine.windows.batch import PartialBatch
 from sash_engine.windows.window import Window
-from tests.support.stored import Server
+from tests.support.stored import StorageServer
 from tests.support.times_lockstep import KEYS, LAST, START, S, bulk, entries, offsets, spec, value_of
 from tests.support.twins import alike
 
@@ -132,7 +132,7 @@ moments = st.one_of(
 
 
 async def follow(history, policy, checkpoint_bytes):
-    server = Server(checkpoint_bytes=checkpoint_bytes)
+    server = StorageServer(checkpoint_bytes=checkpoint_bytes)
     server.clock.advance(START * S)
     storage = await server.start()
     document = spec(order={"ahead": "8s", "too_far_ahead": policy}, slide={"max_age": "20s"})
@@ -206,7 +206,7 @@ def test_a_replay_finds_ahead_what_the_write_found_ahead(history, policy, checkp
 
 async def test_a_commit_decides_at_its_own_time():
     for waited, done in ((0, (1, 1)), (10, (2, 0))):
-        server = Server()
+        server = StorageServer()
         server.clock.advance(START * S)
         storage = await server.start()
         await storage.create(spec(order={"ahead": "5s"}))
@@ -223,7 +223,7 @@ async def test_a_commit_decides_at_its_own_time():
 
 
 async def test_a_rejected_commit_may_be_sent_again():
-    server = Server()
+    server = StorageServer()
     server.clock.advance(START * S)
     storage = await server.start()
     await storage.create(spec(order={"ahead": "5s", "too_far_ahead": "reject"}))

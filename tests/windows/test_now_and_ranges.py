@@ -17,7 +17,7 @@ from sash.durability.storage import Storage
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.window import ALL_KEYS, Window
-from tests.support.stored import Server
+from tests.support.stored import StorageServer
 from tests.support.tiers import KINDS
 from tests.support.times_lockstep import GRANULE, KEYS, LAST, STORES, S, TimesLockstep, bulk, entries, offsets, spec
 
@@ -139,7 +139,7 @@ def test_the_newest_entry_is_looked_for_only_where_it_has_left(pages, monkeypatc
 
 
 async def test_keys_and_the_newest_entry_need_no_stored_block():
-    server = Server(cache_bytes=0, store_entries=1)
+    server = StorageServer(cache_bytes=0, store_entries=1)
     storage = await server.start()
     await storage.create(spec())
     await storage.write("w", BulkInsert(bulk([(key, time) for key in "abc" for time in range(200)], 0)))
