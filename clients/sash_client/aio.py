@@ -28,12 +28,13 @@ import grpc
 from sash_client import handle, questions, writes
 from sash_client.answers import Answer, Bulk, WindowInfo, WriteResult
 from sash_client.calls import Patience, stood_still
-from sash_client.connection import Connection, created, deleted, listed
+from sash_client.connection import Connection
 from sash_client.errors import SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
 from sash_client.handle import Handle
 from sash_client.plans import Ask, AskStream, Plan, Restarts
 from sash_client.results import AsyncAnswers, AsyncEntries
+from sash_client.windows import created, deleted, listed
 from sash_client.wire import from_info, new_name
 from sash_client.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb

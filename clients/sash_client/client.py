@@ -11,20 +11,19 @@ error, and the caller decides: a write without a reply may have been applied.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeVar
 
 import grpc
 
 from sash_client.answers import WindowInfo
-from sash_client.calls import Feed, Patience, answered, received
-from sash_client.connection import Connection, created, deleted, listed
-from sash_client.errors import SashClientError, Unavailable, from_rpc
+from sash_client.blocking import BlockingConnection
+from sash_client.calls import Feed, Patience, answered
+from sash_client.errors import Unavailable
 from sash_client.files import chunks, open_to_read, replacing
-from sash_client.plans import Ask, Plan, Restarts
 from sash_client.window import Window
+from sash_client.windows import created, deleted, listed
 from sash_client.wire import from_info, new_name
 from sash_proto.v1 import windows_pb2 as pb
 
@@ -33,7 +32,7 @@ __all__ = ["Client"]
 R = TypeVar("R")
 
 
-class Client(Connection):
+class Client(BlockingConnection):
     """A synchronous client; close it, or use it as a context manager.
 
     Threads may share it. Processes may not: a forked process makes its own.
@@ -142,46 +141,3 @@ class Client(Connection):
             requests = (pb.WindowChunk(data=data, name="" if i else first) for i, data in enumerate(chunks(source)))
             feed = Feed(requests)
             return from_info(answered(self._started("ImportWindow.future", feed), self.timeout_s, feed))
-
-    def _opened(self, target: str, options: list[tuple[str, Any]]) -> grpc.Channel:
-        if self._credentials is None:
-            return grpc.insecure_channel(target, options=options)
-        return grpc.secure_channel(target, self._credentials, options=options)
-
-    def _perform(self, plan: Plan[R]) -> R:
-        """Make the calls of a plan, one after the other; return what it returns."""
-        try:
-            step = next(plan)
-            while True:
-                if isinstance(step, Ask):
-                    try:
-                        answer = self._call(step.method, step.request, step.timeout_s)
-                    except SashClientError as error:
-                        step = plan.throw(error)
-                    else:
-                        step = plan.send(answer)
-                else:
-                    time.sleep(step.seconds)
-                    step = next(plan)
-        except StopIteration as end:
-            done: R = end.value
-            return done
-
-    def _call(self, method: str, request: Any, timeout_s: float | None = None) -> Any:
-        try:
-            return self._started(method, request, timeout=self.timeout_s if timeout_s is None else timeout_s)
-        except grpc.RpcError as error:
-            raise from_rpc(error) from None
-
-    def _stream(self, method: str, request: Any, patience: Patience) -> Iterator[Any]:
-        """Make a read that answers with a stream, and retry it as `Restarts` allows; yield its messages."""
-        restarts = Restarts(self)
-        while True:
-            try:
-                for message in received(self._started(method, request), patience):
-                    restarts.messages += 1
-                    yield message
-                return
-            except SashClientError as error:
-                pause_s = restarts.pause_s(error)
-            time.sleep(pause_s)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-from sash_client.answers import WindowInfo
 from sash_client.credentials import TLS, Token, channel_credentials, check_clear_token, token_of
 from sash_client.errors import FailedPrecondition, InvalidArgument, Unavailable
-from sash_client.plans import READ_ATTEMPTS, Ask, Plan
 from sash_client.targets import to_target
-from sash_client.wire import from_info, to_spec
-from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc
 
-__all__ = ["Connection", "created", "deleted", "listed"]
+__all__ = ["OPTIONS", "READ_ATTEMPTS", "Connection"]
+
+READ_ATTEMPTS = 4
+"""How often a read is made at most while the service is unavailable."""
 
 # Reads with one answer. gRPC 1.85.1 does not end a call with a retry policy that answers with a stream when the server
 # dies before the first message, not even when the call is cancelled: `plans.Restarts` retries those.
@@ -122,22 +120,3 @@ class Connection:
         """Raise FailedPrecondition in a forked process, which lacks the threads of gRPC and of producers."""
         if os.getpid() != self._process:
             raise FailedPrecondition("the client was made in the process that this one was forked from: make one here")
-
-
-def created(spec: Mapping[str, Any] | str) -> Plan[pb.WindowSpec]:
-    """Create a window; return its spec. See `Client.create_window`."""
-    response = yield Ask("CreateWindow", pb.CreateWindowRequest(spec=to_spec(spec)))
-    made: pb.WindowSpec = response.window.spec
-    return made
-
-
-def listed() -> Plan[list[WindowInfo]]:
-    """Show all windows."""
-    response = yield Ask("ListWindows", pb.ListWindowsRequest())
-    return [from_info(window) for window in response.windows]
-
-
-def deleted(name: str) -> Plan[int]:
-    """Delete a window; return how many entries it had."""
-    response = yield Ask("DeleteWindow", pb.DeleteWindowRequest(name=name))
-    return int(response.entries)

@@ -27,19 +27,14 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
+from sash_client.connection import READ_ATTEMPTS, Connection
 from sash_client.errors import SashClientError, Unavailable
 
-if TYPE_CHECKING:
-    from sash_client.connection import Connection
-
-__all__ = ["READ_ATTEMPTS", "Ask", "AskStream", "Pause", "Plan", "Restarts", "asked_again", "may_pass", "pauses_s"]
+__all__ = ["Ask", "AskStream", "Pause", "Plan", "Restarts", "asked_again", "may_pass", "pauses_s"]
 
 R = TypeVar("R")
-
-READ_ATTEMPTS = 4
-"""How often a read is made at most while the service is unavailable."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 # CANCELLED is what the end of a service, or of a proxy, makes of calls in progress: the client cancels none of these.

@@ -19,9 +19,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from threading import Condition, Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from sash_client.answers import WriteResult
+from sash_client.blocking import BlockingHandle
 from sash_client.bulks import from_bulk
 from sash_client.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, SashClientError
 from sash_client.frames import bulk_of
@@ -32,9 +33,6 @@ from sash_client.times import TimeLike
 from sash_client.wire import from_write
 from sash_client.writes import natural, requests_of
 from sash_proto.v1 import windows_pb2 as pb
-
-if TYPE_CHECKING:
-    from sash_client.window import Window
 
 __all__ = ["Producer"]
 
@@ -72,7 +70,7 @@ class Producer:
 
     def __init__(
         self,
-        window: Window,
+        window: BlockingHandle,
         name: str,
         *,
         epoch: int = 0,

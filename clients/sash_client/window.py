@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sash_client import handle, questions, writes
 from sash_client.answers import Answer, Bulk, WriteResult
+from sash_client.blocking import BlockingHandle
 from sash_client.calls import Feed, Patience, received
 from sash_client.errors import SashClientError
 from sash_client.handle import Handle
@@ -16,10 +17,6 @@ from sash_client.producer import Producer
 from sash_client.results import Answers, Entries
 from sash_client.wire import spec_document
 from sash_client.writes import BulkStream
-from sash_proto.v1 import windows_pb2 as pb
-
-if TYPE_CHECKING:
-    from sash_client.client import Client
 
 __all__ = ["Window"]
 
@@ -91,7 +88,7 @@ def _read(
     return method
 
 
-class Window(Handle):
+class Window(BlockingHandle):
     """A handle on one named window; get it from `Client.window` or `Client.create_window`.
 
     It is cheap and holds no data. The window's spec, which says how times and values travel, is fetched once,
@@ -99,8 +96,6 @@ class Window(Handle):
 
     Every method raises a `SashClientError`; `InvalidArgument` also before anything is sent.
     """
-
-    _client: Client
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -158,6 +153,3 @@ class Window(Handle):
             options: see `Producer`.
         """
         return Producer(self, name, **options)
-
-    def _spec(self) -> pb.WindowSpec:
-        return self._client._perform(handle.known(self))

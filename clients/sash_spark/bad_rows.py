@@ -1,6 +1,6 @@
-"""Rows that a window cannot take, found before they are sent: they fail the task by name, or are left out and counted.
+"""Finds rows that a window would refuse, before they are sent. They fail the task, or are dropped and counted.
 
-time     null; out of range, or no whole number of ticks, in the window's unit
+time     null, out of range, or not a whole number of ticks in the window's unit
 key      null, empty, or longer than 512 bytes
 fields   null (NaN in a float64 field is a value)
 """
@@ -22,16 +22,16 @@ MAX_KEY_BYTES = 512
 _SAMPLE_CHARACTERS = 300
 _TICK_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 _LEAST, _LARGEST = -(2**63) + 1, 2**63 - 2
-"""Of ticks."""
+"""The first and the last tick."""
 
 
 class Columns:
-    """Which columns of a table a window reads.
+    """The columns of a table that a window reads.
 
     Args:
-        time, key, fields: names of columns in the table; `key` is None where the window is not keyed.
+        time, key, fields: names of columns in the table; `key` is None for a window without keys.
         unit: the window's time unit.
-        names: what the DataFrame calls them, where that is something else.
+        names: their names in the DataFrame, where those differ.
     """
 
     def __init__(
@@ -40,16 +40,16 @@ class Columns:
         self.time, self.key, self.fields, self.unit, self._names = time, key, fields, unit, names
 
     def name(self, column: str) -> str:
-        """The DataFrame's name of a column."""
+        """Return the DataFrame's name of a column."""
         return self._names.get(column, column)
 
     def all(self) -> list[str]:
-        """Every column, once."""
+        """Return every column once."""
         return list(dict.fromkeys([self.time, *([self.key] if self.key else []), *self.fields.values()]))
 
 
 def good_rows(table: pa.Table, columns: Columns) -> tuple[Any, InvalidArgument | None]:
-    """The rows that the window takes, and an error that says what is wrong with the others; None if there are none."""
+    """Return the rows that the window takes, and an error about the other rows, or None if it takes all."""
     bad, first = _bad(table, columns)
     if first is None:
         return table, None
@@ -66,13 +66,13 @@ def good_rows(table: pa.Table, columns: Columns) -> tuple[Any, InvalidArgument |
 
 
 def bad_rows_of(table: pa.Table, columns: Columns) -> Any:
-    """The rows that the window does not take; None if it takes all."""
+    """Return the rows that the window would refuse, or None if it takes all."""
     bad, first = _bad(table, columns)
     return None if first is None else table.filter(bad)
 
 
 def _bad(table: pa.Table, columns: Columns) -> tuple[Any, tuple[str, str, int] | None]:
-    """Which rows are bad, and of the first fault the column, what is wrong, and a row's number."""
+    """Return a mask of the bad rows, and the first fault: column, reason, row number."""
     bad, first = None, None
     for column, reason, mask in _faults(table, columns):
         bad = mask if bad is None else pc.or_(bad, mask)
@@ -81,7 +81,7 @@ def _bad(table: pa.Table, columns: Columns) -> tuple[Any, tuple[str, str, int] |
 
 
 def _faults(table: pa.Table, columns: Columns) -> Iterator[tuple[str, str, Any]]:
-    """Columns, what is wrong with some of their rows, and which rows: a mask without nulls. Cheap where all is well."""
+    """Yield each fault: column, reason, and a mask of its rows without nulls. Tables without faults cost little."""
     times = table[columns.time]
     if times.null_count:
         yield columns.time, "is null", pc.is_null(times)
@@ -104,7 +104,7 @@ def _faults(table: pa.Table, columns: Columns) -> Iterator[tuple[str, str, Any]]
 
 
 def _wrong_times(times: Any, columns: Columns) -> Iterator[tuple[str, str, Any]]:
-    """Times that are no ticks of the window's unit."""
+    """Yield the faults of the column with the times."""
     if pa.types.is_timestamp(times.type):
         have, want = _TICK_NS[times.type.unit], _TICK_NS[columns.unit]
         times = times.cast(pa.int64())
@@ -118,4 +118,4 @@ def _wrong_times(times: Any, columns: Columns) -> Iterator[tuple[str, str, Any]]
     if outside.any():
         yield columns.time, f"is out of range in {columns.unit!r} ticks", pa.array(outside)
     if want > have and (broken := np.fmod(ticks, want // have) != 0).any():
-        yield columns.time, f"is no whole number of {columns.unit!r} ticks", pa.array(broken)
+        yield columns.time, f"is not a whole number of {columns.unit!r} ticks", pa.array(broken)

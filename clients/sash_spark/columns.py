@@ -38,15 +38,15 @@ _TICKS = pa.int64()
 
 
 def time_type(unit: str) -> Any:
-    """The Arrow type of times in ticks of a unit."""
+    """Return the Arrow type of times in ticks of a unit."""
     return _TICKS if unit in ("ns", "none") else pa.timestamp("us", "UTC")
 
 
 def instants(ticks: Any, unit: str) -> Any:
-    """Ticks (n,), with None where there are none, as an Arrow column of `time_type`.
+    """Convert ticks (n,), some of them None, to an Arrow column of `time_type`.
 
     Raises:
-        InvalidArgument: a time is out of what timestamps reach.
+        InvalidArgument: a time is out of the range of timestamps.
     """
     column = pa.array(ticks, _TICKS)
     if time_type(unit) == _TICKS:
@@ -59,12 +59,12 @@ def instants(ticks: Any, unit: str) -> Any:
 
 @dataclass(frozen=True)
 class AnswerColumn:
-    """One aggregate's answers as a column; make it with `AnswerColumn.of`.
+    """The column of one aggregate's answers; made by `AnswerColumn.of`.
 
     Args:
         name: the aggregate's name, and the column's.
         type: the Arrow type of its answers.
-        is_json: whether they are no aggregate of Sash's own, and written as JSON.
+        is_json: whether the aggregate comes from another package, so that its answers are written as JSON.
     """
 
     name: str
@@ -84,10 +84,10 @@ class AnswerColumn:
         return cls(name, pa.string(), is_json=True) if schema is None else cls(name, _arrow_type(schema))
 
     def array(self, values: Any) -> Any:
-        """Answers (n,) as an Arrow column.
+        """Convert answers (n,) to an Arrow column.
 
         Args:
-            values: a sequence with None, or an array with a mask, where there is no answer.
+            values: a sequence with None, or a masked array, for missing answers.
 
         Raises:
             InvalidArgument: an answer does not fit, such as a sum of integers beyond 64 bits.
@@ -107,7 +107,7 @@ class AnswerColumn:
 
 
 def _schema(aggregate: Mapping[str, Any], fields: Mapping[str, str]) -> Schema | None:
-    """The form of an aggregate's answers; None for an aggregate that is not one of Sash's own."""
+    """Return the form of an aggregate's answers, or None for an aggregate of another package."""
     # Imported here: it takes a third of a second, and only the driver needs it.
     from sash_engine.monoids import BUILT_IN
 

@@ -52,7 +52,7 @@ class FileSource(_Document):
 
 
 class KafkaSource(_Document):
-    """A topic, or several between commas, whose records are JSON or CSV."""
+    """A topic, or several separated by commas, whose records are JSON or CSV."""
 
     format: Literal["kafka"]
     servers: str = Field(min_length=1, description="kafka.bootstrap.servers")
@@ -65,7 +65,7 @@ class KafkaSource(_Document):
 
 
 class RateSource(_Document):
-    """Rows that Spark makes itself, (timestamp, value), to try a pipeline out."""
+    """Rows (timestamp, value) that Spark makes itself, to try a pipeline."""
 
     format: Literal["rate"]
     rows_per_second: int = Field(1, ge=1)
@@ -73,7 +73,7 @@ class RateSource(_Document):
 
 
 class BadRecords(_Document):
-    """Where records go that cannot be parsed or lack a time, a key or a value."""
+    """The directory for records that cannot be parsed or lack a time, a key or a value."""
 
     path: str = Field(min_length=1, description="A directory: JSON files in query=…/batch=….")
     share_max: float = Field(
@@ -82,7 +82,7 @@ class BadRecords(_Document):
 
 
 class Target(_Document):
-    """A window that rows go to; it is created where it is not there."""
+    """A window that rows go to; it is created if it does not exist."""
 
     spec: dict[str, Any]
     time: str | None = None
@@ -136,7 +136,7 @@ class PipelineConfig(_Document):
 
     @property
     def login(self) -> Login:
-        """What the service is shown."""
+        """Return the credentials for the service."""
         if isinstance(self.tls, Tls):
             return Login(token_file=self.token_file, tls=True, **self.tls.model_dump())
         return Login(token_file=self.token_file, tls=self.tls)
@@ -146,7 +146,7 @@ def load(path: Path) -> PipelineConfig:
     """Read and validate a configuration.
 
     Raises:
-        InvalidArgument: names what is wrong in `field`.
+        InvalidArgument: `field` has the path of the first error.
         OSError: there is no such file.
     """
     try:
@@ -164,7 +164,7 @@ def parse(document: object, beside: Path = Path()) -> PipelineConfig:
         beside: the directory that the names of spec files are relative to.
 
     Raises:
-        InvalidArgument: the first thing that is wrong, with its path in `field`.
+        InvalidArgument: `field` has the path of the first error.
     """
     if not isinstance(document, Mapping):
         raise InvalidArgument("a pipeline is a mapping of its parts", field="config")
@@ -182,7 +182,7 @@ def parse(document: object, beside: Path = Path()) -> PipelineConfig:
 
 
 def _with_spec(target: Any, i: int, beside: Path) -> Any:
-    """A target with its spec, where it only names the spec's file."""
+    """Return a target with its spec, read from the file that it names, if it names one."""
     if not isinstance(target, Mapping) or not isinstance(target.get("spec"), str):
         return target
     field = f"windows[{i}].spec"

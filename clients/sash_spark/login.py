@@ -1,4 +1,4 @@
-"""How Spark's driver and executors show the service who they are."""
+"""The credentials of Spark's driver and executors for the service."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ LOGIN_OPTIONS = {"token", "token_file", "tls", "tls.ca", "tls.cert", "tls.key", 
 
 @dataclass(frozen=True)
 class Login:
-    """What a client shows; pickled to the executors. No text of it has the token: Spark puts those into logs and plans.
+    """Token and TLS of a client; pickled to the executors. Its `repr` hides the token, because Spark logs it.
 
     Args:
         token: the token itself.
         token_file: a file with the token, on the driver and on every executor; read for every call, so it may change.
-        tls: whether to use TLS; None: if a certificate is named. False sends a token in the clear.
-        ca, cert, key, name: as `sash_client.TLS`; files on the driver and on every executor.
+        tls: whether to use TLS; None: only if a certificate is named. False sends a token in the clear.
+        ca, cert, key, name: as in `sash_client.TLS`; the files are on the driver and on every executor.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -47,7 +47,7 @@ class Login:
         return cls(options.text("token"), options.text("token_file"), tls, **files)
 
     def client(self, target: str, timeout_s: float = 30.0) -> Client:
-        """A connection."""
+        """Connect to the service."""
         tls = self._files if self._files != TLS() else self.tls
         return Client(target, timeout_s=timeout_s, token=self._token(), tls=tls)
 

@@ -1,4 +1,4 @@
-"""Options of `format("sash")`: texts by name, as Spark hands them over, read as what they mean."""
+"""Parses the options of `format("sash")`, which Spark passes as texts."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _TABLE = "option."
 
 
 class Options:
-    """Options by name, in any case; each is read as a kind of value, or InvalidArgument names it in `field`."""
+    """Options by name, in any case. A wrong value raises InvalidArgument with the option's name in `field`."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         lowered = {name.lower(): value for name, value in options.items()}
-        # Of a table in its catalog Spark hands over each option twice, as target and option.target, and the table's own
-        # properties beside them.
+        # For a table of its catalog, Spark passes each option twice (target and option.target), and the table's own
+        # properties.
         of_table = {name.removeprefix(_TABLE): value for name, value in lowered.items() if name.startswith(_TABLE)}
         self._options = of_table or lowered
 
     def only(self, known: Collection[str]) -> None:
-        """Refuse what nobody reads: a misspelt option would ask for something else in silence."""
+        """Refuse unknown options, because a misspelt option would be ignored in silence."""
         for name in sorted(self._options):
             if name not in known:
                 raise InvalidArgument(f"no option {name!r}; there are {', '.join(sorted(known))}", field=name)
 
     def text(self, name: str) -> str | None:
-        """A text; None where there is none."""
+        """Return a text, or None."""
         return self._options.get(name) or None
 
     def required(self, name: str) -> str:
-        """A text that must be there."""
+        """Return a text that is required."""
         found = self.text(name)
         if found is None and not self._options:
             raise InvalidArgument(
@@ -47,7 +47,7 @@ class Options:
         return found
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """What stands between commas, or in a JSON list (for names with commas); None where there is none."""
+        """Split a list by commas, or parse it as JSON (for names with commas); None without the option."""
         found = self.text(name)
         if found is None or not found.lstrip().startswith("["):
             return None if found is None else tuple(part.strip() for part in found.split(","))
@@ -58,7 +58,7 @@ class Options:
         return tuple(map(str, names))
 
     def number(self, name: str, default: int, *, least: int) -> int:
-        """A whole number."""
+        """Parse a whole number."""
         text = self.text(name)
         if text is None:
             return default
@@ -67,7 +67,7 @@ class Options:
         return int(text)
 
     def seconds(self, name: str, default: float) -> float:
-        """Seconds."""
+        """Parse a number of seconds."""
         text = self.text(name)
         try:
             found = default if text is None else float(text)
@@ -78,7 +78,7 @@ class Options:
         return found
 
     def flag(self, name: str) -> bool:
-        """Yes or no; no where nothing is said."""
+        """Parse a boolean; False without the option."""
         text = (self.text(name) or "false").lower()
         if text not in ("true", "false"):
             raise InvalidArgument(f"{name} is true or false, not {text!r}", field=name)

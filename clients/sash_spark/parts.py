@@ -1,15 +1,15 @@
-"""How rows get from the tasks of a batch into a window exactly once: tasks stage parts, the driver commits them.
+"""Writes a batch to a window exactly once: tasks stage parts of it, and the driver commits them.
 
     driver      is the batch committed? ──┐                                    ┌── commit(query, batch, a1 b2)
     task a                                ├─ rows ─▶ stage ─▶ a1 ──────────────┤
-    task b, first attempt, lost           ├─ rows ─▶ stage ─▶ b1 ─▶ ✗          │   b1 is never named, so never seen
+    task b, first attempt, lost           ├─ rows ─▶ stage ─▶ b1 ─▶ ✗          │   nobody names b1: it stays invisible
     task b, second attempt                └─ rows ─▶ stage ─▶ b2 ──────────────┘
 
-The service keeps a part invisible until a commit names it, and commits each (query, batch) once. So it does not matter
-how many tasks a batch has, how often they run, or what came of those that Spark gave up: only the parts of the
-attempts whose results Spark took are named. Parts are applied in the order of partitions, as one write.
+A part is invisible until a commit names it, and the service commits each (query, batch) once. The driver names only the
+parts of the attempts whose results Spark took. So tasks may run any number of times, and Spark may give some up. The
+service applies the parts in the order of partitions, as one write.
 
-Parts that nobody names are dropped with the next commit of their query, or expire after an hour.
+The next commit of the query drops the parts that nobody named. Without one, they expire after an hour.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-"""Local properties of Spark: a streaming query's id, which it keeps in the checkpoint, and the micro-batch's."""
+"""Local properties of Spark: the ids of the streaming query (stored in its checkpoint) and of the micro-batch."""
 
 
 _FITTING: Mapping[str, tuple[tuple[Any, ...], str]] = {
@@ -53,19 +53,19 @@ _FITTING: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "string": ((StringType,), "string"),
     "bool": ((BooleanType,), "boolean"),
 }
-"""What columns a field takes as they are, and what to cast others to: numbers are widened, and nothing is guessed."""
+"""Field type -> the Spark types that it takes, and the type to cast others to. Numbers are widened."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What a task has staged.
+    """The outcome of a task.
 
     Args:
-        arrived: its rows; of panes, those that they fold.
-        stages: the names of what the service keeps, in order.
-        committed: the service has the whole batch already, so that the task staged nothing more.
-        staged: its rows as they are staged: panes, where those are.
-        bad: rows that the window cannot take, and that were left out.
+        arrived: rows that reached the task; for panes, the rows that they fold.
+        stages: the names of the staged parts, in order.
+        committed: whether the service has committed the batch already; the task then stages nothing more.
+        staged: rows or panes that it staged.
+        bad: rows that it dropped because the window would refuse them.
     """
 
     arrived: int
@@ -77,21 +77,21 @@ class Part:
 
 @dataclass(frozen=True)
 class Route:
-    """Which window rows go to, and what their columns are to it; pickled to the executors.
+    """The window that rows go to, and how their columns map to its fields; pickled to the executors.
 
     Args:
         target: host and port of the gRPC edge, as the executors reach it.
         window: its name.
         time: the column with the time: a timestamp, or integers (ticks).
-        key: the column with the key, where the window is keyed.
+        key: the column with the key, for a keyed window.
         fields: field -> column; None: all of the window's fields, by their own names.
         rows_per_call: rows that a task gathers before it sends them.
         timeout_s: seconds that one call may take.
-        panes: rows are what `preaggregate` returns, and `fields` are of no account.
-        drops_bad_rows: leave out rows that the window cannot take, and count them; else they fail the task.
+        panes: whether rows come from `preaggregate`; `fields` are then ignored.
+        drops_bad_rows: whether to drop and count rows that the window would refuse; else they fail the task.
         sort: columns that a task sorts its rows by before it stages them; it then holds them all in memory.
-        names: what the DataFrame calls the columns, where the route calls them something else.
-        login: what the service is shown.
+        names: the columns' names in the DataFrame, where those differ.
+        login: the credentials for the service.
     """
 
     target: str
@@ -108,11 +108,11 @@ class Route:
     login: Login = field(default_factory=Login)
 
     def fitted(self, schema: StructType, *, as_rows: bool = True) -> Route:
-        """Return it with all fields named, checked against the window and the columns that there are.
+        """Check it against the window and the DataFrame, and return it with all fields named.
 
         Args:
-            schema: of the DataFrame that is written.
-            as_rows: rows are written as they are, so that the types of fields must fit, too.
+            schema: the DataFrame's.
+            as_rows: whether rows are written as they are; then the types of fields are checked, too.
 
         Raises:
             InvalidArgument: names the column or the option that does not fit.

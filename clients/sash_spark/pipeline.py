@@ -1,17 +1,17 @@
-"""The pipeline: from a source through checks into windows, as a YAML file says.
+"""The pipeline that a YAML file describes: it reads a source, checks its records, and writes them to windows.
 
     source ──▶ parse ──▶ columns, where ──▶ judge ──┬─▶ good, in order ──▶ sink of window 1, 2, …    exactly once
     (a stream)                                      ├─▶ bad ──▶ JSON files, each with its reason
-                                                    └─▶ left out by `where`, counted
+                                                    └─▶ excluded by `where`: counted
 
-Run it with ``python -m sash_spark.pipeline CONFIG.yaml``, or give this file to ``spark-submit``. `config.py` says what
-a configuration has. A micro-batch is read and judged once, whatever the number of windows, and each row of it is
-counted somewhere. Stopped anywhere and started again it goes on from its checkpoint: windows have each row once, and
-the bad records of a micro-batch are written over.
+Run it with ``python -m sash_spark.pipeline CONFIG.yaml``, or give this file to ``spark-submit``. `config.py` describes
+the file. A micro-batch is read and checked once, whatever the number of windows, and every row counts as good, bad or
+excluded. A pipeline that stops continues from its checkpoint: windows get each row once, and the bad records of a
+repeated micro-batch overwrite the earlier ones.
 
-A record is bad that cannot be parsed, or has no time, no key or no value for a field. Expressions that fail (a cast of
-a word to a number, while Spark's ANSI mode is on) fail the micro-batch instead: `try_cast`, `try_to_timestamp` and the
-like make a null of it, and a bad record.
+A record is bad if it cannot be parsed, or if it has no time, no key or no value for a field. An expression that fails
+(such as a cast of a word to a number, in Spark's ANSI mode) fails the micro-batch instead. With `try_cast`,
+`try_to_timestamp` and the like it returns a null, and the record is bad.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ __all__ = ["Pipeline", "Progress", "main"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What became of one micro-batch, or of several.
+    """The outcome of one micro-batch, or of several.
 
     Args:
         batch_id: Spark's id of the (last) micro-batch; -1 before the first.
-        rows: records read: good ones, those left out, and bad ones.
-        left_out: those for which `where` does not hold.
-        bad: reason -> how many there are.
-        windows: name -> what the sink says; rows that arrived there are the good ones.
-        seconds: that it took.
-        lag_s: from the newest good row's time to now; None where there is none, or times are no instants.
+        rows: records that were read: good, excluded and bad ones.
+        left_out: records that `where` excludes.
+        bad: reason -> number of bad records.
+        windows: name -> report of its sink; the good rows arrive there.
+        seconds: time that it took.
+        lag_s: seconds from the newest good row to now; None without good rows, or if times are ticks.
     """
 
     batch_id: int = -1
@@ -68,7 +68,7 @@ class Progress:
     lag_s: float | None = None
 
     def plus(self, later: Progress) -> Progress:
-        """This and later ones, together."""
+        """Add later ones to this one."""
         return Progress(
             later.batch_id,
             self.rows + later.rows,
@@ -80,7 +80,7 @@ class Progress:
         )
 
     def line(self) -> str:
-        """One line for whoever watches."""
+        """Return a line for the log."""
         reports = self.windows.values()
         parts = [f"{self.rows:,} in", f"{sum(self.bad.values()):,} bad", f"{self.left_out:,} left out"]
         parts += [f"{sum(r.staged for r in reports):,} staged", f"{sum(r.late for r in reports):,} late"]
@@ -92,7 +92,7 @@ class Progress:
         return f"batch {self.batch_id}: {', '.join(parts)}; {self.seconds:.2f} s{lag}"
 
     def summary(self) -> str:
-        """Some lines for the end."""
+        """Return the summary that is printed at the end."""
         bad = sum(self.bad.values())
         lines = [f"{self.rows:,} records in {self.seconds:.1f} s: {bad:,} bad, {self.left_out:,} left out"]
         lines += [f"  bad, {why}: {count:,}" for why, count in sorted(self.bad.items())]
@@ -106,7 +106,7 @@ class Progress:
 
 
 class Pipeline:
-    """A pipeline that is built, and has not run yet; `total` adds up what it does.
+    """A pipeline that can run; `total` adds up its micro-batches.
 
     Args:
         config: what to build.
@@ -114,9 +114,9 @@ class Pipeline:
         on_batch: called after each micro-batch.
 
     Raises:
-        InvalidArgument: names what does not fit in `field`; also what the service says to a window's spec.
+        InvalidArgument: `field` names what does not fit; the service may also refuse a window's spec.
         AlreadyExists: a window has another spec.
-        Unavailable: there is no service.
+        Unavailable: no service answers.
     """
 
     def __init__(
@@ -150,11 +150,11 @@ class Pipeline:
         )
 
     def run(self) -> Progress:
-        """Run until the source has no more (`available_now`), or for ever; return what became of all rows.
+        """Run until the source is read (`available_now`), or forever; return the outcome of all rows.
 
         Raises:
-            SashClientError: of the service; or InvalidArgument for bad records that may not be.
-            StreamingQueryException: whatever else ends the query.
+            SashClientError: an error of the service; InvalidArgument for bad records that the configuration forbids.
+            StreamingQueryException: the query ended for another reason.
         """
         config = self._config
         trigger = {"availableNow": True} if config.trigger == "available_now" else {"processingTime": config.trigger}
@@ -162,7 +162,7 @@ class Pipeline:
         query = writer.option("checkpointLocation", config.checkpoint).trigger(**trigger).start()
         try:
             while not self._stopping and not query.awaitTermination(1):
-                pass  # a second at a time, so that signals are heard
+                pass  # a second at a time, so that Python can handle signals
         except StreamingQueryException:
             if self._failure is None:
                 raise
@@ -172,14 +172,14 @@ class Pipeline:
         return self.total
 
     def stop(self) -> None:
-        """Have `run` return soon. A micro-batch that is under way comes again at the next start."""
+        """Make `run` return soon. The next start repeats a micro-batch that is in progress."""
         self._stopping = True
 
     def _take(self, batch: DataFrame, batch_id: int) -> None:
         try:
             progress = self._taken(batch, batch_id)
         except Exception as error:
-            self._failure = error  # Spark hands on its text alone
+            self._failure = error  # Spark passes on its text only
             raise
         self.total = self.total.plus(progress)
         if self._on_batch is not None:
@@ -187,7 +187,7 @@ class Pipeline:
 
     def _taken(self, batch: DataFrame, batch_id: int) -> Progress:
         started_s = clock.perf_counter()
-        rows = self._judged.ordered(batch).persist()  # whatever the number of windows, it is read and judged once
+        rows = self._judged.ordered(batch).persist()  # so that it is read and checked once for all windows
         try:
             found = rows.groupBy(VERDICT).agg(F.count(F.lit(1)).alias("n"), F.max(AT).alias("newest")).collect()
             counts = {row[VERDICT]: row["n"] for row in found}
@@ -211,7 +211,7 @@ class Pipeline:
         )
 
     def _put_aside(self, rows: DataFrame, batch_id: int, bad: Mapping[str, int], n: int) -> None:
-        """Write bad records, over those that an earlier attempt at the micro-batch has written."""
+        """Write bad records; overwrite those of an earlier attempt at the micro-batch."""
         aside, n_bad = self._config.bad_records, sum(bad.values())
         reasons = ", ".join(f"{why}: {count:,}" for why, count in sorted(bad.items()))
         if aside is None:
@@ -232,7 +232,7 @@ class Pipeline:
 
 
 def _windows(config: PipelineConfig) -> list[Mapping[str, Any]]:
-    """Create the windows that are not there; return all their specs, as the service has them."""
+    """Create the windows that do not exist; return the specs of all, as the service has them."""
     specs = []
     with config.login.client(config.service) as client:
         for i, target in enumerate(config.windows):
@@ -258,7 +258,7 @@ def _span(seconds: float) -> str:
 
 
 class _Meters:
-    """A pipeline's metrics, on a port of the driver."""
+    """Serves a pipeline's metrics on a port of the driver."""
 
     def __init__(self, pipeline: str, port: int) -> None:
         registry = CollectorRegistry()
@@ -272,11 +272,11 @@ class _Meters:
 
     @property
     def port(self) -> int:
-        """Where they are."""
+        """Their URL."""
         return int(self._server.server_port)
 
     def observe(self, progress: Progress) -> None:
-        """Take one micro-batch in."""
+        """Add one micro-batch."""
         bad = sum(progress.bad.values())
         good = progress.rows - progress.left_out - bad
         for outcome, n in (("good", good), ("left_out", progress.left_out), ("bad", bad)):
@@ -289,14 +289,14 @@ class _Meters:
             self._lag.labels(self._pipeline).set(progress.lag_s)
 
     def close(self) -> None:
-        """Free the port."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a pipeline from the command line; return 0, or 2 where the configuration is wrong, or 1 for other errors."""
+    """Run a pipeline from the command line; return 0, 2 if the configuration is wrong, or 1 for other errors."""
     parser = argparse.ArgumentParser(prog="python -m sash_spark.pipeline", description="Push a stream into windows.")
     parser.add_argument("config", type=Path, metavar="CONFIG.yaml")
     parser.add_argument("--service", help="host and port of the service, instead of the configuration's")
@@ -341,7 +341,7 @@ def _run(config: PipelineConfig) -> None:
 
 @contextmanager
 def _session(name: str) -> Iterator[SparkSession]:
-    """The session of spark-submit, or else a local one; stopped at the end."""
+    """Yield the session of spark-submit, or a local one; stop it in the end."""
     with tempfile.TemporaryDirectory(prefix="sash-pipeline-") as scratch:
         submitted = "PYSPARK_GATEWAY_PORT" in os.environ
         spark = SparkSession.builder.appName(name).getOrCreate() if submitted else local_session(name, Path(scratch))

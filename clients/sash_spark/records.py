@@ -1,8 +1,8 @@
-"""A pipeline's records: read, parsed, and judged.
+"""Reads and parses the records of a pipeline, and finds the bad ones.
 
 source ──▶ columns of the source ──▶ c0, c1, … of the expressions ──▶ verdict   null: good
            (and _corrupt_record)                                                "": left out by `where`
-                                                                                else: why it is bad
+                                                                                else: the reason
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sash_spark.row_columns import as_field
 __all__ = ["AT", "LEFT_OUT", "RECORD", "VERDICT", "Judged", "TargetColumns", "judged", "parsed", "read"]
 
 VERDICT, RECORD, AT = "verdict", "record", "at"
-"""What is wrong with a row; all of it as text, if it is bad; and its time in microseconds, if it is an instant."""
+"""Columns: why a row is bad, its text if it is bad, and its time in microseconds if it is an instant."""
 LEFT_OUT = ""
-"""The verdict on rows that `where` leaves out; good ones have none, and bad ones a reason."""
+"""The verdict on rows that `where` excludes. Good rows have a null, bad rows a reason."""
 
 _CORRUPT = "_corrupt_record"
 _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
@@ -34,7 +34,7 @@ _KEY_BYTES_MAX = 512
 
 @dataclass(frozen=True)
 class TargetColumns:
-    """What the columns of judged rows are to a window: as `sash_sink` takes them."""
+    """The columns of judged rows that a window reads, as arguments of `sash_sink`."""
 
     time: str
     key: str | None
@@ -46,8 +46,8 @@ class Judged:
     """A stream of rows with a verdict.
 
     Args:
-        rows: the columns that windows read or that order rows, `verdict`, `record` and `at`.
-        targets: what is what, for each window.
+        rows: the columns that windows read and that sort rows, and `verdict`, `record` and `at`.
+        targets: the columns for each window.
         order: the columns to sort by.
     """
 
@@ -56,7 +56,7 @@ class Judged:
     order: tuple[str, ...]
 
     def ordered(self, batch: DataFrame) -> DataFrame:
-        """A micro-batch in the order in which its rows are to arrive, those of a key (of the first window) together."""
+        """Sort a micro-batch; rows of one key (of the first window) stay in one partition."""
         if not self.order:
             return batch
         key = self.targets[0].key
@@ -68,10 +68,10 @@ class Judged:
 
 
 def read(spark: SparkSession, source: FileSource | KafkaSource | RateSource) -> DataFrame:
-    """A source as a stream of its columns, with `_corrupt_record` where a record may fail to parse.
+    """Read a source as a stream of its columns, with `_corrupt_record` for records that fail to parse.
 
     Raises:
-        InvalidArgument: its schema is none, or there is no such directory, or no connector.
+        InvalidArgument: its schema is wrong, its directory does not exist, or Spark lacks the connector.
     """
     options = _texts(source.options)
     if isinstance(source, RateSource):
@@ -92,14 +92,14 @@ def read(spark: SparkSession, source: FileSource | KafkaSource | RateSource) -> 
 
 
 def parsed(records: DataFrame, source: KafkaSource) -> DataFrame:
-    """Records of Kafka as columns: those of their values, and `_corrupt_record` of a value that does not parse.
+    """Parse the records of Kafka: the columns of their values, and `_corrupt_record` for values that fail to parse.
 
     Args:
-        records: with topic, partition, offset, timestamp, key and value (binary), as Spark's Kafka source has them.
-        source: what values hold.
+        records: the rows of Spark's Kafka source: topic, partition, offset, timestamp, key and value (binary).
+        source: the format and the schema of values.
 
     Returns:
-        further `kafka_topic`, `kafka_partition`, `kafka_offset`, `kafka_time` and `kafka_key` (string).
+        these columns, and `kafka_topic`, `kafka_partition`, `kafka_offset`, `kafka_time` and `kafka_key` (string).
     """
     parse = F.from_json if source.value == "json" else F.from_csv
     schema, options = f"{source.ddl}, {_CORRUPT} string", _texts(source.parse) | _PERMISSIVE
@@ -111,7 +111,7 @@ def parsed(records: DataFrame, source: KafkaSource) -> DataFrame:
         F.col("key").cast("string").alias("kafka_key"),
     )
     rows = found.select("parsed.*", *found.columns[1:])
-    # A record without a value would pass for one whose columns are all null.
+    # Without this, a record without a value would count as one whose columns are all null.
     return rows.withColumn(_CORRUPT, F.when(F.col("kafka_empty"), "").otherwise(F.col(_CORRUPT))).drop("kafka_empty")
 
 
@@ -137,15 +137,15 @@ def _texts(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def judged(source: DataFrame, config: PipelineConfig, specs: Sequence[Mapping[str, Any]]) -> Judged:
-    """Compute what windows read of each record, and whether it is good.
+    """Compute the columns that windows read of each record, and its verdict.
 
     Args:
         source: the columns of the source.
-        config: says which expressions.
+        config: has the expressions.
         specs: of the windows, as the service has them.
 
     Raises:
-        InvalidArgument: an expression that is none or of a wrong type, by its place in the configuration.
+        InvalidArgument: an expression is not one, or has a wrong type; `field` is its place in the configuration.
     """
     rows = source
     for name, text in config.columns.items():
@@ -172,22 +172,22 @@ def judged(source: DataFrame, config: PipelineConfig, specs: Sequence[Mapping[st
 
 
 class _Expressions:
-    """SQL expressions as columns c0, c1, …: each is there once, however often it is used."""
+    """Names SQL expressions c0, c1, …; equal expressions get one column."""
 
     def __init__(self, rows: DataFrame) -> None:
         self._rows = rows
         self.names: dict[str, str] = {}
         self.types: dict[str, DataType] = {}
         self.needed: dict[str, str] = {}
-        """Columns that may not be null, and what is wrong with a row in which they are."""
+        """Columns that may not be null -> the verdict on a row in which they are."""
 
     def column(self, text: str, field: str, why: str | None = None) -> str:
-        """The name of an expression's column.
+        """Return the name of an expression's column.
 
         Args:
             text: the expression.
-            field: where in the configuration it stands.
-            why: what is wrong with a row in which it is null; None: it may be.
+            field: its place in the configuration.
+            why: the verdict on a row in which it is null; None: it may be null.
         """
         if text not in self.names:
             name = f"c{len(self.names)}"
@@ -198,7 +198,7 @@ class _Expressions:
         return self.names[text]
 
     def typed(self, text: str, kind: str, field: str, why: str) -> str:
-        """The same, as a value for a field of a window."""
+        """Return the name of an expression's column, cast to the type of a field."""
         found = _type_of(self._rows, text, field)
         try:
             as_field(F.lit(None), found, kind, text)
@@ -209,7 +209,7 @@ class _Expressions:
         return self.column(text, field, why)
 
     def selected(self) -> list[Column]:
-        """All of them."""
+        """Return all columns."""
         return [F.expr(text).alias(name) for text, name in self.names.items()]
 
 
@@ -247,7 +247,7 @@ def _verdict(may_be_corrupt: bool, where: str | None, needed: Mapping[str, str],
 
 
 def _record(names: Sequence[str]) -> Column:
-    """A record as text: as it came where it does not parse, else its columns as JSON."""
+    """Return a record as text: its own if it failed to parse, else its columns as JSON."""
     record = F.to_json(F.struct(*(F.col(_quoted(name)) for name in names if name != _CORRUPT)))
     return F.coalesce(F.col(_CORRUPT), record) if _CORRUPT in names else record
 

@@ -1,4 +1,4 @@
-"""A local Spark for the demo, the tests and a first try; a cluster brings its own."""
+"""A local Spark for the demo, the tests and first steps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["local_session"]
 
 
 def local_session(name: str, scratch: Path, *, cores: int = 2, attempts: int = 1) -> SparkSession:
-    """Start Spark in this process, or return the one that runs already.
+    """Start Spark in this process, or return the session that runs already.
 
     Args:
         name: shown by Spark.
-        scratch: where it may write what it needs to write somewhere.
+        scratch: directory for its files.
         cores: tasks at a time.
         attempts: how often a task may run before its job fails.
     """
@@ -37,7 +37,7 @@ def local_session(name: str, scratch: Path, *, cores: int = 2, attempts: int = 1
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.ansi.enabled", "true")
-        # Otherwise stateful operators have Python workers of their own, started beside those of all other functions.
+        # Otherwise Spark starts extra Python workers for stateful operators.
         .config("spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled", "false")
         .config("spark.sql.shuffle.partitions", str(cores))
         .getOrCreate()
@@ -46,7 +46,7 @@ def local_session(name: str, scratch: Path, *, cores: int = 2, attempts: int = 1
     return session
 
 
-# Spark's start-up messages come before any session could silence them; this does.
+# Spark prints start-up messages before a session can change its log level.
 _LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr

@@ -1,4 +1,4 @@
-"""A `foreachBatch` sink: every task stages its own partition, and the driver commits the micro-batch, once.
+"""A `foreachBatch` sink: every task stages its own partition, and the driver commits the micro-batch once.
 
     driver      is it committed already? ──┐                          ┌── commit in the order of partitions, count
     executors                              ├─ rows ─▶ Arrow ─▶ stage ─┤
@@ -7,13 +7,13 @@
 Rows travel as Arrow columns from Spark to the client, and as bytes from there: no Python object per row. The
 driver sees the names of the parts and no data.
 
-Guarantee: exactly once per streaming query and micro-batch, however often tasks, the micro-batch or the driver run
-again, on a window that survives what the service survives (`durability`). `parts.py` shows how. Spark keeps the
-query's id in its checkpoint: with another checkpoint it is another query, which brings everything once more, and a
-copied checkpoint is the same query.
+Guarantee: each micro-batch of a streaming query is applied exactly once, however often tasks, the micro-batch or the
+driver run again, if the window's `durability` survives the service's crashes. `parts.py` shows how. Spark stores the
+query's id in its checkpoint. A query with another checkpoint is another query and writes everything again; a query with
+a copied checkpoint is the same query.
 
-Order. The micro-batch is one bulk: rows in the order of partitions, and within one as the partition has them. If the
-order of arrival matters (equal times), keep the rows of a key in one partition, and pass `sort=`.
+Order: the micro-batch is one bulk, with the rows in the order of partitions and in each partition's own order. If the
+order of arrival matters (for equal times), keep the rows of a key in one partition, and pass `sort=`.
 """
 
 from __future__ import annotations
@@ -45,31 +45,31 @@ _RUN_ID = "spark.jobGroup.id"  # Spark runs each run of a streaming query as one
 _CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
 """Set in the Python process that Spark Connect starts for each run of a streaming query's `foreachBatch`."""
 _PROCESS_ID = uuid.uuid4().hex
-"""Stands for the run's id over Spark Connect, which does not tell it."""
+"""Used in place of the run's id with Spark Connect, which does not provide it."""
 
 _done: dict[tuple[str, str, str], tuple[str, int]] = {}
-"""The last batch of every (target, window, query), and in which run, that sinks of this process have dealt with."""
+"""(target, window, query) -> the last batch that sinks of this process have written, and its run."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What became of the rows of one micro-batch, or of several:
+    """The outcome of the rows of one micro-batch, or of several:
 
     `inserted + late + duplicates + ahead + bad == arrived`.
 
     Args:
         batch_id: Spark's id of the (last) micro-batch; -1 before the first.
-        arrived: rows that the tasks have taken.
+        arrived: rows that the tasks have read.
         inserted: rows that are, or were, in the window.
-        late: rows older than what the window had evicted already.
-        evicted: entries that the window's slide policy evicted meanwhile.
+        late: rows older than what the window has evicted.
+        evicted: entries that the window's slide policy has evicted.
         seconds: time that it took, end to end.
-        duplicates: rows of a time that was there already, where the window keeps one of them.
+        duplicates: rows of a time that the window already has, if it keeps one entry of each time.
         already_applied: the micro-batch (of several: one of them) was committed before, by a run that ended before
             Spark knew. This changed nothing and is in no other count, except `arrived` if it showed only at the end.
-        staged: rows that went to the service: with pre-aggregation panes, else all.
+        staged: rows that went to the service; panes with pre-aggregation.
         ahead: rows too far ahead of wall time, by the window's `order.ahead`.
-        bad: rows that the window cannot take, and that were left out.
+        bad: rows that were dropped because the window would refuse them.
     """
 
     batch_id: int = -1
@@ -85,7 +85,7 @@ class BatchReport:
     bad: int = 0
 
     def plus(self, later: BatchReport) -> BatchReport:
-        """This report and a later one, together."""
+        """Add a later report to this one."""
         return BatchReport(
             later.batch_id,
             self.arrived + later.arrived,
@@ -137,13 +137,13 @@ def sash_sink(
         preaggregate: have Spark combine rows into panes, and write those: for a window with a granularity whose
             aggregates Spark can combine; see `preaggregate.py`.
         on_batch: called on the driver after each micro-batch.
-        bad_rows: what becomes of rows that the window cannot take: a null time, key or value, an empty or too long key,
+        bad_rows: what to do with rows that the window would refuse: a null time, key or value, an empty or long key,
             a time that does not fit. "fail" fails the micro-batch and names a column and a row; "drop" leaves them out.
             A function gets them as a DataFrame, with the micro-batch's id, before the others are committed; after a
             failure it gets them again. They are counted in the reports.
         sort: columns that each task sorts its rows by before it sends them, or True for the time; the task then holds
             all of its rows in memory. Rows that are equal keep their order.
-        login: what the service is shown: a token, TLS.
+        login: the credentials for the service: token and TLS.
     """
     if rows_per_call < 1:
         raise InvalidArgument("rows_per_call must be positive", field="rows_per_call")
@@ -165,9 +165,9 @@ def sash_sink(
 
 @dataclass
 class SashSink:
-    """Writes micro-batches into one window; make it with `sash_sink`, and call it once for each of them.
+    """Writes micro-batches to one window; made by `sash_sink`, and called once for each micro-batch.
 
-    `total` adds up all micro-batches that this object was given. Errors of the service (`SashClientError`)
+    `total` adds up the reports of all micro-batches. Errors of the service (`SashClientError`)
     fail the micro-batch; those about its shape are raised on the driver before anything is staged.
     """
 
@@ -183,7 +183,7 @@ class SashSink:
     _checkpoint_id: str | None = field(default=None, init=False, repr=False)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write one micro-batch, whole, before returning.
+        """Write one micro-batch.
 
         Raises:
             InvalidArgument: it does not fit the window; there is no id and no `query`; or the streaming query has
@@ -198,13 +198,13 @@ class SashSink:
         query = batch_name(query_id, self.query)
         known = self.route.target, self.route.window, query
         if run_id is not None and _done.get(known) == (run_id, batch_id):
-            # To the service it would be a retry, and its rows would be dropped in silence.
+            # The service would take it for a retry and ignore its rows.
             raise InvalidArgument(
                 f"batch {batch_id} has come to window {self.route.window!r} in this run before: "
                 "where a streaming query has two sinks for one window, each needs a name, query=…",
                 field="query",
             )
-        # Only the first micro-batch of a run can be one that an earlier run has committed: look before computing it.
+        # An earlier run can have committed only the first micro-batch of this run: check before computing it.
         if _done.get(known) != (run_id, batch_id - 1) and self._fitted_route.is_committed(query, batch_id):
             if run_id is not None:
                 self._check_replay(query, batch_id, query_id is None)
@@ -225,7 +225,7 @@ class SashSink:
         self._fitted = fitted
 
     def _rows(self, batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
-        """What tasks are to stage."""
+        """Return the rows that tasks stage."""
         if not self.preaggregate:
             return _aliased(batch, route)
         panes = preaggregate(batch, self._spec, time=route.time, key=route.key, fields=route.fields)
@@ -249,7 +249,7 @@ class SashSink:
         return self._fitted
 
     def _running(self, batch: DataFrame) -> tuple[str | None, str | None]:
-        """The ids of the streaming query whose micro-batch is being written, and of its run; None where unknown."""
+        """Return the ids of the current streaming query and of its run; None if they are unknown."""
         context = getattr(batch.sparkSession, "sparkContext", None)  # Spark Connect has none
         if context is None:
             return self._read_checkpoint_id(batch), _PROCESS_ID if _CONNECT_WORKER in os.environ else None
@@ -258,10 +258,10 @@ class SashSink:
         return query_id, context.getLocalProperty(_RUN_ID)
 
     def _read_checkpoint_id(self, batch: DataFrame) -> str | None:
-        """The id that the checkpoint gives its streaming query; None where no checkpoint was named.
+        """Return the query's id that the checkpoint has; None without a checkpoint.
 
         Raises:
-            InvalidArgument: the directory is no checkpoint, or cannot be read.
+            InvalidArgument: the directory is not a checkpoint, or cannot be read.
         """
         if self.checkpoint is not None and self._checkpoint_id is None:
             path = f"{self.checkpoint.rstrip('/')}/metadata"
@@ -277,7 +277,7 @@ class SashSink:
 
     def _written(self, batch: DataFrame, query: str, batch_id: int, streaming: bool) -> tuple[list[Part], WriteResult]:
         rows, route = self._rows(batch, self._fitted_route)
-        # Of a task that ran several times, Spark takes one result; collect() has them in the order of partitions.
+        # Spark takes one result of each task, however often it ran; collect() returns them in the order of partitions.
         found = rows.mapInArrow(_Stage(route, query, batch_id), _PARTS).collect()
         parts = [
             Part(row["arrived"], tuple(row["stages"]), row["committed"], row["staged"], row["bad"]) for row in found
@@ -309,7 +309,7 @@ class SashSink:
 
 @dataclass(frozen=True)
 class _Stage:
-    """What a task runs over its partition; pickled to the executors, so it holds settings only."""
+    """Stages a partition, in a task. It is pickled to the executors, so it has settings only."""
 
     route: Route
     query: str
@@ -330,7 +330,7 @@ class _Stage:
 
 @dataclass(frozen=True)
 class _BadRows:
-    """What a task runs to find the rows that it has left out."""
+    """Finds the bad rows of a partition, in a task."""
 
     route: Route
     time_unit: str
@@ -345,7 +345,7 @@ class _BadRows:
 
 
 def _aliased(batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
-    """Only the columns that are needed, under names that are apart whatever the window's fields are called."""
+    """Select the columns that the window needs, under names that no field can have."""
     assert route.fields is not None
     columns = [_column(route.time).alias(_TIME)]
     if route.key is not None:

@@ -4,12 +4,12 @@
                (Arrow, in the tasks that read them)   sliding_operator.py, state in blocks: sliding_state.py
     table      rows ──▶ shuffle ──▶ one forest per key, one series per width
 
-Spark's own `window(time, "10 minutes", "1 second")` copies every row into 600 windows. Here a row is kept once, and
-a window is folded from the partials of blocks. Rows travel to the state as one binary value per key and Arrow batch,
-because PySpark hands them to a stateful operator one by one, as Python objects.
+Spark's own `window(time, "10 minutes", "1 second")` copies every row into 600 windows. This operator stores a row once,
+and folds a window from the partials of blocks. Rows travel to the state as one binary value for each key and Arrow
+batch, because PySpark would pass them to a stateful operator one by one, as Python objects.
 
-Answers are those of Spark's `window`: the same windows (start <= time < start + width, a start at every multiple of the
-step since 1970), only those with rows in them, each emitted once, when the watermark passes its end.
+The windows are those of Spark's `window`: start <= time < start + width, with a start at every multiple of the step
+since 1970. Each window that has rows is emitted once, when the watermark passes its end.
 
 Source: the operator is Spark's arbitrary state API v2 (SPARK-46815), on rows since Spark 4.1.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["sliding_aggregate"]
 
 _KEY, _TIME, _FIELD, _LATE, _PACKED = "key", "time", "field_", "late", "packed"
-_WATERMARK = "spark.watermarkDelayMs"  # where Spark notes a column's watermark
+_WATERMARK = "spark.watermarkDelayMs"  # metadata of a column with a watermark
 
 
 def sliding_aggregate(
@@ -107,7 +107,7 @@ def _of_table(frame: DataFrame, plan: Plan) -> DataFrame:
 
 
 def _table_function(plan: Plan) -> Callable[[pa.Table], pa.Table]:
-    """What answers all windows of one key of a table."""
+    """Answers all windows of one key of a table."""
 
     def answer(table: pa.Table) -> pa.Table:
         from sash_engine.forest import Forest
@@ -145,7 +145,7 @@ def _of_stream(frame: DataFrame, plan: Plan, time_mode: str, metrics: str) -> Da
 
 
 class _Pack:
-    """Makes of the rows of each Arrow batch one row per key, with all entries of that key as one binary value."""
+    """Packs the rows of each Arrow batch: one row for each key, with its entries as one binary value."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -169,7 +169,7 @@ class _Pack:
 
 
 class _Unpack:
-    """Makes of each binary value the answers that it holds, and of a count of late rows a row without an answer."""
+    """Unpacks the answers in each binary value. A count of late rows becomes a row without an answer."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -189,14 +189,14 @@ class _Unpack:
 
 
 class _Keys:
-    """What becomes of the key that Spark is at."""
+    """Processes the rows and the timer of the current key."""
 
     def __init__(self, plan: Plan, has_watermark: bool) -> None:
         self._plan = plan
         self._has_watermark = has_watermark
 
     def rows(self, handle: Any, store: Store, key: Any, rows: Any, timers: TimerValues) -> Iterator[Row]:
-        """Insert the rows of a micro-batch, and answer what is due."""
+        """Insert the rows of a micro-batch, and answer the windows that are due."""
         plan, watermark = self._plan, _micros(timers)
         state = KeyState(plan, store)
         if state.is_new:
@@ -216,7 +216,7 @@ class _Keys:
         self._settle(handle, state, watermark)
 
     def expired(self, handle: Any, store: Store, key: Any, timers: TimerValues) -> Iterator[Row]:
-        """Answer what the watermark has passed."""
+        """Answer the windows that the watermark has passed, and delete old state."""
         watermark = _micros(timers)
         state = KeyState(self._plan, store)
         state.timer = -1  # Spark deletes it after this
@@ -230,13 +230,13 @@ class _Keys:
         state.mark = max(state.mark, watermark)
 
     def _settle(self, handle: Any, state: KeyState, watermark: int) -> None:
-        """Forget what no window needs any more, wake up when the next one is due, and save."""
+        """Delete what no window needs any more, set the timer for the next window, and save."""
         plan = self._plan
         if plan.step is None:
             state.evict_before(max(state.newest, watermark) - plan.longest + 1)
             due = state.newest + plan.longest
         else:
-            # The oldest start of a window that is still open.
+            # The start of the oldest open window.
             state.evict_before((watermark - plan.longest) // plan.step * plan.step + plan.step)
             found = plan.due(*state.spans(), watermark)
             due = NEVER if found is None else found
@@ -254,13 +254,13 @@ class _Keys:
 
 
 def _micros(timer_values: TimerValues) -> int:
-    """The watermark; NEVER where there is none yet, which Spark says with 0 (or -1)."""
+    """Return the watermark; NEVER before there is one (Spark then has 0 or -1)."""
     milliseconds = timer_values.getCurrentWatermarkInMs()
     return milliseconds * 1000 if milliseconds > 0 else NEVER
 
 
 def _in_time(plan: Plan, columns: list[Array], state: KeyState, watermark: int) -> tuple[list[Array], int]:
-    """The rows that some window still to be answered holds, and how many others there were."""
+    """Return the rows that fall into a window that is not answered yet, and the number of the other rows."""
     times = columns[0]
     if plan.step is None:
         late = int(times.searchsorted(max(state.newest, watermark) - plan.longest, "right"))
@@ -281,7 +281,7 @@ _Fold = Callable[[Array, Array], tuple[Array, list[Array]]]
 
 
 def _answers(plan: Plan, first: Array, last: Array, after: int, upto: int, fold: _Fold) -> Iterator[Any]:
-    """The answers as record batches, by width, then time: windows with entries that end in after < end <= upto.
+    """Yield answers as record batches, by width, then time: windows with entries that end in after < end <= upto.
 
     Args:
         first, last: spans of time with entries.
@@ -303,7 +303,7 @@ def _answers(plan: Plan, first: Array, last: Array, after: int, upto: int, fold:
 
 
 def _of_forest(forest: Forest) -> _Fold:
-    """A forest's series in the shape of `KeyState.answers`."""
+    """Return a forest's series in the form of `KeyState.answers`."""
 
     def fold(starts: Array, stops: Array) -> tuple[Array, list[Array]]:
         entries, answers = forest.series(starts, stops)
@@ -313,7 +313,7 @@ def _of_forest(forest: Forest) -> _Fold:
 
 
 def _selected(frame: DataFrame, plan: Plan) -> DataFrame:
-    """Key, time and fields, under names that cannot collide."""
+    """Select key, time and fields, under names that cannot collide."""
     key = F.lit(0).cast("long") if plan.key is None else _column(plan.key)
     fields = [_column(name).alias(_FIELD + name) for name in plan.fields]
     return frame.select(key.alias(_KEY), _column(plan.time).alias(_TIME), *fields)
@@ -324,7 +324,7 @@ def _column(name: str) -> Column:
 
 
 def _entries(plan: Plan, rows: Any) -> Any:
-    """Time and fields as Spark has them (a batch or a table), as a batch or table of the plan's types."""
+    """Cast the time and the fields of a batch or a table of Spark to the plan's types."""
     for name, column in zip((plan.time, *plan.fields), rows.columns, strict=True):
         if column.null_count:
             raise refused(f"column {name!r} has {column.null_count} missing values", name)
@@ -335,7 +335,7 @@ def _entries(plan: Plan, rows: Any) -> Any:
 
 
 def _sorted(columns: list[Array]) -> list[Array]:
-    """Columns in order of time; those of equal time stay in their order."""
+    """Sort columns by time; rows of equal time keep their order."""
     times = columns[0]
     if not np.count_nonzero(times[1:] < times[:-1]):
         return columns

@@ -1,10 +1,10 @@
-"""The stateful operator as Spark sees it: what state there is, and calls that go on to `sliding.py`.
+"""The stateful operator for Spark: it declares its state, and passes calls on to `sliding.py`.
 
     driver       Operator ──▶ init: "head", "blocks", "sketches"            while planning; imports this module only
     executors    Operator ──▶ init, then rows and timers, key by key ──▶ `_packed`, unpacked when it is first called
 
-Spark starts a Python process of its own while it plans a query, only to hear what state there is. The engine takes
-longer to import than all the rest of that, so this module does without it, and what needs it stays pickled there.
+While Spark plans a query, it starts a Python process that only reads which state the operator has. Importing the engine
+would take longer than all else in that process. So this module does not import it: what needs it stays pickled.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ __all__ = ["Keys", "Operator", "SparkStore"]
 
 
 class Keys(Protocol):
-    """What is done with the state of the key that Spark is at; pickled to the executors."""
+    """Works on the state of the current key; pickled to the executors."""
 
     def rows(self, handle: Any, store: SparkStore, key: Any, rows: Any, timers: TimerValues) -> Iterator[Row]:
-        """Take the rows of a micro-batch."""
+        """Process the rows of a micro-batch."""
 
     def expired(self, handle: Any, store: SparkStore, key: Any, timers: TimerValues) -> Iterator[Row]:
-        """The key's timer has expired."""
+        """Process an expired timer of the key."""
 
 
 class SparkStore:
-    """The `Store` (see `sliding_state.py`) of the key that Spark is at."""
+    """The `Store` (see `sliding_state.py`) of the current key."""
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
         self._head = handle.getValueState("head", "value binary")
@@ -75,7 +75,7 @@ class SparkStore:
 
 
 class Operator(StatefulProcessor):
-    """The state of all keys; called by Spark once per micro-batch and key with rows, and per timer that has expired."""
+    """The state of all keys. Spark calls it for each key with rows in a micro-batch, and for each expired timer."""
 
     def __init__(self, keys: Keys) -> None:
         self._packed: bytes = cloudpickle.dumps(keys)  # type: ignore[no-untyped-call]
@@ -86,16 +86,16 @@ class Operator(StatefulProcessor):
         return unpacked
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Say what state there is."""
+        """Declare the state."""
         self._handle = handle
         self._store = SparkStore(handle)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
-        """Take a key's rows of a micro-batch."""
+        """Process a key's rows of a micro-batch."""
         return self._keys.rows(self._handle, self._store, key, rows, timerValues)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
-        """Take it that a key's timer has expired."""
+        """Process an expired timer of a key."""
         return self._keys.expired(self._handle, self._store, key, timerValues)

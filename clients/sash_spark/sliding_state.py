@@ -1,16 +1,16 @@
-"""The state of one key of a sliding aggregation: entries in blocks, of which only those that are needed are read.
+"""The state of one key of a sliding aggregation: entries in blocks, which are read only when they are needed.
 
     head        version, digest | mark, timer | directory: id, first, last, count, partials | the open block
     blocks      id -> columns                     [ ]  [ ]  [ ]  [ ]  [..       (in `head`)
     sketches    id -> partials that are large      o    o    o    o
 
-    a window         |---------------------|      the blocks that its ends fall into are read and cut, of
-                   [ /]  [ ]  [ ]  [ ] [/ ]       the others the partial is enough
+    a window         |---------------------|      the blocks at its ends are read and cut; of the others,
+                   [ /]  [ ]  [ ]  [ ] [/ ]       the partials are enough
 
-A micro-batch reads the head, the blocks at the ends of the windows that it answers and those that late-comers
-fall into; it writes the head and the blocks that changed. A key of fewer than a block's entries is all head: one
-read, one write. There is no forest above the blocks, as it would live for one micro-batch only: runs of partials are
-folded by the doubling of a series (`sash_engine.forest.series`).
+A micro-batch reads the head, the blocks at the ends of the windows that it answers, and the blocks of late rows. It
+writes the head and the blocks that changed. A key with less than one block of entries is only a head: one read, one
+write. There is no forest above the blocks, because it would live for one micro-batch only. Runs of partials are folded
+by doubling, as in a series (`sash_engine.forest.series`).
 
 Cost for m newcomers and k windows over n entries in blocks of B: O(m + B) in order, and per window O(log n) combines in
 vectorised passes, after O(n / B) for the directory.
@@ -36,12 +36,12 @@ from sash_spark.sliding_plan import NEVER, Plan, columns_of, record_batch_of
 __all__ = ["VERSION", "KeyState", "Store"]
 
 VERSION = 1
-"""Of the layout of the state: changes with everything that an older program would misread."""
+"""Version of the state's layout; it changes when an older program would misread the state."""
 
 _HEAD = struct.Struct("<4sH8sqqqII")  # magic, version, digest, mark, timer, next id, lengths of directory and tail
 _MAGIC = b"sash"
 _BULK = 8
-"""So many blocks that a bulk fills are kept as one: a call to the state store costs what 20,000 rows do."""
+"""A bulk's full blocks are stored in groups of this many: a call to the state store costs as much as 20,000 rows."""
 
 _SMALL = 64
 """Encoded partials of at most so many bytes are kept in the directory, which is written with every micro-batch; larger
@@ -49,14 +49,14 @@ ones (sketches, sets) apart, and written once."""
 
 
 class Store(Protocol):
-    """Where one key's values are. What is put must be what is got until it is put again or removed."""
+    """Stores the values of one key. `get` returns what was put last, until it is removed."""
 
     def head(self) -> bytes | None: ...
 
     def put_head(self, value: bytes) -> None: ...
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
 
     def block(self, number: int) -> bytes | None: ...
 
@@ -67,7 +67,7 @@ class Store(Protocol):
     def put_sketches(self, number: int, value: bytes) -> None: ...
 
     def remove(self, number: int) -> None:
-        """Forget block and sketches of that number, if there are any."""
+        """Delete the block and the sketches of that number, if there are any."""
 
 
 class _Block:
@@ -78,7 +78,7 @@ class _Block:
     def __init__(self, first: int, last: int, count: int) -> None:
         self.first, self.last, self.count = first, last, count
         self.number = -1
-        """Under which it is stored; -1 where it is not."""
+        """Number under which it is stored; -1 if it is not stored."""
         self.dirty = False
         self.columns: list[Array] | None = None
         self.partials: list[Partial] | None = None
@@ -92,11 +92,11 @@ class _Block:
 
 
 class KeyState:
-    """The entries of one key, as far as some window may still need them.
+    """The entries of one key that some window may still need.
 
     Args:
-        plan: what is aggregated.
-        store: where the state is; read at once, written by `save` and `clear` only.
+        plan: the aggregates and their types.
+        store: has the state; it is read at once, and only `save` and `clear` write it.
 
     Raises:
         FailedPrecondition: the state was written by another version, or for other aggregates.
@@ -109,7 +109,7 @@ class KeyState:
         self._next = 0
         self._released: list[int] = []
         self.mark = NEVER
-        """Windows that end up to here (microseconds) have been answered."""
+        """Windows that end at or before this time (microseconds) have been answered."""
         self.timer = -1
         """The timer that is set for this key, in milliseconds; -1 for none."""
         head = store.head()
@@ -122,7 +122,7 @@ class KeyState:
 
     @property
     def newest(self) -> int:
-        """Time of the newest entry; NEVER where there is none."""
+        """Time of the newest entry; NEVER without entries."""
         return self._blocks[-1].last if self._blocks else NEVER
 
     def spans(self) -> tuple[Array, Array]:
@@ -135,7 +135,7 @@ class KeyState:
     # ---------------------------------------------------------------- entries come and go
 
     def insert(self, columns: list[Array]) -> None:
-        """Insert m >= 0 entries, sorted by time; they come behind those of equal time."""
+        """Insert m >= 0 entries, sorted by time; they go behind entries of equal time."""
         times = columns[0]
         older = int(times.searchsorted(self.newest, "left"))
         if older:
@@ -157,7 +157,7 @@ class KeyState:
         self._blocks += added
 
     def _splice(self, columns: list[Array]) -> None:
-        """Insert entries that are older than the newest into the blocks that own their times."""
+        """Insert entries that are older than the newest one into the blocks of their times."""
         firsts, size = np.array([block.first for block in self._blocks]), _BULK * self._layout.block
         owners = np.maximum(firsts.searchsorted(columns[0], "right") - 1, 0)
         touched, starts = np.unique(owners, return_index=True)
@@ -178,7 +178,7 @@ class KeyState:
         return [_Block.of([column[a:b] for column in columns]) for a, b in zip(starts, stops, strict=True)]
 
     def evict_before(self, time: int) -> None:
-        """Forget blocks of entries older than `time`; a few such entries may stay behind in the oldest block."""
+        """Delete blocks of entries older than `time`. A few such entries may stay in the oldest block."""
         keep = 0
         while keep < len(self._blocks) and self._blocks[keep].last < time:
             keep += 1
@@ -208,7 +208,7 @@ class KeyState:
         return entries, [entries[filled] if slot < 0 else lowered[slot] for slot in self._layout.answers]
 
     def _atoms(self, starts: Array, stops: Array) -> tuple[Array, Array, list[Partials]]:
-        """What no range divides: the first times, counts and partials of whole blocks and of pieces of blocks."""
+        """Return the pieces that no range divides, as first times, counts and partials: blocks and parts of blocks."""
         times: list[int] = []
         counts: list[int] = []
         folds: list[list[Partial]] = [[] for _ in self._layout.monoids]
@@ -232,7 +232,7 @@ class KeyState:
         return np.array(times, np.int64), np.array(counts, np.int64), packed
 
     def _covered(self, cuts: Array, start: int, stop: int) -> Iterator[tuple[_Block, int, int]]:
-        """The blocks with entries in start <= time < stop, and which of the cuts go through them."""
+        """Yield the blocks with entries in start <= time < stop, and the cuts that go through each."""
         blocks = [block for block in self._blocks if block.last >= start and block.first < stop]
         low = cuts.searchsorted([block.first for block in blocks], "right").tolist()
         high = cuts.searchsorted([block.last for block in blocks], "right").tolist()
@@ -260,13 +260,13 @@ class KeyState:
     # ---------------------------------------------------------------- to and from the store
 
     def clear(self) -> None:
-        """Forget the key."""
+        """Delete the key."""
         self._blocks, self._released = [], []
         if not self.is_new:
             self._store.clear()
 
     def save(self) -> None:
-        """Write what has changed."""
+        """Write the changes."""
         blocks, tail = self._blocks, b""
         if blocks and blocks[-1].count < self._layout.block:
             blocks, open_block = blocks[:-1], blocks[-1]
@@ -302,7 +302,7 @@ class KeyState:
         facts = [(block.number, block.first, block.last, block.count) for block in blocks]
         arrays = [pa.array(column, pa.int64()) for column in (zip(*facts, strict=True) if facts else ([],) * 4)]
         for slot, monoid in enumerate(self._layout.monoids):
-            # What was read as _APART and never needed is still there, under the number of its block.
+            # Partials that were read as _APART and never loaded are still stored under the number of their block.
             partials = [(block.partials or self._partials(block))[slot] for block in blocks]
             if _is_object(monoid):
                 encoded = [None if p is _APART else monoid.encode(p) for p in partials]
@@ -362,7 +362,7 @@ class KeyState:
 
 
 def _lost(what: str) -> Exception:
-    from sash_client import DataLoss  # here, as every Python worker imports this module, and few need gRPC
+    from sash_client import DataLoss  # imported here, because every Python worker imports this module and few need gRPC
 
     return DataLoss(f"{what} not in the state store")
 
@@ -374,7 +374,7 @@ def _foreign(message: str) -> Exception:
 
 
 _APART: Any = object()
-"""A partial that is stored among the sketches of its block."""
+"""Stands for a partial that is stored with the sketches of its block."""
 
 
 def _is_object(monoid: Any) -> bool:

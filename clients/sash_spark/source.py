@@ -1,4 +1,4 @@
-"""`format("sash")`: windows as tables and as sinks of Spark.
+"""`format("sash")`: reads and writes windows as Spark tables and streams.
 
     register(spark)
     spark.read.format("sash").option("target", …).option("window", …).option("what", "series").load()
@@ -8,8 +8,8 @@
 Reading is in `reading.py`. Writing is exactly once, as with `sash_sink`: tasks stage their rows as Arrow columns and
 send the driver the names of the parts, the driver commits them (`parts.py`).
 
-    writeStream    (query id, batch id)     Spark's own, which its tasks know; a batch that is replayed changes nothing
-    write          (a new name, 0)          every save() is a write of its own, whatever its tasks go through
+    writeStream    (query id, batch id)     Spark's own ids; a repeated batch changes nothing
+    write          (a new name, 0)          every save() is a new write, however often its tasks run
                    (query, batch)           with the option query: the same save() again changes nothing
 
 Source: Spark's Python data sources (SPARK-44076); Arrow writers of streams and pushed filters since Spark 4.1.
@@ -57,17 +57,17 @@ _OPTIONS = {
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("sash")` known to a session."""
+    """Register `format("sash")` in a session."""
     spark.dataSource.register(SashDataSource)
 
 
 class SashDataSource(DataSource):
-    """The data source; `register` makes it known.
+    """The data source; `register` adds it to a session.
 
     Options to read: `target`, `window`; `what` (entries, the default, answers or series); `keys` (comma-separated);
     `combine` (true: one answer over all keys); `lookback` (comma-separated) and `as_of` for answers; `start` and `end`
     (ticks, or ISO 8601) for entries and series; `step` and `width` for series; `aggregates` (comma-separated; all where
-    omitted); `partitions`; `pushdown` (true: take Spark's filters; see `reading.py` for why that is not so by itself);
+    omitted); `partitions`; `pushdown` (true: use Spark's filters; `reading.py` says why it is off by default);
     `timeout_s`.
 
     Options to write: `target`, `window`, `time`, `key`; `fields` (comma-separated: names, or field=column); `query`,
@@ -83,21 +83,22 @@ class SashDataSource(DataSource):
         return "sash"
 
     def schema(self) -> StructType:
-        """The columns that a read has; `schema(…)` may name some of them."""
-        from sash_spark.reading import Question
+        """Return the columns of a read; `schema(…)` may name some of them."""
+        from sash_spark.question import Question
 
         return Question.of(Options(self.options)).schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What reads."""
-        from sash_spark.reading import PushedReader, Question, Reader  # here, as tasks that write do without
+        """Make the reader."""
+        from sash_spark.question import Question  # imported here, because tasks that write do not need it
+        from sash_spark.reading import PushedReader, Reader
 
         options = Options(self.options)
         kind = PushedReader if options.flag("pushdown") else Reader
         return kind(Question.of(options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """What `save` writes with."""
+        """Make the writer of `save`."""
         options = Options(self.options)
         options.only(_OPTIONS)
         batch = options.number("batch", 0, least=0)
@@ -107,15 +108,15 @@ class SashDataSource(DataSource):
         return _BatchWriter(_route(options, schema, overwrite), query or f"save-{uuid.uuid4()}", batch)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """What a streaming query writes with."""
+        """Make the writer of a streaming query."""
         options = Options(self.options)
-        options.only(_OPTIONS - {"batch"} | {"checkpointlocation"})  # which Spark hands over, too
+        options.only(_OPTIONS - {"batch"} | {"checkpointlocation"})  # Spark passes it, too
         return _StreamWriter(_route(options, schema, overwrite), options.text("query"))
 
 
 @dataclass(frozen=True)
 class _Staged(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The outcome of a task."""
 
     query: str
     batch: int
@@ -135,7 +136,7 @@ class _BatchWriter(DataSourceArrowWriter):
         return _Staged(self.query, self.batch, self.route.stage(iterator, self.query, self.batch))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit, once."""
+        """Commit once."""
         self.route.commit(self.query, self.batch, [staged.part for staged in _staged(messages)])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -144,7 +145,7 @@ class _BatchWriter(DataSourceArrowWriter):
 
 @dataclass(frozen=True)
 class _StreamWriter(DataSourceStreamArrowWriter):
-    """Made anew for tasks and for commits, so that only the tasks, which Spark tells, know the query's id."""
+    """Writes a stream. Spark makes one for tasks and one for commits, and only the tasks can find the query's id."""
 
     route: Route
     query: str | None
@@ -158,7 +159,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         return _Staged(query, batch, self.route.stage(iterator, query, batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit, once. A micro-batch without tasks has nothing to commit, and nobody who knows the query."""
+        """Commit once. A micro-batch without tasks has nothing to commit, and its query is unknown."""
         parts = _staged(messages)
         for query, batch in {(staged.query, staged.batch) for staged in parts}:
             assert batch == batchId
@@ -169,7 +170,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _staged(messages: list[WriterCommitMessage | None]) -> list[_Staged]:
-    """What all tasks said; Spark has them in the order of partitions."""
+    """Join the outcomes of all tasks, which Spark passes in the order of partitions."""
     found = [message for message in messages if isinstance(message, _Staged)]
     assert len(found) == len(messages)
     return found
@@ -197,7 +198,7 @@ def _route(options: Options, schema: StructType, overwrite: bool) -> Route:
     try:
         return route.fitted(schema)
     except (Unavailable, DeadlineExceeded):
-        # Here it is about early errors; a commit has time for a service that is away for a while.
+        # This only finds errors early. A commit waits for a service that is away for a while.
         return route
 
 

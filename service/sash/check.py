@@ -1,7 +1,7 @@
-"""The command ``sash check``: what is damaged in a directory or in Redis, and whom that concerns; and salvage.
+"""The command ``sash check``: finds damaged values in a directory or in Redis, and salvages what is not damaged.
 
-sash check DATA                       read-only; exit status 1 where something is damaged
-sash check --salvage DATA NEWDATA     what is whole, to a new place; exit status 1 where something was left behind
+sash check DATA                       read-only; exit status 1 if something is damaged
+sash check --salvage DATA NEWDATA     copies what is whole to a new place; exit status 1 if something is left behind
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def check(
     new_prefix: Annotated[str | None, typer.Option(help="Prefix of NEWDATA, where it is in Redis. [as DATA's]")] = None,
 ) -> None:
     """Say which stored values are damaged and whom that concerns; salvage what is whole. DATA is never changed."""
-    # What recovery logs is said here, of each value and each window once.
+    # This command prints each damaged value and window once: the log of the recovery would repeat them.
     logging.getLogger("sash").setLevel(logging.CRITICAL + 1)
     if salvage != (new is not None):
         _fail("give NEWDATA with --salvage" if salvage else "give --salvage with NEWDATA: nothing else is written")
-    # Here and below, as all other commands are clients, which need nothing of it and should not wait for it.
+    # Imported here and below, because all other commands are clients and should not wait for the engine.
     try:
         from sash_engine.errors import SashError
 
@@ -59,7 +59,7 @@ def _fail(message: str) -> NoReturn:
 
 
 def _check(data: str, prefix: str | None, new: str | None, new_prefix: str | None) -> bool:
-    """Whether everything is whole; `new` is None or where to salvage to."""
+    """Check `data`, and salvage it to `new` unless that is None; return whether everything is whole."""
     from sash.clock import SystemClock
     from sash.durability.check import check
     from sash.settings import load_settings
@@ -112,7 +112,7 @@ def _state(window: CheckedWindow) -> str:
 
 
 async def _salvage(found: Found, new: str, prefix: str) -> None:
-    """Write all windows that can be read to a new place."""
+    """Copy all windows that can be read to a new place."""
     from sash.clock import SystemClock
     from sash.durability import formats as values
     from sash.durability.catalogue import Catalogue

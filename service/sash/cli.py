@@ -6,25 +6,22 @@ the exit status is 1.
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from math import isfinite
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn, Self
+from typing import Annotated, Any, NoReturn
 
-import numpy as np
 import typer
 
+from sash.cli_output import Progress, cell, fail, instants, json_line, show, size_text, table
 from sash.version import version
-from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Series, Unavailable
+from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Unavailable
 from sash_client import backup as write_backup
 from sash_client import restore as read_backup
 
@@ -134,7 +131,7 @@ def list_windows(target: Target = LOCAL, as_json: Json = False) -> None:
         windows = sash.list_windows()
     if as_json:
         for window in windows:
-            typer.echo(_json(asdict(window)))
+            typer.echo(json_line(asdict(window)))
         return
     counts = ("inserted", "late", "evicted", "duplicates", "ahead")
     header = ["window", "entries", "keys", *counts, "oldest", "newest", "durability"]
@@ -142,7 +139,7 @@ def list_windows(target: Target = LOCAL, as_json: Json = False) -> None:
         (w.name, w.entries, w.keys, *(getattr(w.counts, name) for name in counts), w.oldest, w.newest, w.durability)
         for w in windows
     ]
-    typer.echo(_table(header, rows))
+    typer.echo(table(header, rows))
     for window in windows:
         if window.problem is not None:
             typer.echo(f"{window.name} answers nothing: {window.problem}")
@@ -175,7 +172,7 @@ def query(
         answers = sash.window(name).query(
             key=one, keys=keys if several else None, lookbacks=lookback or [], as_of=end, combine=combine
         )
-    _show(answers, as_json, by_key=several and not combine)
+    show(answers, as_json, by_key=several and not combine)
 
 
 @app.command()
@@ -196,10 +193,10 @@ def series(
     if as_json:
         for tick, entries, *values in zip(found.times.tolist(), found.entries.tolist(), *columns, strict=True):
             aggregates = dict(zip(found.aggregates, values, strict=True))
-            typer.echo(_json({"time": tick, "entries": entries, "aggregates": aggregates}))
+            typer.echo(json_line({"time": tick, "entries": entries, "aggregates": aggregates}))
         return
-    rows = zip(_instants(found), found.entries.tolist(), *columns, strict=True)
-    typer.echo(_table(("time", "entries", *found.aggregates), rows))
+    rows = zip(instants(found), found.entries.tolist(), *columns, strict=True)
+    typer.echo(table(("time", "entries", *found.aggregates), rows))
 
 
 @app.command()
@@ -213,7 +210,7 @@ def keys(
     """List the keys that have entries, in the order of their first entries."""
     with _service(target) as sash:
         for key in sash.window(name).keys(prefix, limit=limit):
-            typer.echo(_json(key) if as_json else _cell(key))
+            typer.echo(json_line(key) if as_json else cell(key))
 
 
 @app.command()
@@ -235,7 +232,7 @@ def watch(
             answers = window.query(key=key, lookbacks=lookback or [])
             # As text, because NaN is not equal to itself.
             if shown is None or repr(answers) != repr(shown):
-                _show(answers, as_json)
+                show(answers, as_json)
                 shown = answers
             looks += 1
             if looks == times:
@@ -260,7 +257,7 @@ def export_window(
     """Write a window, with all that is known of it, as one file."""
     with _service(target) as sash, _files(file):
         size = sash.export_window(name, sys.stdout.buffer if str(file) == "-" else file)
-    typer.echo(f"window {name} is in {file}: {_bytes(size)}", err=str(file) == "-")
+    typer.echo(f"window {name} is in {file}: {size_text(size)}", err=str(file) == "-")
 
 
 @app.command("import")
@@ -281,9 +278,9 @@ def backup(
     target: Target = LOCAL,
 ) -> None:
     """Write all windows into one file, while serving. Each window is as it is at one moment, which differ."""
-    with _service(target) as sash, _files(file), _Progress() as progress:
+    with _service(target) as sash, _files(file), Progress() as progress:
         names = write_backup(sash, file, progress)
-    typer.echo(f"{len(names)} windows are in {file}: {_bytes(file.stat().st_size)}")
+    typer.echo(f"{len(names)} windows are in {file}: {size_text(file.stat().st_size)}")
 
 
 @app.command()
@@ -293,19 +290,19 @@ def restore(
     target: Target = LOCAL,
 ) -> None:
     """Create the windows that backup wrote; one that is there is left as it is, and is an error."""
-    with _service(target) as sash, _files(file), _Progress() as progress:
+    with _service(target) as sash, _files(file), Progress() as progress:
         restored = read_backup(sash, file, only or [], progress)
     failed = {name: error for name, error in restored.items() if error is not None}
     typer.echo(f"{len(restored) - len(failed)} of {len(restored)} windows are restored")
     for name, error in failed.items():
-        typer.echo(f"sash: {_cell(name)}: {error.message}", err=True)
+        typer.echo(f"sash: {cell(name)}: {error.message}", err=True)
     if failed:
         sys.exit(1)
 
 
 @contextmanager
 def _service(target: str) -> Iterator[Client]:
-    """A client of the service; where there is none, says so."""
+    """Connect to the service; exit with a message if nothing listens."""
     with Client(target, **_login) as sash:
         try:
             yield sash
@@ -316,7 +313,7 @@ def _service(target: str) -> Iterator[Client]:
 
 
 def run() -> None:
-    """Run the command line; a refusal of the service is one line on standard error, not a traceback."""
+    """Run the command line. An error of the service is one line on standard error."""
     try:
         app()
     except SashClientError as error:
@@ -329,21 +326,15 @@ def run() -> None:
         sys.exit(130)
 
 
-def fail(message: str) -> NoReturn:
-    """Say what is wrong on standard error and exit with status 1."""
-    typer.echo(f"sash: {message}", err=True)
-    sys.exit(1)
-
-
 def _drop_output() -> None:
-    """Forget what could not be written, which would fail again as the interpreter ends."""
+    """Close standard output, so that the interpreter does not fail to flush it again at exit."""
     with suppress(OSError, ValueError):
         sys.stdout.close()
 
 
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """Notice Ctrl-C also where it comes while gRPC works, which swallows a KeyboardInterrupt now and then."""
+    """Note Ctrl-C in an event, because gRPC sometimes swallows the KeyboardInterrupt."""
     interrupted = threading.Event()
 
     def note(number: int, frame: FrameType | None) -> NoReturn:
@@ -365,38 +356,6 @@ def _files(path: Path) -> Iterator[None]:
         fail(f"{path}: {error.strerror or error}")
 
 
-class _Progress:
-    """One line a window on standard error; on a terminal it grows as the bytes pass."""
-
-    def __init__(self) -> None:
-        self._name = ""
-        self._size = 0
-        self._shown_s = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._line("\n")
-
-    def __call__(self, name: str, size: int) -> None:
-        if name != self._name:
-            self._line("\n")
-        self._name, self._size = name, size
-        if sys.stderr.isatty() and time.monotonic() - self._shown_s > 0.1:
-            self._shown_s = time.monotonic()
-            self._line("")
-
-    def _line(self, end: str) -> None:
-        if self._name:
-            start = "\r" if sys.stderr.isatty() else ""
-            typer.echo(f"{start}{_cell(self._name)}: {_bytes(self._size)}{end}", err=True, nl=False)
-
-
-def _bytes(size: int) -> str:
-    return f"{size:,} bytes" if size < 2**20 else f"{size / 2**20:,.1f} MiB"
-
-
 def _time(text: str) -> int | datetime:
     try:
         return int(text)
@@ -405,67 +364,5 @@ def _time(text: str) -> int | datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        fail(f"{text!r} is no time: write ticks, or ISO 8601 (2013-01-01T06:00Z)")
+        fail(f"{text!r} is not a time: write ticks, or ISO 8601 (2013-01-01T06:00Z)")
     return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-def _instants(series: Series) -> list[str]:
-    if series.time_unit == "none":
-        return [str(tick) for tick in series.times.tolist()]
-    return [str(text) for text in np.datetime_as_string(series.datetimes(), timezone="UTC")]
-
-
-def _show(answers: Sequence[Answer], as_json: bool, by_key: bool = False) -> None:
-    if as_json:
-        for answer in answers:
-            document = asdict(answer)
-            del document["partials"]  # never asked for here
-            typer.echo(_json(document))
-        return
-    aggregates = list(answers[0].aggregates) if answers else []
-    header = (*(["key"] if by_key else []), "lookback", "entries", *aggregates)
-    rows = [
-        (
-            *([answer.key] if by_key else []),
-            *(answer.lookback or "all", answer.entries),
-            *(answer.aggregates[name] for name in aggregates),
-        )
-        for answer in answers
-    ]
-    typer.echo(_table(header, rows))
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [[str(cell) for cell in header], *[[_cell(cell) for cell in row] for row in rows]]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    # The first column is a name, the others are mostly numbers.
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    # What a window holds came from anywhere: keep it from steering the terminal.
-    return "".join(c if c.isprintable() else "�" for c in text)
-
-
-def _json(document: Any) -> str:
-    return json.dumps(_plain(document), ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    """With NaN and the infinities as strings, as the REST edge writes them."""
-    if isinstance(value, float) and not isfinite(value):
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value.hex() if isinstance(value, bytes) else value

@@ -1,22 +1,22 @@
-"""What Sash counts, on a registry that is passed in: no module-level collectors, so tests need no clean-up.
+"""Sash's metrics, on a registry that the caller passes: there are no global collectors that tests must clean up.
 
     sash_build_info{version}                               1
-    sash_operation_seconds{operation, window_class}        histogram, seconds: the plane's part of every call, for
+    sash_operation_seconds{operation, window_class}        histogram, seconds: time of a call in the plane; for
                                                            writes with the wait until they are durable
-    sash_loop_held_seconds{operation}                      histogram, seconds: each stretch for which an operation
+    sash_loop_held_seconds{operation}                      histogram, seconds: each time for which an operation
                                                            holds the event loop
-    sash_operation_errors_total{operation, kind}           calls the plane refused, by class of `sash_engine.errors`
-    sash_requests_rejected_total{edge, code}               requests an edge answered with an error
-    sash_windows                                           windows there are
-    sash_window_entries{window}  sash_window_keys{window}  what is in each window now
-    sash_entries_total{window, outcome}                    what became of entries: see `OUTCOMES`
+    sash_operation_errors_total{operation, kind}           failed calls, by class of `sash_engine.errors`
+    sash_requests_rejected_total{edge, code}               requests that an edge answered with an error
+    sash_windows                                           number of windows
+    sash_window_entries{window}  sash_window_keys{window}  size of each window now
+    sash_entries_total{window, outcome}                    entries by outcome: see `OUTCOMES`
 
-The last group is read from the catalogue when somebody scrapes, so writing pays nothing for it.
+Each scrape reads the last group from the catalogue, so it costs writes nothing.
 
-An observation costs 0.37 µs: it finds its bucket by bisection and adds to a plain list. The library's own
-histogram takes a lock for the sum and one for the bucket and walks the bounds: 1.2 µs and more, as much as an
-insert itself. Without locks, observations and scrapes must come from one thread, as the plane's calls do. Counters are
-plain, too: the library's come with a ``_created`` series each, and can be told not to for a whole process only.
+An observation costs 0.37 µs: it finds its bucket by bisection and adds to a list. The library's own histogram takes two
+locks and walks the bounds: 1.2 µs and more, as much as an insert. Because we use no locks, observations and scrapes
+must come from one thread, as the plane's calls do. Counters are our own, too: the library adds a ``_created`` series to each
+of its counters, and can be told not to only for a whole process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BUCKETS_S: tuple[float, ...] = (
 
 OUTCOMES = ("inserted", "late", "evicted", "duplicates", "ahead")
 
-# No window can be called this: a name starts with a letter or '_'.
+# No window can have this name, because names start with a letter or '_'.
 OTHERS = "(others)"
 
 
@@ -67,7 +67,7 @@ class _Counts(Protocol):
 
 
 class WatchedWindow(Protocol):
-    """What the collector reads of a window; `sash_engine.windows.answers.WindowInfo` is one."""
+    """The part of a window that the collector reads; `sash_engine.windows.answers.WindowInfo` is one."""
 
     @property
     def spec(self) -> _Spec: ...
@@ -80,7 +80,7 @@ class WatchedWindow(Protocol):
 
 
 class WatchedStorage(Protocol):
-    """What the collector reads of a storage; `sash.durability.storage.StorageStatus` is one."""
+    """The part of a storage that the collector reads; `sash.durability.storage.StorageStatus` is one."""
 
     @property
     def tier(self) -> str: ...
@@ -111,7 +111,7 @@ class WatchedStorage(Protocol):
 
 
 class WatchedMemory(Protocol):
-    """What the collector reads of a memory budget; `sash.limits.memory.MemoryBudget` is one."""
+    """The part of a memory budget that the collector reads; `sash.limits.memory.MemoryBudget` is one."""
 
     @property
     def limit_bytes(self) -> int: ...
@@ -119,7 +119,7 @@ class WatchedMemory(Protocol):
 
 
 class WatchedWatches(Protocol):
-    """What the collector reads of all that is watched; `sash.limits.watches.Watches` is one."""
+    """The part of all watches that the collector reads; `sash.limits.watches.Watches` is one."""
 
     @property
     def questions(self) -> int: ...
@@ -135,8 +135,8 @@ class Metrics:
     Args:
         registry: where they are registered; one `Metrics` per registry.
         version: of this service, for ``sash_build_info``.
-        windows_labelled_max: how many windows get series of their own; all further ones share the series
-            ``window="(others)"``, so that creating windows cannot grow a scrape without bound.
+        windows_labelled_max: number of windows with their own series. All others share the series
+            ``window="(others)"``, which limits the size of a scrape.
     """
 
     def __init__(self, registry: CollectorRegistry, version: str = "unknown", windows_labelled_max: int = 1000) -> None:
@@ -181,24 +181,24 @@ class Metrics:
         self._rejected.count(edge, code)
 
     def watch(self, windows: Callable[[], Iterable[WatchedWindow]]) -> None:
-        """Have every scrape call `windows` and show what they hold."""
+        """Make each scrape call `windows` and report their sizes."""
         self._windows.source = windows
 
     def watch_storage(self, storage: Callable[[], WatchedStorage | None]) -> None:
-        """Have every scrape call `storage` and show how it is; nothing where there is none."""
+        """Make each scrape call `storage` and report its state, if there is one."""
         self._storage.source = storage
 
     def watch_memory(self, memory: WatchedMemory) -> None:
-        """Have every scrape show how much memory is used."""
+        """Make each scrape report the memory in use."""
         self._memory.source = memory
 
     def watch_watches(self, watches: WatchedWatches) -> None:
-        """Have every scrape show how much is watched."""
+        """Make each scrape report the number of watches."""
         self._watches.source = watches
 
 
 class _Build(Collector):
-    """Which version this is, as the value 1 of a series with that label."""
+    """Reports the version as a label of a series with the value 1."""
 
     def __init__(self, version: str) -> None:
         self._version = version
@@ -227,7 +227,7 @@ class _Counter(Collector):
 
 
 class _Storage(Collector):
-    """How the tier, the journal and the cache are, read when somebody scrapes."""
+    """Reports the state of the tier, the journal and the cache at each scrape."""
 
     def __init__(self) -> None:
         self.source: Callable[[], WatchedStorage | None] = lambda: None
@@ -263,7 +263,7 @@ class _Storage(Collector):
 
 
 class _Memory(Collector):
-    """How much memory is used, read when somebody scrapes."""
+    """Reports the memory in use at each scrape."""
 
     def __init__(self) -> None:
         self.source: WatchedMemory | None = None
@@ -281,7 +281,7 @@ class _Memory(Collector):
 
 
 class _Watches(Collector):
-    """How much is watched, read when somebody scrapes."""
+    """Reports the watches at each scrape."""
 
     def __init__(self) -> None:
         self.source: WatchedWatches | None = None
@@ -327,7 +327,7 @@ class _Histogram(Collector):
 
 
 class _Windows(Collector):
-    """What the windows hold, read when somebody scrapes."""
+    """Reports the sizes of windows at each scrape."""
 
     def __init__(self, labelled_max: int) -> None:
         self.source: Callable[[], Iterable[WatchedWindow]] = tuple

@@ -15,7 +15,7 @@ from sash_engine.aggregators.bulk_fiba import BulkFiBA
 from sash_engine.aggregators.fiba import FiBA
 from sash_engine.errors import FailedPrecondition, InvalidArgument
 from sash_engine.monoids import Collect, Sum, Variance
-from tests.support.lockstep import SINGLE, WITNESSES, Counted, Lockstep, follow, histories
+from tests.support.aggregator_lockstep import SINGLE, WITNESSES, AggregatorLockstep, Counted, follow, histories
 
 TREES = [
     pytest.param(partial(tree, min_arity=arity), id=f"{tree.algorithm}-{arity}")
@@ -27,14 +27,14 @@ TREES = [
 @pytest.mark.parametrize("make", TREES)
 @given(history=histories(*SINGLE), witness=st.sampled_from(sorted(WITNESSES)))
 def test_random_histories(make, history, witness):
-    follow(Lockstep(make, WITNESSES[witness]()), history)
+    follow(AggregatorLockstep(make, WITNESSES[witness]()), history)
 
 
 @pytest.mark.parametrize("tree", [BTree, FiBA])
 def test_every_order_of_inserts(tree):
     """Six times, in all 720 orders: leaves split at every place, and the root grows."""
     for order in permutations(range(6)):
-        pair = Lockstep(partial(tree, min_arity=2))
+        pair = AggregatorLockstep(partial(tree, min_arity=2))
         pair.insert(*order)
 
 
@@ -43,7 +43,7 @@ def test_every_order_of_inserts(tree):
 def test_every_pair_of_evictions(tree, build):
     """Every two entries of a tree of three levels, wherever they are: in a leaf, on a spine, in the root."""
     for first, second in permutations(range(11), 2):
-        pair = Lockstep(partial(tree, min_arity=2))
+        pair = AggregatorLockstep(partial(tree, min_arity=2))
         for time in build:
             pair.window.insert(time, time)
             pair.oracle.insert(time, time)
@@ -54,7 +54,7 @@ def test_every_pair_of_evictions(tree, build):
 @pytest.mark.parametrize("make", TREES)
 def test_down_to_empty_and_up_again(make):
     for evictions in ([None] * 40, range(39, -1, -1), sorted(range(40), key=lambda time: time * 17 % 40)):
-        pair = Lockstep(make)
+        pair = AggregatorLockstep(make)
         for _ in range(2):
             pair.insert(*range(40))
             for time in evictions:
@@ -64,7 +64,7 @@ def test_down_to_empty_and_up_again(make):
 
 @pytest.mark.parametrize("make", TREES)
 def test_every_range(make):
-    pair = Lockstep(make)
+    pair = AggregatorLockstep(make)
     pair.insert(*range(0, 60, 2))
     pair.insert(*range(0, 60, 4))
     for start in range(-1, 61):

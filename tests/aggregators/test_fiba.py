@@ -9,7 +9,7 @@ import pytest
 
 from sash_engine.aggregators.fiba import FiBA
 from sash_engine.monoids import Collect, Sum
-from tests.support.lockstep import Counted
+from tests.support.aggregator_lockstep import Counted
 
 STEP = 2**20  # between the times of entries, so that there is room for others
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sash_engine.aggregators.btree_shape import Node
 from sash_engine.aggregators.bulk_fiba import BulkFiBA
 from sash_engine.monoids import Collect, Sum
-from tests.support.lockstep import BULK, SINGLE, WITNESSES, Counted, Lockstep, follow, histories
+from tests.support.aggregator_lockstep import BULK, SINGLE, WITNESSES, AggregatorLockstep, Counted, follow, histories
 
 ARITIES = pytest.mark.parametrize("min_arity", [2, 4, 8])
 
@@ -28,7 +28,7 @@ def bulk_tree(min_arity):
 @ARITIES
 @given(history=histories(*SINGLE, *BULK, *BULK), witness=st.sampled_from(sorted(WITNESSES)))
 def test_random_histories(min_arity, history, witness):
-    follow(Lockstep(bulk_tree(min_arity), WITNESSES[witness]()), history)
+    follow(AggregatorLockstep(bulk_tree(min_arity), WITNESSES[witness]()), history)
 
 
 RUNS = st.builds(
@@ -42,7 +42,7 @@ RUNS = st.builds(
 @ARITIES
 @given(runs=st.lists(RUNS, min_size=1, max_size=4), cuts=st.lists(st.integers(-500, 1000), min_size=4, max_size=4))
 def test_random_histories_of_tall_trees(min_arity, runs, cuts):
-    pair = Lockstep(bulk_tree(min_arity))
+    pair = AggregatorLockstep(bulk_tree(min_arity))
     for times, cut in zip(runs, cuts, strict=False):
         pair.bulk_insert(times)
         pair.bulk_evict(cut)
@@ -119,7 +119,7 @@ def step(pair, action):
 def test_every_short_history_of_bulks(min_arity):
     for length in (1, 2, 3):
         for actions in product([*INSERTS, *EVICTS], repeat=length):
-            pair = Lockstep(bulk_tree(min_arity))
+            pair = AggregatorLockstep(bulk_tree(min_arity))
             pair.checked = False  # what comes before the last action was the last of a shorter history
             for action in (run_after, *actions[:-1]):
                 step(pair, action)
@@ -131,7 +131,7 @@ def test_every_short_history_of_bulks(min_arity):
 @pytest.mark.parametrize("insert", INSERTS)
 def test_every_bulk_after_an_eviction_to_empty(min_arity, insert):
     for again in INSERTS:
-        pair = Lockstep(bulk_tree(min_arity))
+        pair = AggregatorLockstep(bulk_tree(min_arity))
         for action in (everywhere, run_after, "all", insert, again, "all", insert, "half", again):
             step(pair, action)
 
@@ -143,7 +143,7 @@ def test_every_bulk_of_up_to_three_times(min_arity, size):
     candidates = range(-1, 2 * size + 1)
     for width in range(1, 4):
         for bulk in combinations_with_replacement(candidates, width):
-            pair = Lockstep(bulk_tree(min_arity))
+            pair = AggregatorLockstep(bulk_tree(min_arity))
             for time in range(0, 2 * size, 2):
                 pair.window.insert(time, time)
                 pair.oracle.insert(time, time)
@@ -155,7 +155,7 @@ def test_every_bulk_of_up_to_three_times(min_arity, size):
 @pytest.mark.parametrize("size", [1, 2, 7, 20, 45, 100])
 def test_every_bulk_eviction(min_arity, build, size):
     for time in range(-1, size + 1):
-        pair = Lockstep(bulk_tree(min_arity))
+        pair = AggregatorLockstep(bulk_tree(min_arity))
         if build == "bulk":
             pair.bulk_insert(range(size))
         else:

@@ -19,8 +19,8 @@ from sash_engine.aggregators import (
 from sash_engine.aggregators.reactive import HOLE
 from sash_engine.errors import FailedPrecondition, Unsupported
 from sash_engine.monoids import Collect, Max, Mean, Sum
+from tests.support.aggregator_lockstep import WITNESSES
 from tests.support.histories import InOrderPair, follow, in_order_histories, short_histories
-from tests.support.lockstep import WITNESSES
 
 ANY_MONOID = [TwoStacks, TwoStacksLite, DABA, DABALite, Reactive, FlatFIT]
 ALL = [*ANY_MONOID, SubtractOnEvict]

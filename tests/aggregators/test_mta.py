@@ -15,9 +15,9 @@ from sash_engine.aggregators.base import Capability
 from sash_engine.aggregators.kvs_mta import KvsAMTA, KvsLogMTA
 from sash_engine.aggregators.level_queues import DictStore, MemoryQueue, StoredLevels
 from sash_engine.aggregators.log_mta import LogMTA, decompose
-from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
+from sash_engine.errors import FailedPrecondition, Unsupported
 from sash_engine.monoids import Collect, Max, Sum, Variance
-from tests.support.lockstep import WITNESSES, Counted, Lockstep
+from tests.support.aggregator_lockstep import WITNESSES, AggregatorLockstep, Counted
 
 WINDOWS = [
     pytest.param(LogMTA, id="log_mta"),
@@ -62,7 +62,7 @@ HISTORIES = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 100)), m
 @pytest.mark.parametrize("make", WINDOWS)
 @given(history=HISTORIES, witness=st.sampled_from(sorted(WITNESSES)))
 def test_random_histories(make, history, witness):
-    pair = Lockstep(make, WITNESSES[witness]())
+    pair = AggregatorLockstep(make, WITNESSES[witness]())
     for action, number in history:
         step(pair, action, number)
 
@@ -82,7 +82,7 @@ def test_every_short_history(make):
             pair.bulk_evict(pair.times[-2])
 
     for actions in product(["insert", "again", "evict", "all but one"], repeat=6):
-        pair = Lockstep(make)
+        pair = AggregatorLockstep(make)
         pair.checked = False
         for action in ("insert", "insert", "insert", *actions):
             play(pair, action)
@@ -93,11 +93,11 @@ def test_every_short_history(make):
 def test_every_window_of_a_stream(make):
     """All pairs (entries that came, entries that left), one at a time and at once; every range in some of them."""
     for size in range(14):
-        single, bulk = Lockstep(make), Lockstep(make)
+        single, bulk = AggregatorLockstep(make), AggregatorLockstep(make)
         single.insert(*range(size))
         for gone in range(size):
             single.evict()
-            bulk = Lockstep(make)
+            bulk = AggregatorLockstep(make)
             bulk.checked = False
             bulk.insert(*range(size))
             bulk.checked = True
@@ -283,89 +283,6 @@ def test_decompose_covers_with_few_nodes():
             covered = [entry for level, at in places for entry in range(at << level, (at + 1) << level)]
             assert covered == list(range(first, last))
             assert len(places) <= max(1, 2 * log2(last - first + 1))
-
-
-# -------------------------------------------------------------------- where the nodes are
-
-
-class Watched(DictStore):
-    """Counts the chunks that are read, and how often the same one is."""
-
-    def __init__(self):
-        super().__init__()
-        self.read = []
-
-    def get_many(self, keys):
-        self.read += keys
-        return super().get_many(keys)
-
-
-@pytest.mark.parametrize("window", [KvsLogMTA, KvsAMTA])
-def test_only_a_logarithm_of_the_partials_is_local(window):
-    chunk, most = 8, []
-    for size in (2**8, 2**11, 2**14):
-        sliding = window(Sum("int64"), chunk=chunk)
-        local = 0
-        for time in range(2 * size):
-            sliding.insert(time, 1)
-            if time >= size:
-                sliding.evict()
-            if time % 8 == 0:
-                assert sliding.query() == len(sliding)
-                local = max(local, sliding.local)
-        assert local <= 2 * chunk * (log2(size) + 1) + 2 * log2(size) + 2
-        most.append(local)
-    assert most[2] - most[1] <= (most[1] - most[0]) * 1.5 + chunk  # three levels more each time
-
-
-@pytest.mark.parametrize("window", [KvsLogMTA, KvsAMTA])
-def test_a_sliding_window_reads_each_chunk_once_at_most(window):
-    store = Watched()
-    sliding = window(Sum("int64"), store=store, chunk=8)
-    for time in range(6000):
-        sliding.insert(time, 1)
-        if time >= 2000:
-            sliding.evict()
-            assert sliding.query() == 2000
-    assert len(store.read) == len(set(store.read))
-    assert len(store.read) < 4000 * 2 / 8 + 50
-    assert len(store) < 2 * 2000 / 8
-
-
-@pytest.mark.parametrize("window", [KvsLogMTA, KvsAMTA])
-def test_heads_come_in_one_round_trip_after_a_bulk_eviction(window):
-    store = DictStore()
-    sliding = window(Sum("int64"), store=store, chunk=4)
-    for time in range(5000):
-        sliding.insert(time, 1)
-    sliding._drop(1)
-    assert sliding.query() == 4999
-    before = store.round_trips
-    sliding._drop(2222)
-    assert sliding.query() == 4999 - 2222
-    assert store.round_trips == before + 1
-
-
-@pytest.mark.parametrize("window", [KvsLogMTA, KvsAMTA])
-def test_the_store_is_left_empty(window):
-    store = DictStore()
-    sliding = window(Sum("int64"), store=store, chunk=4)
-    for time in range(1000):
-        sliding.insert(time, 1)
-    assert sliding.bulk_evict(999) == 1000
-    assert len(store) == 0
-    for time in range(1000, 1100):
-        sliding.insert(time, 1)
-    while len(sliding):
-        sliding.evict()
-    assert len(store) == 0
-
-
-@pytest.mark.parametrize("chunk", [0, 1, 3, -2, "16"])
-def test_an_odd_chunk_is_refused(chunk):
-    with pytest.raises(InvalidArgument, match="chunk") as error:
-        StoredLevels(DictStore(), chunk)
-    assert error.value.field == "chunk"
 
 
 @given(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sash_engine.aggregators import ALGORITHMS, Capability, InOrder, Timed, TimedInOrder, create
 from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
 from sash_engine.monoids import Max, Sum
-from tests.support.lockstep import WITNESSES, Lockstep
+from tests.support.aggregator_lockstep import WITNESSES, AggregatorLockstep
 
 IN_ORDER = sorted(name for name, algorithm in ALGORITHMS.items() if issubclass(algorithm, InOrder))
 
@@ -31,7 +31,7 @@ def test_every_algorithm_serves_timed_windows(name, history, witness):
     """In order, with equal times: each insert is so many ticks after the youngest, none included."""
     if ALGORITHMS[name].inverts:
         witness = "sum"
-    pair = Lockstep(lambda monoid: create(name, monoid), WITNESSES[witness]())
+    pair = AggregatorLockstep(lambda monoid: create(name, monoid), WITNESSES[witness]())
     now = 0
     for operation, argument in history:
         if operation == "insert":

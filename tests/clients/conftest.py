@@ -1,8 +1,10 @@
-"""A service of a module's own, and a client whose windows are gone after each test."""
+"""A service for each module, a client that deletes its windows after each test, and producers without a service."""
 
 import pytest
 
-from sash_client import Client
+from tests.support.clients import client_of
+from tests.support.driven import SPEC, driven
+from tests.support.producer_calls import FOREVER_S
 from tests.support.servers import running_service
 
 
@@ -14,7 +16,11 @@ def service():
 
 @pytest.fixture
 def client(service):
-    with Client(service.grpc_target) as client:
+    with client_of(service.grpc_target) as client:
         yield client
-        for window in client.list_windows():
-            client.delete_window(window.name)
+
+
+@pytest.fixture
+def make(monkeypatch):
+    """Make a producer on a clock and a wire of its own; nothing lingers to an end by itself."""
+    return lambda spec=SPEC, **options: driven(monkeypatch, spec, **({"linger_s": FOREVER_S} | options))

@@ -23,15 +23,14 @@ import collections
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from sash.clock import SystemClock
@@ -39,22 +38,19 @@ from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.tiers.lmdb import LmdbTier
 from sash_engine.errors import DataLoss
+from tests.crash.disk import WRITERS, Disk
 from tests.crash.steps import Writer, create_windows
+from tests.crash.trace import TRACED, Event, events_of
 
 __all__ = ["Report", "lose_power", "lose_writes", "missing"]
 
-SECTOR, PAGE = 512, 4096
 _LOSSES_PER_RECORD = 50
 _BEGINNING = 40
 """A tenth of the losses come within so many events, in which everything is there for the first time."""
 _SAID = 3
 """Status of a process that found that something was lost, and was told so."""
 
-WRITERS = "abc"
 OPTIONS = {"cache_bytes": 40_000, "checkpoint_bytes": 30_000, "store_entries": 500, "block": 64}
-TRACED = "trace=openat,lseek,pwrite64,pwritev,write,writev,fsync,fdatasync,ftruncate,rename,renameat,renameat2"
-IGNORED = ("lock.mdb",)
-"""LMDB's table of readers: made anew by whoever finds it unused."""
 
 
 def missing() -> str | None:
@@ -90,47 +86,6 @@ async def work(path: Path, acks: int, steps: int, lives: int) -> None:
         await storage.stop()
 
 
-@dataclass(slots=True)
-class Event:
-    """One call, as it ended.
-
-    Attributes:
-        kind: "write", "size", "sync", "name" (a file was created), "move" or "ack".
-        path: of what.
-        to: of a move, where to.
-        at, data: of a write; of "size" the new one.
-        synced: it is a write that has reached the disk when it ends.
-        began: of a sync: number of events before it began. It covers what ended before.
-    """
-
-    kind: str
-    path: str
-    at: int = 0
-    data: bytes = b""
-    synced: bool = False
-    began: int = 0
-    to: str = ""
-
-    @property
-    def pages(self) -> range:
-        """Of a write to the values, which pages it writes."""
-        if self.kind != "write" or self.path != "data.mdb":
-            return range(0)
-        return range(self.at // PAGE, -(-(self.at + len(self.data)) // PAGE))
-
-    def without(self, page: int) -> list[Event]:
-        """A write to the values that leaves one page as it was."""
-        first, last = page * PAGE - self.at, (page + 1) * PAGE - self.at
-        before, behind = self.data[: max(first, 0)], self.data[last:]
-        return [Event("write", self.path, self.at, before), Event("write", self.path, self.at + last, behind)]
-
-
-_LINE = re.compile(r"(\d+) +(?:<\.\.\. (\w+) resumed>)?(.*)", re.DOTALL)
-_CALL = re.compile(r"(\w+)\((.*)\) += (\d+)(?:<(.*)>)?$")
-_FILE = re.compile(r"(\d+)<([^>]*)>")
-_TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
-
-
 def record(path: Path, steps: int, lives: int) -> list[Event]:
     """Let the work be done in a process of its own at `path`; what it asked of its files."""
     with tempfile.TemporaryDirectory(prefix="sash-trace-") as place:
@@ -139,189 +94,13 @@ def record(path: Path, steps: int, lives: int) -> list[Event]:
         child = [sys.executable, "-m", "tests.crash.power", "--work", path, "--acks", Path(place) / "acks"]
         subprocess.run([*trace, *child, "--steps", str(steps), "--lives", str(lives)], check=True)
         with open(log, encoding="ascii") as lines:
-            events = list(_events(lines, str(path), str(Path(place) / "acks")))
+            events = list(events_of(lines, str(path), str(Path(place) / "acks")))
     disk = Disk(events)
     for name, file in disk.files.items():
         file.sync(len(events))
         assert file.content == (path / name).read_bytes(), f"not all that was written to {name} is recorded"
     assert disk.acks == dict.fromkeys(WRITERS, lives * steps), "not all answers are recorded"
     return events
-
-
-def _events(lines: Iterator[str], root: str, acks: str) -> Iterator[Event]:
-    begun: dict[str, tuple[str, int]] = {}
-    opened = _Opened()
-    number = 0
-    for line in lines:
-        found = _LINE.match(line.rstrip("\n"))
-        assert found is not None, line[:200]
-        thread, resumed, text = found.groups()
-        if text.endswith("<unfinished ...>"):
-            begun[thread] = text.removesuffix("<unfinished ...>"), number
-            continue
-        began = number
-        if resumed:
-            head, began = begun.pop(thread)
-            text = head + text
-        call = _CALL.match(text.strip())
-        if call is None:  # it failed, or is the end of the process
-            continue
-        for event in opened.events(*call.groups()):
-            if event.path == acks and event.kind == "write":
-                event.kind, event.path = "ack", ""
-            elif not (event.path + "/").startswith(root + "/") or event.path.endswith(IGNORED):
-                continue
-            event.path, event.to = (os.path.relpath(each, root) if each else "" for each in (event.path, event.to))
-            event.began = began
-            yield event
-            number += 1
-
-
-class _Opened:
-    """What is known of open files: which of them sync with every write, and where they are written to next."""
-
-    def __init__(self) -> None:
-        self._synced: set[tuple[str, str]] = set()
-        self._at: dict[tuple[str, str], int] = {}
-
-    def events(self, name: str, arguments: str, result: str, opened: str | None) -> Iterator[Event]:
-        """What a call did."""
-        if name.startswith("rename"):
-            path, to = map(_text, _TEXT.findall(arguments))
-            yield Event("move", path, to=to)
-            return
-        if name == "openat":
-            path = _text(opened or "")
-            file = result, path
-            if "O_DIRECTORY" in arguments:
-                return
-            (self._synced.add if "O_DSYNC" in arguments else self._synced.discard)(file)
-            self._at[file] = 0
-            if "O_CREAT" in arguments:
-                yield Event("name", path)
-            return
-        found = _FILE.match(arguments)
-        if found is None:
-            return
-        path = _text(found[2])
-        file = found[1], path
-        if name in ("fsync", "fdatasync"):
-            yield Event("sync", path)
-        elif name == "ftruncate":
-            yield Event("size", path, int(arguments.rsplit(",", 1)[1]))
-        elif name == "lseek":
-            self._at[file] = int(result)
-        else:
-            data = b"".join(_text(each).encode("latin-1") for each in _TEXT.findall(arguments))
-            assert len(data) == int(result), f"{name} of {len(data)} bytes wrote {result}"
-            if name in ("write", "writev"):
-                at = self._at.get(file, 0)
-                self._at[file] = at + len(data)
-            else:
-                at = int(arguments.rsplit(",", 1)[1])
-            yield Event("write", path, at, data, file in self._synced)
-
-
-def _text(escaped: str) -> str:
-    return bytes.fromhex(escaped.replace("\\x", "")).decode("latin-1")
-
-
-# ---------------------------------------------------------------- what is left
-
-
-@dataclass(slots=True)
-class _File:
-    """A file, as it would be found.
-
-    Attributes:
-        content: what was synced.
-        loose: writes and sizes that were not.
-        named: whether its name was synced.
-    """
-
-    content: bytearray = field(default_factory=bytearray)
-    loose: list[tuple[int, Event]] = field(default_factory=list)
-    named: bool = False
-
-    def settle(self, event: Event) -> None:
-        if event.kind == "size":
-            del self.content[event.at :]
-            self.content.extend(bytes(event.at - len(self.content)))
-        else:
-            self.content.extend(bytes(max(0, event.at + len(event.data) - len(self.content))))
-            self.content[event.at : event.at + len(event.data)] = event.data
-
-    def sync(self, before: int) -> None:
-        """What ended before event `before` is on the disk."""
-        for _, event in [each for each in self.loose if each[0] < before]:
-            self.settle(event)
-        self.loose = [each for each in self.loose if each[0] >= before]
-
-    def tear(self, chance: random.Random) -> None:
-        """Lose power: of each loose write all, nothing or some sectors reach the disk."""
-        mood = chance.choice(("all", "none", "some", "some"))
-        for _, event in self.loose:
-            if event.kind == "size" or mood in ("all", "none"):
-                if mood == "all" or (mood == "some" and chance.random() < 0.5):
-                    self.settle(event)
-                continue
-            share = chance.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-            at = event.at
-            while at < event.at + len(event.data):
-                stop = min((at // SECTOR + 1) * SECTOR, event.at + len(event.data))
-                if chance.random() < share:
-                    self.settle(Event("write", "", at, event.data[at - event.at : stop - event.at]))
-                at = stop
-
-
-class Disk:
-    """The files of a directory, as events change them."""
-
-    def __init__(self, events: Iterable[Event]) -> None:
-        self.files: dict[str, _File] = {}
-        self.acks: dict[str, int] = dict.fromkeys(WRITERS, 0)
-        for number, event in enumerate(events):
-            self._apply(number, event)
-
-    def _apply(self, number: int, event: Event) -> None:
-        """An event has ended."""
-        if event.kind == "ack":
-            name, step = event.data.decode().split()
-            self.acks[name] = int(step)
-        elif event.kind == "name":
-            self._file(event.path)
-        elif event.kind == "move":
-            self.files[event.to] = self.files.pop(event.path)
-            self.files[event.to].named = False
-        elif event.kind == "sync":
-            for name, file in self.files.items():
-                file.named |= os.path.dirname(name) == event.path.rstrip(".")
-            if event.path in self.files:
-                self.files[event.path].sync(event.began)
-        else:
-            file = self._file(event.path)
-            file.loose.append((number, event))
-            if event.synced:
-                file.loose.pop()
-                file.settle(event)
-
-    def _file(self, name: str) -> _File:
-        return self.files.setdefault(name, _File())
-
-    def tear(self, chance: random.Random) -> None:
-        """Lose power."""
-        for name in [name for name, file in self.files.items() if not file.named]:
-            if chance.random() < 0.5:
-                del self.files[name]
-        for file in self.files.values():
-            file.tear(chance)
-
-    def write(self, path: Path) -> None:
-        """Make a directory of it."""
-        path.mkdir()
-        for name, file in self.files.items():
-            (path / name).parent.mkdir(exist_ok=True)
-            (path / name).write_bytes(file.content)
 
 
 # ---------------------------------------------------------------- what is found

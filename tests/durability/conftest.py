@@ -2,7 +2,10 @@
 
 import pytest
 
+from sash.durability import export as exports
 from sash.durability import journal, recoverer, tier_storage, write_path
+from sash_engine.windows.batch import Origin
+from tests.support.twins import Twins, spec
 
 
 @pytest.fixture
@@ -11,3 +14,18 @@ def impatient(monkeypatch):
     monkeypatch.setattr(journal, "_RETRY_FIRST_S", 0.002)
     for module in (recoverer, tier_storage, write_path):
         monkeypatch.setattr(module, "_RETRY_S", 0.01)
+
+
+@pytest.fixture
+def exported(monkeypatch):
+    """A window, and its export of many small frames."""
+    monkeypatch.setattr(exports, "_KEYS", 5)
+    monkeypatch.setattr(exports, "_ROWS", 7)
+    twins = Twins(spec("max_age"))
+    twins.bulk([(f"key {i}", 30 + time) for i in range(12) for time in range(i % 5)])
+    twins.bulk([("a", time) for time in range(40)])
+    twins.store(None)
+    twins.stored.ledger.note(Origin("p", 1), 123)
+    twins.stored.ledger.commit("q", 5, 456)
+    twins.stored.ledger.stage("token", "q", 6, 1, 789, None)
+    return twins.stored, list(exports.export(twins.stored))

@@ -10,14 +10,14 @@ from sash.durability.records import AddAggregates, BulkInsert, Insert
 from sash_engine.errors import NotFound, SashError, Unavailable
 from sash_engine.windows.batch import Batch, Origin
 from tests.support.failing import entries, insert
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import surely, turns, until
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
 
 async def test_a_retry_while_the_first_is_on_its_way_waits_for_the_same_commit():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     server.tier.open_gate.clear()
@@ -33,7 +33,7 @@ async def test_a_retry_while_the_first_is_on_its_way_waits_for_the_same_commit()
 
 
 async def test_a_batch_that_is_committed_again_waits_for_the_first_commit():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)
@@ -50,7 +50,7 @@ async def test_a_batch_that_is_committed_again_waits_for_the_first_commit():
 
 
 async def test_a_window_whose_creation_was_not_answered_is_created_by_the_next_try():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     server.tier.fail_before = 1
     with pytest.raises(Unavailable):
@@ -63,7 +63,7 @@ async def test_a_window_whose_creation_was_not_answered_is_created_by_the_next_t
 
 
 async def test_a_second_creation_waits_for_the_first_ones_commit():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await server.settled()
     server.tier.open_gate.clear()
@@ -78,7 +78,7 @@ async def test_a_second_creation_waits_for_the_first_ones_commit():
 
 
 async def test_a_second_deletion_waits_for_the_first_ones_commit():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     await server.settled()
@@ -96,7 +96,7 @@ async def test_a_second_deletion_waits_for_the_first_ones_commit():
 
 
 async def test_a_writer_that_gives_up_waiting_leaves_its_write_whole():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     server.tier.open_gate.clear()
@@ -114,7 +114,7 @@ async def test_a_writer_that_gives_up_waiting_leaves_its_write_whole():
 
 async def test_numbers_of_any_length_are_journalled():
     """They fit into no 64 bits, but a float64 may be written as one, and a spec may have one."""
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     long = 10**30
     parts = {"fields": {"value": "float64"}, "aggregates": {"max": {"function": "max"}}}
@@ -130,7 +130,7 @@ async def test_numbers_of_any_length_are_journalled():
 
 async def test_the_same_error_is_never_raised_twice():
     """It would keep the frames of all that it was raised to, and with them what they wrote."""
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     server.tier.unreachable = True
@@ -149,7 +149,7 @@ async def test_the_same_error_is_never_raised_twice():
 
 async def test_rows_of_a_batch_that_nobody_can_write_change_nothing():
     """What cannot be a record must be refused before it is applied."""
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     with pytest.raises(SashError):

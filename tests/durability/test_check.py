@@ -19,14 +19,14 @@ from sash_engine.errors import FailedPrecondition
 from sash_engine.windows.batch import Origin
 from tests.support.damage import SMALL, flipped, stored_of_all_kinds
 from tests.support.salvaged import Salvaged, View, listed
-from tests.support.stored import Server, batch, same, spec
+from tests.support.stored import StorageServer, batch, same, spec
 
 THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
 
 
 async def entries_of(stored):
     """By window, all entries that a server finds in a store."""
-    server = Server()
+    server = StorageServer()
     server.store.values = dict(stored)
     storage = await server.start()
     found = {info.spec.name: listed(storage, info.spec.name) for info in storage.all()}
@@ -39,7 +39,7 @@ def whole():
     """A store, its models, and its entries by window."""
 
     async def made():
-        server, models = await stored_of_all_kinds(Server(checkpoint_bytes=10**6, store_entries=4, block=16))
+        server, models = await stored_of_all_kinds(StorageServer(checkpoint_bytes=10**6, store_entries=4, block=16))
         return dict(server.store.values), models, await entries_of(server.store.values)
 
     return asyncio.run(made())
@@ -63,7 +63,7 @@ async def test_a_whole_store_is_whole_and_salvaged_as_it_is(whole):
 
 
 async def test_what_was_salvaged_goes_on_with_its_producers():
-    server = Server(checkpoint_bytes=10**6, store_entries=4)
+    server = StorageServer(checkpoint_bytes=10**6, store_entries=4)
     storage = await server.start()
     await storage.create(spec(durability="interval"))
     for number in range(1, 30):
@@ -196,7 +196,7 @@ def all_rows(stored, number):
 @pytest.mark.parametrize("document", [{}, {"granularity": 2}, {"slide": {"max_age": 70}}, {"slide": {"max_count": 40}}])
 async def test_windows_of_all_kinds_are_salvaged_without_their_damaged_blocks(document):
     """The blocks of a key, one after the other, and a stored partial; the first block may be evicted in part."""
-    server = Server(checkpoint_bytes=10**6, store_entries=4, block=12)
+    server = StorageServer(checkpoint_bytes=10**6, store_entries=4, block=12)
     storage = await server.start()
     await storage.create(spec(**document))
     for start in range(0, 150, 50):
@@ -236,7 +236,7 @@ async def test_windows_of_all_kinds_are_salvaged_without_their_damaged_blocks(do
 
 
 async def test_where_nothing_is_left_of_a_key_it_is_there_without_entries():
-    server = Server(checkpoint_bytes=10**6, store_entries=4, block=16)
+    server = StorageServer(checkpoint_bytes=10**6, store_entries=4, block=16)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(80)], 0)))
@@ -268,7 +268,7 @@ async def test_what_all_windows_need_is_said_to_be_out_of_date(whole):
 
 
 async def test_a_window_that_is_only_in_a_damaged_list_is_said_to_be_unknown():
-    server = Server(checkpoint_bytes=10**9)
+    server = StorageServer(checkpoint_bytes=10**9)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
     await storage.write("w", Insert(1, {"value": 1}, "a"))
@@ -281,7 +281,7 @@ async def test_a_window_that_is_only_in_a_damaged_list_is_said_to_be_unknown():
 
 
 async def test_a_window_that_is_being_deleted_is_not_salvaged():
-    server = Server(checkpoint_bytes=10**6, store_entries=4)
+    server = StorageServer(checkpoint_bytes=10**6, store_entries=4)
     storage = await server.start()
     for name in ("w", "v"):
         await storage.create(spec(name=name, aggregates=SMALL))

@@ -11,7 +11,7 @@ from sash.durability.records import BulkEvict, BulkInsert, Insert
 from sash_engine.errors import DataLoss, NotFound, OutOfRoom, Unavailable
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.window import ALL_KEYS
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 
 SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}}
 QUIET = {"checkpoint_bytes": 10**9, "store_entries": 10**9, "cache_bytes": 0}
@@ -28,7 +28,7 @@ def bit_by_bit(monkeypatch):
 
 async def begun(**options):
     """A server of two windows, of whose first, with forty keys small and large, an image is being taken."""
-    server = Server(**{**QUIET, **options})
+    server = StorageServer(**{**QUIET, **options})
     storage = await server.start()
     for name in ("w", "v"):
         await storage.create(spec(name=name, aggregates=SMALL))
@@ -104,7 +104,7 @@ async def test_what_time_brings_waits_too_and_comes_later():
 
 @pytest.mark.parametrize("end", ["crash", "restart"])
 async def test_on_wall_time_a_question_evicts_nothing_while_an_image_is_taken(end):
-    server = Server(**QUIET)
+    server = StorageServer(**QUIET)
     storage = await server.start()
     await storage.create(spec(time_unit="s", slide={"max_age": "100s", "clock": "wall"}, aggregates=SMALL))
     server.clock.advance(100 * 10**9)
@@ -158,7 +158,7 @@ async def test_a_service_that_ends_while_an_image_is_taken_loses_nothing(end):
 
 
 async def test_where_an_image_cannot_be_taken_its_writers_go_on_and_it_is_tried_again():
-    server = Server(checkpoint_bytes=10**9, store_entries=4, cache_bytes=0)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=4, cache_bytes=0)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(400)], 0)))
@@ -198,7 +198,7 @@ def pauses(stored):
 async def beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes):
     """A window that was written to first, and another one; and those of which a checkpoint is begun."""
     names = ("idle", "busy")
-    server = Server(**QUIET)
+    server = StorageServer(**QUIET)
     storage = await server.start()
     for name in names:
         await storage.create(spec(name=name, aggregates=SMALL))
@@ -280,7 +280,7 @@ async def test_what_does_not_fit_rests_longer_each_time_and_what_fails_a_turn():
 
 
 async def test_blocks_that_do_not_fit_let_the_window_rest_longer_each_time_and_its_writer_go_on(caplog):
-    server = Server(checkpoint_bytes=10**9, store_entries=4)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=4)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
     stored = storage.store.windows["w"]

@@ -9,7 +9,7 @@ from sash.durability.records import AddAggregates
 from sash_engine.errors import DataLoss
 from tests.support.damage import flipped, look, stored_of_all_kinds
 from tests.support.failing import BUSY, QUIET, entries, insert, rows
-from tests.support.stored import Server, same, spec
+from tests.support.stored import StorageServer, same, spec
 
 pytestmark = pytest.mark.usefixtures("impatient")
 THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
@@ -134,7 +134,7 @@ async def test_a_damaged_window_can_be_deleted_with_all_it_has(kind):
 
 
 async def test_a_record_that_cannot_be_applied_takes_down_its_window_alone(monkeypatch):
-    server = Server(**QUIET)
+    server = StorageServer(**QUIET)
     storage = await server.start()
     for name in ("w", "v"):
         await storage.create(spec(name=name))

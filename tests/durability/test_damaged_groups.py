@@ -17,7 +17,7 @@ from sash.durability.roots import Group, Start
 from sash_engine.errors import DataLoss
 from sash_engine.windows.window import Window
 from tests.support.damage import SMALL, flipped
-from tests.support.stored import Server, batch, same, spec
+from tests.support.stored import StorageServer, batch, same, spec
 
 NAMES = ("busy", "idle", "covered", "late")
 
@@ -26,7 +26,7 @@ class Journal:
     """A server that died with a journal, and what its windows must answer."""
 
     def __init__(self):
-        self.server = Server(checkpoint_bytes=10**9, store_entries=10**9)
+        self.server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9)
         self.models = {}
         self.time = 0
 
@@ -206,7 +206,7 @@ async def test_a_window_that_failed_is_recovered_beside_a_damaged_group(impatien
 
 async def test_an_older_pointer_is_noticed_where_its_image_is_there_still():
     """Its records were cut from the journal, or come before others that say so."""
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
     await storage.create(spec(name="other", aggregates=SMALL))

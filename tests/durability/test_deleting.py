@@ -13,7 +13,7 @@ from sash.durability.records import BulkInsert, Insert
 from sash_engine.errors import Unavailable
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.window import ALL_KEYS
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 
 SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}}
 
@@ -41,7 +41,7 @@ def test_ranges_cover_all_numbers_and_leave_the_widest_gaps_out(numbers, most):
 
 
 async def test_deleting_an_old_window_does_not_try_every_number_that_its_blocks_had():
-    server = Server(checkpoint_bytes=2000, store_entries=8)
+    server = StorageServer(checkpoint_bytes=2000, store_entries=8)
     storage = await server.start()
     await storage.create(spec(keyed=False, slide={"max_count": 50}, aggregates=SMALL))
     for start in range(0, 5000, 50):
@@ -60,7 +60,7 @@ async def test_deleting_an_old_window_does_not_try_every_number_that_its_blocks_
 
 
 async def test_an_export_that_stands_still_keeps_nothing_from_being_deleted_for_ever():
-    server = Server(checkpoint_bytes=1500, store_entries=4, cache_bytes=0)
+    server = StorageServer(checkpoint_bytes=1500, store_entries=4, cache_bytes=0)
     storage = await server.start()
     await storage.create(spec(slide={"max_count": 10}, aggregates=SMALL))
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(50)], 0)))
@@ -85,7 +85,7 @@ async def test_an_export_that_stands_still_keeps_nothing_from_being_deleted_for_
 
 
 async def test_an_export_that_goes_on_keeps_what_it_needs_and_nothing_of_other_windows():
-    server = Server(checkpoint_bytes=1500, store_entries=4, cache_bytes=0)
+    server = StorageServer(checkpoint_bytes=1500, store_entries=4, cache_bytes=0)
     storage = await server.start()
     for name in ("w", "v"):
         await storage.create(spec(name=name, slide={"max_count": 20}, aggregates=SMALL))
@@ -109,7 +109,7 @@ async def test_an_export_that_goes_on_keeps_what_it_needs_and_nothing_of_other_w
 
 
 async def test_what_was_written_before_blocks_were_told_by_ranges_is_read_and_deleted():
-    server = Server(checkpoint_bytes=500, store_entries=4)
+    server = StorageServer(checkpoint_bytes=500, store_entries=4)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
@@ -127,7 +127,7 @@ async def test_what_was_written_before_blocks_were_told_by_ranges_is_read_and_de
 
 
 async def test_a_lost_window_that_cannot_be_deleted_now_is_there_still():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
     await storage.write("w", insert(1))

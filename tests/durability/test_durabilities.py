@@ -12,13 +12,13 @@ from sash.durability.storage import Storage
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, SashError, Unavailable
 from sash_engine.windows.batch import Batch, Origin
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 from tests.support.virtual_time import in_virtual_time, passes
 from tests.support.waiting import until
 
 
 async def test_a_window_in_memory_is_gone_after_a_restart_and_says_so_before():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec(durability="memory"))
     result = await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))
@@ -33,7 +33,7 @@ async def test_a_window_in_memory_is_gone_after_a_restart_and_says_so_before():
 
 
 async def test_interval_windows_answer_before_the_commit():
-    server = Server(interval_s=0.02)
+    server = StorageServer(interval_s=0.02)
     storage = await server.start()
     await storage.create(spec(durability="interval"))
     await server.settled()
@@ -52,7 +52,7 @@ async def test_interval_windows_answer_before_the_commit():
 
 def test_writes_of_an_interval_share_the_commit_at_its_end():
     async def main():
-        server = Server(interval_s=60.0)
+        server = StorageServer(interval_s=60.0)
         storage = await server.start()
         for name, durability in (("w", "interval"), ("v", "sync")):
             await storage.create(spec(name=name, durability=durability))
@@ -77,7 +77,7 @@ def test_writes_of_an_interval_share_the_commit_at_its_end():
 
 
 async def test_an_orderly_stop_commits_what_waits_for_the_interval():
-    server = Server(interval_s=60.0, checkpoint_bytes=10**9)
+    server = StorageServer(interval_s=60.0, checkpoint_bytes=10**9)
     storage = await server.start()
     await storage.create(spec(durability="interval"))
     await storage.write("w", Insert(1, {"value": 1}, "a"))
@@ -98,7 +98,7 @@ async def test_durability_needs_a_tier():
 
 
 async def test_two_commits_of_one_batch_at_once_apply_it_once():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     staged = await storage.stage("w", batch([("a", 5), ("b", 6)], 7), "q", 0)
@@ -117,7 +117,7 @@ def earlier(monkeypatch):
 async def parts_that_expire(monkeypatch, expires_ns):
     """One part expires, one is committed after that, one is left; recovered where parts are kept for `expires_ns`."""
     minute = 60 * 10**9
-    server = Server(checkpoint_bytes=10**9)
+    server = StorageServer(checkpoint_bytes=10**9)
     storage = await server.start()
     await storage.create(spec())
     first = await storage.stage("w", batch([("a", 1)], 1), "q", 0)
@@ -157,7 +157,7 @@ async def test_records_that_do_not_say_when_parts_expire_are_applied_as_they_wer
 
 
 async def test_a_journal_is_cut_behind_checkpoints_and_blocks_that_nobody_needs_go():
-    server = Server(checkpoint_bytes=3000, store_entries=8)
+    server = StorageServer(checkpoint_bytes=3000, store_entries=8)
     storage = await server.start()
     await storage.create(spec(keyed=False, slide={"max_count": 50}))
     sizes = []
@@ -173,7 +173,7 @@ async def test_a_journal_is_cut_behind_checkpoints_and_blocks_that_nobody_needs_
 
 
 async def test_an_idle_window_does_not_keep_the_journal_of_a_busy_one():
-    server = Server(checkpoint_bytes=2000)
+    server = StorageServer(checkpoint_bytes=2000)
     storage = await server.start()
     await storage.create(spec(name="idle"))
     await storage.create(spec())

@@ -25,7 +25,7 @@ from sash_engine.windows.batch import Coded, Origin
 from sash_engine.windows.ledger import PART_EXPIRES_NS
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery
 from sash_engine.windows.spec import WindowSpec
-from tests.support.stored import Server
+from tests.support.stored import StorageServer
 from tests.support.twins import AGGREGATES, FIELDS, bulk, row
 
 DIRECTORY = Path(__file__).parents[1] / "fixtures" / "directory"
@@ -158,7 +158,7 @@ class Directory:
         shutil.copytree(DIRECTORY, path)
         told = json.loads((path / "answers.json").read_text())
         self.path, self.answers = path, told["answers"]
-        self.server = Server(**OPTIONS)
+        self.server = StorageServer(**OPTIONS)
         self.server.open = lambda: LmdbTier(path)
         self.server.clock.advance(told["now_ns"])
 
@@ -236,7 +236,7 @@ if __name__ == "__main__":
     target = Path(sys.argv[1])
 
     async def main():
-        server = Server(**OPTIONS)
+        server = StorageServer(**OPTIONS)
         server.open = lambda: LmdbTier(target / "written")
         found = await write_history(server)
         told = {"now_ns": server.clock.now_ns(), "answers": found}

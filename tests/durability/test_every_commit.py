@@ -11,7 +11,7 @@ from sash_engine.errors import AlreadyExists, NotFound, Unavailable
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.window import Window
 from tests.support.failing import BUSY, insert, parts_of, rows
-from tests.support.stored import Server, batch, same, spec
+from tests.support.stored import StorageServer, batch, same, spec
 
 pytestmark = pytest.mark.usefixtures("impatient")
 THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
@@ -21,7 +21,7 @@ class Busy:
     """A fixed history of everything, whose every step is repeated until it is acknowledged."""
 
     def __init__(self):
-        self.server = Server(**BUSY)
+        self.server = StorageServer(**BUSY)
         self.models = {}
         self.sequences = {}
         self.revivals = 0

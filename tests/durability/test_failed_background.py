@@ -10,7 +10,7 @@ from sash_engine.windows.batch import Origin
 from sash_engine.windows.ledger import FORGET_AFTER_NS
 from tests.support.damage import SMALL, flipped
 from tests.support.failing import QUIET, entries, insert, rows
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 from tests.support.virtual_time import in_virtual_time, passes
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("impatient")
 
 async def test_where_blocks_cannot_be_stored_the_write_that_led_there_is_none_the_worse():
     """To store a block to which entries were added, what is in the tier must be read first."""
-    server = Server(checkpoint_bytes=10**6, store_entries=30, cache_bytes=0)
+    server = StorageServer(checkpoint_bytes=10**6, store_entries=30, cache_bytes=0)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
     await storage.write("w", rows(0, 400))
@@ -42,7 +42,7 @@ async def test_where_blocks_cannot_be_stored_the_write_that_led_there_is_none_th
 
 
 async def test_a_window_that_cannot_be_tidied_keeps_no_other_from_it():
-    server = Server(**QUIET)
+    server = StorageServer(**QUIET)
     storage = await server.start()
     for name in ("a", "b"):
         slide = {"max_age": "20s", "clock": "wall"}
@@ -62,7 +62,7 @@ async def test_a_window_that_cannot_be_tidied_keeps_no_other_from_it():
 
 @pytest.mark.parametrize("damaged", [True, False])
 async def test_an_insert_whose_answer_cannot_be_given_is_taken_and_nobody_else_is_the_worse(damaged):
-    server = Server(**QUIET)
+    server = StorageServer(**QUIET)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
     await storage.write("w", rows(0, 100))
@@ -90,7 +90,7 @@ async def test_an_insert_whose_answer_cannot_be_given_is_taken_and_nobody_else_i
 
 
 async def test_an_insert_that_asks_for_what_is_no_answer_changes_nothing():
-    server = Server(**QUIET)
+    server = StorageServer(**QUIET)
     storage = await server.start()
     await storage.create(spec())
     for asking in (Insert(1, {"value": 1}, "a", True, ["x"]), Insert(1, {"value": 1}, "a", False, [5])):
@@ -103,7 +103,7 @@ async def test_an_insert_that_asks_for_what_is_no_answer_changes_nothing():
 async def test_a_refused_write_forgets_no_producer(monkeypatch):
     """What it changed would be in no record: a recovery would not know of it."""
     monkeypatch.setattr(ledger_module, "MAX_WRITERS", 3)
-    server = Server(checkpoint_bytes=10**9)
+    server = StorageServer(checkpoint_bytes=10**9)
     storage = await server.start()
     await storage.create(spec(order={"out_of_order": "reject"}))
     for name in "xyz":
@@ -128,7 +128,7 @@ async def test_a_refused_write_forgets_no_producer(monkeypatch):
 
 async def test_a_record_of_a_producer_beyond_the_bound_is_applied_again(monkeypatch):
     """It was taken when there was room; the bound may be another one now."""
-    server = Server(checkpoint_bytes=10**9)
+    server = StorageServer(checkpoint_bytes=10**9)
     storage = await server.start()
     await storage.create(spec())
     for name in "xyz":
@@ -147,7 +147,7 @@ def test_a_window_with_a_damaged_block_is_not_recovered_all_the_time():
     """At once after the first write that met it, and then 2, 4, … and at last 60 seconds after each."""
 
     async def main():
-        server = Server(**QUIET)
+        server = StorageServer(**QUIET)
         storage = await server.start()
         await storage.create(spec(aggregates=SMALL))
         await storage.write("w", rows(0, 100))

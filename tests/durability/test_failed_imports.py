@@ -8,7 +8,7 @@ import pytest
 from sash_engine.errors import Unavailable
 from sash_engine.windows.batch import Origin
 from tests.support.failing import entries, exported, insert, parts_of, rows
-from tests.support.stored import Server, spec
+from tests.support.stored import StorageServer, spec
 from tests.support.waiting import surely, until
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -25,7 +25,7 @@ async def halting(parts, gate, halted):
 
 async def test_of_two_imports_of_one_name_one_takes_place_and_leaves_nothing_of_the_other():
     parts = await exported()
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     gate, halted = asyncio.Event(), []
     imports = [asyncio.create_task(storage.restore(halting(parts, gate, halted), None)) for _ in range(2)]
@@ -45,7 +45,7 @@ async def test_of_two_imports_of_one_name_one_takes_place_and_leaves_nothing_of_
 @pytest.mark.parametrize("end", ["crash", "cancel", "stop"])
 async def test_an_import_that_ends_half_way_leaves_nothing(end):
     parts = await exported()
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     task = asyncio.create_task(storage.restore(halting(parts, asyncio.Event(), []), None))
     await until(lambda: any(key.startswith(b"block/") for key in server.left))
@@ -67,7 +67,7 @@ async def test_an_import_that_ends_half_way_leaves_nothing(end):
 
 async def test_an_import_that_the_tier_does_not_take_is_refused_and_can_be_repeated():
     parts = await exported()
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await server.settled()
     server.tier.fail_before = 1

@@ -15,7 +15,7 @@ from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.windows.window import Window
 from tests.support.damage import SMALL, flipped
 from tests.support.salvaged import Salvaged, listed
-from tests.support.stored import AGGREGATES, Server, batch, same, spec
+from tests.support.stored import AGGREGATES, StorageServer, batch, same, spec
 
 FORMAT_1 = Path(__file__).parents[1] / "fixtures" / "format-1.msgpack"
 OPTIONS = {"checkpoint_bytes": 10**6, "store_entries": 4}
@@ -52,14 +52,14 @@ async def history(server):
 
 def store_of_format_1():
     """A server on what the fixture has."""
-    server = Server(**OPTIONS)
+    server = StorageServer(**OPTIONS)
     server.store.values = msgpack.unpackb(FORMAT_1.read_bytes())
     assert all(value[4] == 1 for value in server.store.values.values())
     return server
 
 
 async def expected():
-    return await history(Server(**OPTIONS))
+    return await history(StorageServer(**OPTIONS))
 
 
 def is_bound(server, key):
@@ -243,7 +243,7 @@ async def test_a_failed_window_of_format_1_is_recovered_from_what_it_has(impatie
 if __name__ == "__main__":  # on a checkout of the last version that writes format 1
 
     async def main():
-        server = Server(**OPTIONS)
+        server = StorageServer(**OPTIONS)
         await history(server)
         FORMAT_1.write_bytes(msgpack.packb(dict(sorted(server.store.values.items()))))
 

@@ -24,7 +24,7 @@ from sash_engine.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support import twins
 from tests.support.mutations import mutated, places
-from tests.support.stored import Server
+from tests.support.stored import StorageServer
 
 MUTATIONS = 10_000 if os.environ.get("SASH_PROFILE") == "soak" else 999
 FEW = ("sum", "last_flag", "distinct")
@@ -148,7 +148,7 @@ def small_frames(monkeypatch):
 
 async def test_a_spec_with_an_integer_of_any_size_is_shown():
     """As YAML and gRPC may bring one, or an import: JSON's writer stops at 64 bits."""
-    storage, plane, metrics = await served(Server())
+    storage, plane, metrics = await served(StorageServer())
     bars = {"function": "histogram", "bounds": [1, 10**30]}
     await storage.create(WindowSpec.parse({"name": "w", "aggregates": {"bars": bars}}))
     assert 'window="w"' in shown(plane, metrics)
@@ -178,7 +178,7 @@ async def outcome(storage, payloads):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_made_up_export_is_refused_by_name_or_is_a_window_that_works(kind, seed):
-    server = Server(cache_bytes=10**6, checkpoint_bytes=10**6)
+    server = StorageServer(cache_bytes=10**6, checkpoint_bytes=10**6)
     storage, plane, metrics = await served(server)
     await fed(storage, kind)
     payloads = opened(storage.export("w"))
@@ -219,7 +219,7 @@ async def test_a_made_up_export_is_refused_by_name_or_is_a_window_that_works(kin
 
 async def stopped():
     """A server that was stopped with two windows, each with an image, and what the store has."""
-    server = Server(cache_bytes=10**6, checkpoint_bytes=1)
+    server = StorageServer(cache_bytes=10**6, checkpoint_bytes=1)
     storage, plane, _ = await served(server)
     await fed(storage, "keyed")
     await fed(storage, "unkeyed", "v")

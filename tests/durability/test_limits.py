@@ -9,11 +9,11 @@ from sash_engine.errors import AlreadyExists, FailedPrecondition, TooLarge
 from sash_engine.monoids import Sum
 from sash_engine.windows import spec as spec_module
 from sash_engine.windows.batch import Batch, Origin
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 
 
 async def test_a_write_that_is_no_value_of_a_tier_is_refused_and_changes_nothing():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec(keyed=False, aggregates={"n": {"function": "count"}}))
     await storage.create(spec(name="texts", fields={"value": "string"}, aggregates={"n": {"function": "count"}}))
@@ -35,7 +35,7 @@ async def test_a_write_that_is_no_value_of_a_tier_is_refused_and_changes_nothing
 
 
 async def test_where_nothing_is_kept_a_write_may_have_any_size():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec(durability="memory", fields={"value": "string"}, aggregates={"n": {"function": "count"}}))
     assert (await storage.write("w", Insert(1, {"value": "x" * 2**26}, "a"))).inserted == 1
@@ -66,7 +66,7 @@ def installed(monkeypatch):
 async def test_a_window_whose_aggregate_is_not_installed_is_kept_as_it_is(installed, end, added, when):
     if added and when:
         pytest.skip("a predicate is of what there is from the beginning")
-    server = Server(checkpoint_bytes=500, store_entries=4)
+    server = StorageServer(checkpoint_bytes=500, store_entries=4)
     storage = await server.start()
     own = {"own": {"function": "mine"}}
     one = {"n": {"function": "count"}}

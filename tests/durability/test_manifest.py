@@ -7,7 +7,7 @@ from sash.durability.manifest import Manifest, StoredImage
 from sash.durability.records import BulkInsert
 from sash_engine.errors import OutOfRoom
 from tests.support.damage import SMALL
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import until
 
 POINTER = {
@@ -51,7 +51,7 @@ def test_values_that_may_be_of_format_1_are_those_before_the_bounds():
 @pytest.mark.parametrize("what", [b"image/", b"block/"])
 async def test_what_a_crash_leaves_behind_the_image_is_deleted_by_the_next_checkpoint(what):
     """The process ends when the blocks and the image are stored, and before the pointer is."""
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
@@ -81,7 +81,7 @@ async def test_what_a_crash_leaves_behind_the_image_is_deleted_by_the_next_check
 
 
 async def test_garbage_of_an_image_that_was_refused_is_deleted_with_the_next_one():
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
     staged = await storage.stage("w", batch([("a", 1)], 1), "q", 0)

@@ -17,7 +17,7 @@ from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, Unavailable
 from sash_engine.windows.batch import Origin
 from tests.support.failing import FAILURES, entries, exported, insert, parts_of, rows
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -46,7 +46,7 @@ def state(storage):
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("what", WRITES)
 async def test_what_fails_after_it_was_applied_is_unavailable_and_says_that_it_may_be_applied(what, failure):
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     await storage.create(spec(name="old"))
@@ -86,7 +86,7 @@ async def test_what_fails_after_it_was_applied_is_unavailable_and_says_that_it_m
 @pytest.mark.parametrize("what", WRITES)
 async def test_whether_there_is_room_is_asked_before_anything_is_applied(what, monkeypatch):
     monkeypatch.setattr(capacity_module, "_LOOK_S", 0.0)
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     await storage.create(spec(name="old"))
@@ -109,7 +109,7 @@ async def test_whether_there_is_room_is_asked_before_anything_is_applied(what, m
 @pytest.mark.parametrize("failure", ["away", "full"])
 async def test_a_write_that_may_be_applied_is_never_refused_when_it_is_sent_again(failure):
     """A refusal would say that it is not there, and its producer would give its number to another write."""
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)
@@ -145,7 +145,7 @@ async def test_a_write_that_may_be_applied_is_never_refused_when_it_is_sent_agai
 @pytest.mark.parametrize("failure", FAILURES)
 async def test_an_import_that_fails_before_it_is_there_is_refused_and_after_that_it_may_be_there(failure):
     parts = await exported()
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await server.settled()
     server.tier.error = FAILURES[failure]

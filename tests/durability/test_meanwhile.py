@@ -8,7 +8,7 @@ import pytest
 from sash.durability.records import BulkEvict
 from sash_engine.errors import NotFound, Unavailable
 from tests.support.failing import BUSY, QUIET, entries, failing, insert, rows
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import surely, until
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -30,7 +30,7 @@ async def test_a_window_that_is_deleted_while_it_recovers_stays_deleted():
 
 
 async def test_a_window_recovers_while_others_are_written_to_without_pause():
-    server = Server(**QUIET)
+    server = StorageServer(**QUIET)
     storage = await server.start()
     for name in ("w", "v"):
         await storage.create(spec(name=name))
@@ -60,7 +60,7 @@ async def test_a_window_recovers_while_others_are_written_to_without_pause():
 
 async def test_two_commits_of_a_batch_and_a_checkpoint_between_them_are_no_loss():
     """The parts that the second one is still reading are needed by nobody else any more."""
-    server = Server(checkpoint_bytes=1, store_entries=4)
+    server = StorageServer(checkpoint_bytes=1, store_entries=4)
     storage = await server.start()
     await storage.create(spec())
     staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)
@@ -82,7 +82,7 @@ async def test_two_commits_of_a_batch_and_a_checkpoint_between_them_are_no_loss(
 
 
 async def test_a_window_that_is_deleted_while_its_parts_are_read_is_not_found():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)
@@ -100,7 +100,7 @@ async def test_a_window_that_is_deleted_while_its_parts_are_read_is_not_found():
 
 @pytest.mark.parametrize("options", [QUIET, {"checkpoint_bytes": 1, "store_entries": 4}])
 async def test_a_window_that_is_deleted_while_it_is_stored_leaves_nothing(options):
-    server = Server(**options)
+    server = StorageServer(**options)
     storage = await server.start()
     await storage.create(spec())
     await server.settled()
@@ -120,7 +120,7 @@ async def test_a_window_that_is_deleted_while_it_is_stored_leaves_nothing(option
 
 
 async def test_what_was_deleted_while_an_export_held_it_goes_though_the_service_dies():
-    server = Server(**BUSY)
+    server = StorageServer(**BUSY)
     storage = await server.start()
     await storage.create(spec(slide={"max_count": 10}))
     await storage.write("w", rows(0, 50))

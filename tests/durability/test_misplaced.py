@@ -16,7 +16,7 @@ from sash.tiers.lmdb import LmdbTier
 from sash.tiers.memory import MemoryStore
 from sash_engine.errors import DataLoss
 from tests.support.damage import SMALL, look, stored_of_all_kinds
-from tests.support.stored import Server, spec
+from tests.support.stored import StorageServer, spec
 
 THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
 
@@ -45,7 +45,7 @@ class _Values(dict):
 
 async def small_store():
     """Two windows of one kind with few values: a block has 32 entries."""
-    server = Server(checkpoint_bytes=10**6, store_entries=32, block=32)
+    server = StorageServer(checkpoint_bytes=10**6, store_entries=32, block=32)
     server.store = Remembering()
     server, models = await stored_of_all_kinds(server, (SMALL, SMALL))
     ever, stored = server.store.values.ever, dict(server.store.values)
@@ -159,7 +159,7 @@ async def test_on_disk_two_values_that_are_swapped_are_named(tmp_path):
 
 async def test_the_list_of_windows_is_never_written_twice_as_the_same_record():
     """Or an older list could be taken for the later one."""
-    server = Server(checkpoint_bytes=10**6)
+    server = StorageServer(checkpoint_bytes=10**6)
     server.store = Remembering()
     storage = await server.start()
     for name in "abc":

@@ -8,7 +8,7 @@ import pytest
 from sash.durability import formats as values
 from sash.durability.records import BulkEvict, BulkInsert, Insert
 from sash_engine.errors import DataLoss, Unavailable
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import until
 
 SMALL = {"n": {"function": "count"}}
@@ -18,7 +18,7 @@ WHOLE = {"checkpoint_bytes": 10**9, "store_entries": 10**9}
 
 async def journal_of(groups):
     """A server that died with so many groups of one entry each; the keys of the groups."""
-    server = Server(**WHOLE)
+    server = StorageServer(**WHOLE)
     storage = await server.start()
     await storage.create(spec(keyed=False, aggregates=SMALL))
     for time in range(groups):
@@ -62,7 +62,7 @@ async def test_a_journal_that_was_cut_has_no_group_and_misses_none():
 
 async def test_a_journal_that_is_cut_while_a_failed_window_is_recovered_loses_nothing(impatient):
     """The first groups are deleted after the recovery looked where the journal begins, and before it reads them."""
-    server = Server(cache_bytes=0, checkpoint_bytes=10**9, store_entries=4)
+    server = StorageServer(cache_bytes=0, checkpoint_bytes=10**9, store_entries=4)
     storage = await server.start()
     for name in ("v", "w"):
         await storage.create(spec(name=name, aggregates=SMALL))

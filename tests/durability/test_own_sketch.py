@@ -17,7 +17,7 @@ from sash_engine.windows.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.costs import MAX_LARGE_BUCKETS
 from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
-from tests.support.stored import Server
+from tests.support.stored import StorageServer
 
 MAGIC = b"BottomK!"
 
@@ -123,7 +123,7 @@ def test_it_obeys_the_laws():
 
 
 async def test_its_partials_are_stored_one_by_one_and_survive():
-    server = Server()
+    server = StorageServer()
     await server.start()
     plane = plane_of(server)
     await plane.create(spec())
@@ -142,7 +142,7 @@ async def test_its_partials_are_stored_one_by_one_and_survive():
 
 
 async def test_panes_of_it_and_partials_out_and_in():
-    server = Server()
+    server = StorageServer()
     await server.start()
     plane = plane_of(server)
     for name in ("rows", "panes"):
@@ -171,7 +171,7 @@ async def test_panes_of_it_and_partials_out_and_in():
     ("blob", "says"), [(b"BottomK?", "not a sample"), (MAGIC + bytes(8 * 11), "cannot be the bottom_k of 10 entries")]
 )
 async def test_partials_that_are_none_are_refused(blob, says):
-    server = Server()
+    server = StorageServer()
     await server.start()
     plane = plane_of(server)
     await plane.create(spec(granularity=10))
@@ -189,7 +189,7 @@ async def test_partials_that_are_none_are_refused(blob, says):
 async def test_what_a_series_of_it_may_cost(monkeypatch, each):
     """400 entries, each in 400 of 10,000 buckets: 160,000 values, and 4,000,000 if each bucket may have them all."""
     monkeypatch.setattr(BottomK, "values_per_entry", each)
-    server = Server()
+    server = StorageServer()
     await server.start()
     plane = plane_of(server)
     await plane.create(spec(aggregates={"all": {"function": "bottom_k", "k": 1000}}))

@@ -24,7 +24,7 @@ from sash_engine.windows import ledger
 from sash_engine.windows.batch import Batch, Origin
 from sash_engine.windows.ledger import FORGET_AFTER_NS
 from sash_engine.windows.spec import WindowSpec
-from tests.support.stored import Server
+from tests.support.stored import StorageServer
 from tests.support.tiers import KINDS
 
 DAY_NS = 86_400 * 10**9
@@ -116,7 +116,7 @@ async def outcome(storage, name, epoch, sequence, write):
     return "again" if result.already_applied else "applied"
 
 
-class OnTier(Server):
+class OnTier(StorageServer):
     """A server on a tier of some kind."""
 
     def __init__(self, stored, **options):
@@ -227,7 +227,7 @@ def test_any_history_of_producers_equals_the_model(kind, history, checkpoint_byt
 
 
 async def started():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(SPEC)
     return server, storage

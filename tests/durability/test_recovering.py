@@ -10,7 +10,7 @@ from sash.durability.records import BulkEvict, BulkInsert, Insert
 from sash.durability.stored_window import State
 from sash_engine.errors import DataLoss, NotFound, Unavailable
 from sash_engine.windows.window import ALL_KEYS
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns, until
 
 SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}}
@@ -26,7 +26,7 @@ def entries(storage):
 
 async def failing():
     """A server of two windows, one of which has failed in the middle of a write; reads of its pointer wait."""
-    server = Server(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
+    server = StorageServer(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
     storage = await server.start()
     for name in ("w", "v"):
         await storage.create(spec(name=name, aggregates=SMALL))
@@ -94,7 +94,7 @@ async def test_a_service_can_stop_and_a_window_can_go_while_it_is_recovered():
 
 
 async def test_a_damaged_window_says_so_in_the_list():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     for name in ("w", "v"):
         await storage.create(spec(name=name))
@@ -112,7 +112,7 @@ async def test_a_damaged_window_says_so_in_the_list():
 
 async def test_a_window_that_fails_while_its_image_is_written_is_recovered_from_that_image():
     """A recovery that did not wait would go on from the image before it, whose values are being deleted."""
-    server = Server(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
+    server = StorageServer(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))

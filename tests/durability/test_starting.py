@@ -9,7 +9,7 @@ from sash.durability.storage import Storage
 from sash.tiers.memory import MemoryTier
 from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss, FailedPrecondition, SashError, Unavailable
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 from tests.support.tiers import Faulty
 
 
@@ -53,7 +53,7 @@ async def start_on(tier):
 
 
 async def stored():
-    server = Server(checkpoint_bytes=10**9)
+    server = StorageServer(checkpoint_bytes=10**9)
     storage = await server.start()
     await storage.create(spec())
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(20)], 0)))

@@ -8,7 +8,7 @@ from sash.durability.checkpoint import Checkpoint, Progress
 from sash.durability.records import BulkInsert, Insert
 from sash.durability.stored_window import State
 from sash_engine.errors import DataLoss, OutOfRoom, Unavailable
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 
 LEGAL = {
     (State.SERVING, State.SNAPSHOTTING),
@@ -44,7 +44,7 @@ WAYS = {
 
 @pytest.fixture
 async def server():
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9)
     storage = await server.start()
     await storage.create(spec())
     await server.settled()

@@ -10,14 +10,14 @@ from sash_engine.errors import DataLoss, FailedPrecondition, Unavailable
 from sash_engine.windows.batch import Origin
 from tests.support.damage import flipped
 from tests.support.failing import QUIET, entries, failing, insert, rows
-from tests.support.stored import Server, spec
+from tests.support.stored import StorageServer, spec
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
 
 async def test_a_service_that_stops_tells_those_that_still_wait():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     server.tier.open_gate.clear()
@@ -43,7 +43,7 @@ async def test_a_service_can_stop_while_a_window_recovers():
 
 
 async def test_a_service_that_could_not_start_writes_nothing():
-    server = Server(**QUIET)
+    server = StorageServer(**QUIET)
     storage = await server.start()
     await storage.create(spec())
     await storage.write("w", rows(0, 100))
@@ -60,7 +60,7 @@ async def test_a_service_that_could_not_start_writes_nothing():
 
 
 async def test_a_tier_of_another_owner_is_never_written_again():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     server.tier.fail_before, server.tier.error = 1, lambda: FailedPrecondition("another server has it")

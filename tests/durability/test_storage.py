@@ -14,7 +14,7 @@ from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash_engine.errors import DataLoss, SashError, Unavailable
 from sash_engine.windows.batch import Batch, Origin
 from sash_engine.windows.window import ALL_KEYS, Window
-from tests.support.stored import AGGREGATES, KEYS, Server, batch, same, spec
+from tests.support.stored import AGGREGATES, KEYS, StorageServer, batch, same, spec
 from tests.support.waiting import surely, until
 
 EXACT = 4096
@@ -50,7 +50,7 @@ async def read_on(server):
 
 
 async def follow(history, slide, options, watched=False):
-    server = Server(**options)
+    server = StorageServer(**options)
     storage = await server.start()
     reader = asyncio.create_task(read_on(server)) if watched else None
     document = spec(slide=slide, idle_expiry="10s", aggregates=AGGREGATES | SKETCHES)
@@ -146,7 +146,7 @@ def test_images_taken_bit_by_bit_while_others_read_change_nothing(history, slide
 
 
 async def test_a_write_without_an_answer_is_applied_once_when_it_is_sent_again():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     server.tier.fail_before = 1
@@ -161,7 +161,7 @@ async def test_a_write_without_an_answer_is_applied_once_when_it_is_sent_again()
 
 
 async def test_a_commit_that_took_place_but_was_not_answered_is_not_applied_twice():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     server.tier.fail_after = 2
@@ -175,7 +175,7 @@ async def test_a_commit_that_took_place_but_was_not_answered_is_not_applied_twic
 
 
 async def test_while_the_tier_is_down_writes_fail_fast_and_memory_answers():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     await storage.write("w", Insert(1, {"value": 1}, "a"))
@@ -195,7 +195,7 @@ async def test_while_the_tier_is_down_writes_fail_fast_and_memory_answers():
 
 
 async def test_a_window_that_was_left_half_changed_recovers_by_itself():
-    server = Server(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
+    server = StorageServer(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
     storage = await server.start()
     await storage.create(spec(aggregates={"first": {"function": "first"}, "n": {"function": "count"}}))
     await storage.write("w", BulkInsert(batch([("a", 2 * time) for time in range(100)], 0)))
@@ -215,7 +215,7 @@ async def test_a_window_that_was_left_half_changed_recovers_by_itself():
 
 
 async def test_a_damaged_block_is_named_and_harms_only_what_needs_it():
-    server = Server(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
+    server = StorageServer(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
     storage = await server.start()
     await storage.create(spec(keyed=False, aggregates={"n": {"function": "count"}}))  # so only blocks are numbered
     rows = Batch(np.arange(100), {"value": np.arange(100)})
@@ -235,7 +235,7 @@ async def test_a_damaged_block_is_named_and_harms_only_what_needs_it():
 
 
 async def test_a_damaged_image_takes_one_window_down_and_no_other():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     for name in ("w", "v"):
         await storage.create(spec(name=name))
@@ -255,7 +255,7 @@ async def test_a_damaged_image_takes_one_window_down_and_no_other():
 
 
 async def test_added_aggregates_and_spec_survive():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(10)], 0)))

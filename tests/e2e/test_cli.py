@@ -1,6 +1,5 @@
 """The command line against a service in a process of its own."""
 
-import io
 import json
 import os
 import re
@@ -14,13 +13,11 @@ import grpc
 import httpx
 import pytest
 
-from sash.main import run
-from sash.settings import misspelt
 from sash_client import Client
 from sash_client.window import Window
 from tests.support.numbered import Numbered, serving
 from tests.support.recorder import status
-from tests.support.servers import WAIT_S, Running, json_head, service_process
+from tests.support.servers import WAIT_S, Running, service_process
 
 SPEC = """name: demo
 time_unit: s
@@ -35,27 +32,6 @@ aggregates:
 def service():
     with service_process() as running:
         yield running
-
-
-@pytest.fixture
-def sash(capsys, monkeypatch):
-    """Runs a command in this process, as the console script does; returns its exit status, output and errors."""
-
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
-
-    def run_it(*arguments, service=None, text=None, expect=0):
-        monkeypatch.setattr(sys, "argv", ["sash", *arguments])
-        if service is not None:
-            monkeypatch.setenv("SASH_TARGET", service.grpc_target)
-        if text is not None:
-            monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-        with pytest.raises(SystemExit) as ended:
-            run()
-        done = capsys.readouterr()
-        assert (ended.value.code or 0) == expect, done.err
-        return done
-
-    return run_it
 
 
 @pytest.fixture
@@ -141,7 +117,7 @@ def test_refusals_are_one_line(sash, service, demo, tmp_path):
         (("query", "demo", "-k", "JFK", "-l", "soon"), "lookback"),
         (("query", "demo", "-k", "JFK", "--all-keys"), "either"),
         (("query", "demo", "--combine"), "combine"),
-        (("series", "demo", "-k", "JFK", "--start", "0", "--end", "now", "--step", "1s"), "'now' is no time"),
+        (("series", "demo", "-k", "JFK", "--start", "0", "--end", "now", "--step", "1s"), "'now' is not a time"),
         (("series", "demo", "-k", "JFK", "--start", "0", "--end", "5", "--step", "soon"), "step"),
         (("keys", "nope"), "no window"),
     ):
@@ -185,7 +161,7 @@ def test_as_of_is_ticks_or_an_instant(sash, service, demo):
     ]
     assert [json.loads(answer)["end"] for answer in answers] == [55] * 3
     assert len(set(answers)) == 1
-    assert "'noon' is no time" in sash(*asked, "noon", service=service, expect=1).err
+    assert "'noon' is not a time" in sash(*asked, "noon", service=service, expect=1).err
 
 
 @pytest.mark.parametrize("module", ["sash.main", "sash_client"])
@@ -317,119 +293,6 @@ def test_a_window_through_a_pipe(sash, files):
     assert out.stdout == b"x" * 2_500
     subprocess.run([*command, "import", "-", "--name", "c"], env=environment, input=out.stdout, check=True, timeout=60)
     assert files[0].files["c"] == out.stdout
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_end_it_gracefully(number):
-    """A request in progress is answered after the signal; then the process ends with status 0."""
-    import socket
-
-    with service_process() as running:
-        http = running.http()
-        http.post("/v1/windows", json={"name": "w", "aggregates": {"n": {"function": "count"}}}).raise_for_status()
-        with socket.create_connection(("127.0.0.1", running.rest_port)) as holder:
-            head = json_head("/v1/windows/w/insert", 23)
-            holder.sendall(head + b'{"time": 1,')
-            assert http.get("/healthz").status_code == 200
-            running.process.send_signal(number)
-            refused = False
-            while not refused:
-                try:
-                    httpx.get(f"{running.rest_url}/healthz", trust_env=False)
-                except httpx.TransportError:
-                    refused = True
-            assert running.process.poll() is None
-            holder.sendall(b' "value": 2}')
-            assert b"200 OK" in holder.recv(65536)
-        assert running.process.wait(WAIT_S) == 0
-        assert "Traceback" not in running.process.stderr.read()
-
-
-RECOVERING = """
-import sys, threading
-from sash.main import run
-from sash.durability import storage
-
-def recover(*_):
-    print("recovering", flush=True)
-    threading.Event().wait()
-
-storage.recover = recover
-sys.argv = ["sash", "serve", "--grpc-port", "0", "--rest-port", "0", "--data", sys.argv[1]]
-run()
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_recovery_ends_with_a_signal_and_leaves_the_data_to_the_next(number, tmp_path):
-    command = [sys.executable, "-c", RECOVERING, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout.readline() == "recovering\n"
-            process.send_signal(number)
-            assert process.wait(WAIT_S) == 0
-        finally:
-            process.kill()
-        assert "Traceback" not in process.stderr.read()
-    with service_process("--data", str(tmp_path)) as running:
-        assert running.http().get("/readyz").status_code == 200
-
-
-def test_settings_come_from_the_environment():
-    with service_process(SASH_MAX_BODY_BYTES="2048") as running:
-        headers = {"content-type": "application/json"}
-        response = running.http().post("/v1/windows", content=b" " * 4096, headers=headers)
-        assert (response.status_code, response.json()["limit"]) == (413, "2048 bytes")
-
-
-@pytest.mark.parametrize(
-    ("environment", "words"),
-    [
-        ({"SASH_GRPC_PORT": "70000"}, "SASH_GRPC_PORT"),
-        ({"SASH_MAX_BODY_BYTES": "lots"}, "SASH_MAX_BODY_BYTES"),
-        ({"SASH_LOG_LEVEL": "loud"}, "SASH_LOG_LEVEL"),
-        ({"SASH_HOST": "256.0.0.1", "SASH_INSECURE": "1"}, "cannot listen on 256.0.0.1"),
-        ({"SASH_HOST": "0.0.0.0"}, "SASH_HOST=0.0.0.0 lets other machines call"),
-        ({"SASH_PUBLIC": "metrics,all"}, "SASH_PUBLIC must be metrics, docs or both, separated by commas, not 'all'"),
-        ({"SASH_TLS_CERT": "cert.pem"}, "SASH_TLS_KEY is missing"),
-        ({"SASH_TOKENS": "/nowhere/tokens.yaml"}, "SASH_TOKENS: cannot read /nowhere/tokens.yaml"),
-    ],
-)
-def test_bad_settings_are_one_line(sash, monkeypatch, environment, words):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    done = sash("serve", "--rest-port", "0", expect=1)
-    assert words in done.err
-    assert done.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("SASH_CACHE_BYTE", "5", "SASH_CACHE_BYTE is no setting and is ignored; is SASH_CACHE_BYTES meant?"),
-        (
-            "SASH_SHUTDOWN_DELAY",
-            "5",
-            "SASH_SHUTDOWN_DELAY is no setting and is ignored; is SASH_SHUTDOWN_DELAY_S meant?",
-        ),
-        ("SASH_COLOUR", "red", "SASH_COLOUR is no setting and is ignored"),
-        ("SASH_CACHE_BYTES", "5", None),
-        ("SASH_TARGET", "10.0.0.1:7070", None),
-        ("SASH_PORT", "tcp://10.0.0.1:7070", None),
-        ("SASH_PORT_7070_TCP_ADDR", "10.0.0.1", None),
-        ("SASH_SERVICE_HOST", "10.0.0.1", None),
-        ("OTHER_CACHE_BYTE", "5", None),
-    ],
-)
-def test_settings_that_are_misspelt_are_named(name, value, said):
-    assert misspelt({name: value}) == ([said] if said else [])
-
-
-def test_a_misspelt_setting_is_logged():
-    with service_process(SASH_CACHE_BYTE="5", SASH_LOG_LEVEL="warning") as running:
-        running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(WAIT_S) == 0
-        assert "SASH_CACHE_BYTE is no setting" in running.process.stderr.read()
 
 
 def test_a_taken_port_is_one_line(sash, service):

@@ -75,7 +75,7 @@ class Beside:
             starts = self.now + args[0] + args[2] * np.arange(args[1])
             self.both("series", starts, starts + args[3])
         elif step == "store":
-            self.flying += [(item, self.tier.store(item)) for item in self.forest.unsaved(args[0])]
+            self.flying += [(item, self.tier.store(item)) for item in self.forest.pending_blocks(args[0])]
         elif step in ("land", "cool"):
             self.store() if step == "cool" else None
             self.cold.landed(self.flying)

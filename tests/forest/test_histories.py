@@ -10,7 +10,7 @@ from sash_engine.aggregators.recalc import Recalc
 from sash_engine.forest import Layout, inbox
 from sash_engine.monoids import Collect, Max, Min, Range
 from tests.support.cold_model import ColdLockstep
-from tests.support.forest_model import LAYOUTS, Lockstep, histories
+from tests.support.forest_model import LAYOUTS, ForestLockstep, histories
 
 BLOCKS = (1, 2, 3, 8, 1024)
 
@@ -19,14 +19,14 @@ BLOCKS = (1, 2, 3, 8, 1024)
 @pytest.mark.parametrize("block", BLOCKS)
 @given(steps=histories())
 def test_any_history_answers_as_the_fold_does(kind, block, steps):
-    Lockstep(LAYOUTS[kind](block)).run(steps)
+    ForestLockstep(LAYOUTS[kind](block)).run(steps)
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
 @given(steps=histories(span=60), seed=st.integers(0, 3))
 def test_nothing_depends_on_when_it_is_asked_for(kind, steps, seed):
     """Folds are caught up when read: reading seldom must not change what is read."""
-    lockstep = Lockstep(LAYOUTS[kind](4))
+    lockstep = ForestLockstep(LAYOUTS[kind](4))
     lockstep.run(steps, check_every=7 + seed)
     lockstep.check()
 
@@ -34,7 +34,7 @@ def test_nothing_depends_on_when_it_is_asked_for(kind, steps, seed):
 @pytest.mark.parametrize("kind", LAYOUTS)
 @given(steps=histories(span=40, bulk=50))
 def test_the_block_size_changes_no_answer(kind, steps):
-    forests = [Lockstep(LAYOUTS[kind](block)) for block in (1, 3, 8, 1024)]
+    forests = [ForestLockstep(LAYOUTS[kind](block)) for block in (1, 3, 8, 1024)]
     for step in steps:
         for lockstep in forests:
             getattr(lockstep, step[0])(*step[1:])
@@ -46,7 +46,7 @@ def test_the_block_size_changes_no_answer(kind, steps):
 @given(steps=histories())
 def test_agrees_with_recalculation(block, steps):
     """The oracle that ships: another model than the one beside this test, so that both are checked."""
-    lockstep = Lockstep(LAYOUTS["ordered"](block))
+    lockstep = ForestLockstep(LAYOUTS["ordered"](block))
     oracle = Recalc(Collect("int64"), equal_times="keep")
     for step in steps:
         before = lockstep.arrivals
@@ -74,7 +74,7 @@ SHORT = [
 @pytest.mark.parametrize(("kind", "block"), [("ordered", 1), ("ordered", 2), ("commuting", 2)])
 def test_all_short_histories(kind, block):
     for steps in itertools.product(SHORT, repeat=4):
-        lockstep = Lockstep(LAYOUTS[kind](block))
+        lockstep = ForestLockstep(LAYOUTS[kind](block))
         lockstep.run([*steps, ("range", -1, 1), ("series", -2, 3, 1, 2)], check_every=3)
 
 
@@ -82,7 +82,7 @@ def test_all_short_histories(kind, block):
 @pytest.mark.parametrize("size", [1023, 1024, 1025, 2047, 2048, 2049, 5000])
 def test_around_the_real_block_size(kind, size):
     """In order, behind, spread out, and evicted to the middle of a block."""
-    lockstep = Lockstep(LAYOUTS[kind](1024))
+    lockstep = ForestLockstep(LAYOUTS[kind](1024))
     lockstep.run(
         [
             ("bulk", [1] * size),
@@ -100,13 +100,13 @@ def test_around_the_real_block_size(kind, size):
 
 
 def test_equal_times_keep_arrival_order():
-    lockstep = Lockstep(LAYOUTS["ordered"](4))
+    lockstep = ForestLockstep(LAYOUTS["ordered"](4))
     lockstep.run([("bulk", [0] * 30), ("insert", 0), ("bulk", [0] * 30), ("evict", 7), ("insert", 0), ("range", 0, 0)])
     assert lockstep.forest.query()[0] == list(range(7, 62))
 
 
 def test_one_block_that_keeps_receiving_is_cut():
-    lockstep = Lockstep(LAYOUTS["ordered"](8))
+    lockstep = ForestLockstep(LAYOUTS["ordered"](8))
     lockstep.run([("bulk", [1] * 80), ("evict", 3)])
     for _ in range(60):
         lockstep.run([("insert", -60)])
@@ -116,7 +116,7 @@ def test_one_block_that_keeps_receiving_is_cut():
 def test_late_bulks_over_many_blocks():
     """blocks  [..][..][..][..][..][..][..]   |  |   |  |   |: one bulk over all of them, again and again"""
     for kind in LAYOUTS:
-        lockstep = Lockstep(LAYOUTS[kind](8))
+        lockstep = ForestLockstep(LAYOUTS[kind](8))
         lockstep.run([("bulk", [1] * 400), ("evict", 11)])
         for k in range(12):
             lockstep.run([("bulk", [-399 + k] + [3] * 130), ("range", -300, 200), ("evict", 5)])
@@ -125,7 +125,7 @@ def test_late_bulks_over_many_blocks():
 @pytest.mark.parametrize("bulks", [2, 3, 70, 150])
 def test_splices_pile_up_until_somebody_reads(bulks):
     """[....2..1.][.1..2...][..2...1.]   notes on each block, in the order of arrival, not of time"""
-    lockstep = Lockstep(LAYOUTS["commuting"](256))
+    lockstep = ForestLockstep(LAYOUTS["commuting"](256))
     lockstep.run([("bulk", [1] * 2000), ("evict", 100)], check_every=9)
     for k in range(bulks):
         start = -1900 + 97 * (k * k % 7)
@@ -141,7 +141,7 @@ def test_deferred_bulks_wait_together(kind, runs, steps, check_every):
     """However many bulks wait before they are handed out, and whoever reads inside a block meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inbox, "_RUNS", runs)
-        for lockstep in (Lockstep(LAYOUTS[kind](4)), ColdLockstep(LAYOUTS[kind](4), budget=2)):
+        for lockstep in (ForestLockstep(LAYOUTS[kind](4)), ColdLockstep(LAYOUTS[kind](4), budget=2)):
             lockstep.run([("bulk", [1] * 60)])
             lockstep.run(steps, check_every)
             lockstep.check()
@@ -149,7 +149,7 @@ def test_deferred_bulks_wait_together(kind, runs, steps, check_every):
 
 def test_what_waits_goes_where_its_block_goes():
     """[..][..][..][..]  bulks wait; a block that is read takes its rows; a run moves others on"""
-    lockstep = Lockstep(LAYOUTS["commuting"](8))
+    lockstep = ForestLockstep(LAYOUTS["commuting"](8))
     lockstep.run([("bulk", [2] * 160), ("evict", 3)])
     directory = lockstep.forest._directory
     for later in (4, 0, 2):
@@ -167,7 +167,7 @@ def test_what_waits_goes_where_its_block_goes():
 
 
 def test_what_waits_for_evicted_blocks_goes_with_them():
-    lockstep = Lockstep(LAYOUTS["commuting"](8))
+    lockstep = ForestLockstep(LAYOUTS["commuting"](8))
     lockstep.run([("bulk", [2] * 160)])
     directory = lockstep.forest._directory
     lockstep.bulk([-301] + [31] * 4)
@@ -178,7 +178,7 @@ def test_what_waits_for_evicted_blocks_goes_with_them():
     lockstep.check()
 
 
-class Numbers(Lockstep):
+class Numbers(ForestLockstep):
     """Aggregates that are numbers of a fixed width, of which whole rows of nodes are combined at once."""
 
     def __init__(self, block):
@@ -212,6 +212,6 @@ def test_a_bulk_over_every_second_block_and_more(block, before):
 
 def test_levels_survive_a_jump_over_all_they_hold():
     """Evicting more than is paired leaves levels without live nodes; what comes next starts behind a gap."""
-    lockstep = Lockstep(LAYOUTS["ordered"](1))
+    lockstep = ForestLockstep(LAYOUTS["ordered"](1))
     for n in (1, 5, 8, 13, 40):
         lockstep.run([("bulk", [1] * n), ("range", -n, n - 1), ("evict", n - 1), ("bulk", [1] * n), ("range", -n, n)])

@@ -12,10 +12,10 @@ from sash_engine.forest.block import Block
 from sash_engine.forest.inbox import Inbox
 from sash_engine.monoids import Sum
 from tests.support.cold_model import ColdLockstep, storing
-from tests.support.forest_model import LAYOUTS, Lockstep, histories
+from tests.support.forest_model import LAYOUTS, ForestLockstep, histories
 
 
-class Replacing(Lockstep):
+class Replacing(ForestLockstep):
     """With the step ("replace", -9): the first entry of some ten ticks from now - 9 on gets another value."""
 
     def replace(self, after):

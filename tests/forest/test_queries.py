@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import ArgMax, Collect, Count, First, Last, Max, Mean, Min, StdDev, Sum
-from tests.support.forest_model import LAYOUTS, Lockstep, commuting_layout, histories, ordered_layout, same
+from tests.support.forest_model import LAYOUTS, ForestLockstep, commuting_layout, histories, ordered_layout, same
 
 AGGREGATES = {
     "sum": (Sum(), ["value"]),
@@ -124,7 +124,7 @@ def test_evict_while_of_nothing_asks_nothing():
 @pytest.mark.parametrize("kind", LAYOUTS)
 @given(steps=histories(), more=histories())
 def test_relayout_computes_new_aggregates_from_stored_entries(kind, steps, more):
-    lockstep = Lockstep(LAYOUTS[kind](3))
+    lockstep = ForestLockstep(LAYOUTS[kind](3))
     lockstep.run(steps, check_every=5)
     lockstep.relayout(commuting_layout(3))
     lockstep.run([("evict", 0), *more], check_every=3)

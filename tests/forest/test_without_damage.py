@@ -25,7 +25,7 @@ class Stored:
             times = np.arange(first, min(first + 7, rows))
             self.forest.bulk_insert(times // 2, [times])
         self.forest.evict(evicted)
-        blocks = self.forest.unsaved()
+        blocks = self.forest.pending_blocks()
         for each in blocks:
             self.tier.store(each)
         self.cold.landed([(each, each.stored) for each in blocks])

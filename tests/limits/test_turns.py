@@ -7,20 +7,16 @@ import asyncio
 import pytest
 
 from sash.limits.turns import CALL_S, Turns
+from tests.support.clocks import Clock
 from tests.support.virtual_time import in_virtual_time
 from tests.support.waiting import turns as steps
 
 
-class Clock:
-    now_s = 100.0
-
-    def __call__(self):
-        return self.now_s
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    clock = Clock()
+    clock.now_s = 100.0
+    return clock
 
 
 @pytest.fixture

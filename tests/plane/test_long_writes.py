@@ -15,7 +15,7 @@ from sash_engine.windows import keys as engine_keys
 from sash_engine.windows import rows, writer
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns, until
 
 NAMES = [f"k{i:02}" for i in range(40)]
@@ -37,7 +37,7 @@ def bit_by_bit(monkeypatch):
 
 @pytest.fixture(params=["memory", "sync"])
 async def server(request):
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
     server.plane, server.kind = await served(server, await server.start()), request.param
     await server.plane.create(spec(aggregates=SMALL, durability=request.param))
     await server.plane.create(spec(name="other", aggregates=SMALL, durability=request.param))
@@ -174,7 +174,7 @@ async def test_a_refused_write_frees_the_window(server):
 
 @pytest.fixture
 async def stored():
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
     server.plane = await served(server, await server.start())
     await server.plane.create(spec(aggregates=SMALL))
     await server.plane.insert("w", 5, {"value": 1}, "k07")

@@ -14,10 +14,10 @@ from sash.plane import Plane
 from sash.slices import Slices
 from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss, NotFound, Unavailable
-from sash_engine.windows import costs, reader, together
+from sash_engine.windows import asked_keys, costs, reader, together
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns
 
 SECOND = 10**9
@@ -36,7 +36,7 @@ LONG = {
 def bit_by_bit(monkeypatch):
     """Each step is a slice, a step is of two keys, and a question about two keys is long."""
     monkeypatch.setattr(slices, "_SLICE_S", -1.0)
-    monkeypatch.setattr(reader, "_NAMES", 2)
+    monkeypatch.setattr(asked_keys, "_NAMES", 2)
     monkeypatch.setattr(reader, "KEYS", 2)
     monkeypatch.setattr(together, "KEYS", 2)
     monkeypatch.setattr(costs, "_STEP_US", 20)
@@ -45,7 +45,7 @@ def bit_by_bit(monkeypatch):
 @pytest.fixture(params=["memory", "sync"])
 async def server(request):
     """A server of one window with forty keys, small and large, in memory only or stored."""
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
     server.storage = await server.start()
     server.plane = Plane(server.catalogue, Metrics(CollectorRegistry()), server.clock, server.storage)
     await server.plane.create(spec(aggregates=SMALL, durability=request.param))
@@ -234,7 +234,7 @@ async def test_questions_that_overlap_do_not_stop_time_for_ever(server):
 
 
 async def test_a_checkpoint_and_a_question_do_not_disturb_each_other():
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
     storage = server.storage = await server.start()
     plane = server.plane = Plane(server.catalogue, Metrics(CollectorRegistry()), server.clock, storage)
     server.clock.advance(100 * SECOND)

@@ -43,3 +43,12 @@ def made(http: httpx.Client, **spec: Any) -> Iterator[str]:
     assert http.post("/v1/windows", json=spec).status_code == 201
     yield spec["name"]
     http.delete(f"/v1/windows/{spec['name']}")
+
+
+@pytest.fixture
+def unchanged(http: httpx.Client, window: str, typed: str) -> Iterator[str]:
+    """Check after the test that no window has changed."""
+    http.post(f"/v1/windows/{window}/insert", json={"time": 1, "value": 1})
+    before = http.get("/v1/windows").json()
+    yield window
+    assert http.get("/v1/windows").json() == before

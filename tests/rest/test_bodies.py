@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sash.rest import bodies
 from sash.rest.bodies import parse_json
 from sash_engine.errors import InvalidArgument
-from tests.rest.test_problems import COUNT, JSON, refuse
+from tests.support.refusals import COUNT, JSON, refuse
 
 BODIES = [
     ("/v1/windows", '{"name": "a", "name": "b", "aggregates": {"n": {"function": "count"}}}', "name"),

@@ -11,8 +11,8 @@ import schemathesis
 from schemathesis.openapi.checks import JsonSchemaError
 
 from sash.rest.bodies import ARROW, OCTETS
-from tests.rest.test_arrow import batch, stream
 from tests.rest.test_service import ROUTES, operations
+from tests.support.arrow import batch, stream
 from tests.support.servers import running_service
 
 SPECS = {

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.rest.conftest import made
-from tests.rest.test_problems import refuse
+from tests.support.refusals import refuse
 
 ARROW = "application/vnd.apache.arrow.stream"
 PATH = "/v1/windows/delays"

@@ -8,7 +8,7 @@ import pytest
 from sash.limits.watches import Watches
 from sash.rest import watch
 from tests.rest.conftest import made
-from tests.rest.test_problems import refuse
+from tests.support.refusals import refuse
 from tests.support.servers import WAIT_S, running_service
 
 PATH = "/v1/windows/watched"

@@ -9,10 +9,10 @@ from grpc_status import rpc_status
 from sash_client import Client
 from sash_engine import errors
 from sash_proto.v1 import windows_pb2 as pb
-from tests.rpc.test_operations import bulk, float64, int64, strings
+from tests.support.messages import bulk, float64, int64, strings
+from tests.support.rpc_errors import refuse
 from tests.support.servers import running_service
 
-REASONS = {getattr(errors, name).reason() for name in errors.__all__}
 COUNT = {"n": pb.AggregateSpec(function="count")}
 
 
@@ -23,28 +23,6 @@ def unchanged(stub, window, typed):
     before = stub.ListWindows(pb.ListWindowsRequest())
     yield window
     assert stub.ListWindows(pb.ListWindowsRequest()) == before
-
-
-def refuse(call, request, code, field=None, limit=None, reason=None):
-    with pytest.raises(grpc.RpcError) as caught:
-        call(request)
-    error = caught.value
-    assert error.code().name == code, error.details()
-    assert error.details()
-    status = rpc_status.from_call(error)
-    assert status.message == error.details()
-    info, violation = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
-    for detail in status.details:
-        detail.Unpack(info)
-        detail.Unpack(violation)
-    assert info.domain == "sash"
-    assert info.reason in REASONS
-    assert reason is None or info.reason == reason
-    assert info.metadata.get("field") == field, error.details()
-    assert [each.field for each in violation.field_violations] == ([] if field is None else [field])
-    if limit is not None:
-        assert limit in info.metadata["limit"]
-    return error
 
 
 @pytest.mark.parametrize(
@@ -319,7 +297,6 @@ def test_calls_beyond_the_limit_are_asked_to_come_again():
 def test_every_error_has_a_code():
     from sash.rest.problems import STATUSES
     from sash.rpc.errors import CODES
-    from sash_engine import errors
 
     kinds = {getattr(errors, name) for name in errors.__all__} - {errors.SashError}
     assert kinds == set(CODES)

@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from sash_engine.errors import InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
-from tests.rpc.test_operations import bulk
+from tests.support.messages import bulk
 from tests.support.servers import WAIT_S, json_head, running_service
 
 SERVING = health_pb2.HealthCheckResponse.SERVING

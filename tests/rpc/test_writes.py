@@ -6,8 +6,8 @@ import pytest
 from sash_engine.windows.answers import Answer, WriteResult
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.conftest import made
-from tests.rpc.test_errors import refuse
-from tests.rpc.test_operations import aggregates, bulk, float64, int64, strings
+from tests.support.messages import aggregates, bulk, float64, int64, strings
+from tests.support.rpc_errors import refuse
 
 
 def entries(stub, window):

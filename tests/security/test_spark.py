@@ -8,7 +8,7 @@ from sash_client import InvalidArgument, PermissionDenied, Unauthenticated
 from sash_spark import Login, register, sash_sink
 from sash_spark.config import parse
 from sash_spark.options import Options
-from sash_spark.reading import Question
+from sash_spark.question import Question
 from sash_spark.session import local_session
 
 

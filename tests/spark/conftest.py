@@ -2,9 +2,9 @@
 
 import pytest
 
-from sash_client import Client
 from sash_client.local import local_service
 from sash_spark.session import local_session
+from tests.support.clients import client_of
 
 
 @pytest.fixture(scope="session")
@@ -27,10 +27,8 @@ def target(service):
 
 @pytest.fixture
 def client(target):
-    with Client(target) as client:
+    with client_of(target) as client:
         yield client
-        for window in client.list_windows():
-            client.delete_window(window.name)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import sash_client
 from sash_client import Client
 from sash_spark import parts, register, sash_sink
 from sash_spark.parts import Route
+from tests.support.clients import client_of
 from tests.support.servers import running_service
 from tests.support.spark_streams import KEYED, Stream, assert_fold, killer, rows, staged_parts
 
@@ -28,10 +29,8 @@ def durable(tmp_path_factory):
 
 @pytest.fixture
 def client(durable):
-    with Client(durable.grpc_target) as client:
+    with client_of(durable.grpc_target) as client:
         yield client
-        for window in client.list_windows():
-            client.delete_window(window.name)
 
 
 @pytest.fixture

@@ -10,10 +10,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThanOrEqual, Not
 
 from sash_client import ALL_KEYS, InvalidArgument, Unsupported
-from sash_spark import reading, register
+from sash_spark import planning, register
 from sash_spark.columns import AnswerColumn, instants
 from sash_spark.options import Options
-from sash_spark.reading import PushedReader, Question, Share
+from sash_spark.planning import Share
+from sash_spark.question import Question
+from sash_spark.reading import PushedReader
 
 pytestmark = pytest.mark.spark
 
@@ -254,7 +256,7 @@ def test_a_part_of_the_columns(spark, target, keyed):
     reader = spark.read.format("sash").option("target", target).option("window", "w")
     frame = reader.schema("i long, key string").load()
     assert sorted(tuple(row) for row in frame.collect())[:2] == [(1, "a"), (2, "b")]
-    with pytest.raises(AnalysisException, match="column 'i' is a bigint, no double"):
+    with pytest.raises(AnalysisException, match="column 'i' is a bigint, not a double"):
         reader.schema("i double").load().collect()
     reader = spark.read.format("sash").option("target", target).option("window", "w").option("what", "answers")
     frame = reader.option("aggregates", "count,median").load()
@@ -265,7 +267,7 @@ def test_a_large_window_is_read_by_several_tasks(read, client, monkeypatch, read
     window = client.create_window(KEYED | {"fields": {"v": "int64"}, "aggregates": {"n": {"function": "count"}}})
     keys = np.array([f"k{i}" for i in range(50)])
     window.bulk_insert(np.arange(20_000), {"v": np.arange(20_000)}, keys=keys[np.arange(20_000) % 50])
-    monkeypatch.setattr(reading, "ENTRIES_PER_TASK", 5000)
+    monkeypatch.setattr(planning, "ENTRIES_PER_TASK", 5000)
     shares = reader().partitions()
     assert shares == [Share(part=part, parts=4) for part in range(4)]
     frame = read(partitions=4)
@@ -287,7 +289,7 @@ def test_any_number_of_keys_is_read(read, client):
 
 
 def test_a_series_of_more_keys_than_one_call_answers(read, client, monkeypatch):
-    monkeypatch.setattr(reading, "KEYS_PER_CALL", 3)
+    monkeypatch.setattr(planning, "KEYS_PER_CALL", 3)
     spec = {"name": "w", "time_unit": "none", "keyed": True, "aggregates": {"n": {"function": "count"}}}
     window = client.create_window(spec)
     window.bulk_insert(range(100, 110), range(10), keys=[f"k{i}" for i in range(10)])
@@ -332,7 +334,7 @@ def test_options_that_do_not_fit_are_named(client, keyed, reader, options, field
 def test_what_cannot_be_read_says_so(client, reader, read):
     panes = {"name": "w", "aggregates": {"n": {"function": "count"}}, "granularity": "10s"}
     client.create_window(panes).bulk_insert([1, 2], [1, 2])
-    with pytest.raises(Unsupported, match="no entries"):
+    with pytest.raises(Unsupported, match="panes instead of entries"):
         reader()
     assert read(what="answers").collect()[0]["n"] == 2
     with pytest.raises(AnalysisException, match="neither ticks nor a time"):

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.forest import Cache, Cold, Forest, Layout
 from sash_engine.forest.tiered import DeferredBlock
-from tests.support.forest_model import Lockstep, Step
+from tests.support.forest_model import ForestLockstep, Step
 
 
 class Tier:
@@ -86,8 +86,8 @@ def referred(forest: Forest, swept: bool = True) -> set[int]:
     return clean | {block.stored_id for block in directory._blocks[start:stop] if type(block) is DeferredBlock}
 
 
-class ColdLockstep(Lockstep):
-    """As `Lockstep`, with a dictionary for a tier.
+class ColdLockstep(ForestLockstep):
+    """As `ForestLockstep`, with a dictionary for a tier.
 
     Args:
         layout: one of `LAYOUTS`.
@@ -110,7 +110,7 @@ class ColdLockstep(Lockstep):
         stored, released = set(self.tier.blocks), set(self.cold.released)
         assert stored == referred(self.forest) | released
         assert not released & referred(self.forest)
-        blocks = [block for block in self.forest.unsaved() if not block.partial]
+        blocks = [block for block in self.forest.pending_blocks() if not block.partial]
         assert sum(len(block.columns[0]) for block in blocks) == self.cold.dirty_entries
         self.trim()
 
@@ -129,7 +129,7 @@ class ColdLockstep(Lockstep):
     # ---------------------------------------------------------------- steps
 
     def store(self, most: int | None) -> None:
-        for block in self.forest.unsaved(most):
+        for block in self.forest.pending_blocks(most):
             self.flying.append((block, self.tier.store(block)))
 
     def land(self, most: int | None) -> None:

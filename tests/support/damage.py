@@ -11,7 +11,7 @@ from sash.durability.records import BulkEvict, BulkInsert, Insert
 from sash_engine.errors import DataLoss
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.window import Window
-from tests.support.stored import AGGREGATES, Server, batch, spec
+from tests.support.stored import AGGREGATES, StorageServer, batch, spec
 
 __all__ = ["SMALL", "flipped", "look", "stored_of_all_kinds"]
 
@@ -29,10 +29,10 @@ def flipped(value: bytes, at: int) -> bytes:
 
 
 async def stored_of_all_kinds(
-    server: Server | None = None, aggregates: tuple[dict[str, Any], ...] = (SMALL, AGGREGATES)
-) -> tuple[Server, Models]:
+    server: StorageServer | None = None, aggregates: tuple[dict[str, Any], ...] = (SMALL, AGGREGATES)
+) -> tuple[StorageServer, Models]:
     """Windows "w", "v", …, with values of all kinds in the tier of a server that died; the models of them."""
-    server = server or Server(checkpoint_bytes=10**6, store_entries=4)
+    server = server or StorageServer(checkpoint_bytes=10**6, store_entries=4)
     storage = await server.start()
     models: Models = {}
     for name, each in zip("wv", aggregates, strict=False):
@@ -59,13 +59,13 @@ async def stored_of_all_kinds(
     return server, models
 
 
-async def _write(server: Server, name: str, models: Models, pairs: list[tuple[str, int]], first: int) -> None:
+async def _write(server: StorageServer, name: str, models: Models, pairs: list[tuple[str, int]], first: int) -> None:
     await server.storage.write(name, BulkInsert(batch(pairs, first)))
     for model in models[name]:
         model.bulk_insert(batch(pairs, first))
 
 
-async def look(server: Server, models: Models) -> dict[str, DataLoss]:
+async def look(server: StorageServer, models: Models) -> dict[str, DataLoss]:
     """Start, and compare what is answered; then write, start again, and compare again.
 
     Returns:

@@ -15,7 +15,7 @@ from sash.durability.records import BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, SashError, Unavailable
 from sash_engine.windows.batch import Origin
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 
 __all__ = ["BUSY", "FAILURES", "QUIET", "entries", "exported", "failing", "insert", "parts_of", "rows"]
 
@@ -54,9 +54,9 @@ def entries(storage: Storage, name: str = "w", key: str = "a") -> Any:
     return storage.find(name).query(key, [], None)[0].aggregates["all"]
 
 
-async def failing() -> tuple[Server, Storage]:
+async def failing() -> tuple[StorageServer, Storage]:
     """A server and its storage, whose window of 100 entries met a tier that failed in the middle of a write."""
-    server = Server(**QUIET)
+    server = StorageServer(**QUIET)
     storage = await server.start()
     await storage.create(spec())
     await storage.write("w", rows(0, 100))
@@ -69,7 +69,7 @@ async def failing() -> tuple[Server, Storage]:
 
 
 async def exported() -> list[bytes]:
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     await storage.write("w", rows(0, 200), Origin("p", 1))

@@ -68,7 +68,7 @@ def commuting_layout(block):
 LAYOUTS = {"ordered": ordered_layout, "commuting": commuting_layout}
 
 
-class Lockstep:
+class ForestLockstep:
     """Applies steps to a forest and to its model and compares all they answer.
 
     Args:

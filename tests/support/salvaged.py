@@ -13,7 +13,7 @@ from sash.durability.salvage import salvage
 from sash.durability.storage import Storage
 from sash_engine.clock import ManualClock
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery
-from tests.support.stored import Server
+from tests.support.stored import StorageServer
 
 __all__ = ["Salvaged", "View", "listed"]
 
@@ -49,7 +49,7 @@ class Salvaged:
     async def __aenter__(self) -> Self:
         before = dict(self.stored)
         self.found = check(View(self.stored), ManualClock())
-        self.server = Server()
+        self.server = StorageServer()
         storage = await self.server.start()
         self.entries = {}
         for window in self.found.windows:

@@ -28,7 +28,7 @@ class Shelf:
     def store(self, window):
         """Store all sealed blocks and let go of their columns."""
         self.layout = window.layout
-        blocks = window.unsaved()
+        blocks = window.pending_blocks()
         for block in blocks:
             block.stored = self.next
             self.values[self.next] = seal("block", sealed_to(block, self.layout))

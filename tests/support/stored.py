@@ -1,9 +1,9 @@
 """Storages on values that outlive them: restarted, killed, and on a tier that fails at a chosen commit.
 
-server = Server()            storage = await server.start()
-await server.restart()       as at the end of a service, and the start of the next one
-await server.crash()         what was not committed is gone, and what was under way comes to nothing
-server.tier                  a `Choosy` tier: fails as it is told to
+server = StorageServer()     storage = await server.start()
+await server.restart()       stop the service, and start the next one
+await server.crash()         kill it: what was not committed is lost, and calls in progress have no effect
+server.tier                  a `Choosy` tier, which fails as it is told to
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sash_engine.windows.window import Window
 from tests.support.tiers import Faulty
 from tests.support.twins import alike
 
-__all__ = ["AGGREGATES", "ALWAYS", "KEYS", "Choosy", "Server", "batch", "same", "spec"]
+__all__ = ["AGGREGATES", "ALWAYS", "KEYS", "Choosy", "StorageServer", "batch", "same", "spec"]
 
 KEYS = ["a", "b", "c"]
 AGGREGATES = {
@@ -77,25 +77,22 @@ class Choosy(Faulty):
         raise self.error()
 
 
-class Server:
-    """A storage over values that survive it.
+class StorageServer:
+    """A storage that a test starts, stops and starts again over the same stored values.
 
     Args:
-        options: of the storage; tiny ones where nothing is said.
+        options: of the storage; by default its limits are tiny.
     """
 
     def __init__(self, **options: Any) -> None:
         self.store = MemoryStore()
         self.open: Callable[[], ColdTier] = lambda: MemoryTier(self.store)
+        """Opens a tier on the stored values."""
         self.clock = ManualClock()
         self.fault_at, self.fault = 0, "before"
         """Which commit is to fail, counted over all starts, and how: see `Choosy`."""
         self.tier: Choosy | None = None
         self.options = {"cache_bytes": 1000, "checkpoint_bytes": 2000, "store_entries": 8, "block": 4, **options}
-
-    def open(self) -> ColdTier:
-        """A tier on what is stored."""
-        return MemoryTier(self.store)
 
     async def start(self) -> Storage:
         attempts = 0 if self.tier is None else self.tier.attempts
@@ -136,6 +133,9 @@ class Server:
     def left(self) -> set[bytes]:
         """Keys of the values of windows, and of the journal's groups."""
         return set(self.store.values) - ALWAYS
+
+
+Server = StorageServer
 
 
 def spec(**parts: Any) -> WindowSpec:

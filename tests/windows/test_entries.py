@@ -113,7 +113,7 @@ def test_a_block_that_is_on_its_way_to_the_tier_is_read_from_memory():
     shelf = Shelf()
     window = Window(spec("plain", keyed=False), block=4, cold=shelf.cold)
     window.bulk_insert(bulk([(None, time) for time in range(10)], 0, False))
-    for number, block in enumerate(window.unsaved(), 1):
+    for number, block in enumerate(window.pending_blocks(), 1):
         block.stored = number  # given to a writer that has not written it yet
     reader = window.entries(None, None, None)
     window.bulk_evict(9, None)

@@ -6,7 +6,7 @@ import pytest
 from sash_engine.errors import InvalidArgument
 from sash_engine.forest import series as forest_series
 from sash_engine.steps import finished
-from sash_engine.windows import reader, together
+from sash_engine.windows import asked_keys, reader, together
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
@@ -79,7 +79,8 @@ def together_by_hand(window, question):
 def tiny(monkeypatch):
     """The least work in each step."""
     for module, name, value in (
-        *((reader, name, 2) for name in ("_NAMES", "KEYS")),
+        (asked_keys, "_NAMES", 2),
+        (reader, "KEYS", 2),
         *((together, name, 2) for name in ("KEYS", "_ROWS", "_ROWS_OF_FOREST")),
         *((forest_series, name, 2) for name in ("_RANGES", "_ROWS", "_WIDE_PANES", "_COLUMNS", "_SCALARS", "_LARGE")),
         (forest_series, "_WIDE_BLOCKS", 1),
@@ -137,7 +138,7 @@ def test_a_step_looks_at_so_many_keys_and_no_more(monkeypatch):
             return whole(several, *args)
 
         monkeypatch.setattr(window.keys, name, counted)
-    monkeypatch.setattr(reader, "_NAMES", 32)
+    monkeypatch.setattr(asked_keys, "_NAMES", 32)
     monkeypatch.setattr(reader, "KEYS", 32)
     monkeypatch.setattr(together, "KEYS", 32)
     for question in QUESTIONS.values():

@@ -8,7 +8,7 @@ from sash_engine.clock import ForwardClock, ManualClock
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.windows.batch import Batch, Coded
 from sash_engine.windows.window import ALL_KEYS
-from tests.support.stored import Server, spec
+from tests.support.stored import StorageServer, spec
 from tests.support.twins import alike
 from tests.support.waiting import until
 
@@ -25,7 +25,7 @@ def bulk(key=None):
 
 async def cold(keys=None, **parts):
     """A window of the last 900 s with an entry in each of the seconds 200..999, at 1000 s; all blocks are stored."""
-    server = Server(**COLD)
+    server = StorageServer(**COLD)
     server.clock.advance(1000 * S)
     storage = await server.start()
     parts |= {"time_unit": "s", "slide": {"max_age": "900s", "clock": "wall"} | parts.pop("slide", {})}

@@ -1,15 +1,15 @@
 """Serves the methods over HTTP/1.1 as an ASGI app.
 
-    POST /sash.v1.Windows/Query   application/proto          one message in, one out; GET too for what only reads
+    POST /sash.v1.Windows/Query   application/proto          one message in, one out; reads also with GET
                                   application/json           the same in JSON
-    POST /sash.v1.Windows/Watch   application/connect+proto  envelopes out, the last one says how it ended
+    POST /sash.v1.Windows/Watch   application/connect+proto  envelopes out; the last one has the status
                                   application/connect+json
 
-Unary calls go from the server's bytes to `Operations` without a framework between: on one core a framework's request,
-response and routing cost twice what the call itself does.
+Unary calls use no web framework: on one core, the request, response and routing of a framework cost twice as much as
+the call itself.
 
-Source: connectrpc.com/docs/protocol. Where Sash differs: requests in gzip are refused, which the protocol allows; a
-stream in both directions needs HTTP/2, so `InsertStream` is gRPC's alone.
+Source: connectrpc.com/docs/protocol. Where Sash differs: it refuses compressed requests, which the protocol allows.
+`InsertStream` exists in gRPC only, because a stream in both directions needs HTTP/2.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ Headers = Mapping[bytes, bytes]
 _UNARY = {f"application/{name}".encode(): codec for name, codec in CODECS.items()}
 _STREAM = {f"application/connect+{name}".encode(): codec for name, codec in CODECS.items()}
 _LONG_JSON_BYTES = 1 << 14
-"""A shorter message is read in 5 ms, if it is a list of short strings."""
+"""The event loop parses a shorter message in at most 5 ms, even one that is a list of short strings."""
 _TIMEOUT = re.compile(rb"[0-9]{1,10}")
 
 
 class _Gone(Exception):
-    """The caller hung up before the request was whole."""
+    """The caller closed the connection before it had sent the whole request."""
 
 
 class ConnectApp:
-    """The methods under `PREFIX`.
+    """Serves the methods under `PREFIX`.
 
     Args:
-        operations: what the methods do, on the event loop that serves the app.
-        metrics: counts the calls that end in an error.
-        gate: limits how many are in progress.
-        body_bytes_max: how large a message may be.
+        operations: run on the event loop that serves the app.
+        metrics: counts failed calls.
+        gate: limits the number of calls in progress.
+        body_bytes_max: most bytes of a message.
     """
 
     def __init__(self, operations: Operations, metrics: Metrics, gate: Gate, body_bytes_max: int) -> None:
@@ -134,14 +134,14 @@ class ConnectApp:
         await _respond(send, HTTPStatus.OK, [(b"content-type", kind)], body)
 
     async def _read(self, codec: Codec, method: Method, data: bytes) -> Any:
-        """The request. Protobuf reads long JSON in Python: a thread does, one message at a time."""
+        """Parse the request. Protobuf parses long JSON in Python, so one thread does it, a message at a time."""
         if codec is not CODECS["json"] or len(data) <= _LONG_JSON_BYTES:
             return codec.read(method.request, data)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._parser, codec.read, method.request, data)
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        """The whole body; one that says that it is too large is not read."""
+        """Read the whole body. A body with a `Content-Length` that is too large is not read."""
         if int(headers.get(b"content-length", 0)) > self._bytes_max:
             raise self._too_large()
         parts, size = list[bytes](), 0
@@ -156,7 +156,7 @@ class ConnectApp:
         return TooLarge("the body is too large", field="body", limit=f"{self._bytes_max:,} bytes")
 
     async def refuse(self, scope: Scope, _: Receive, send: Send, error: Exception) -> None:
-        """Answer a request with an error, before it is looked at."""
+        """Answer a request with an error without reading it."""
         await self._refuse(send, error, scope["path"])
 
     async def _refuse(self, send: Send, error: Exception, method: str) -> None:
@@ -205,7 +205,7 @@ class ConnectApp:
             yield codec.read(method.request, data)
 
     async def _answers(self, method: Method, codec: Codec, receive: Receive, send: Send) -> None:
-        """Answer one message with many, until there are no more or the caller hangs up: a watch has no other end."""
+        """Answer one message with many, until there are no more or the caller disconnects (which ends a watch)."""
         request = None
         async for message in self._messages(method, codec, receive):
             if request is not None:
@@ -219,7 +219,7 @@ class ConnectApp:
                 async for response in responses:
                     await _send_part(send, sealed(codec.write(response)))
 
-        # The request is whole, so all that can still come is that the caller has hung up.
+        # The request is complete, so the only event that can follow is that the caller disconnects.
         answering, gone = asyncio.ensure_future(answer()), asyncio.ensure_future(receive())
         try:
             await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -249,7 +249,7 @@ def _timeout_s(headers: Headers) -> float | None:
 
 
 def _check_headers(headers: Headers, encoding: bytes) -> None:
-    """Check the version, and that the request is not compressed: `encoding` names the header that says so."""
+    """Check the version, and that the request is not compressed; `encoding` is the name of the header to check."""
     version = headers.get(b"connect-protocol-version", b"1")
     if version != b"1":
         raise InvalidArgument("connect-protocol-version must be 1", field="connect-protocol-version", limit="1")
@@ -262,8 +262,8 @@ def _check_encoding(given: str, field: str) -> None:
 
 
 def _of_query(query: bytes) -> tuple[bytes, bytes]:
-    """The name of the codec, and the message, of a request whose message is in its address."""
-    # Latin-1 maps each byte to one character and back; a message need not be text.
+    """Return the codec's name and the message of a GET request, which has both in its URL."""
+    # A message may be any bytes, and Latin-1 maps each byte to one character and back.
     given = {name: values[-1] for name, values in parse_qs(query.decode("latin-1"), True, encoding="latin-1").items()}
     if given.get("connect", "v1") != "v1":
         raise InvalidArgument("connect must be v1", field="connect", limit="v1")
@@ -285,7 +285,7 @@ def _of_query(query: bytes) -> tuple[bytes, bytes]:
 
 
 async def _parts(receive: Receive) -> AsyncIterator[bytes]:
-    """The body, part by part."""
+    """Yield the parts of the body."""
     more = True
     while more:
         message = await receive()
@@ -299,7 +299,7 @@ async def _parts(receive: Receive) -> AsyncIterator[bytes]:
 
 
 async def _within(timeout_s: float | None, work: Awaitable[R]) -> R:
-    """Wait for work, no longer than the caller does."""
+    """Wait for work for as long as the caller waits."""
     if timeout_s is None:
         return await work
     try:

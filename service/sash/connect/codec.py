@@ -1,4 +1,4 @@
-"""Messages as bytes: protobuf's binary form, and its JSON form."""
+"""Reads and writes messages in protobuf's binary form and in its JSON form."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Codec(Protocol):
     """Reads and writes messages."""
 
     def read(self, kind: type[M], data: bytes) -> M:
-        """A message; raises InvalidArgument where `data` is none of that kind."""
+        """Parse a message; raises InvalidArgument."""
 
     def write(self, message: Message) -> bytes:
-        """The opposite of `read`."""
+        """Write a message."""
 
     def join(self, parts: Sequence[bytes]) -> bytes:
-        """Several messages, written, as one; see `sash.rpc.parts`."""
+        """Join written messages into one; see `sash.rpc.parts`."""
 
 
 class _Proto:
@@ -45,7 +45,7 @@ class _Proto:
 
 
 class _Json:
-    """Unknown names are refused: what a caller misspells must not be left out in silence."""
+    """JSON. Unknown names are refused, because a misspelt name would be ignored in silence."""
 
     def read(self, kind: type[M], data: bytes) -> M:
         message = kind()
@@ -66,4 +66,4 @@ class _Json:
 
 
 CODECS: Mapping[str, Codec] = {"proto": _Proto(), "json": _Json()}
-"""By the name that media types and the `encoding` parameter give them."""
+"""Codecs by their names in media types and in the parameter `encoding`."""

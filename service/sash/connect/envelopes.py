@@ -1,6 +1,6 @@
 """Messages of a stream, each in an envelope.
 
-| flags, 1 byte | length, 4 bytes, big-endian | message |     flags: 1 compressed, 2 the last one, which is JSON
+| flags, 1 byte | length, 4 bytes, big-endian | message |     flags: 1 compressed; 2 the last one, in JSON
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _HEAD = Struct(">BI")
 
 
 def sealed(message: bytes, flags: int = 0) -> bytes:
-    """A message in its envelope."""
+    """Put a message into an envelope."""
     return _HEAD.pack(flags, len(message)) + message
 
 
 async def opened(parts: AsyncIterator[bytes], bytes_max: int) -> AsyncIterator[bytes]:
-    """The messages of a request, of which no more than one is held at a time.
+    """Yield the messages of a request. At most one of them is in memory.
 
     Raises:
         InvalidArgument: an envelope is compressed, has unknown flags, or ends too early.

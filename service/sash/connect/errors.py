@@ -34,11 +34,11 @@ CODES: Mapping[grpc.StatusCode, int] = {
     grpc.StatusCode.DATA_LOSS: HTTPStatus.INTERNAL_SERVER_ERROR,
     grpc.StatusCode.UNAUTHENTICATED: HTTPStatus.UNAUTHORIZED,
 }
-"""The HTTP status of each code, as the protocol has it."""
+"""Code -> HTTP status, as in the protocol."""
 
 
 class DeadlineExceeded(Exception):
-    """A call has passed its `Connect-Timeout-Ms`."""
+    """The call took longer than its `Connect-Timeout-Ms`."""
 
 
 def document_of(error: Exception, method: str) -> tuple[grpc.StatusCode, dict[str, Any]]:
@@ -58,5 +58,5 @@ def document_of(error: Exception, method: str) -> tuple[grpc.StatusCode, dict[st
 
 
 def _name(code: grpc.StatusCode) -> str:
-    # The protocol spells this one as HTTP does.
+    # The protocol spells this code with one l.
     return "canceled" if code is grpc.StatusCode.CANCELLED else code.name.lower()

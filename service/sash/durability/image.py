@@ -193,7 +193,7 @@ class Image:
     def _take_forest(self, number: int, forest: Forest) -> Iterator[None]:
         while forest.sweep():  # otherwise the dump does it in one piece
             yield
-        self._save(forest.unsaved())
+        self._save(forest.pending_blocks())
         taken = forest.dump()
         self._totals["forests"] += 1
         self._stored += [taken.ids, *taken.nodes.values()]

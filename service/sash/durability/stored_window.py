@@ -285,7 +285,7 @@ class StoredWindow:
             OutOfRoom: the tier has no space for them.
         """
         if self.cold.dirty_entries >= entries_min and self.cold.dirty:
-            self.blocks.save(self.window.unsaved())
+            self.blocks.save(self.window.pending_blocks())
             self.blocks.flush()
             self._count_stored()
 

@@ -39,7 +39,7 @@ CODES: Mapping[type[errors.SashError], grpc.StatusCode] = {
     errors.DataLoss: grpc.StatusCode.DATA_LOSS,
 }
 
-# A status travels as a header, percent-encoded, and again in the details; a peer refuses more than 8 KiB of
+# A status travels as a percent-encoded header, and again in the details. A peer refuses more than 8 KiB of
 # headers. An error may quote what the caller sent, which has no such bound.
 TEXT_CHARACTERS_MAX = 500
 
@@ -61,14 +61,14 @@ def status_of(error: Exception, method: str, applied: int | None = None) -> grpc
 def described(
     error: Exception, method: str, applied: int | None = None
 ) -> tuple[grpc.StatusCode, str, Sequence[Message]]:
-    """Map an exception to a code, a message and details, whatever the protocol makes of them.
+    """Map an exception to a code, a message and details, for any protocol.
 
-    What is no `SashError` is logged in full and shown as INTERNAL only.
+    Other exceptions than `SashError` are logged in full; the caller sees INTERNAL only.
 
     Args:
         error: what an operation raised.
         method: its name, for the log.
-        applied: of a stream of writes, how many were answered before; the ErrorInfo says it.
+        applied: for a stream of writes, the number of answered writes; the ErrorInfo has it.
     """
     counted = {} if applied is None else {"applied": str(applied)}
     if not isinstance(error, errors.SashError):

@@ -1,17 +1,17 @@
-"""Writes of one stream: begun in order of arrival, several at a time, answered in order.
+"""Runs the writes of one stream: starts them in order, several at a time, and answers them in order.
 
-    requests   1  2  3  4  5                     begun one after the other, without waiting for the tier
+    requests   1  2  3  4  5                     started one after the other, without waiting for the tier
                 \\  \\  \\  \\
     in flight    [2][3][4]                       each waits until the tier has it; many share one commit
                  /
-    answers    1                                 in order; the first error is the last thing that is said
+    answers    1                                 in order; the first error ends the stream
 
-A write is begun only when the one before it has been applied in memory, which the plane does before it first waits:
-so what is refused there ends the stream with nothing after it applied. Where it is the tier that fails, writes behind
-the failed one may have been applied; their producer finds out by sending them again with the same sequence.
+A write starts when the one before it is applied in memory, which the plane does before it first waits. So a refused
+write ends the stream, and no write after it is applied. If the tier fails, writes after the failed one may be applied.
+Their producer finds out when it sends them again with the same sequence numbers.
 
-When the service closes, nothing more is begun, what was begun is answered, and `Unavailable` is the last thing that is
-said: a stream on which nothing happens ends at once.
+When the service closes, it starts no more writes, answers those that it has started, and ends the stream with
+`Unavailable`. An idle stream ends at once.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ async def in_order(
     """Yield the answer to each request, in order.
 
     Args:
-        requests: read no further than `in_flight_max` beyond the last one that was answered.
-        write: makes the coroutine of one write. Closing this generator leaves those that run alone.
-        closing: is set when the service is about to end.
+        requests: read up to `in_flight_max` beyond the last one that was answered.
+        write: makes the coroutine of one write. Closing this generator does not cancel writes that run.
+        closing: set when the service closes.
     """
     begun: asyncio.Queue[asyncio.Task[R] | Exception | None] = asyncio.Queue()
     room = asyncio.Semaphore(in_flight_max)
@@ -53,11 +53,11 @@ async def in_order(
                 await room.acquire()
                 task = start(write(request))
                 begun.put_nowait(task)
-                await asyncio.sleep(0)  # its first step, up to where it waits for the tier
+                await asyncio.sleep(0)  # its first step, up to its wait for the tier
                 if task.done() and (task.cancelled() or task.exception() is not None):
                     return
         except asyncio.CancelledError:
-            # At whatever await: a request that was read and is not in the queue was not begun.
+            # Wherever this was cancelled: a request that was read and is not in the queue has not started.
             end = going()
         except Exception as error:
             end = error

@@ -18,7 +18,7 @@ Example, with a dictionary for a tier:
 >>> cold = Cold(lambda ids: [tier[id] for id in ids], Cache(budget_bytes=0))
 >>> forest = Forest(Layout({"value": "float64"}, {"sum": (Sum(), ["value"])}, block=4), cold)
 >>> forest.bulk_insert(np.arange(10), [np.ones(10)])
->>> blocks = forest.unsaved()
+>>> blocks = forest.pending_blocks()
 >>> for id, block in enumerate(blocks, 1):
 ...     block.stored = id
 ...     tier[id] = block.columns
@@ -95,8 +95,8 @@ class Dirty(Protocol):
     unstored_partials: int
     """Partials to store, beside those of such blocks."""
 
-    def unsaved(self, most: int | None = None) -> list[PendingBlock]:
-        """See `Forest.unsaved`."""
+    def pending_blocks(self, most: int | None = None) -> list[PendingBlock]:
+        """See `Forest.pending_blocks`."""
 
 
 class _CacheEntry:

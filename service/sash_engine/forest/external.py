@@ -151,7 +151,7 @@ class ExternalPartials(Monoid):
 
     # ---------------------------------------------------------------- storing
 
-    def unsaved(self, partials: Partials, start: int, stop: int, given: Callable[[], None]) -> list[PendingBlock]:
+    def pending(self, partials: Partials, start: int, stop: int, given: Callable[[], None]) -> list[PendingBlock]:
         """Encode the partials of rows start..stop that have no id yet; `given` is called when one gets its id."""
         out = []
         for row in (np.flatnonzero(partials[1][start:stop] < 0) + start).tolist():

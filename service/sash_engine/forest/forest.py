@@ -232,13 +232,13 @@ class Forest(BlockWriter):
 
     # ---------------------------------------------------------------- storing
 
-    def unsaved(self, most: int | None = None) -> list[PendingBlock]:
-        """The sealed blocks that have no id yet, oldest first; at most the `most` oldest.
+    def pending_blocks(self, most: int | None = None) -> list[PendingBlock]:
+        """Return the sealed blocks that have no id yet, oldest first; at most the `most` oldest.
 
         Give each its id (`block.stored = id`) before the next operation on the forest, write its columns, and call
         `Cold.landed` when the tier has them. Loads the blocks that have deferred rows.
         """
-        return [] if self._tiered is None else self._tiered.unsaved(most)
+        return [] if self._tiered is None else self._tiered.pending_blocks(most)
 
     def dump(self) -> ForestImage:
         """An image: everything but the columns of sealed blocks, each of which must have an id.

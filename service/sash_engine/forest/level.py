@@ -158,10 +158,10 @@ class Level:
         """For each slot with large partials the ids of the nodes start..stop (copies), int64; -1 where not stored."""
         return [self.columns[slot][1][start - self.base : stop - self.base].copy() for slot, _ in self._external]
 
-    def partials_unsaved(self, start: int, stop: int, given: Callable[[], None]) -> list[PendingBlock]:
+    def pending_partials(self, start: int, stop: int, given: Callable[[], None]) -> list[PendingBlock]:
         """The partials of the nodes start..stop that are to be stored; `given` is called when one gets its id."""
         a, b = start - self.base, stop - self.base
-        return [one for slot, monoid in self._external for one in monoid.unsaved(self.columns[slot], a, b, given)]
+        return [one for slot, monoid in self._external for one in monoid.pending(self.columns[slot], a, b, given)]
 
     def release(self, rows: Array | slice) -> None:
         """The partials in some rows will not be read again; those that are stored are released."""

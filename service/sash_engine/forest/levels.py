@@ -193,14 +193,14 @@ class Levels(Pairs):
 
     # ---------------------------------------------------------------- storing
 
-    def unsaved(self, given: Callable[[], None]) -> list[PendingBlock]:
+    def pending_blocks(self, given: Callable[[], None]) -> list[PendingBlock]:
         """The partials above level 0 that are to be stored, of all nodes; `given` is called when one gets its id."""
         if self._done < self._directory.tail:
             self._catch_up()
         return [
             one
             for i, level in enumerate(self._levels[1:], 1)
-            for one in level.partials_unsaved(max(-(-self._directory.head >> i), level.base), level.tail, given)
+            for one in level.pending_partials(max(-(-self._directory.head >> i), level.base), level.tail, given)
         ]
 
     def sweep(self) -> None:

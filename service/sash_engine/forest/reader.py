@@ -70,7 +70,7 @@ class BlockReader:
         self._directory = Directory(monoids) if self._tiered is None else self._tiered
         self._levels = Levels(self._directory, monoids)
         if self._tiered is not None:
-            self._tiered.above = WeakMethod(self._levels.unsaved)
+            self._tiered.above = WeakMethod(self._levels.pending_blocks)
         self._tail = OpenTail(layout) if layout.open_row else Tail(layout)
         self._use(layout)
         self._skip = 0  # evicted rows at the front of the first block

@@ -81,7 +81,7 @@ class TieredDirectory(Directory):
         self.unstored_partials = 0
         """How many partials are not stored, of blocks that may be; 1 stands for some that were not counted yet."""
         self.above: Callable[[], Callable[[Callable[[], None]], list[PendingBlock]] | None] = lambda: None
-        """Gives `Levels.unsaved` of the levels above; a weak reference, as those know this."""
+        """Returns `Levels.pending_blocks` of the levels above; weak, because they refer to this directory."""
 
     def restore(self, image: ForestImage) -> None:
         """Take the blocks that an image names; there are none so far."""
@@ -89,15 +89,15 @@ class TieredDirectory(Directory):
         self.restart(image.head)
         self.head = self._swept = image.head
         partials = list(image.partials)
-        b, unsaved = len(image.ids), False
+        b, pending = len(image.ids), False
         for slot, _ in self._external if b else ():
             if slot in image.nodes:
                 partials[slot] = np.full(b, None), image.nodes[slot][:b]
             else:  # its partials were not large when the image was made
                 partials[slot] = partials[slot][0], np.full(b, _NONE)
-                unsaved = True
+                pending = True
         self.extend(BlockRun([None] * b, image.first, image.last, image.counts, partials, image.ids))
-        if unsaved:
+        if pending:
             self.note_unstored_partials()
 
     # ---------------------------------------------------------------- growing and shrinking
@@ -292,11 +292,11 @@ class TieredDirectory(Directory):
 
     # ---------------------------------------------------------------- storing
 
-    def unsaved(self, most: int | None = None) -> list[PendingBlock]:
-        """See `Forest.unsaved`."""
+    def pending_blocks(self, most: int | None = None) -> list[PendingBlock]:
+        """See `Forest.pending_blocks`."""
         if not (self.dirty or self.unstored_partials):
             return []
-        partials = self._partials_unsaved() if self.has_external else []
+        partials = self._pending_partials() if self.has_external else []
         ids = self._ids[self.head - self.base : self.tail - self.base]
         positions = (np.flatnonzero(ids == _NONE)[:most] + self.head).tolist()
         self.fetch(positions)
@@ -309,10 +309,10 @@ class TieredDirectory(Directory):
         self._cold.note_dirty(self, 0)
         return saved
 
-    def _partials_unsaved(self) -> list[PendingBlock]:
+    def _pending_partials(self) -> list[PendingBlock]:
         above = self.above()
         nodes = above(self._stored_one) if above else []
-        return self.partials_unsaved(self.head, self.tail, self._stored_one) + nodes
+        return self.pending_partials(self.head, self.tail, self._stored_one) + nodes
 
     def _stored_one(self) -> None:
         """One of the partials that were counted has got its id."""

@@ -12,12 +12,9 @@ To build: one pass over the rows.  To ask for one: a fold of up to 32 rows and o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, Protocol, overload
 
 from sash_engine.monoids.columns import Partial, Values
-
-if TYPE_CHECKING:
-    from sash_engine.monoids.base import Monoid
 
 __all__ = ["STRIDE", "Suffixes"]
 
@@ -25,15 +22,25 @@ STRIDE = 32
 """Combining two sketches costs as much as updating one with 30 to 100 values."""
 
 
+class Folds(Protocol):
+    """What suffix folds need of an aggregate; every `Monoid` has it."""
+
+    def reduce(self, values: Values) -> Partial:
+        """Fold rows."""
+
+    def combine(self, older: Partial, newer: Partial) -> Partial:
+        """Fold two partials."""
+
+
 class Suffixes(Sequence[Partial]):
     """The folds of rows i, i + 1, …, n - 1 for each i. Every 32nd is kept; the others are made when they are asked for.
 
     Args:
-        monoid: the aggregate.
+        monoid: folds rows and partials.
         values: n >= 1 rows; they are copied.
     """
 
-    def __init__(self, monoid: Monoid, values: Values) -> None:
+    def __init__(self, monoid: Folds, values: Values) -> None:
         self._monoid = monoid
         self._values = [column.copy() for column in values]
         self._kept: list[Partial] = []  # the newest first

@@ -14,11 +14,9 @@ policies would count entries that no answer shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.forest import Cold, Layout
@@ -28,10 +26,10 @@ from sash_engine.monoids.pane import exported
 from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.algorithms import check_ranges
 from sash_engine.windows.answers import Answer, Series
-from sash_engine.windows.batch import check_key
+from sash_engine.windows.asked_keys import AskedKeys, Numbers
 from sash_engine.windows.costs import Costs
 from sash_engine.windows.entries import BULK_ROWS, Entries
-from sash_engine.windows.keys import NEVER, UNKEYED, Keys
+from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.questions import AllKeys, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
@@ -41,14 +39,10 @@ __all__ = ["MAX_LOOKBACKS", "Reader"]
 
 MAX_LOOKBACKS = 64
 
-_NAMES = 4_096
-"""Names that one step looks at: 1 ms."""
-
 _COUNT: Monoid = Count()
 _ENTRY_BYTES = 100
 """What an answer with lists takes for each entry: the value in Python, and what is sent of it."""
 
-Numbers = npt.NDArray[np.int64]
 Span = tuple[str, int]
 
 
@@ -69,8 +63,13 @@ class Reader:
         self._keys = keys
         self._slide = slide
         self._costs = Costs({name: monoid for name, (monoid, _) in spec.monoids().items()})
+        self._asked = AskedKeys(spec, keys, slide, self._costs)
         self.check_memory: Callable[[int], None] = _ignore
-        """Called with the bytes that an answer may take, before it is made; raises where that is too much."""
+        """Called with the bytes that an answer may take, before it is made; raises if they are too many."""
+
+    def checked_key(self, key: str | None) -> str:
+        """Return the name of the one key of a question or a write."""
+        return self._asked.name(key)
 
     def query(self, question: Query) -> list[Answer]:
         """Answer a query.
@@ -82,7 +81,7 @@ class Reader:
         if question.keys:
             return finished(self._of_several(question))
         spans = self._checked(question)
-        return self._answers(self.checked_key(question.key), question.key, spans, question.as_of, question.partials)
+        return self._answers(self._asked.name(question.key), question.key, spans, question.as_of, question.partials)
 
     def is_quick(self, question: Query) -> bool:
         """Whether a query takes no longer than a step, so that nobody needs a turn before it is answered."""
@@ -97,7 +96,7 @@ class Reader:
         if question.keys:
             return (yield from self._of_several(question))
         spans, key = self._checked(question), question.key
-        name, answers = self.checked_key(key), list[Answer]()
+        name, answers = self._asked.name(key), list[Answer]()
         for i in range(max(len(spans), 1)):
             answers += self._answers(name, key, spans[i : i + 1], question.as_of, question.partials)
             yield
@@ -116,10 +115,10 @@ class Reader:
     def _of_several(self, question: Query) -> Steps[list[Answer]]:
         key, keys, as_of, partials = question.key, question.keys, question.as_of, question.partials
         spans = self._checked(question)
-        self._check_several(key)
+        self._asked.check_several(key)
         if question.combine:
             return (yield from self._combined(keys, spans, as_of, partials))
-        names = yield from self._names(keys, len(spans))
+        names = yield from self._asked.names(keys, len(spans))
         answers, values = list[Answer](), 0
         for name in names:
             of_key = self._answers(name, name, spans, as_of, partials)
@@ -141,16 +140,16 @@ class Reader:
             return finished(self.range_steps(question))
         last = self._checked_range(question)
         key = question.key
-        return self._range(self._find(self.checked_key(key)), key, question.start, last, None, question.partials)
+        return self._range(self._asked.find(self._asked.name(key)), key, question.start, last, None, question.partials)
 
     def range_steps(self, question: RangeQuery) -> Steps[Answer]:
         """As `range_query`, in steps."""
         if not question.keys:
             return self.range_query(question)
         last = self._checked_range(question)
-        self._check_several(question.key)
+        self._asked.check_several(question.key)
         self._check_commutative()
-        numbers = yield from self._numbers(question.keys)
+        numbers = yield from self._asked.numbers(question.keys)
         return (yield from self._together(numbers, question.start, last, None, question.partials))
 
     def _checked_range(self, question: RangeQuery) -> int:
@@ -186,11 +185,11 @@ class Reader:
         starts = np.array([start], np.int64) + np.arange(n) * (every if n > 1 else 0)
         stops = np.minimum(starts, TICK_MAX - wide) + wide
         if keys:
-            self._check_several(key)
+            self._asked.check_several(key)
             self._check_series_of_several()
-            numbers = yield from self._numbers(keys)
+            numbers = yield from self._asked.numbers(keys)
         else:
-            number = self._find(self.checked_key(key))
+            number = self._asked.find(self._asked.name(key))
             numbers = np.array([] if number is None else [number], np.int64)
         if self._costs.sized and n > 1 and len(numbers):
             entries_of_all, whole = yield from self._whole(numbers, start, int(stops[-1]) - 1)
@@ -215,25 +214,12 @@ class Reader:
             check_time(start, "start")
         last = None if end is None else _last(start, end, question.end_exclusive)
         if keys:
-            self._check_several(key)
-            numbers = finished(self._numbers(keys))
+            self._asked.check_several(key)
+            numbers = finished(self._asked.numbers(keys))
         else:
-            number = self._find(self.checked_key(key))
+            number = self._asked.find(self._asked.name(key))
             numbers = np.array([] if number is None else [number], np.int64)
         return Entries(self._spec, self._keys, numbers, start, last, self._cold, rows)
-
-    # ---------------------------------------------------------------- which keys
-
-    def checked_key(self, key: str | None) -> str:
-        """The name of the one key that is meant."""
-        if not self._spec.keyed:
-            if key is not None:
-                raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="key")
-            return UNKEYED
-        if key is None:
-            raise InvalidArgument(f"window {self._spec.name!r} is keyed: say which key", field="key")
-        check_key(key)
-        return key
 
     def spans(self, lookbacks: Sequence[str | int]) -> list[Span]:
         """Lookbacks as they were asked for, and in ticks."""
@@ -245,68 +231,6 @@ class Reader:
             check_ranges(self._spec.algorithm)
         return [(str(text), parse_duration(text, self._spec.time_unit, "lookback")) for text in lookbacks]
 
-    def _check_several(self, key: str | None) -> None:
-        """Check that a question may be about several keys."""
-        if key is not None:
-            raise InvalidArgument("give either one key or several", field="key")
-        if not self._spec.keyed:
-            raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="keys")
-
-    def _names(self, keys: KeyList, lookbacks: int) -> Steps[list[str]]:
-        """The names of the keys that are meant; of all keys those that have entries.
-
-        Raises:
-            InvalidArgument: there would be too many answers.
-        """
-        if not isinstance(keys, AllKeys):
-            self._costs.check_answers(len(keys), lookbacks)  # before a look at any of them
-            yield from _check_each(keys)
-            return list(dict.fromkeys(keys))
-        if not self._slide.wall:
-            self._costs.check_answers(self._keys.filled, lookbacks)
-        floor, names = self._slide.late_through(), list[str]()
-        for some, numbers in self._keys.chunks(_NAMES):
-            names += compress(some, (self._keys.newest_each(numbers) > floor).tolist())
-            self._costs.check_answers(len(names), lookbacks)
-            yield
-        return names
-
-    def _numbers(self, keys: KeyList) -> Steps[Numbers]:
-        """The numbers of the keys that are meant, in the order that was asked for, each once.
-
-        All keys are those without entries, too: their marks have a say in the now of all of them.
-        """
-        found = [np.empty(0, np.int64)]
-        if isinstance(keys, AllKeys):
-            for _, numbers in self._keys.chunks(_NAMES):
-                self._age(numbers)
-                found.append(numbers)
-                yield
-            return np.concatenate(found)
-        yield from _check_each(keys)
-        seen = np.zeros(len(self._keys.now), np.bool_)
-        for a, b in spans_of(len(keys), _NAMES):
-            numbers = self._keys.find_each(keys[a:b])
-            numbers = numbers[numbers >= 0]
-            _, firsts = np.unique(numbers, return_index=True)
-            numbers = numbers[np.sort(firsts)]
-            numbers = numbers[~seen[numbers]]
-            seen[numbers] = True
-            self._age(numbers)
-            found.append(numbers)
-            yield
-        return np.concatenate(found)
-
-    def _age(self, numbers: Numbers) -> None:
-        if self._slide.wall:
-            self._slide.by_age_each(numbers)
-
-    def _find(self, name: str) -> int | None:
-        number = self._keys.find(name)
-        if number is not None and self._slide.wall:
-            self._slide.by_age(number)
-        return number
-
     # ---------------------------------------------------------------- answers
 
     def _answers(
@@ -314,7 +238,7 @@ class Reader:
     ) -> list[Answer]:
         """The answers of one key: one for each lookback, or one over everything (up to `as_of`)."""
         keys = self._keys
-        number = self._find(name)
+        number = self._asked.find(name)
         if spans:
             bounds = self._trailing(as_of, None if number is None else keys.now_of[number])
             if bounds is None:
@@ -341,7 +265,7 @@ class Reader:
     ) -> Steps[list[Answer]]:
         keys = self._keys
         self._check_commutative()
-        numbers = yield from self._numbers(which)
+        numbers = yield from self._asked.numbers(which)
         if spans:
             bounds = self._trailing(as_of, int(keys.now[numbers].max()) if len(numbers) else None)
             if bounds is None:
@@ -453,14 +377,6 @@ class Reader:
 
     def _named(self, answers: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._layout.names, answers, strict=True))
-
-
-def _check_each(names: Sequence[str]) -> Steps[None]:
-    """Check the names of keys."""
-    for a, b in spans_of(len(names), _NAMES):
-        for name in names[a:b]:
-            check_key(name)
-        yield
 
 
 def _ignore(needed: int) -> None:

@@ -237,13 +237,14 @@ class Window:
         """Take in entries of existing keys as another window had them; see `Writer.load`."""
         self._writer.load(batch)
 
-    def unsaved(self) -> list[PendingBlock]:
-        """The sealed blocks of all keys that are not stored yet; see `Forest.unsaved`."""
-        return [] if self.cold is None else [block for forest in list(self.cold.dirty) for block in forest.unsaved()]
+    def pending_blocks(self) -> list[PendingBlock]:
+        """Return the sealed blocks of all keys that the tier does not have yet; see `Forest.pending_blocks`."""
+        forests = [] if self.cold is None else list(self.cold.dirty)
+        return [block for forest in forests for block in forest.pending_blocks()]
 
     @property
-    def keys_there(self) -> int:
-        """How many keys are remembered, those without entries included."""
+    def key_count(self) -> int:
+        """The number of keys that the window knows, with those that have no entries."""
         return len(self._keys)
 
     # ---------------------------------------------------------------- checking

@@ -20,7 +20,7 @@ WITNESSES = {
 }
 
 
-class Lockstep:
+class AggregatorLockstep:
     """Does every operation on both, compares results, errors and state, and checks the window's invariants.
 
     The first ten thousand values all differ, and neither rise nor fall. While `checked` is False the state is not
@@ -115,7 +115,7 @@ def histories(*operations: st.SearchStrategy[tuple[Any, ...]]) -> st.SearchStrat
     return st.lists(st.one_of(*operations), max_size=25)
 
 
-def follow(pair: Lockstep, history: list[tuple[Any, ...]]) -> None:
+def follow(pair: AggregatorLockstep, history: list[tuple[Any, ...]]) -> None:
     """Do what a history says. `append` inserts so many entries after the youngest; `…_at` names the entry by its
     place, in percent."""
     for operation, *arguments in history:

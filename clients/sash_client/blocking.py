@@ -1,0 +1,77 @@
+"""Calls that block until they are answered, and the handle of a window that makes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import grpc
+
+from sash_client.calls import Patience, received
+from sash_client.connection import Connection
+from sash_client.errors import SashClientError, from_rpc
+from sash_client.handle import Handle, known
+from sash_client.plans import Ask, Plan, Restarts
+from sash_proto.v1 import windows_pb2 as pb
+
+__all__ = ["BlockingConnection", "BlockingHandle"]
+
+R = TypeVar("R")
+
+
+class BlockingConnection(Connection):
+    """A connection whose calls block; `Client` is one."""
+
+    def _opened(self, target: str, options: list[tuple[str, Any]]) -> grpc.Channel:
+        if self._credentials is None:
+            return grpc.insecure_channel(target, options=options)
+        return grpc.secure_channel(target, self._credentials, options=options)
+
+    def _perform(self, plan: Plan[R]) -> R:
+        """Make the calls of a plan, one after the other; return what it returns."""
+        try:
+            step = next(plan)
+            while True:
+                if isinstance(step, Ask):
+                    try:
+                        answer = self._call(step.method, step.request, step.timeout_s)
+                    except SashClientError as error:
+                        step = plan.throw(error)
+                    else:
+                        step = plan.send(answer)
+                else:
+                    time.sleep(step.seconds)
+                    step = next(plan)
+        except StopIteration as end:
+            done: R = end.value
+            return done
+
+    def _call(self, method: str, request: Any, timeout_s: float | None = None) -> Any:
+        try:
+            return self._started(method, request, timeout=self.timeout_s if timeout_s is None else timeout_s)
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None
+
+    def _stream(self, method: str, request: Any, patience: Patience) -> Iterator[Any]:
+        """Make a read that answers with a stream, and retry it as `Restarts` allows; yield its messages."""
+        restarts = Restarts(self)
+        while True:
+            try:
+                for message in received(self._started(method, request), patience):
+                    restarts.messages += 1
+                    yield message
+                return
+            except SashClientError as error:
+                pause_s = restarts.pause_s(error)
+            time.sleep(pause_s)
+
+
+class BlockingHandle(Handle):
+    """A handle whose calls block; `Window` is one."""
+
+    _client: BlockingConnection
+
+    def _spec(self) -> pb.WindowSpec:
+        """Return the window's spec, which is fetched once."""
+        return self._client._perform(known(self))

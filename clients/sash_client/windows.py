@@ -1,0 +1,35 @@
+"""The operations that concern a service's windows: create, list and delete them.
+
+Operations are plans (see `plans`), which `Client` and `aio.AsyncClient` perform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sash_client.answers import WindowInfo
+from sash_client.plans import Ask, Plan
+from sash_client.wire import from_info, to_spec
+from sash_proto.v1 import windows_pb2 as pb
+
+__all__ = ["created", "deleted", "listed"]
+
+
+def created(spec: Mapping[str, Any] | str) -> Plan[pb.WindowSpec]:
+    """Create a window; return its spec. See `Client.create_window`."""
+    response = yield Ask("CreateWindow", pb.CreateWindowRequest(spec=to_spec(spec)))
+    made: pb.WindowSpec = response.window.spec
+    return made
+
+
+def listed() -> Plan[list[WindowInfo]]:
+    """Show all windows."""
+    response = yield Ask("ListWindows", pb.ListWindowsRequest())
+    return [from_info(window) for window in response.windows]
+
+
+def deleted(name: str) -> Plan[int]:
+    """Delete a window; return how many entries it had."""
+    response = yield Ask("DeleteWindow", pb.DeleteWindowRequest(name=name))
+    return int(response.entries)

@@ -1,0 +1,172 @@
+"""Partials in and out over REST."""
+
+import base64
+
+import numpy as np
+import pytest
+
+from sash_engine.monoids import Mean
+from sash_engine.windows.answers import Answer, WriteResult
+from tests.rest.conftest import made
+from tests.support.arrow import ARROW, batch, stream
+from tests.support.refusals import refuse
+from tests.support.waiting import awaited
+
+# ---------------------------------------------------------------- partials
+
+PANES = {
+    "name": "panes",
+    "time_unit": "s",
+    "granularity": "10s",
+    "aggregates": {"n": {"function": "count"}, "mean": {"function": "mean"}, "all": {"function": "collect"}},
+}
+
+
+@pytest.fixture
+def panes(http):
+    yield from made(http, **PANES)
+
+
+@pytest.fixture
+def taken(service, monkeypatch):
+    batches = []
+
+    async def bulk_insert(name, bulk, origin=None):
+        batches.append(bulk)
+        return WriteResult(inserted=len(bulk.times))
+
+    monkeypatch.setattr(service.plane, "bulk_insert", bulk_insert)
+    return batches
+
+
+BLOBS = [base64.b64encode(text).decode() for text in (b"[0.0,1.0]", b"[3.0]")]
+COUNT, SUM = Mean.parts
+PARTIALS = {"mean": {COUNT: [2, 1], SUM: [1.0, "NaN"]}, "all": {"blob": BLOBS}}
+
+
+def test_partials_go_in_as_columns(http, panes, taken):
+    document = {"time": [10, 20], "partials": PARTIALS, "entries": [2, 1]}
+    assert http.post(f"/v1/windows/{panes}/bulk-insert", json=document).json()["inserted"] == 2
+    columns = {"time": [10, 20], "entries": [2, 1], "partials.all.blob": [b"[0.0,1.0]", b"[3.0]"]}
+    columns |= {f"partials.mean.{COUNT}": [2, 1], f"partials.mean.{SUM}": [1.0, np.nan]}
+    http.post(f"/v1/windows/{panes}/bulk-insert", content=stream(batch(**columns)), headers=ARROW).raise_for_status()
+    for found in taken:
+        assert found.of_partials
+        assert found.entries.tolist() == [2, 1]
+        np.testing.assert_array_equal(found.partials["mean"][0], [2, 1])
+        np.testing.assert_array_equal(found.partials["mean"][1], [1.0, np.nan])
+        assert found.partials["all"][0].tolist() == [b"[0.0,1.0]", b"[3.0]"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"entries": None}, "entries"),
+        ({"entries": [1.5]}, "entries[0]"),
+        ({"value": [1]}, "value"),
+        ({"partials": []}, "partials"),
+        ({"partials": {"mean": []}}, "partials.mean"),
+        ({"partials": {"nope": {}}}, "partials.nope"),
+        ({"partials": {"all": {"blob": ["*"]}}}, "partials.all.blob[0]"),
+        ({"partials": {"all": {"blob": [1]}}}, "partials.all.blob[0]"),
+        ({"partials": {"all": {"values": [1]}}}, "partials.all.blob"),
+        ({"partials": {"all": {"blob": [], "more": []}}}, "partials.all.more"),
+        ({"partials": {"mean": {}}}, f"partials.mean.{COUNT}"),
+        ({"partials": {"mean": {COUNT: [True], SUM: [1.0]}}}, f"partials.mean.{COUNT}[0]"),
+        ({"partials": {"mean": {COUNT: [1], SUM: ["x"]}}}, f"partials.mean.{SUM}[0]"),
+        ({"partials": {"mean": {COUNT: [1], SUM: 1.0}}}, f"partials.mean.{SUM}"),
+    ],
+)
+def test_wrong_partials(http, panes, change, field):
+    document = {"time": [1], "partials": {}, "entries": [1]} | change
+    document = {name: value for name, value in document.items() if value is not None}
+    refuse(http, "POST", f"/v1/windows/{panes}/bulk-insert", 400, field, json=document)
+
+
+def test_wrong_partials_in_arrow(http, panes):
+    for columns, field in (
+        ({f"partials.mean.{COUNT}": [1]}, f"partials.mean.{SUM}"),
+        ({"partials.nope.blob": [b"x"]}, "partials.nope.blob"),
+        ({"partials.all.blob": ["x"]}, "partials.all.blob"),
+        ({"value": [1.0]}, "value"),
+    ):
+        body = stream(batch(time=[1], entries=[1], **columns))
+        refuse(http, "POST", f"/v1/windows/{panes}/bulk-insert", 400, field, content=body, headers=ARROW)
+
+
+MEAN = {COUNT: [2], SUM: [8.0]}
+
+
+@pytest.mark.parametrize("name", ["partials", "entries", "partials.mean.sum", "fields", "value"])
+def test_a_field_that_is_called_as_a_part_of_a_document(http, name):
+    """A field's values are a list, and partials an object; what is not a field is a part."""
+    aggregates = {"all": {"function": "collect"}}
+    for window in made(http, name=f"field.{name}", fields={name: "float64"}, aggregates=aggregates):
+        path = f"/v1/windows/{window}"
+        assert http.post(f"{path}/insert", json={"time": 1, name: 1}).json()["inserted"] == 1
+        assert http.post(f"{path}/bulk-insert", json={"time": [2, 3], name: [2, 3]}).json()["inserted"] == 2
+        arrow = stream(batch(time=[4], **{name: [4.0]}))
+        assert http.post(f"{path}/bulk-insert", content=arrow, headers=ARROW).json()["inserted"] == 1
+        if name != "fields":
+            assert http.post(f"{path}/bulk-insert", json={"time": [5], "fields": {name: [5]}}).json()["inserted"] == 1
+        answer = http.get(f"{path}/query").json()["answers"][0]["aggregates"]["all"]
+        assert answer == [1, 2, 3, 4, 5][: len(answer)]
+        assert len(answer) == 4 + (name != "fields")
+        (out,) = http.get(f"{path}/entries").json()["bulks"]
+        assert out == {"time": answer} | ({name: answer} if name == "fields" else {"fields": {name: answer}})
+        refuse(http, "POST", f"{path}/bulk-insert", 400, name, json={"time": [9], name: {"mean": MEAN}})
+        assert http.get(f"{path}/query").json()["answers"][0]["aggregates"]["all"] == answer
+
+
+@pytest.mark.parametrize("name", ["partials", "entries", "partials.mean.sum"])
+def test_partials_of_a_window_with_a_field_that_is_called_as_a_part_of_them(http, name):
+    aggregates = {"mean": {"function": "mean", "field": name}}
+    spec = {"name": f"panes.{name}", "granularity": "10", "fields": {name: "float64"}, "aggregates": aggregates}
+    for window in made(http, **spec):
+        path = f"/v1/windows/{window}"
+        assert http.post(f"{path}/bulk-insert", json={"time": [10], name: [1]}).json()["inserted"] == 1
+        arrow = stream(batch(time=[20], **{name: [1.0]}))
+        assert http.post(f"{path}/bulk-insert", content=arrow, headers=ARROW).json()["inserted"] == 1
+        document = {"time": [10], "partials": {"mean": MEAN}, "entries": [2]}
+        assert http.post(f"{path}/bulk-insert", json=document).json()["inserted"] == 2
+        columns = {"time": [20], "entries": [2], f"partials.mean.{COUNT}": [2], f"partials.mean.{SUM}": [8.0]}
+        arrow = stream(batch(**columns))
+        assert http.post(f"{path}/bulk-insert", content=arrow, headers=ARROW).json()["inserted"] == 2
+        for start in (10, 20):
+            answer = http.get(f"{path}/range", params={"start": start, "end": start}).json()
+            assert (answer["entries"], answer["aggregates"]["mean"]) == (3, 3.0)
+        again = http.get(f"{path}/entries", headers={"accept": ARROW["content-type"]}).content
+        assert http.post(f"{path}/bulk-insert", content=again, headers=ARROW).json()["inserted"] == 6
+
+
+# ---------------------------------------------------------------- how many entries
+
+MOST = 20_000
+
+
+def test_a_write_has_as_many_rows_of_partials_as_it_may_have_entries(http, panes):
+    path = f"/v1/windows/{panes}/bulk-insert"
+    blob = base64.b64encode(b"[1.0]").decode()
+    for n in (MOST, MOST + 1):
+        parts = {"mean": {COUNT: [1] * n, SUM: [1] * n}, "all": {"blob": [blob] * n}}
+        sent = {"json": {"time": [0] * n, "entries": [1] * n, "partials": parts}}
+        if n > MOST:
+            refuse(http, "POST", path, 413, "time", f"{MOST} entries", **sent)
+        else:
+            assert http.post(path, **sent).json()["inserted"] == MOST
+    assert http.get(f"/v1/windows/{panes}").json()["entries"] == MOST
+
+
+def test_partials_come_out_where_they_are_asked_for(http, service, panes, monkeypatch):
+    def answer(wanted):
+        partials = {"mean": (np.array([2]), np.array([np.inf])), "all": (np.array([b"\x00"], object),)}
+        return Answer(None, 1, 2, 2, {"mean": 0.5}, None, partials if wanted else None)
+
+    monkeypatch.setattr(service.plane, "query", awaited(lambda _, question: [answer(question.partials)]))
+    monkeypatch.setattr(service.plane, "range_query", awaited(lambda _, question: answer(question.partials)))
+    path = f"/v1/windows/{panes}"
+    expected = {"mean": {COUNT: [2], SUM: ["Infinity"]}, "all": {"blob": ["AA=="]}}
+    assert http.get(f"{path}/query?partials=true").json()["answers"][0]["partials"] == expected
+    assert http.get(f"{path}/range?start=1&end=2&partials=true").json()["partials"] == expected
+    assert "partials" not in http.get(f"{path}/query").json()["answers"][0]
+    refuse(http, "GET", f"{path}/query?partials=yes", 400, "partials")

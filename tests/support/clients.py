@@ -1,0 +1,17 @@
+"""Clients of services that several tests share."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sash_client import Client
+
+__all__ = ["client_of"]
+
+
+@contextmanager
+def client_of(target: str) -> Iterator[Client]:
+    """A client that deletes the service's windows in the end."""
+    with Client(target) as client:
+        yield client
+        for window in client.list_windows():
+            client.delete_window(window.name)
