@@ -1,11 +1,9 @@
 """`sash load`: files of every format, once, also where it is killed in the middle."""
 
 import gzip
-import os
 import signal
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from sash import load_files
 from sash.main import run
 from sash_client import Client
 from tests.support.servers import WAIT_S, service_process
+from tests.support.waiting import wait_until
 
 SPEC = {
     "name": "flights",
@@ -253,9 +252,7 @@ def test_killed_in_the_middle_and_run_again(service, client, tmp_path):
     killed_at = []
     for goal in (1, 12, 25):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until_s = time.monotonic() + WAIT_S
-        while window.describe().entries < goal * load_files.CHUNK_ROWS and time.monotonic() < until_s:
-            assert process.poll() is None
+        wait_until(lambda goal=goal: window.describe().entries >= goal * load_files.CHUNK_ROWS)
         process.send_signal(signal.SIGKILL)
         process.wait()
         killed_at.append(window.describe().entries)
@@ -266,7 +263,7 @@ def test_killed_in_the_middle_and_run_again(service, client, tmp_path):
     assert answer.entries == answer.aggregates["n"] == n
     assert answer.aggregates["sum"] == float(values.sum())
     before = window.describe()
-    again = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S * 3, env={**os.environ})
+    again = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S * 3)
     assert again.stdout == f"{path}: " + counted(n, loaded_before=n)
     assert window.describe() == before
 

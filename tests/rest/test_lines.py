@@ -1,11 +1,19 @@
 """Bulks of one entry a line: NDJSON and CSV."""
 
+import asyncio
 import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sash.rest.lines import blocks_of
+from sash.rest.ndjson import NdjsonReader
+from sash_engine.steps import finished
+from sash_engine.windows.spec import WindowSpec
 from tests.support.servers import problem
+from tests.support.waiting import wait_until
 
 NDJSON = "application/x-ndjson"
 CSV = "text/csv"
@@ -248,5 +256,64 @@ def test_a_part_that_the_window_refuses(http):
     http.delete("/v1/windows/strict")
 
 
+def test_long_lines_are_applied_in_parts_of_few_entries(http, typed):
+    """So the memory that a body takes is bounded by its length, too."""
+    lines = [json.dumps({**TYPED[0], "time": i, "s": "x" * 500_000}).encode() + b"\n" for i in range(20)]
+    found = refused(http, typed, iter([*lines, b"x\n"]))
+    assert found["line"] == 21
+    assert 8 <= found["applied"]["entries"] < 20
+
+
 def test_an_unknown_window(http):
     assert refused(http, "nowhere", many(3, NDJSON))["status"] == 404
+
+
+def blocks(body, cuts, block_bytes):
+    async def parts():
+        for start, stop in zip([0, *cuts], [*cuts, len(body)], strict=True):
+            yield body[start:stop]
+
+    async def collect():
+        return [block async for block in blocks_of(parts(), block_bytes)]
+
+    return asyncio.run(collect())
+
+
+@given(
+    st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"")), max_size=30),
+    st.lists(st.integers(0, 400), max_size=10),
+    st.integers(1, 40),
+)
+def test_blocks_are_whole_lines_of_a_bounded_size(lines, cuts, block_bytes):
+    body = b"\n".join(lines)
+    found = blocks(body, sorted(min(cut, len(body)) for cut in cuts), block_bytes)
+    whole = body if not body or body.endswith(b"\n") else body + b"\n"
+    assert b"".join(found) == whole
+    for block in found:
+        assert block.endswith(b"\n")
+        assert len(block) <= block_bytes or block.count(b"\n") == 1
+
+
+def test_lines_that_are_parsed_one_by_one_are_parsed_in_steps():
+    spec = WindowSpec.parse({"name": "w", "aggregates": {"n": {"function": "count"}}})
+    reader = NdjsonReader(spec)
+    alike, others = many(1000, NDJSON), many(1000, NDJSON).replace(b"{", b" {")
+    steps = [sum(1 for _ in reader.read(block, 1)) for block in (alike, others)]
+    assert steps[0] == 1
+    assert steps[1] >= 4
+    assert len(finished(reader.read(others, 1)).times) == 1000
+
+
+def test_a_caller_that_hangs_up(service, http, window):
+    """What was applied stays, and the service goes on."""
+
+    def body():
+        yield many(50_000, NDJSON)
+        wait_until(lambda: count(http, window) > 0)
+        raise ConnectionAbortedError
+
+    with pytest.raises(ConnectionAbortedError):
+        send(service.http(), window, body())
+    applied = count(http, window)
+    assert 16_384 <= applied <= 50_000
+    assert collected(http, window)["total"] == math.comb(applied, 2)

@@ -20,6 +20,7 @@ from sash.limits.places import Places
 from sash.limits.turns import Turns
 from sash.metrics import Metrics
 from sash.rest.bodies import ARROW, LINES, OCTETS
+from sash.rest.lines import PART_BYTES
 from sash.rest.problems import of_error
 from sash_engine.errors import Unavailable
 
@@ -35,8 +36,8 @@ _STREAMED = OCTETS.encode()
 _COLUMNS = ARROW.encode()
 _LINES = tuple(kind.encode() for kind in LINES)
 
-_BLOCKS_BYTES = 4 * 2**20
-"""What a body of lines takes that is applied in parts: a block, a part and a line, each of a MiB at most."""
+_IN_PARTS_BYTES = 2 * PART_BYTES
+"""What a body of lines takes that is applied in parts: a part, as lines and as columns."""
 
 _COPIES = 2
 """A body's parts are joined, so it is in memory twice for a moment."""
@@ -179,7 +180,7 @@ class _Body:
         if not self._begun:
             self._begun = True
             if self._in_parts:
-                self._reservation().take(_BLOCKS_BYTES)
+                self._reservation().take(_IN_PARTS_BYTES)
             elif self._announced > SMALL_BYTES:
                 self._reservation().take(_COPIES * self._announced, self._announced)
         places = self._front.places

@@ -2,7 +2,7 @@
 
     body   [ message ][ message ][ message ] …
     blocks     [ whole lines ][ whole lines ] …         each is parsed in one step
-    parts      [ 16,384 entries or more ]    …         each is one write
+    parts      [ 16,384 entries, or 4 MiB  ] …         each is one write
 
 Memory: one block, one part and the longest line, however long the body is. A numbered body is one write, so it is read
 whole.
@@ -23,10 +23,22 @@ from sash_engine.steps import Steps
 from sash_engine.windows.answers import WriteResult
 from sash_engine.windows.batch import Batch, Coded, Origin
 
-__all__ = ["LINE_BYTES_MAX", "PART_ENTRIES", "LineError", "LineReader", "Lines", "blocks_of", "numbered_lines"]
+__all__ = [
+    "LINE_BYTES_MAX",
+    "PART_BYTES",
+    "PART_ENTRIES",
+    "LineError",
+    "LineReader",
+    "Lines",
+    "blocks_of",
+    "numbered_lines",
+]
 
 PART_ENTRIES = 16_384
 """Entries of a part of a body without a number, at least: a bulk costs little more for each entry than a larger one."""
+
+PART_BYTES = 4 * 2**20
+"""So many bytes of lines are a part, too, however few entries they have."""
 
 LINE_BYTES_MAX = 2**20
 
@@ -87,13 +99,13 @@ class Lines:
         """
         part_entries = min(PART_ENTRIES, self._entries_max)
         batches: list[Batch] = []
-        entries = 0
-        async for batch in self._batches(body):
+        entries = size = 0
+        async for batch, block_bytes in self._batches(body):
             batches.append(batch)
-            entries += len(batch.times)
-            if entries >= part_entries:
+            entries, size = entries + len(batch.times), size + block_bytes
+            if entries >= part_entries or size >= PART_BYTES:
                 await self._apply(_joined(batches))
-                batches, entries = [], 0
+                batches, entries, size = [], 0, 0
         if entries or not self.applied_entries:
             await self._apply(_joined(batches))
         return self.result
@@ -110,7 +122,7 @@ class Lines:
             yield body
 
         batches, entries = [], 0
-        async for batch in self._batches(one()):
+        async for batch, _ in self._batches(one()):
             batches.append(batch)
             entries += len(batch.times)
             if entries > self._entries_max:
@@ -121,15 +133,15 @@ class Lines:
                 )
         return await unbroken(self._plane.bulk_insert(self._name, _joined(batches), origin=origin))
 
-    async def _batches(self, body: AsyncIterator[bytes]) -> AsyncIterator[Batch]:
-        """Parse a body; an empty one is a batch, too."""
+    async def _batches(self, body: AsyncIterator[bytes]) -> AsyncIterator[tuple[Batch, int]]:
+        """Parse a body block by block; yield each one and its length. An empty body is a block, too."""
         line = 1
         async for block in blocks_of(body, self._reader.block_bytes):
-            yield await self._plane.in_slices(self._reader.read(block, line))
+            yield await self._plane.in_slices(self._reader.read(block, line)), len(block)
             line += block.count(b"\n")
             await asyncio.sleep(0)  # the next block may be there already
         if line == 1:
-            yield await self._plane.in_slices(self._reader.read(b"", line))
+            yield await self._plane.in_slices(self._reader.read(b"", line)), 0
 
     async def _apply(self, batch: Batch) -> None:
         for start in range(0, max(len(batch.times), 1), self._entries_max):
