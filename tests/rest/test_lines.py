@@ -172,8 +172,9 @@ def test_a_line_that_is_wrong(http, typed, line, field, says, numbered):
 
 
 def test_lines_that_are_json_only_together(http, typed):
-    """Three lines that would be three entries if their line breaks were commas."""
+    """Lines that would be as many entries if their line breaks were commas."""
     for body in (
+        b'{"time":1,"key":"a","f":1\n"i":1,"s":"x","b":true},' + GOOD,
         b'{"time":1,"key":"a","f":1,"i":1,"s":["x"\n{"y"],"b":true}\n' + GOOD[:-1] + b"," + GOOD,
         b'{"time":1,"key":"a","f":1,"i":1,"s":"},\n{","b":true}\n' + GOOD[:-1] + b"," + GOOD,
         b'{"time":1,"key":"a","f":1\n,"i":1,"s":"x","b":true}\n' + GOOD[:-1] + b"," + GOOD,
@@ -262,6 +263,18 @@ def test_long_lines_are_applied_in_parts_of_few_entries(http, typed):
     found = refused(http, typed, iter([*lines, b"x\n"]))
     assert found["line"] == 21
     assert 8 <= found["applied"]["entries"] < 20
+
+
+def test_lines_without_entries_are_skipped(http, window):
+    """So many of them that they are parts of their own."""
+    body = (b" " * 999 + b"\n") * 5_000
+    assert send(http, window, body).json() == NOTHING
+    assert send(http, window, body + many(3, NDJSON) + body).json()["inserted"] == 3
+
+
+def test_a_numbered_body_is_not_read_beyond_the_limit(http, window):
+    found = refused(http, window, iter([many(10_000, NDJSON)] * 30), producer="p", sequence=1)
+    assert (found["status"], found["limit"]) == (413, "1 MiB")
 
 
 def test_an_unknown_window(http):

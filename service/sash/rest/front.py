@@ -131,7 +131,7 @@ class Front:
         if self.turns.pays(caller_of(), announced):
             await self.turns.turn(caller_of())
         if announced > SMALL_BYTES or chunked:
-            in_parts = kind.startswith(_LINES) and b"producer=" not in scope["query_string"]
+            in_parts = kind.startswith(_LINES) and not scope["query_string"]  # a number would be there
             if kind.startswith(_STREAMED) or (announced > self._bytes_max and not in_parts):
                 return receive
             is_json = not (kind.startswith((_COLUMNS, *_LINES)) or b"proto" in kind)

@@ -11,7 +11,7 @@ whole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +31,6 @@ __all__ = [
     "LineReader",
     "Lines",
     "blocks_of",
-    "numbered_lines",
 ]
 
 PART_ENTRIES = 16_384
@@ -106,7 +105,7 @@ class Lines:
             if entries >= part_entries or size >= PART_BYTES:
                 await self._apply(_joined(batches))
                 batches, entries, size = [], 0, 0
-        if entries or not self.applied_entries:
+        if batches:
             await self._apply(_joined(batches))
         return self.result
 
@@ -230,10 +229,3 @@ def _rows(batch: Batch, start: int, stop: int) -> Batch:
         for name, column in batch.columns.items()
     }
     return Batch(batch.times[start:stop], columns, None if batch.keys is None else batch.keys.part(start, stop))
-
-
-def numbered_lines(block: bytes, line: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a block that are not empty, with their numbers."""
-    for number, text in enumerate(block.split(b"\n")[:-1], line):
-        if not text.isspace() and text:
-            yield number, text

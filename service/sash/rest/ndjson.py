@@ -16,7 +16,7 @@ import orjson
 
 from sash.rest.bodies import parse_json
 from sash.rest.columns import column_of, entry_of, texts
-from sash.rest.lines import LineError, numbered_lines
+from sash.rest.lines import LineError
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
 from sash_engine.windows.batch import Batch, Coded, check_key
@@ -58,9 +58,10 @@ class NdjsonReader:
             except InvalidArgument:
                 pass  # find the line
         rows: list[tuple[Any, ...]] = []
-        for number, text in numbered_lines(block, line):
-            rows.append(self._row(text, number))
-            if len(rows) % _STEP_LINES == 0:
+        for number, text in enumerate(block.split(b"\n")[:-1], line):
+            if text and not text.isspace():
+                rows.append(self._row(text, number))
+            if number % _STEP_LINES == 0:
                 yield
         return self._batch(list(zip(*rows, strict=True)) if rows else [()] * len(self._names))
 
