@@ -1,9 +1,13 @@
 """`sash load`: files of every format, once, also where it is killed in the middle."""
 
 import gzip
+import os
+import pty
+import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+import sash.load
 from sash import load_files
 from sash.main import run
 from sash_client import Client
@@ -294,3 +299,32 @@ def test_without_pyarrow_it_says_what_to_install(load, tmp_path, monkeypatch):
     monkeypatch.delattr("sash.load_files")
     assert "pip install 'sash[load]'" in load("w", tmp_path / "a.csv", expect=1)
     assert not Path(tmp_path / "a.csv").exists()
+
+
+def test_progress_is_lines_where_there_is_no_terminal(load, window, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(load_files, "CHUNK_ROWS", 500)
+    monkeypatch.setattr(sash.load, "_LINE_S", 0.0)
+    path = write(tmp_path / "a.parquet", table())
+    shown = []
+    monkeypatch.setattr(sash.load.typer, "echo", lambda text, err=False: shown.append((text, err)))
+    load("flights", path, *COLUMNS)
+    assert [err for _, err in shown] == [True, True, False]
+    assert re.fullmatch(rf"{path}: 500 rows, [\d,]+ rows/s, 50%", shown[0][0])
+    assert re.fullmatch(rf"{path}: 1,000 rows, [\d,]+ rows/s, 100%", shown[1][0])
+
+
+def test_progress_is_a_bar_on_a_terminal(service, window, tmp_path):
+    path = write(tmp_path / "a.parquet", table())
+    command = [sys.executable, "-m", "sash.main", "load", "flights", str(path), *COLUMNS, "-t", service.grpc_target]
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # the other end is closed
+        while data := os.read(ours, 65_536):
+            shown += data
+    os.close(ours)
+    assert process.communicate(timeout=WAIT_S)[0].decode() == f"{path}: " + counted(1000, inserted=1000)
+    assert process.returncode == 0
+    assert b"1,000 rows, " in shown
+    assert "━".encode() in shown
