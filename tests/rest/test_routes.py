@@ -43,7 +43,7 @@ async def do_things(
     loud: Annotated[bool, Parameter("Whether.")] = False,
     tag: Annotated[Sequence[str], Parameter(example=["a"])] = (),
     note: Annotated[str | None, Parameter()] = None,
-    stream: Annotated[int | None, Parameter(only_with=ARROW)] = None,
+    stream: Annotated[int | None, Parameter(only_with=(ARROW,))] = None,
 ) -> dict[str, Any]:
     """More about it."""
     return {}

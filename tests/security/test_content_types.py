@@ -81,6 +81,25 @@ def test_bodies_of_the_right_type_are_taken(http, kind):
         assert http.request(route.method, path, content=BODIES[name], headers=headers_of(kind)).is_success
 
 
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/x-ndjson", b'{"time": 2, "value": 2}\n'),
+        ("text/csv", b"time,value\n2,2\n"),
+        ("text/csv; charset=utf-8", b"time,value\n2,2\n"),
+    ],
+)
+def test_lines_are_taken_where_the_route_declares_them(http, unchanged, kind, body):
+    """A page may send them to another site only if that site allows it: they are no form, and no plain text."""
+    assert http.post("/v1/windows", json={"name": "lines", "aggregates": {"n": {"function": "count"}}}).is_success
+    assert http.post("/v1/windows/lines/bulk-insert", content=body, headers=headers_of(kind)).json()["inserted"] == 1
+    http.delete("/v1/windows/lines")
+    for name in ("insert", "stage", "bulk_evict", "commit"):
+        (route,) = (each for each in CHANGES if each.name == name)
+        path = route.path.replace("{name}", "w") + QUERIES.get(name, "")
+        assert http.post(path, content=body, headers=headers_of(kind)).status_code == 415
+
+
 def test_every_route_that_changes_something_is_covered():
     assert {route.name for route in CHANGES} == set(BODIES)
 

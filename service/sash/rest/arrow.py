@@ -23,7 +23,7 @@ from sash_engine.windows.answers import Series
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["batch_of", "stream_of", "stream_of_bulks"]
+__all__ = ["batch_of", "batch_of_table", "stream_of", "stream_of_bulks"]
 
 _TYPES = {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 # What parts of partials are, by the kind of their dtype; those that are objects and come as numbers are integers.
@@ -41,7 +41,11 @@ def batch_of(body: bytes, spec: WindowSpec, entries_max: int) -> AnyBatch:
         InvalidArgument: no such stream, or names the column that is wrong.
         TooLarge: more than `entries_max` entries.
     """
-    table = _table(body, spec, entries_max)
+    return batch_of_table(_table(body, spec, entries_max), spec)
+
+
+def batch_of_table(table: Any, spec: WindowSpec) -> AnyBatch:
+    """The columns of a table, as `batch_of` takes them; the names are checked already."""
     names = table.column_names
     for name, column in zip(names, table.columns, strict=True):
         if column.null_count:

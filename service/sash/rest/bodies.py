@@ -10,10 +10,14 @@ import orjson
 
 from sash_engine.errors import InvalidArgument
 
-__all__ = ["ARROW", "JSON", "OCTETS", "YAML", "parse_json"]
+__all__ = ["ARROW", "CSV", "JSON", "LINES", "NDJSON", "OCTETS", "YAML", "parse_json"]
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
+NDJSON = "application/x-ndjson"
+CSV = "text/csv"
+LINES = (NDJSON, CSV)
+"""Bodies of one entry a line."""
 YAML = "application/yaml"
 OCTETS = "application/octet-stream"
 

@@ -23,6 +23,7 @@ from sash_engine.windows.spec import WindowSpec
 __all__ = [
     "BLOB",
     "batch_of",
+    "column_of",
     "entry_of",
     "integer",
     "member",
@@ -197,7 +198,7 @@ def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) ->
         if name not in spec.fields:
             known = ", ".join(spec.fields)
             raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
-        columns[name] = _column(_list(values, name), spec.fields[name], name)
+        columns[name] = column_of(_list(values, name), spec.fields[name], name)
     return Batch(_integers(times, "time"), columns, keys)
 
 
@@ -259,7 +260,12 @@ def _numbers(values: list[Any], dtype: np.dtype[Any], path: str) -> Array:
     return _bools(values, path) if dtype.kind == "b" else _integers(values, path)
 
 
-def _column(values: list[Any], kind: FieldType, name: str) -> Array | Coded:
+def column_of(values: list[Any], kind: FieldType, name: str) -> Array | Coded:
+    """Return values as a column of a type.
+
+    Raises:
+        InvalidArgument: a value is of another type; `field` names it: ``delay[17]``.
+    """
     if kind == "float64":
         return _floats(values, name)
     if kind == "int64":

@@ -17,7 +17,7 @@ from inspect import getdoc, iscoroutinefunction
 from typing import Any, Literal, TypeVar
 
 from sash.rest.bodies import JSON
-from sash.rest.parameters import Parser, declared_by
+from sash.rest.parameters import Declared, Parser, declared_by
 from sash.rest.problems import MEDIA_TYPE
 
 __all__ = ["SAFE", "Body", "Problems", "Right", "Route", "RouteGroup", "answer", "reference"]
@@ -106,7 +106,7 @@ class Route:
         asked = [each for each in self._parameters if not each.in_path]
         # Routes without parameters ignore the query string.
         self._parsers = {
-            kind: Parser(each for each in asked if each.about.only_with in (None, kind)) if asked else None
+            kind: Parser(each for each in asked if _goes_with(each, kind)) if asked else None
             for kind in (None, *(() if body is None else body.contents))
         }
 
@@ -181,6 +181,10 @@ class RouteGroup:
             return handler
 
         return declare
+
+
+def _goes_with(parameter: Declared, kind: str | None) -> bool:
+    return parameter.about.only_with is None or kind in parameter.about.only_with
 
 
 def _any_of(*groups: Problems) -> Problems:

@@ -19,7 +19,8 @@ from sash.limits.memory import MemoryBudget, Reservation
 from sash.limits.places import Places
 from sash.limits.turns import Turns
 from sash.metrics import Metrics
-from sash.rest.bodies import ARROW, OCTETS
+from sash.rest.bodies import ARROW, LINES, OCTETS
+from sash.rest.lines import PART_BYTES
 from sash.rest.problems import of_error
 from sash_engine.errors import Unavailable
 
@@ -33,6 +34,10 @@ SMALL_BYTES = 65_536
 
 _STREAMED = OCTETS.encode()
 _COLUMNS = ARROW.encode()
+_LINES = tuple(kind.encode() for kind in LINES)
+
+_IN_PARTS_BYTES = 2 * PART_BYTES
+"""What a body of lines takes that is applied in parts: a part, as lines and as columns."""
 
 _COPIES = 2
 """A body's parts are joined, so it is in memory twice for a moment."""
@@ -126,9 +131,11 @@ class Front:
         if self.turns.pays(caller_of(), announced):
             await self.turns.turn(caller_of())
         if announced > SMALL_BYTES or chunked:
-            if announced > self._bytes_max or kind.startswith(_STREAMED):
+            in_parts = kind.startswith(_LINES) and not scope["query_string"]  # a number would be there
+            if kind.startswith(_STREAMED) or (announced > self._bytes_max and not in_parts):
                 return receive
-            return _Body(receive, self, announced, json=not (kind.startswith(_COLUMNS) or b"proto" in kind))
+            is_json = not (kind.startswith((_COLUMNS, *_LINES)) or b"proto" in kind)
+            return _Body(receive, self, announced, is_json, in_parts)
         if self.places is not None:
             self.places.check(caller_of())
         message = await receive()
@@ -150,17 +157,18 @@ class _Body:
     """The body of one request, as the app receives it."""
 
     __slots__ = (
-        *("_announced", "_begun", "_caller", "_front", "_json"),
+        *("_announced", "_begun", "_caller", "_front", "_in_parts", "_json"),
         *("placed", "_read", "_receive", "_reserved", "_whole"),
     )
 
-    def __init__(self, receive: Receive, front: Front, announced: int, json: bool) -> None:
+    def __init__(self, receive: Receive, front: Front, announced: int, json: bool, in_parts: bool) -> None:
         self._receive = receive
         self._front = front
         self._caller = caller_of()
         self.placed = False
         self._announced = announced
         self._json = json
+        self._in_parts = in_parts
         self._read = 0
         self._begun = self._whole = False
         self._reserved: Reservation | None = None
@@ -171,7 +179,9 @@ class _Body:
             return await self._receive()
         if not self._begun:
             self._begun = True
-            if self._announced > SMALL_BYTES:
+            if self._in_parts:
+                self._reservation().take(_IN_PARTS_BYTES)
+            elif self._announced > SMALL_BYTES:
                 self._reservation().take(_COPIES * self._announced, self._announced)
         places = self._front.places
         if places is not None:
@@ -185,7 +195,7 @@ class _Body:
         part = message.get("body", b"")
         self._whole = not message.get("more_body", False)
         self._read += len(part)
-        if self._read > SMALL_BYTES:
+        if self._read > SMALL_BYTES and not self._in_parts:
             self._reserve(part)
         return message
 

@@ -32,13 +32,13 @@ class Parameter:
         description: its meaning.
         example: a value that the documentation shows.
         limits: the limits that the operation checks, in the words of JSON Schema: ``{"minimum": 0}``.
-        only_with: the media type of the body that the parameter goes with; None: any request.
+        only_with: the media types of the bodies that the parameter goes with; None: any request.
     """
 
     description: str | None = None
     example: Any = None
     limits: Mapping[str, Any] = field(default_factory=dict)
-    only_with: str | None = None
+    only_with: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ class Problem(Response):
         field: str | None = None,
         limit: str | None = None,
         headers: Mapping[str, str] | None = None,
+        more: Mapping[str, object] | None = None,
     ) -> None:
         document: dict[str, object] = {"type": kind, "title": title, "status": int(status), "detail": _short(detail)}
         if reason is not None:
@@ -73,6 +74,7 @@ class Problem(Response):
             document["field"] = _short(field)
         if limit is not None:
             document["limit"] = _short(limit)
+        document.update(more or {})
         super().__init__(orjson.dumps(document), status, dict(headers or {}), MEDIA_TYPE)
 
 
@@ -81,8 +83,12 @@ def kind_of(error: errors.SashError) -> type[errors.SashError]:
     return next(cls for cls in type(error).__mro__ if cls in STATUSES)
 
 
-def of_error(error: Exception, method: str, path: str) -> Problem:
-    """Map an exception. One that is not a `SashError` is logged in full, and the caller sees only a 500."""
+def of_error(error: Exception, method: str, path: str, more: Mapping[str, object] | None = None) -> Problem:
+    """Map an exception. One that is not a `SashError` is logged in full, and the caller sees only a 500.
+
+    Args:
+        more: members of the document beside the usual ones.
+    """
     if not isinstance(error, errors.SashError):
         _log.error("%s %s failed", method, path, exc_info=error)
         return of_status(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed; its log says how", reason="INTERNAL")
@@ -101,6 +107,7 @@ def of_error(error: Exception, method: str, path: str) -> Problem:
         field=error.field,
         limit=error.limit,
         headers=headers,
+        more=more,
     )
 
 

@@ -123,6 +123,16 @@ SCHEMAS: dict[str, Any] = {
             },
             "field": {"type": "string", "description": "Path of the field that is wrong."},
             "limit": {"type": "string", "description": "The limit that was passed."},
+            "line": {
+                "type": "integer",
+                "description": "Of a body of lines: the number of the first line that is wrong, from 1 on.",
+            },
+            "applied": {
+                "type": "object",
+                "description": "Of a body of lines: the first `entries` entries of it are applied, with this result.",
+                "required": ["entries"],
+                "properties": {"entries": INT64.schema},
+            },
         },
     },
     "Window": {

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from starlette.responses import Response
+
 from sash.calls import origin_of, unbroken
 from sash.rest import arrow, columns
 from sash.rest.answers import eviction_document, staged_document, write_document
-from sash.rest.bodies import ARROW, JSON
+from sash.rest.bodies import ARROW, CSV, JSON, LINES, NDJSON
 from sash.rest.call import Call
 from sash.rest.declare import Body, Problems, RouteGroup, answer, reference
+from sash.rest.lines import LineError, Lines
 from sash.rest.members import WRITER
+from sash.rest.ndjson import NdjsonReader
 from sash.rest.parameters import Parameter
+from sash.rest.problems import of_error
 from sash.rest.routes.common import BINARY, INVALID, NUMBERED, STORING, UNKNOWN, Name
 from sash.rest.schemas import ANSWER_EXAMPLE, COMMIT, COUNT_EXAMPLE, ENTRY_EXAMPLES, EVICTION, ORIGIN
-from sash_engine.windows.batch import AnyBatch
+from sash.rest.separated import CsvReader
+from sash_engine.errors import SashError
+from sash_engine.windows.batch import AnyBatch, Origin
 
 __all__ = ["WRITES"]
 
@@ -24,15 +31,21 @@ _CONFLICTS: tuple[Problems, ...] = (
     {409: "The window's order policy rejects it: late, out of order, too far ahead, or of a time that is there"},
     NUMBERED,
 )
-_BULK = Body({JSON: reference("Columns", {"time": [17, 18, 19], "value": [4, 5.5, "NaN"]}), ARROW: BINARY})
+_COLUMNS = {JSON: reference("Columns", {"time": [17, 18, 19], "value": [4, 5.5, "NaN"]}), ARROW: BINARY}
+_LINES = {
+    NDJSON: {"schema": {"type": "string", "description": 'A line: `{"time": 17, "value": 4}`'}},
+    CSV: {"schema": {"type": "string", "description": "The first line: `time,value`. Each other line: `17,4`"}},
+}
 _WRITTEN = answer(
     "How many entries were inserted, late, duplicates, too far ahead and evicted", "Written", COUNT_EXAMPLE
 )
 
 
-def _with_arrow(name: str) -> Parameter:
+def _beside(name: str) -> Parameter:
     return Parameter(
-        "Of a write with an Arrow body. A JSON body has it as a member.", limits=ORIGIN[name], only_with=ARROW
+        "Of a write whose body is not JSON. A JSON body has it as a member.",
+        limits=ORIGIN[name],
+        only_with=(ARROW, *LINES),
     )
 
 
@@ -64,21 +77,33 @@ async def insert(call: Call, name: Name) -> dict[str, Any]:
 @WRITES.route(
     "POST",
     "/v1/windows/{name}/bulk-insert",
-    "Insert many entries, whole or not at all",
+    "Insert many entries",
     right="write",
-    body=_BULK,
+    body=Body({**_COLUMNS, **_LINES}),
     answers={200: _WRITTEN},
     errors=(INVALID, UNKNOWN, *_CONFLICTS, STORING),
 )
 async def bulk_insert(
     call: Call,
     name: Name,
-    producer: Annotated[str | None, _with_arrow("producer")] = None,
-    sequence: Annotated[int | None, _with_arrow("sequence")] = None,
-    epoch: Annotated[int | None, _with_arrow("epoch")] = None,
-) -> dict[str, Any]:
+    producer: Annotated[str | None, _beside("producer")] = None,
+    sequence: Annotated[int | None, _beside("sequence")] = None,
+    epoch: Annotated[int | None, _beside("epoch")] = None,
+) -> dict[str, Any] | Response:
+    """Columns are applied whole or not at all.
+
+    Lines are entries: objects (NDJSON), or rows below a line with the names of the columns (CSV). The service reads
+    them as they arrive, so the limits of a body and of a write do not apply, and applies them in parts of about 16,384
+    entries. An error ends the body. It names the line, and `applied` says how many entries stay applied. With a
+    producer and a sequence, the whole body is one write with one number: it is applied whole or not at all, and the
+    limits apply.
+    """
     spec = call.plane.spec(name)  # before the body is read: it may be long, and the window unknown
     entries_max = call.edge.settings.max_entries_per_write
+    if call.kind in LINES:
+        reader = NdjsonReader(spec) if call.kind == NDJSON else CsvReader(spec)
+        lines = Lines(call.plane, name, reader, entries_max)
+        return await _lines(call, name, lines, origin_of(producer, sequence, epoch))
     if call.kind == JSON:
         document = await call.json()
         origin = columns.taken_origin(document, spec)
@@ -87,6 +112,19 @@ async def bulk_insert(
         origin = origin_of(producer, sequence, epoch)
         batch = arrow.batch_of(await call.body(), spec, entries_max)
     return write_document(await unbroken(call.plane.bulk_insert(name, batch, origin=origin)))
+
+
+async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> dict[str, Any] | Response:
+    try:
+        if origin is not None:
+            return write_document(await lines.apply_whole(await call.body(), origin))
+        return write_document(await lines.apply(call.stream()))
+    except SashError as error:
+        more: dict[str, Any] = {"line": error.line} if isinstance(error, LineError) else {}
+        if origin is None:
+            counts = write_document(lines.result) if lines.applied_entries else {}
+            more["applied"] = {"entries": lines.applied_entries, **counts}
+        return of_error(error, "POST", name, more)
 
 
 @WRITES.route(
@@ -110,7 +148,7 @@ async def bulk_evict(call: Call, name: Name) -> dict[str, Any]:
     "/v1/windows/{name}/stage",
     "Stage a part of a batch: it is invisible until the batch is committed, or it expires",
     right="write",
-    body=_BULK,
+    body=Body(_COLUMNS),
     answers={
         200: answer("The part is staged", "Staged", {"stage": "7f2c9a0b61d4e385", "entries": 3, "durability": "sync"})
     },

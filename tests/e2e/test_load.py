@@ -1,0 +1,330 @@
+"""`sash load`: files of every format, once, also where it is killed in the middle."""
+
+import gzip
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+import sash.load
+from sash import load_files
+from sash.main import run
+from sash_client import Client
+from tests.support.servers import WAIT_S, service_process
+from tests.support.waiting import wait_until
+
+SPEC = {
+    "name": "flights",
+    "time_unit": "s",
+    "keyed": True,
+    "fields": {"delay": "float64", "seats": "int64", "carrier": "string", "jet": "bool"},
+    "aggregates": {
+        "n": {"function": "count"},
+        "total": {"function": "sum", "field": "delay"},
+        "all": {"function": "collect", "field": "carrier"},
+    },
+}
+COLUMNS = ("--time", "at", "--key", "origin", "--field", "delay=dep_delay")
+
+
+@pytest.fixture(scope="module")
+def service():
+    with service_process() as running:
+        yield running
+
+
+@pytest.fixture
+def client(service):
+    with Client(service.grpc_target) as client:
+        yield client
+        for window in client.list_windows():
+            client.delete_window(window.name)
+
+
+@pytest.fixture
+def window(client):
+    return client.create_window(SPEC)
+
+
+@pytest.fixture
+def load(capsys, monkeypatch, service):
+    """Runs `sash load` in this process; returns its output, or its errors where it is to fail."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
+    monkeypatch.setenv("SASH_TARGET", service.grpc_target)
+
+    def run_it(*arguments, expect=0):
+        monkeypatch.setattr(sys, "argv", ["sash", "load", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            run()
+        done = capsys.readouterr()
+        assert (ended.value.code or 0) == expect, done.out + done.err
+        return done.err if expect else done.out
+
+    return run_it
+
+
+def table(n=1000, first=0):
+    rows = np.arange(first, first + n)
+    return pa.table({
+        "unused": pa.array([[1]] * n),
+        "at": rows,
+        "origin": np.where(rows % 2, "JFK", "LGA"),
+        "dep_delay": rows.astype(np.float32),
+        "seats": rows.astype(np.int16),
+        "carrier": pa.array([f"c{i % 3}" for i in range(n)]).dictionary_encode(),
+        "jet": rows % 2 == 0,
+    })  # fmt: skip
+
+
+def plain(found):
+    found = found.drop_columns("unused")
+    return found.set_column(found.column_names.index("carrier"), "carrier", found["carrier"].cast(pa.string()))
+
+
+def write(path, found):
+    """Write a table in the format that the name says."""
+    name = path.name
+    data = pa.BufferOutputStream()
+    if ".csv" in name:
+        pa.csv.write_csv(plain(found), data)
+    elif ".jsonl" in name:
+        data.write("\n".join(map(str, plain(found).to_pylist())).replace("'", '"').replace("True", "true")
+                   .replace("False", "false").encode())  # fmt: skip
+    elif ".parquet" in name:
+        pa.parquet.write_table(found, data, row_group_size=300)
+    else:
+        new = pa.ipc.new_stream if ".arrows" in name else pa.ipc.new_file
+        with new(data, found.schema) as writer:
+            writer.write_table(found, max_chunksize=300)
+    content = data.getvalue().to_pybytes()
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return path
+
+
+NAMES = ["a.csv", "a.csv.gz", "a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow", "a.arrows"]
+
+
+def counted(rows, **given):
+    counts = {"inserted": 0, "late": 0, "duplicates": 0, "too far ahead": 0, "rejected": 0, "loaded before": 0}
+    counts |= {name.replace("_", " "): count for name, count in given.items()}
+    return f"{rows:,} rows: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()) + "\n"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_format_once(load, window, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(load_files, "CHUNK_ROWS", 128)
+    path = write(tmp_path / name, table())
+    assert load("flights", path, *COLUMNS) == f"{path}: " + counted(1000, inserted=1000)
+    (jfk,) = window.query(key="JFK")
+    assert jfk.aggregates["total"] == sum(range(1, 1000, 2))
+    assert sorted(set(jfk.aggregates["all"])) == ["c0", "c1", "c2"]
+    before = window.describe()
+    assert load("flights", path, *COLUMNS) == f"{path}: " + counted(1000, loaded_before=1000)
+    assert window.describe() == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_has_changed_is_refused(load, window, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(load_files, "CHUNK_ROWS", 128)
+    path = write(tmp_path / name, table())
+    load("flights", path, *COLUMNS)
+    before = window.describe()
+    for changed in (table(1001), table(first=1), table(100)):
+        write(path, changed)
+        said = load("flights", path, *COLUMNS, expect=1)
+        assert "changed" in said
+        assert "--producer" in said
+    write(path, table())
+    assert "changed" in load("flights", path, *COLUMNS, "--field", "carrier=origin", expect=1)
+    assert window.describe() == before
+    assert load("flights", path, *COLUMNS, "--producer", "again").endswith(counted(1000, inserted=1000))
+
+
+def test_several_files(load, window, tmp_path):
+    paths = [write(tmp_path / f"{i}.parquet", table(first=1000 * i)) for i in range(3)]
+    assert load("flights", *paths[:2], *COLUMNS).splitlines() == [
+        f"{path}: " + counted(1000, inserted=1000).rstrip() for path in paths[:2]
+    ]
+    assert load("flights", *paths, *COLUMNS).endswith(f"{paths[2]}: " + counted(1000, inserted=1000))
+    assert window.describe().entries == 3000
+    # One name for all: one sequence of chunks.
+    assert load("flights", *paths, *COLUMNS, "--producer", "all").endswith(counted(3000, inserted=3000))
+    assert load("flights", *paths, *COLUMNS, "--producer", "all").endswith(counted(3000, loaded_before=3000))
+    assert "changed" in load("flights", *paths[:2], *COLUMNS, "--producer", "all", expect=1)
+
+
+def test_timestamps_and_missing_values(load, client, tmp_path):
+    client.create_window({"name": "w", "time_unit": "ms", "aggregates": {"n": {"function": "sum"}}})
+    path = tmp_path / "a.csv"
+    path.write_text("time,value\n2013-01-01T00:00:01Z,5\n2013-01-01T00:00:02Z,\n2013-01-01T00:00:03Z,7\n")
+    assert "column 'value' has no value in row 2; --skip-missing" in load("w", path, expect=1)
+    assert client.window("w").describe().entries == 0
+    assert load("w", path, "--skip-missing") == f"{path}: " + counted(3, inserted=2, rejected=1)
+    newest = datetime.fromtimestamp(client.window("w").describe().newest / 1000, UTC)
+    assert newest == datetime(2013, 1, 1, 0, 0, 3, tzinfo=UTC)
+
+
+def test_late_and_duplicate_rows_are_counted(load, client, tmp_path):
+    spec = {"name": "w", "time_unit": "s", "slide": {"max_age": "10s"}, "order": {"equal_times": "first"}}
+    client.create_window({**spec, "aggregates": {"n": {"function": "count"}}})
+    path = tmp_path / "a.csv"
+    path.write_text("time,value\n100,1\n100,2\n101,4\n")
+    assert load("w", path).endswith(counted(3, inserted=2, duplicates=1))
+    path = tmp_path / "b.csv"
+    path.write_text("time,value\n50,1\n102,2\n")
+    assert load("w", path).endswith(counted(2, inserted=1, late=1))
+
+
+def test_standard_input(service, window, tmp_path):
+    path = write(tmp_path / "a.csv", table())
+    command = [sys.executable, "-m", "sash.main", "load", "flights", "-", *COLUMNS, "-t", service.grpc_target]
+
+    def piped(*more):
+        with path.open() as file:
+            return subprocess.run([*command, *more], stdin=file, capture_output=True, text=True, timeout=WAIT_S)
+
+    assert "--format" in piped().stderr
+    assert piped("--format", "csv").stdout == "-: " + counted(1000, inserted=1000)
+    assert "read from its end" in piped("--format", "parquet").stderr
+    named = ("--format", "csv", "--producer", "pipe")
+    assert piped(*named).stdout == "-: " + counted(1000, inserted=1000)
+    assert piped(*named).stdout == "-: " + counted(1000, loaded_before=1000)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("flights", "a.txt"), "--format"),
+        (("flights", "none.csv"), "No such file"),
+        (("flights", "a.csv", "--time", "nothing"), "nothing"),
+        (("flights", "a.parquet", "--time", "nothing"), "no column 'nothing'; its columns are"),
+        (("flights", "a.parquet", *COLUMNS, "--field", "delay=origin"), "'origin' is string, which is no float64"),
+        (("flights", "a.parquet", *COLUMNS, "--field", "seats=jet"), "'jet' is bool, which is no int64"),
+        (("flights", "a.csv", *COLUMNS, "--field", "delay=origin"), "row 1 or one behind it"),
+        (("flights", "a.csv", *COLUMNS, "--field", "speed=seats"), "--field speed=seats"),
+        (("flights", "a.csv", *COLUMNS, "--format", "parquet"), "Parquet"),
+        (("flights", "a.csv", *COLUMNS, "--format", "arrow"), "a.csv: "),
+        (("flights", "a.parquet", *COLUMNS, "--time", "origin"), "time"),
+        (("plain", "a.csv", "--key", "origin"), "not keyed"),
+        (("nowhere", "a.csv"), "nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_and_changes_nothing(load, client, window, tmp_path, monkeypatch, arguments, says):
+    client.create_window({"name": "plain", "aggregates": {"n": {"function": "count"}}})
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.csv", "a.parquet"):
+        write(tmp_path / name, table())
+    (tmp_path / "a.txt").write_text("")
+    assert says in load(*arguments, expect=1)
+    assert [each.entries for each in client.list_windows()] == [0, 0]
+
+
+def test_an_error_says_what_is_loaded(load, window, tmp_path, monkeypatch):
+    monkeypatch.setattr(load_files, "CHUNK_ROWS", 100)
+    path = tmp_path / "a.csv"
+    good = write(path, table()).read_text()
+    path.write_text(good.replace('\n550,"', "\n,"))
+    monkeypatch.setattr(load_files, "_BLOCK_BYTES", 2048)
+    load("flights", path, *COLUMNS, expect=1)
+    applied = window.describe().entries
+    assert applied == 500
+    path.write_text(good)
+    said = load("flights", path, *COLUMNS)
+    assert said.endswith(counted(1000, inserted=500, loaded_before=500))
+
+
+def test_killed_in_the_middle_and_run_again(service, client, tmp_path):
+    """Every row is there once, wherever the kill hits."""
+    window = client.create_window(
+        {"name": "long", "time_unit": "us", "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}}}
+    )
+    n = 40 * load_files.CHUNK_ROWS + 17
+    values = np.arange(n, dtype=np.int64)
+    path = tmp_path / "long.parquet"
+    pa.parquet.write_table(pa.table({"time": values, "value": values.astype(np.float64)}), path)
+    command = [sys.executable, "-m", "sash.main", "load", "long", str(path), "-t", service.grpc_target]
+    killed_at = []
+    for goal in (1, 12, 25):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until(lambda goal=goal: window.describe().entries >= goal * load_files.CHUNK_ROWS)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        killed_at.append(window.describe().entries)
+    assert 0 < killed_at[0] <= killed_at[-1] < n
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S * 3)
+    assert done.returncode == 0, done.stderr
+    (answer,) = window.query()
+    assert answer.entries == answer.aggregates["n"] == n
+    assert answer.aggregates["sum"] == float(values.sum())
+    before = window.describe()
+    again = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S * 3)
+    assert again.stdout == f"{path}: " + counted(n, loaded_before=n)
+    assert window.describe() == before
+
+
+def test_chunks_are_cut_by_bytes(tmp_path, monkeypatch):
+    """Long texts make small chunks, which are the same each time."""
+    path = tmp_path / "a.parquet"
+    pa.parquet.write_table(pa.table({"time": range(1000), "s": ["x" * 1000 + str(i) for i in range(1000)]}), path)
+    mapped = load_files.Mapped({"s": "string"}, {"time": "time", "s": "s"})
+    monkeypatch.setattr(load_files, "CHUNK_BYTES", 100_000)
+    found = list(load_files.chunks(str(path), "parquet", mapped, False))
+    assert sum(chunk.rows for chunk in found) == 1000
+    assert max(chunk.table.nbytes for chunk in found) <= 100_000
+    assert found[-1].done == 1
+    again = list(load_files.chunks(str(path), "parquet", mapped, False))
+    assert [chunk.rows for chunk in again] == [chunk.rows for chunk in found]
+
+
+def test_names_say_formats():
+    assert {name: load_files.format_of(name) for name in ("A.CSV", "x.y.jsonl.gz", "a.pq", "a.gz", "-", "b")} == {
+        "A.CSV": "csv", "x.y.jsonl.gz": "ndjson", "a.pq": "parquet", "a.gz": None, "-": None, "b": None,
+    }  # fmt: skip
+
+
+def test_without_pyarrow_it_says_what_to_install(load, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "sash.load_files", raising=False)
+    monkeypatch.delattr("sash.load_files")
+    assert "pip install 'sash[load]'" in load("w", tmp_path / "a.csv", expect=1)
+    assert not Path(tmp_path / "a.csv").exists()
+
+
+def test_progress_is_lines_where_there_is_no_terminal(load, window, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(load_files, "CHUNK_ROWS", 500)
+    monkeypatch.setattr(sash.load, "_LINE_S", 0.0)
+    path = write(tmp_path / "a.parquet", table())
+    shown = []
+    monkeypatch.setattr(sash.load.typer, "echo", lambda text, err=False: shown.append((text, err)))
+    load("flights", path, *COLUMNS)
+    assert [err for _, err in shown] == [True, True, False]
+    assert re.fullmatch(rf"{path}: 500 rows, [\d,]+ rows/s, 50%", shown[0][0])
+    assert re.fullmatch(rf"{path}: 1,000 rows, [\d,]+ rows/s, 100%", shown[1][0])
+
+
+def test_progress_is_a_bar_on_a_terminal(service, window, tmp_path):
+    path = write(tmp_path / "a.parquet", table())
+    command = [sys.executable, "-m", "sash.main", "load", "flights", str(path), *COLUMNS, "-t", service.grpc_target]
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # the other end is closed
+        while data := os.read(ours, 65_536):
+            shown += data
+    os.close(ours)
+    assert process.communicate(timeout=WAIT_S)[0].decode() == f"{path}: " + counted(1000, inserted=1000)
+    assert process.returncode == 0
+    assert b"1,000 rows, " in shown
+    assert "━".encode() in shown
