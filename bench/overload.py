@@ -195,8 +195,8 @@ def overload(size: Size) -> None:
         alone, _, _, _ = measure(PLACES // 2, size.seconds, None)
         before = resident_mib(pid)
         goodput, ran, waited, ends = measure(size.clients, size.overload_s, 2 * alone)
-        print(f"overload         {goodput:,.0f} of {alone:,.0f} alone for each second of the loop, which ran {ran:.0%} and "
-              f"waited for a core {waited:.0%} of {size.overload_s:g} s; {listed(ends)}; "
+        print(f"overload         {goodput:,.0f} of {alone:,.0f} alone for each second of the loop, which ran {ran:.0%} "
+              f"and waited for a core {waited:.0%} of {size.overload_s:g} s; {listed(ends)}; "
               f"memory {before:.0f} to {resident_mib(pid):.0f} MiB")  # fmt: skip
 
 
