@@ -1,1 +1,1 @@
-"""Load on both edges of a service, from locust users; ``python -m loadtest --help``."""
+"""Load on all edges of a service, from locust's users who check every answer; ``python -m loadtest --help``."""

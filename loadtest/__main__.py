@@ -1,38 +1,128 @@
 """Start a service, put load on it, stop both; the exit status is 1 if a call failed or was answered wrongly.
 
-``python -m loadtest``            20 users, 30 seconds
-``python -m loadtest --smoke``     4 users, at most 100 tasks each and 20 seconds: for tests
+``python -m loadtest``                                 the scenario steady: 20 users, 30 seconds, all edges
+``python -m loadtest --scenario keys --edge rest --workers 4 --report out.html``
+``python -m loadtest --tokens --tls``                  with a token, over TLS
+``SASH_TOKEN=… python -m loadtest --target sash.example:7070 --address https://sash.example:7071 --ca ca.pem``
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from loadtest.options import EDGES, SCENARIOS, VARIABLE, Options
 from sash_client.local import local_service
+
+SECONDS = {"soak": 4 * 3600.0}
+"""Seconds of a scenario, where it is not 30."""
+SMOKE_S, SMOKE_USERS = {"spike": 3.0}, {"spike": 6}
+"""At smoke size, where it is not 60 seconds at the latest and 3 users."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a load test; return locust's exit status."""
-    parser = argparse.ArgumentParser(prog="python -m loadtest", description=__doc__.splitlines()[0])
+    given = _parser().parse_args(arguments)
+    options = Options(
+        scenario=given.scenario,
+        edges=EDGES if given.edge == "all" else (given.edge,),
+        users=given.users or (SMOKE_USERS.get(given.scenario, 3) if given.smoke else 20),
+        seconds=given.seconds or (SMOKE_S if given.smoke else SECONDS).get(given.scenario, 60 if given.smoke else 30),
+        tasks=given.tasks or (10 if given.smoke and given.scenario != "spike" else 0),
+        things=given.things or (30 if given.smoke else 0),
+    )
+    if options.users < len(options.edges):
+        raise SystemExit(f"--users: {options.users} users cannot use {len(options.edges)} edges")
+    with ExitStack() as closing:
+        if given.target and given.address:
+            options = replace(
+                options, target=given.target, address=given.address, token=os.environ.get("SASH_TOKEN"), ca=given.ca
+            )
+        elif given.target or given.address:
+            raise SystemExit("--target and --address are given together")
+        else:
+            options = closing.enter_context(_service(options, given.tokens, given.tls))
+        return _locust(options, given.workers, given.report)
+
+
+def _parser() -> argparse.ArgumentParser:
+    listed = "; ".join(f"{name}: {what}" for name, what in SCENARIOS.items())
+    parser = argparse.ArgumentParser(prog="python -m loadtest", description=__doc__.splitlines()[0], epilog=listed)
+    parser.add_argument("--scenario", choices=list(SCENARIOS), default="steady", help="what users do (steady)")
+    parser.add_argument("--edge", choices=[*EDGES, "all"], default="all", help="how they call (all)")
+    parser.add_argument("--users", type=int, help="users at a time (20)")
+    parser.add_argument("--seconds", type=float, help="how long (30; soak: four hours)")
+    parser.add_argument("--tasks", type=int, help="tasks after which each user stops (no bound)")
+    parser.add_argument("--things", type=int, help="windows or keys of all users (10,000 windows; 100,000 keys)")
+    parser.add_argument("--workers", type=int, default=0, help="locust's worker processes (0: one process for all)")
+    parser.add_argument("--report", type=Path, help="where to write locust's HTML report")
     parser.add_argument("--smoke", action="store_true", help="smoke size: seconds")
-    parser.add_argument("--users", type=int, help="users at a time, half on each edge (20; smoke: 4)")
-    parser.add_argument("--seconds", type=int, help="when to stop at the latest (30; smoke: 20)")
-    parser.add_argument("--tasks", type=int, help="tasks after which each user stops (no bound; smoke: 100)")
-    options = parser.parse_args(arguments)
-    users = options.users or (4 if options.smoke else 20)
-    seconds = options.seconds or (20 if options.smoke else 30)
-    tasks = options.tasks or (100 if options.smoke else 0)
-    with local_service() as service:
-        # A process of its own, because locust patches the standard library for its greenlets.
-        command = [sys.executable, "-m", "locust", "--locustfile", str(Path(__file__).with_name("users.py"))]
-        command += ["--headless", "--only-summary", "--host", service.address]
-        command += ["--users", str(users), "--spawn-rate", str(users), "--run-time", f"{seconds}s"]
-        environment = {"LOADTEST_GRPC": service.target, "LOADTEST_TASKS_MAX": str(tasks)}
-        return subprocess.run(command, env={**os.environ, **environment}, timeout=seconds + 60).returncode
+    parser.add_argument("--tokens", action="store_true", help="the service asks for a token")
+    parser.add_argument("--tls", action="store_true", help="the service speaks TLS only")
+    parser.add_argument("--target", help="host and port of gRPC of a service that runs; its token is SASH_TOKEN")
+    parser.add_argument("--address", help="URL of REST of that service")
+    parser.add_argument("--ca", help="PEM file of the authority of its certificate")
+    return parser
+
+
+@contextmanager
+def _service(options: Options, tokens: bool, tls: bool) -> Iterator[Options]:
+    """Run a service in memory; yield the options with its addresses, a token and an authority."""
+    environment, token, ca = {"SASH_MAX_WINDOWS": str(options.users * options.share + 10)}, None, None
+    with tempfile.TemporaryDirectory() as scratch:
+        if tokens:
+            from sash.access.tokens import TokenEntry, digest_of, new_token, yaml_line
+
+            token, path = new_token(), Path(scratch, "tokens.yaml")
+            entry = TokenEntry(name="loadtest", sha256=digest_of(token), role="admin", windows=["*"])
+            path.write_text(f"tokens:\n{yaml_line(entry)}\n")
+            environment["SASH_TOKENS"] = str(path)
+        if tls:
+            from tests.support.certificates import Authority
+
+            authority, ca = Authority("loadtest"), str(Path(scratch, "ca.pem"))
+            Path(ca).write_bytes(authority.pem)
+            cert, key = authority.give(Path(scratch))
+            environment |= {"SASH_TLS_CERT": str(cert), "SASH_TLS_KEY": str(key)}
+        os.environ.update(environment)  # the service inherits them
+        with local_service() as service:
+            yield replace(options, target=service.target, address=service.address, token=token, ca=ca)
+
+
+def _locust(options: Options, workers: int, report: Path | None) -> int:
+    """Run locust in processes of its own, because it patches the standard library for its greenlets."""
+    command = [sys.executable, "-m", "locust", "--locustfile", str(Path(__file__).with_name("users.py"))]
+    first = str(options.phases[0][0])
+    leading = ["--headless", "--only-summary", "--host", options.address, "--users", first, "--spawn-rate", first]
+    leading += ["--html", str(report)] if report else []
+    root = str(Path(__file__).parent.parent)
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, VARIABLE: options.text()}
+    with ExitStack() as closing:
+        if workers:
+            port = str(_free_port())
+            leading += ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port]
+            leading += ["--expect-workers", str(workers)]
+            for _ in range(workers):
+                joining = ["--worker", "--master-host", "127.0.0.1", "--master-port", port, "--loglevel", "WARNING"]
+                worker = subprocess.Popen([*command, *joining], env=environment)
+                closing.callback(worker.wait)
+                closing.callback(worker.terminate)
+        return subprocess.run([*command, *leading], env=environment, timeout=options.seconds + 300).returncode
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from sash_client import InvalidArgument, Window, WindowInfo
+from sash_client import Window, WindowInfo
 from sash_spark.question import Question, Shape
 
 __all__ = ["KEYS_PER_CALL", "Narrowed", "Plan", "Share", "in_chunks"]

@@ -1,13 +1,125 @@
-"""The load test at smoke size: users of both edges, every reply checked by them."""
+"""The load tests at smoke size: every scenario with its users' checks, and runs that have to fail."""
 
 import subprocess
 import sys
+import threading
+
+import numpy as np
+import pytest
+
+from loadtest.model import KEPT, Key, Summary, Wrong, check_answer
+from loadtest.options import EDGES, Options
+from sash_client import Client, NotFound
+from tests.support.servers import running_service
+from tests.support.waiting import wait_until
+
+OPERATIONS = {
+    "steady": ["insert", "bulk-insert", "query", "range"],
+    "spike": ["insert", "bulk-insert", "query", "range"],
+    "windows": ["create", "insert", "query"],
+    "keys": ["bulk-insert", "query"],
+    "watchers": ["insert", "watch", "change"],
+    "soak": ["insert", "bulk-insert", "query", "range"],
+}
+MORE = {"keys": ["--tokens", "--tls"], "watchers": ["--tokens", "--tls"], "steady": ["--tokens"]}
 
 
-def test_load_at_smoke_size():
-    command = [sys.executable, "-m", "loadtest", "--smoke", "--tasks", "60"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for edge in ("REST", "gRPC"):
-        for operation in ("insert", "bulk-insert", "query", "range"):
-            assert f"{edge} {operation}" in done.stdout + done.stderr
+def load(*arguments):
+    command = [sys.executable, "-m", "loadtest", "--smoke", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("scenario", OPERATIONS)
+def test_a_scenario(scenario):
+    # The soak pauses between tasks.
+    status, said = load("--scenario", scenario, *MORE.get(scenario, []), *["--tasks", "5"] * (scenario == "soak"))
+    assert status == 0, said
+    assert "as pushed" in said
+    lines = [line.split()[:2] for line in said.splitlines()]
+    for edge in EDGES:
+        for operation in OPERATIONS[scenario]:
+            assert [edge, operation] in lines, said
+
+
+@pytest.mark.timeout(180)
+def test_workers_and_a_report(tmp_path):
+    status, said = load("--workers", "2", "--edge", "rest", "--report", str(tmp_path / "report.html"))
+    assert status == 0, said
+    assert "as pushed" in said
+    assert "bulk-insert" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.timeout(180)
+def test_entries_of_others_fail_the_run():
+    with running_service() as service, Client(service.grpc_target) as client:
+
+        def is_in():
+            try:
+                client.window("loadtest").insert(1, 1e6, key="stranger")
+            except NotFound:
+                return False
+            return True
+
+        stranger = threading.Thread(target=wait_until, args=[is_in, 60])
+        stranger.start()
+        try:
+            status, said = load("--target", service.grpc_target, "--address", service.rest_url, "--edge", "connect")
+        finally:
+            stranger.join()
+    assert status == 1, said
+    assert "totals: {'n'" in said
+    assert "'max': 1000000.0}, not" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--users", "2"], "2 users cannot use 3 edges"),
+        (["--target", "127.0.0.1:1"], "--target and --address are given together"),
+    ],
+)
+def test_options_that_do_not_fit(arguments, said):
+    status, found = load(*arguments)
+    assert status == 1
+    assert said in found
+
+
+def test_phases_of_a_spike():
+    assert Options(scenario="spike", users=50, seconds=60).phases == [(5, 20), (50, 20), (5, 20)]
+    assert Options(scenario="spike", users=20, seconds=6).phases == [(3, 2), (20, 2), (3, 2)]
+    assert Options(users=50, seconds=60).phases == [(50, 60)]
+
+
+def test_the_model_of_a_key():
+    key, values = Key(), np.random.default_rng(7).normal(20, 5, 3 * KEPT + 500)
+    for at in range(0, len(values), 700):
+        key.push(values[at : at + 700])
+    assert key.now == len(values)
+    for start, end in [(1, key.now), (key.now - 10, key.now), (key.now - KEPT, key.now - KEPT + 1), (5, 4), (1, 50)]:
+        kept = values[max(start, key.now - KEPT + 1) - 1 : end]
+        answer = key.between(start, end).answer()
+        assert answer["n"] == len(kept)
+        if len(kept) > 1:
+            assert answer["mean"] == pytest.approx(kept.mean())
+            assert answer["deviation"] == pytest.approx(kept.std(ddof=1))
+        if len(kept):
+            assert answer["max"] == kept.max()
+    assert key.latest(300).n == 300
+
+
+def test_summaries_add_up():
+    values = np.random.default_rng(8).normal(1e6, 1e-3, 1000)
+    total = sum((Summary.of(part) for part in (values[:1], values[1:1], values[1:700], values[700:])), Summary())
+    check_answer("all", total.answer(), Summary.of(values))
+    check_answer("all", Summary.from_answer(total.answer()).answer(), Summary.of(values))
+
+
+@pytest.mark.parametrize("name", ["n", "mean", "deviation", "max"])
+@pytest.mark.parametrize("wrong", [None, 21])
+def test_every_aggregate_is_compared(name, wrong):
+    expected = Summary.of([1.0, 2.0, 4.0])
+    check_answer("right", expected.answer(), expected)
+    with pytest.raises(Wrong):
+        check_answer("wrong", expected.answer() | {name: wrong}, expected)

@@ -2,12 +2,14 @@
 
 import sys
 
+import grpc
 import numpy as np
 import pytest
 
 from sash.rpc import sizes
 from sash.rpc.sizes import FIELDS_MAX, MAP_ENTRIES_MAX, check_size
 from sash_engine.errors import InvalidArgument
+from sash_engine.windows.costs import MAX_ANSWERS
 from sash_proto.v1 import windows_pb2 as pb
 
 
@@ -67,11 +69,45 @@ def test_columns_are_skipped_and_not_looked_into(all_are_long):
 
 def test_a_message_without_maps_is_not_looked_into(all_are_long):
     def keys(count):
-        return pb.QueryRequest(window="w", keys=["a"] * count).SerializeToString()
+        return pb.ListKeysRequest(window="w", prefix="a" * count).SerializeToString()
 
-    assert calls(lambda: check_size(pb.QueryRequest, keys(10))) == calls(
-        lambda: check_size(pb.QueryRequest, keys(10_000))
+    assert calls(lambda: check_size(pb.ListKeysRequest, keys(10))) == calls(
+        lambda: check_size(pb.ListKeysRequest, keys(100_000))
     )
+
+
+@pytest.mark.parametrize("length", [0, 1, 127, 128])
+def test_a_query_may_name_as_many_keys_as_it_may_have_answers(length):
+    most = pb.QueryRequest(window="w" * 200, keys=["a" * length] * MAX_ANSWERS, lookbacks=["5m"], as_of=5, combine=True)
+    check_size(pb.QueryRequest, most.SerializeToString())
+    most.keys.extend(["a" * length] * 16)
+    with pytest.raises(InvalidArgument, match="more than 100000 keys and lookbacks") as error:
+        check_size(pb.QueryRequest, most.SerializeToString())
+    assert (error.value.field, error.value.limit) == ("keys", f"{MAX_ANSWERS} answers")
+
+
+def test_many_lookbacks_are_refused_like_many_keys():
+    with pytest.raises(InvalidArgument, match="keys and lookbacks"):
+        check_size(pb.QueryRequest, pb.QueryRequest(lookbacks=["1s"] * 2 * MAX_ANSWERS).SerializeToString())
+
+
+def test_a_long_query_that_is_cut_short_is_left_to_the_parser(monkeypatch):
+    monkeypatch.setattr(sizes, "_QUERY_FIELDS_MAX", 8)
+    query = pb.QueryRequest(window="w" * 200, keys=["a", "b" * 130], lookbacks=["5m"], as_of=-5, combine=True)
+    data = query.SerializeToString()
+    for stop in range(len(data)):
+        check_size(pb.QueryRequest, data[:stop])
+    for at in range(len(data)):
+        for byte in (3, 4, 6, 7):
+            check_size(pb.QueryRequest, data[:at] + bytes([byte]))
+
+
+def test_a_query_of_too_many_keys_is_refused_before_its_window_is_looked_for(stub):
+    asked = pb.QueryRequest(window="nowhere", keys=["a"] * 3 * MAX_ANSWERS)
+    with pytest.raises(grpc.RpcError) as error:
+        stub.Query(asked)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "keys and lookbacks" in error.value.details()
 
 
 def test_a_refusal_costs_the_same_however_many_names_there_are():

@@ -2,7 +2,11 @@
 
 import pytest
 
+from sash_client import TLS, Client
 from tests.support.browser import CHROMIUM, open_page
+from tests.support.certificates import Authority
+from tests.support.servers import running_service
+from tests.support.tokens import write_tokens
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the path"),
@@ -21,6 +25,27 @@ def status(page):
     return page("document.getElementById('status').textContent")
 
 
+def test_the_page_with_tls_and_a_token(tmp_path):
+    authority, ca = Authority("page"), tmp_path / "ca.pem"
+    cert, key = authority.give(tmp_path)
+    ca.write_bytes(authority.pem)
+    tokens = write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin"}})
+    # Chromium does not know the authority.
+    with (
+        running_service(tokens=tokens, tls_cert=cert, tls_key=key) as service,
+        open_page(tmp_path / "profile", "--ignore-certificate-errors") as page,
+    ):
+        page.go(f"https://127.0.0.1:{service.rest_port}/")
+        page.wait(ASKS)
+        log_in(page, "root-token")
+        page.wait(f"!({ASKS})")
+        with Client(service.grpc_target, token="root-token", tls=TLS(ca=ca)) as client:
+            client.create_window({"name": "made", "aggregates": {"n": {"function": "count"}}})
+        page.reload()
+        page.wait(f"!({ASKS}) && ({LISTED}) === 'made'")
+        assert page("location.protocol") == "https:"
+
+
 def test_the_page_asks_for_a_token(service, tmp_path):
     with open_page(tmp_path) as page:
         page.go(service.rest_url + "/")
@@ -36,8 +61,8 @@ def test_the_page_asks_for_a_token(service, tmp_path):
         assert page("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
         assert "token" not in page("location.href")
         # It is there after a reload, and not in another tab's storage.
-        page("location.reload()")
-        page.wait(f"document.readyState === 'complete' && ({LISTED}) === 'seen'")
+        page.reload()
+        page.wait(f"({LISTED}) === 'seen'")
         page("document.getElementById('leave').click()")
         page.wait(ASKS)
         assert page("sessionStorage.length") == 0

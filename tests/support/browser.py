@@ -48,6 +48,11 @@ class Page:
         """Open an address."""
         self._call("Page.navigate", url=url)
 
+    def reload(self) -> None:
+        """Load the page again; return when its new document is there."""
+        self("window.isOld = true; location.reload()")
+        self.wait("!window.isOld && document.readyState === 'complete'")
+
     def __call__(self, script: str) -> Any:
         """Evaluate JavaScript; return its value."""
         try:
@@ -80,8 +85,13 @@ class Page:
 
 
 @contextmanager
-def open_page(profile: Path) -> Iterator[Page]:
-    """Start a browser with an empty page."""
+def open_page(profile: Path, *more_flags: str) -> Iterator[Page]:
+    """Start a browser with an empty page.
+
+    Args:
+        profile: an empty directory, which becomes the browser's own.
+        more_flags: flags of the command line, after those that every test needs.
+    """
     assert CHROMIUM is not None
     to_read, from_browser = os.pipe()
     from_test, to_write = os.pipe()
@@ -95,7 +105,7 @@ def open_page(profile: Path) -> Iterator[Page]:
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
     flags += ["--disable-background-networking", "--no-proxy-server"]
     process = subprocess.Popen(
-        [CHROMIUM, *flags, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"],
+        [CHROMIUM, *flags, *more_flags, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"],
         close_fds=False,
         preexec_fn=as_chromium_has_them,
         stdout=subprocess.DEVNULL,
