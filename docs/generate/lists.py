@@ -275,8 +275,8 @@ def limits() -> str:
             "`SASH_MAX_CONCURRENT_CALLS`, for each edge; `SASH_MAX_CALLS_PER_ADDRESS` of them from one address",
         ),
         (
-            "connections of HTTP",
-            "`SASH_MAX_CONNECTIONS`; `SASH_MAX_CONNECTIONS_PER_ADDRESS` of them from one address",
+            "connections, of HTTP and of gRPC each",
+            "`SASH_MAX_CONNECTIONS`; of HTTP, `SASH_MAX_CONNECTIONS_PER_ADDRESS` of them from one address",
         ),
         ("head of a request of HTTP", f"{HEAD_BYTES_MAX // 2**10} KiB"),
         (

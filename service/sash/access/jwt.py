@@ -175,7 +175,6 @@ class Jwts:
             kid = key.document.get("kid")
             old = before.get(kid)
             self._keys[kid] = old if old is not None and old.document == key.document else key
-        self._known.clear()
 
     # ---------------------------------------------------------------- tokens
 

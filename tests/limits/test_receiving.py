@@ -1,0 +1,73 @@
+"""Places for messages that are received: who gets the next one, and that none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from sash.limits.receiving import Receiving
+from tests.support.virtual_time import in_virtual_time, passes
+
+
+class Messages:
+    """Messages that arrive when they are told to."""
+
+    def __init__(self, places):
+        self.receiving = Receiving(places, 1000.0)
+        self.begun = []
+        self.next = lambda: None
+        """Runs when a message is there, before anybody who waits for its place."""
+        self.arrived = {}
+
+    def ask(self, caller, name):
+        """Begin to receive a message; return the task."""
+
+        async def read():
+            self.begun.append(name)
+            await self.arrived.setdefault(name, asyncio.Event()).wait()
+            asyncio.get_running_loop().call_soon(self.next)
+            return name
+
+        return asyncio.create_task(self.receiving.message(caller, read))
+
+    async def arrive(self, name):
+        self.arrived[name].set()
+        await passes(0.1)
+
+
+def test_a_free_place_is_not_for_one_who_has_half_of_them():
+    async def main():
+        messages = Messages(4)
+        tasks = [messages.ask("ann", f"a{i}") for i in range(4)]
+        tasks += [messages.ask("bob", f"b{i}") for i in range(3)]
+        await passes(0.1)
+        assert messages.begun == ["a0", "a1", "b0", "b1"]
+        await messages.arrive("b0")
+        assert messages.begun == ["a0", "a1", "b0", "b1", "b2"]
+        await messages.arrive("b1")  # a place is free, and those who wait are all ann's
+        assert messages.begun == ["a0", "a1", "b0", "b1", "b2"]
+        await messages.arrive("a0")
+        assert messages.begun == ["a0", "a1", "b0", "b1", "b2", "a2"]
+        for name in ("a1", "a2", "b2"):
+            await messages.arrive(name)
+        await messages.arrive("a3")
+        assert await asyncio.gather(*tasks) == ["a0", "a1", "a2", "a3", "b0", "b1", "b2"]
+
+    in_virtual_time(main())
+
+
+def test_who_is_called_off_just_when_there_is_a_place_gives_it_back():
+    async def main():
+        messages = Messages(1)
+        first, second, third = (messages.ask(name, name) for name in ("ann", "bob", "carl"))
+        await passes(0.1)
+        messages.next = second.cancel
+        await messages.arrive("ann")
+        assert await first == "ann"
+        with contextlib.suppress(asyncio.CancelledError):
+            await second
+        assert messages.begun == ["ann", "carl"]
+        await messages.arrive("carl")
+        assert await third == "carl"
+
+    in_virtual_time(main())
