@@ -15,8 +15,8 @@ Each scrape reads the last group from the catalogue, so it costs writes nothing.
 
 An observation costs 0.37 µs: it finds its bucket by bisection and adds to a list. The library's own histogram takes two
 locks and walks the bounds: 1.2 µs and more, as much as an insert. Because we use no locks, observations and scrapes
-must come from one thread, as the plane's calls do. Counters are our own, too: the library adds a ``_created`` series to each
-of its counters, and can be told not to only for a whole process.
+must come from one thread, as the plane's calls do. Counters are our own, too: the library adds a ``_created`` series to
+each of its counters, and can be told not to only for a whole process.
 """
 
 from __future__ import annotations
