@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tests.support.servers import json_head, running_service
+from tests.support.servers import json_head, running_service, service_process
 from tests.support.tokens import write_tokens
 
 CHUNKED = (
@@ -141,3 +141,15 @@ def test_a_get_that_offers_another_protocol_is_answered():
     with running_service() as running:
         headers = {"connection": "upgrade", "upgrade": "h2c"}
         assert running.http().get("/v1/windows", headers=headers).status_code == 200
+
+
+def test_requests_that_are_none_are_not_logged():
+    """Each was, without a token and without a limit."""
+    with service_process() as running:
+        for _ in range(10):
+            with connected(running) as connection:
+                connection.sendall(b"nonsense\r\n\r\n")
+                assert rest_of(connection).startswith(b"HTTP/1.1 400 ")
+        assert running.process is not None
+        running.process.terminate()
+        assert "Invalid HTTP" not in running.process.communicate(timeout=20)[1]
