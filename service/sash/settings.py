@@ -156,7 +156,8 @@ class Settings(BaseSettings):
     max_calls_per_address: int | None = Field(
         None,
         ge=1,
-        description="How many of these calls may come from one address. If it is not set, nine tenths of them.",
+        description="How many of these calls may come from one address; where calls need a token, with tokens of one "
+        "name. If it is not set, nine tenths of them.",
     )
     max_connections: int = Field(
         10_000, ge=1, description="How many connections of HTTP there may be. Further ones are closed at once."

@@ -141,3 +141,17 @@ def test_a_large_request_is_charged_more(clock, order):
         assert waited[:40].count("inserts") > 35
 
     in_virtual_time(main())
+
+
+def test_a_long_question_is_paid_for_when_it_has_run(clock, order):
+    """Its caller's writes wait behind those of somebody who asked nothing."""
+
+    async def main():
+        turns = Turns(clock_s=clock)
+        await called(turns, clock, order, "asker", 0.1)
+        order.clear()
+        names = ["filler"] * 20 + ["asker"] * 40 + ["other"] * 40
+        await asyncio.gather(*(called(turns, clock, order, name, 0.001, size=1) for name in names))
+        assert order[-30:] == ["asker"] * 30
+
+    in_virtual_time(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +21,18 @@ UNDER = ("sh", "-c", f'ulimit -d {LIMIT_MIB * 1024}; exec "$@"', "sh")
 COUNT = pb.AggregateSpec(function="count")
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
+@contextlib.contextmanager
+def limited(data):
     """A service under RLIMIT_DATA; what it may use follows from that."""
-    with service_process(under=UNDER, SASH_DATA=str(tmp_path_factory.mktemp("data"))) as running:
+    with service_process(under=UNDER, SASH_DATA=str(data)) as running:
         yield running
         assert running.process.poll() is None, "it stayed up"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    with limited(tmp_path_factory.mktemp("data")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +146,13 @@ def test_a_million_keys_with_sketches(small, stub):
     wait_until(lambda: small.http().get("/readyz").status_code == 200)
 
 
-def test_collects(small, stub):
+def test_collects(tmp_path):
+    """A service of its own: the limit counts holes in the heap, and one that was full before has some."""
+    with limited(tmp_path) as small:
+        check_collects(small, small.stub())
+
+
+def check_collects(small, stub):
     create(stub, "lists", aggregates={"all": pb.AggregateSpec(function="collect")}, durability="memory")
     count = 200_000
 
@@ -152,12 +165,12 @@ def test_collects(small, stub):
         answer = httpx.get(f"{small.rest_url}/v1/windows/lists/query", timeout=60, trust_env=False)
         return answer.status_code if answer.status_code == 200 else problem(answer)["reason"]
 
+    trailing = small.http().get("/v1/windows/lists/query", params={"lookback": "100"}).json()["answers"][0]
+    assert trailing["entries"] == 100
     with ThreadPoolExecutor(8) as pool:
         found = set(pool.map(ask, range(8)))
     assert found <= {200, "TOO_LARGE", "RESOURCE_EXHAUSTED"}
     assert entries(stub, "lists") == taken > 0
-    trailing = small.http().get("/v1/windows/lists/query", params={"lookback": "100"}).json()["answers"][0]
-    assert trailing["entries"] == 100
 
 
 def test_metrics_show_it_by_part(small):

@@ -308,7 +308,7 @@ class Storage:
 
     def _drop_staged(self, window: Window) -> None:
         """Count the staged parts no more that a window has no more: they were committed, or have expired."""
-        self._staged.keep(window.spec.name, {part.number for part in window.ledger.parts.values()})
+        self._staged.keep(window.spec.name, (part.number for part in window.ledger.parts.values()))
 
     async def _apply_in_slices(
         self, hosted: HostedWindow, operation: Operation, needed: int, origin: Origin | None = None

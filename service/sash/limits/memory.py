@@ -16,7 +16,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -311,14 +311,12 @@ class StagedBytes:
         self._sizes.setdefault(window, {})[number] = size
         self._budget.hold("staged", size)
 
-    def keep(self, window: str, numbers: Collection[int]) -> None:
+    def keep(self, window: str, numbers: Iterable[int]) -> None:
         """Note that a window has these parts and no others: the others were committed, or have expired."""
         sizes = self._sizes.get(window)
-        if sizes is not None:
-            for number in sizes.keys() - numbers:
+        if sizes:
+            for number in sizes.keys() - set(numbers):
                 self._budget.hold("staged", -sizes.pop(number))
-            if not sizes:
-                del self._sizes[window]
 
     def forget(self, window: str) -> None:
         """Note that a window was deleted."""
