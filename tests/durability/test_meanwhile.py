@@ -98,6 +98,22 @@ async def test_a_window_that_is_deleted_while_its_parts_are_read_is_not_found():
     await storage.stop()
 
 
+async def test_a_commit_whose_window_is_replaced_while_its_parts_are_read_may_be_sent_again():
+    server = Server()
+    storage = await server.start()
+    await storage.create(spec())
+    staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)
+    server.tier.hold_reads = b"staged/"
+    slow = asyncio.create_task(storage.commit("w", "q", 0, [staged.stage]))
+    await until(server.tier.reading.is_set)
+    await storage.delete("w")
+    await storage.create(spec())
+    server.tier.read_gate.set()
+    with pytest.raises(Unavailable, match="replaced meanwhile"):
+        await slow
+    await storage.stop()
+
+
 @pytest.mark.parametrize("options", [QUIET, {"checkpoint_bytes": 1, "store_entries": 4}])
 async def test_a_window_that_is_deleted_while_it_is_stored_leaves_nothing(options):
     server = StorageServer(**options)

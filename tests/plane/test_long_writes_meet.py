@@ -8,13 +8,15 @@ from prometheus_client import CollectorRegistry
 
 from sash import calls, slices
 from sash.durability import storage as storing
+from sash.durability.catalogue import Catalogue
 from sash.durability.footprint import footprint
 from sash.durability.records import BulkInsert
+from sash.durability.storage import Storage
 from sash.limits.memory import MemoryBudget
 from sash.metrics import Metrics
 from sash.plane import Plane
-from sash_engine.errors import NotFound, OutOfRoom, SashError, Unavailable
-from sash_engine.windows import costs, key_reader, reader, together, writer
+from sash_engine.errors import NotFound, OutOfRoom, ResourceExhausted, SashError, Unavailable
+from sash_engine.windows import costs, key_reader, ledger, reader, together, writer
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, SeriesQuery
 from tests.support.stored import Server, batch, spec
@@ -204,9 +206,47 @@ async def test_a_write_that_waited_is_not_applied_in_the_middle_of_one_to_a_wind
     await create(server)
     new = bulk(server)
     await asyncio.gather(first, *waiting, new, return_exceptions=True)
-    done = [each for each in (*waiting, new) if each.exception() is None]
-    assert await entries(server) == len(done) * N
+    failed = [each.exception() for each in (*waiting, new) if each.exception() is not None]
+    assert all(isinstance(error, NotFound) for error in failed)
+    assert await entries(server) == (3 - len(failed)) * N
     server.storage.find("w").check_invariants()
+
+
+async def test_a_write_that_waited_takes_a_turn_of_a_window_that_came_later_where_there_is_no_tier():
+    server = Server()
+    server.kind, server.catalogue = "memory", Catalogue(clock=server.clock)
+    await served(server, Storage(server.catalogue, server.clock))
+    await create(server)
+    await server.plane.bulk_insert("w", batch(BULK, 0))
+    first = asked(server)
+    await turns(5)
+    waiting = bulk(server)
+    await turns(3)
+    await server.plane.delete("w")
+    await create(server)
+    new = bulk(server)
+    with pytest.raises(Unavailable):
+        await first
+    await asyncio.gather(waiting, new)
+    assert await entries(server) == 2 * N
+
+
+async def test_a_checkpoint_that_makes_room_comes_after_a_long_write(stored):
+    await stored.settled()
+    write = bulk(stored)
+    await turns(5)
+    await stored.storage.store.checkpoints.take(stored.window)
+    assert (await write).inserted == N
+    await stored.settled()
+    assert stored.storage.status().checkpoints == 1
+
+
+async def test_a_long_write_of_one_producer_too_many_is_refused(server, monkeypatch):
+    monkeypatch.setattr(ledger, "MAX_WRITERS", 1)
+    await bulk(server, origin=Origin("p", 1))
+    with pytest.raises(ResourceExhausted):
+        await bulk(server, origin=Origin("q", 1))
+    assert await entries(server) == 2 * N
 
 
 @pytest.mark.parametrize("after", range(0, 150, 7))
