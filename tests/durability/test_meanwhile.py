@@ -99,7 +99,7 @@ async def test_a_window_that_is_deleted_while_its_parts_are_read_is_not_found():
 
 
 async def test_a_commit_whose_window_is_replaced_while_its_parts_are_read_may_be_sent_again():
-    server = Server()
+    server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
     staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)

@@ -34,7 +34,7 @@ from sash_engine.windows import keys as engine_keys
 from sash_engine.windows.batch import Batch, Coded, Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
 from tests.support.failing import parts_of
-from tests.support.stored import Server, spec
+from tests.support.stored import StorageServer, spec
 from tests.support.virtual_time import in_virtual_time
 from tests.support.waiting import turns
 
@@ -84,7 +84,7 @@ class World:
         memory = MemoryBudget(
             MUCH, {"bodies": (MUCH, ""), "staged": (MUCH, "")}, lambda: self.used, itertools.count().__next__
         )
-        self.server = Server(checkpoint_bytes=20_000, store_entries=30, cache_bytes=0, memory=memory)
+        self.server = StorageServer(checkpoint_bytes=20_000, store_entries=30, cache_bytes=0, memory=memory)
         self.entries, self.removals, self.tasks = [], [], []
         self.numbers = itertools.count(1)
         self.file = None

@@ -19,7 +19,7 @@ from sash_engine.errors import NotFound, OutOfRoom, ResourceExhausted, SashError
 from sash_engine.windows import costs, key_reader, ledger, reader, together, writer
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, SeriesQuery
-from tests.support.stored import Server, batch, spec
+from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns
 
 NAMES = [f"k{i:02}" for i in range(40)]
@@ -43,7 +43,7 @@ def bit_by_bit(monkeypatch):
 
 @pytest.fixture(params=["memory", "sync"])
 async def server(request):
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
     await served(server, await server.start())
     server.kind = request.param
     for name in ("w", "other"):
@@ -129,7 +129,7 @@ async def test_a_short_question_does_not_wait_for_a_long_one_behind_a_long_write
 @pytest.fixture
 async def stored():
     """A server of a window that is stored."""
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
     server.kind = "sync"
     await served(server, await server.start())
     await create(server)
@@ -213,7 +213,7 @@ async def test_a_write_that_waited_is_not_applied_in_the_middle_of_one_to_a_wind
 
 
 async def test_a_write_that_waited_takes_a_turn_of_a_window_that_came_later_where_there_is_no_tier():
-    server = Server()
+    server = StorageServer()
     server.kind, server.catalogue = "memory", Catalogue(clock=server.clock)
     await served(server, Storage(server.catalogue, server.clock))
     await create(server)
@@ -309,7 +309,7 @@ async def test_memory_of_a_long_write_is_promised_until_it_is_applied(kind):
     """The second one does not fit beside the first one, which has hardly begun to take what it needs."""
     needed = footprint(spec(aggregates=SMALL), batch(BULK, 0))
     memory = MemoryBudget(2 * needed, used=lambda: 0, monotonic_s=itertools.count().__next__)
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0, memory=memory)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0, memory=memory)
     server.kind = kind
     await served(server, await server.start())
     for name in ("w", "other"):
@@ -326,7 +326,7 @@ async def test_memory_of_a_long_write_is_promised_until_it_is_applied(kind):
 
 async def test_space_of_a_long_write_is_taken_until_it_is_logged():
     """The tier has space for one of two."""
-    server = Server(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
     server.kind = "sync"
     await served(server, await server.start())
     for name in ("w", "other"):
@@ -344,7 +344,7 @@ async def test_space_of_a_long_write_is_taken_until_it_is_logged():
 
 async def test_parts_of_a_window_are_not_counted_when_it_is_gone_and_the_tier_fails():
     memory = MemoryBudget(10**9, {"staged": (10**9, "")}, used=lambda: 0)
-    server = Server(memory=memory)
+    server = StorageServer(memory=memory)
     server.kind = "sync"
     await served(server, await server.start())
     await create(server)

@@ -135,9 +135,6 @@ class StorageServer:
         return set(self.store.values) - ALWAYS
 
 
-Server = StorageServer
-
-
 def spec(**parts: Any) -> WindowSpec:
     document = {"name": "w", "keyed": True, "time_unit": "none", "fields": {"value": "int64"}, "aggregates": AGGREGATES}
     return WindowSpec.parse(document | parts)
