@@ -29,7 +29,7 @@ from sash.limits.memory import MemoryBudget
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash_engine.errors import SashError, Unavailable
-from sash_engine.windows import costs, reader, together, writer
+from sash_engine.windows import asked_keys, costs, reader, together, writer
 from sash_engine.windows import keys as engine_keys
 from sash_engine.windows.batch import Batch, Coded, Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
@@ -450,7 +450,7 @@ async def run(durability, seed, schedule):
         patch.setattr(checkpoints, "_TURN_S", -1.0)
         patch.setattr(storing, "_LONG_BYTES", 200)
         patch.setattr(writer, "_KEYS", 2)
-        patch.setattr(reader, "_NAMES", 2)
+        patch.setattr(asked_keys, "_NAMES", 2)
         patch.setattr(reader, "KEYS", 2)
         patch.setattr(together, "KEYS", 2)
         patch.setattr(costs, "_STEP_US", 20)

@@ -16,7 +16,7 @@ from sash.limits.memory import MemoryBudget
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash_engine.errors import NotFound, OutOfRoom, ResourceExhausted, SashError, Unavailable
-from sash_engine.windows import costs, key_reader, ledger, reader, together, writer
+from sash_engine.windows import asked_keys, costs, key_reader, ledger, reader, together, writer
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, SeriesQuery
 from tests.support.stored import StorageServer, batch, spec
@@ -35,7 +35,7 @@ def bit_by_bit(monkeypatch):
     monkeypatch.setattr(slices, "_SLICE_S", -1.0)
     monkeypatch.setattr(storing, "_LONG_BYTES", 1000)
     monkeypatch.setattr(writer, "_KEYS", 2)
-    monkeypatch.setattr(reader, "_NAMES", 2)
+    monkeypatch.setattr(asked_keys, "_NAMES", 2)
     monkeypatch.setattr(reader, "KEYS", 2)
     monkeypatch.setattr(together, "KEYS", 2)
     monkeypatch.setattr(costs, "_STEP_US", 20)
@@ -307,7 +307,8 @@ async def test_a_service_that_stops_waits_for_all_long_writes(server):
 @pytest.mark.parametrize("kind", ["memory", "sync"])
 async def test_memory_of_a_long_write_is_promised_until_it_is_applied(kind):
     """The second one does not fit beside the first one, which has hardly begun to take what it needs."""
-    needed = footprint(spec(aggregates=SMALL), batch(BULK, 0))
+    bulk = batch(BULK, 0)
+    needed = footprint(spec(aggregates=SMALL), bulk, BulkInsert(bulk).size)
     memory = MemoryBudget(2 * needed, used=lambda: 0, monotonic_s=itertools.count().__next__)
     server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0, memory=memory)
     server.kind = kind
