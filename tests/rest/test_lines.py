@@ -307,6 +307,12 @@ def test_blocks_are_whole_lines_of_a_bounded_size(lines, cuts, block_bytes):
         assert len(block) <= block_bytes or block.count(b"\n") == 1
 
 
+def test_small_parts_make_no_small_blocks():
+    body = many(1000, NDJSON)
+    found = blocks(body, list(range(1, len(body))), 4096)
+    assert len(found) <= 2 * len(body) // 4096
+
+
 def test_lines_that_are_parsed_one_by_one_are_parsed_in_steps():
     spec = WindowSpec.parse({"name": "w", "aggregates": {"n": {"function": "count"}}})
     reader = NdjsonReader(spec)

@@ -169,11 +169,13 @@ async def blocks_of(body: AsyncIterator[bytes], block_bytes: int) -> AsyncIterat
     Raises:
         LineError: a line is longer than `LINE_BYTES_MAX`.
     """
-    rest, lines = bytearray(), 0
+    rest, has_line, lines = bytearray(), False, 0
     async for part in body:
         rest += part
-        if b"\n" not in part:
+        has_line = has_line or b"\n" in part
+        if not has_line:
             _check_length(rest, lines)
+        if not has_line or len(rest) < block_bytes:  # a body in small parts has no more blocks than another one
             continue
         data = bytes(rest)
         start = 0
@@ -182,10 +184,10 @@ async def blocks_of(body: AsyncIterator[bytes], block_bytes: int) -> AsyncIterat
             yield block
             lines += block.count(b"\n")
             start = stop
-        rest = bytearray(data[start:])
+        rest, has_line = bytearray(data[start:]), False
         _check_length(rest, lines)
     if rest:
-        yield bytes(rest) + b"\n"
+        yield bytes(rest) if rest.endswith(b"\n") else bytes(rest) + b"\n"
 
 
 def _end_of_block(data: bytes, start: int, block_bytes: int) -> int:

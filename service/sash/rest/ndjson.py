@@ -63,9 +63,9 @@ class NdjsonReader:
                 rows.append(self._row(text, number))
             if number % _STEP_LINES == 0:
                 yield
-        return self._batch(list(zip(*rows, strict=True)) if rows else [()] * len(self._names))
+        return self._batch([list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in self._names])
 
-    def _together(self, block: bytes) -> list[tuple[Any, ...]] | None:
+    def _together(self, block: bytes) -> list[list[Any]] | None:
         """Return the columns of a block, unchecked; None if the lines differ, or something is wrong with them.
 
         The lines become items of an array: ``,`` comes behind each line break. A string cannot contain a line break,
@@ -88,7 +88,7 @@ class NdjsonReader:
         for each in self._members:
             if each[-1] in documents[0]:
                 try:
-                    return list(zip(*map(itemgetter(*each), documents), strict=True))
+                    return [list(map(itemgetter(name), documents)) for name in each]
                 except KeyError:
                     return None
         return None
@@ -116,9 +116,9 @@ class NdjsonReader:
             raise LineError.of(line, error) from None
         return (time, *([key] if self._spec.keyed else []), *(fields[name] for name in self._spec.fields))
 
-    def _batch(self, columns: list[tuple[Any, ...]]) -> Batch:
+    def _batch(self, columns: list[list[Any]]) -> Batch:
         """Return the columns as a batch; raises InvalidArgument if a value is of another type."""
-        by_name = dict(zip(self._names, map(list, columns), strict=True))
+        by_name = dict(zip(self._names, columns, strict=True))
         times, keys = column_of(by_name.pop("time"), "int64", "time"), None
         assert not isinstance(times, Coded)
         if self._spec.keyed:
