@@ -59,12 +59,10 @@ async def key_names(
     plane: Plane, name: str, prefix: str = "", limit: int = 1000, position: int = 0
 ) -> tuple[list[str], int | None]:
     """List keys as `Plane.keys` does: `limit` of them where there are so many, and with turns for other calls."""
-    await plane.whole(name)
-    found, next_ = plane.keys(name, prefix, limit, position)
+    found, next_ = await plane.keys(name, prefix, limit, position)
     while next_ is not None and len(found) < limit:
         await asyncio.sleep(0)
-        await plane.whole(name)
-        more, next_ = plane.keys(name, prefix, limit - len(found), next_)
+        more, next_ = await plane.keys(name, prefix, limit - len(found), next_)
         found += more
     return found, next_
 

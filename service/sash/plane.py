@@ -235,10 +235,6 @@ class Plane:
         """Answer over many buckets at once; raises as `Reader.series`."""
         return await self._in_slices(name, lambda reader: reader.series_steps(question))
 
-    async def whole(self, name: str) -> None:
-        """Wait until no long write to a window is under way; before what shows the window, and waits for nothing."""
-        await self._storage.whole(name)
-
     async def in_slices(self, steps: Steps[R]) -> R:
         """Take the steps of an edge's own long work, which changes nothing, with turns for other calls."""
         return await self._slices.run(steps, lambda: None)
@@ -267,14 +263,14 @@ class Plane:
     async def entries(self, name: str, question: EntriesQuery) -> Iterator[AnyBatch]:
         """The entries as of now, in bulks of bounded size; raises as `Reader.entries`."""
         self._access.require("entries", name)
-        await self.whole(name)
+        await self._storage.whole(name)
         return self._storage.entries(name, question)
 
     async def export(self, name: str) -> Iterator[bytes]:
         """The window as it is now, as the parts of a file that `restore` reads."""
         self._access.require("export", name)
         with self._access.audited("export", name):
-            await self.whole(name)
+            await self._storage.whole(name)
             return self._storage.export(name)
 
     async def restore(self, parts: AsyncIterator[bytes], name: str | None = None) -> WindowInfo:
@@ -295,7 +291,7 @@ class Plane:
             window = await self._storage.restore(parts, name, admit)
         return self._storage.info(window)
 
-    def keys(
+    async def keys(
         self, name: str, prefix: str = "", limit: int = 1000, position: int = 0
     ) -> tuple[builtins.list[str], int | None]:
         """List up to `limit` keys that start with `prefix`, in the order of their first entries, and where to go on.
@@ -311,4 +307,5 @@ class Plane:
             InvalidArgument: it is not keyed, or `limit` or `position` are out of range.
         """
         self._access.require("keys", name)
+        await self._storage.whole(name)
         return self._storage.find(name).key_names(prefix, limit, position)

@@ -306,7 +306,7 @@ def test_writes_survive_the_service_they_were_acknowledged_by(tmp_path):
 
 async def test_a_reason_tells_errors_of_one_code_apart():
     """A request that is too large, and one too many windows: both clients say which it was."""
-    large = {"name": "large", "aggregates": {"q": {"function": "quantile", "q": [0.5] * 20_000}}}
+    large = {"name": "large", "aggregates": {"q": {"function": "quantile", "q": [0.5] * 6_000}}}
     with running_service(max_windows=1) as service, Client(service.grpc_target) as client:
         client.create_window(SPEC)
         async with AsyncClient(service.grpc_target) as other:

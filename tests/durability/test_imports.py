@@ -122,7 +122,7 @@ async def used(plane, name):
         translate.bulk_of(name, bulk).SerializeToString()
         rest.json_bytes(rest.bulk_document(bulk, spec))
     if spec.keyed:
-        document.append(plane.keys(name))
+        document.append(await plane.keys(name))
     return info.entries, info.newest, document
 
 

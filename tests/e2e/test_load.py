@@ -317,7 +317,9 @@ def test_progress_is_a_bar_on_a_terminal(service, window, tmp_path):
     path = write(tmp_path / "a.parquet", table())
     command = [sys.executable, "-m", "sash.main", "load", "flights", str(path), *COLUMNS, "-t", service.grpc_target]
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "200"}
+    )
     os.close(theirs)
     shown = b""
     with suppress(OSError):  # the other end is closed

@@ -450,6 +450,7 @@ async def run(durability, seed, schedule):
         patch.setattr(checkpoints, "_TURN_S", -1.0)
         patch.setattr(storing, "_LONG_BYTES", 200)
         patch.setattr(writer, "_KEYS", 2)
+        patch.setattr(writer, "ROWS", 1)
         patch.setattr(asked_keys, "_NAMES", 2)
         patch.setattr(reader, "KEYS", 2)
         patch.setattr(together, "KEYS", 2)

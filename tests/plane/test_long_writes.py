@@ -30,6 +30,7 @@ def bit_by_bit(monkeypatch):
     monkeypatch.setattr(slices, "_SLICE_S", -1.0)
     monkeypatch.setattr(storing, "_LONG_BYTES", 1000)
     monkeypatch.setattr(writer, "_KEYS", 2)
+    monkeypatch.setattr(writer, "ROWS", 1)
     monkeypatch.setattr(writer, "_ROWS", 4)
     monkeypatch.setattr(writer, "_PANES", 4)
     monkeypatch.setattr(rows, "_NAMES", 2)

@@ -35,6 +35,7 @@ def bit_by_bit(monkeypatch):
     monkeypatch.setattr(slices, "_SLICE_S", -1.0)
     monkeypatch.setattr(storing, "_LONG_BYTES", 1000)
     monkeypatch.setattr(writer, "_KEYS", 2)
+    monkeypatch.setattr(writer, "ROWS", 1)
     monkeypatch.setattr(asked_keys, "_NAMES", 2)
     monkeypatch.setattr(reader, "KEYS", 2)
     monkeypatch.setattr(together, "KEYS", 2)
@@ -307,8 +308,8 @@ async def test_a_service_that_stops_waits_for_all_long_writes(server):
 @pytest.mark.parametrize("kind", ["memory", "sync"])
 async def test_memory_of_a_long_write_is_promised_until_it_is_applied(kind):
     """The second one does not fit beside the first one, which has hardly begun to take what it needs."""
-    bulk = batch(BULK, 0)
-    needed = footprint(spec(aggregates=SMALL), bulk, BulkInsert(bulk).size)
+    entries = batch(BULK, 0)
+    needed = footprint(spec(aggregates=SMALL), entries, BulkInsert(entries).size)
     memory = MemoryBudget(2 * needed, used=lambda: 0, monotonic_s=itertools.count().__next__)
     server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0, memory=memory)
     server.kind = kind

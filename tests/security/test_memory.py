@@ -165,8 +165,8 @@ def check_collects(small, stub):
         answer = httpx.get(f"{small.rest_url}/v1/windows/lists/query", timeout=60, trust_env=False)
         return answer.status_code if answer.status_code == 200 else problem(answer)["reason"]
 
-    trailing = small.http().get("/v1/windows/lists/query", params={"lookback": "100"}).json()["answers"][0]
-    assert trailing["entries"] == 100
+    trailing = small.http().get("/v1/windows/lists/query", params={"lookback": "100"}).json()
+    assert trailing["answers"][0]["entries"] == 100
     with ThreadPoolExecutor(8) as pool:
         found = set(pool.map(ask, range(8)))
     assert found <= {200, "TOO_LARGE", "RESOURCE_EXHAUSTED"}

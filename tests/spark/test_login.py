@@ -9,14 +9,17 @@ from sash_spark import Login, register, sash_sink
 from sash_spark.config import parse
 from sash_spark.options import Options
 from sash_spark.question import Question
-from sash_spark.session import local_session
+from tests.security.conftest import TOKENS, with_windows
+from tests.support.servers import running_service
+from tests.support.tokens import write_tokens
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory):
-    session = local_session("sash tests", tmp_path_factory.mktemp("spark"), attempts=3)
-    yield session
-    session.stop()
+def service(tmp_path_factory):
+    path = write_tokens(tmp_path_factory.mktemp("tokens") / "tokens.yaml", TOKENS)
+    with running_service(tokens=path) as running:
+        with_windows(running)
+        yield running
 
 
 @pytest.mark.parametrize(
