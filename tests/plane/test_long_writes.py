@@ -67,13 +67,14 @@ async def count(server, name="w"):
 
 async def test_others_run_in_between(server):
     write = await begun(server)
-    others = 0
+    insert = asyncio.create_task(server.plane.insert("other", 1, {"value": 1}, "a"))
+    answered = 0
     while not write.done():
-        await server.plane.insert("other", others, {"value": 1}, "a")
-        others += 1
-        assert await count(server, "other") == others
         await asyncio.sleep(0)
-    assert others > 3
+        assert await count(server, "other") == 1  # in memory at once; durable when the tier has it
+        answered += 1
+    assert answered > 3
+    await insert
     assert (await write).inserted == 270
 
 
