@@ -161,6 +161,10 @@ class Route:
         """A connection."""
         return self.login.client(self.target, self.timeout_s)
 
+    def columns(self, time_unit: str) -> Columns:
+        """The columns that a window of this time unit reads of a table."""
+        return Columns(self.time, self.key, self.fields or {}, time_unit, self.names)
+
     def is_committed(self, query: str, batch: int) -> bool:
         """Whether the service has a batch, or a later one of its query: it then refuses even an empty part of it."""
         assert self.fields is not None
@@ -220,8 +224,7 @@ class Route:
         """Stage some rows."""
         rows = table.num_rows
         if not self.panes:
-            columns = Columns(self.time, self.key, self.fields or {}, window.spec["time_unit"], self.names)
-            table, refusal = good_rows(table, columns)
+            table, refusal = good_rows(table, self.columns(window.spec["time_unit"]))
             if refusal is not None and not self.drops_bad_rows:
                 raise refusal
         content, entries = self._content(table, window)

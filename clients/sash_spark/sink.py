@@ -31,7 +31,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sash_client import FailedPrecondition, InvalidArgument, WriteResult
-from sash_spark.bad_rows import Columns, bad_rows_of
+from sash_spark.bad_rows import bad_rows_of
 from sash_spark.login import Login
 from sash_spark.parts import QUERY_ID, Part, Route, batch_name, named_fields, sort_columns
 from sash_spark.preaggregate import check_preaggregation, preaggregate
@@ -336,8 +336,7 @@ class _BadRows:
     time_unit: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        route = self.route
-        columns = Columns(route.time, route.key, route.fields or {}, self.time_unit, {})
+        columns = self.route.columns(self.time_unit)
         for batch in batches:
             bad = bad_rows_of(pa.Table.from_batches([batch]), columns)
             if bad is not None:

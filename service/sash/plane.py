@@ -3,8 +3,8 @@
 Every method checks that its caller may call it (`access`), validates, does its work or raises a
 `sash_engine.errors.SashError` having changed nothing, and observes its latency. All methods belong to the event loop.
 Writes return when the tier has them. Short questions are answered at once. Long ones are answered in slices
-(`sash/slices.py`), while the window's writers wait (`durability/turns.py`). Where a window is larger than its cache,
-questions read blocks from the tier, and the loop waits for them.
+(`sash/slices.py`), while the window's writers wait (`durability/window_lock.py`). Where a window is larger than its
+cache, questions read blocks from the tier, and the loop waits for them.
 """
 
 from __future__ import annotations
@@ -241,10 +241,10 @@ class Plane:
 
     async def _in_slices(self, name: str, steps: Callable[[Reader], Steps[R]]) -> R:
         """Answer a long question, with turns for other calls; the window's writers wait until it is answered."""
-        async with self._storage.asked(name) as window:
+        async with self._storage.shared(name) as window:
 
             def before_each() -> None:
-                self._storage.check_asked(name, window)
+                self._storage.check_same(name, window)
                 self._storage.trim()
 
             return await self._slices.run(steps(window.reader), before_each)

@@ -22,18 +22,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from sash import slices
 from sash.durability import checkpoints
-from sash.durability import storage as storing
 from sash.limits.memory import MemoryBudget
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash_engine.errors import SashError, Unavailable
-from sash_engine.windows import asked_keys, costs, reader, together, writer
 from sash_engine.windows import keys as engine_keys
 from sash_engine.windows.batch import Batch, Coded, Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
 from tests.support.failing import parts_of
+from tests.support.small_steps import small_question_steps, small_write_steps
 from tests.support.stored import StorageServer, spec
 from tests.support.virtual_time import in_virtual_time
 from tests.support.waiting import turns
@@ -446,15 +444,9 @@ async def run(durability, seed, schedule):
     loop.call_s = lambda: world.chance.choice((0.0, 0.0, 0.01))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_keys.Keys, "bulk_insert_each", may_fail)
-        patch.setattr(slices, "_SLICE_S", -1.0)
         patch.setattr(checkpoints, "_TURN_S", -1.0)
-        patch.setattr(storing, "_LONG_BYTES", 200)
-        patch.setattr(writer, "_KEYS", 2)
-        patch.setattr(writer, "ROWS", 1)
-        patch.setattr(asked_keys, "_NAMES", 2)
-        patch.setattr(reader, "KEYS", 2)
-        patch.setattr(together, "KEYS", 2)
-        patch.setattr(costs, "_STEP_US", 20)
+        small_write_steps(patch, 200)
+        small_question_steps(patch)
         await world.start()
         for name, pause in schedule:
             await world.do(name)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash import calls, slices
+from sash import calls
 from sash.durability import storage as storing
 from sash.durability.records import BulkInsert
 from sash.metrics import Metrics
@@ -15,6 +15,7 @@ from sash_engine.windows import keys as engine_keys
 from sash_engine.windows import rows, writer
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery
+from tests.support.small_steps import small_write_steps
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns, until
 
@@ -27,10 +28,7 @@ ALL = Query(keys=ALL_KEYS, combine=True)
 @pytest.fixture(autouse=True)
 def bit_by_bit(monkeypatch):
     """Each step is a slice, a step is of two keys or four rows, and a bulk of a hundred entries is long."""
-    monkeypatch.setattr(slices, "_SLICE_S", -1.0)
-    monkeypatch.setattr(storing, "_LONG_BYTES", 1000)
-    monkeypatch.setattr(writer, "_KEYS", 2)
-    monkeypatch.setattr(writer, "ROWS", 1)
+    small_write_steps(monkeypatch)
     monkeypatch.setattr(writer, "_ROWS", 4)
     monkeypatch.setattr(writer, "_PANES", 4)
     monkeypatch.setattr(rows, "_NAMES", 2)

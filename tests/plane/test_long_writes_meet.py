@@ -6,8 +6,7 @@ import itertools
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash import calls, slices
-from sash.durability import storage as storing
+from sash import calls
 from sash.durability.catalogue import Catalogue
 from sash.durability.footprint import footprint
 from sash.durability.records import BulkInsert
@@ -16,9 +15,10 @@ from sash.limits.memory import MemoryBudget
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash_engine.errors import NotFound, OutOfRoom, ResourceExhausted, SashError, Unavailable
-from sash_engine.windows import asked_keys, costs, key_reader, ledger, reader, together, writer
+from sash_engine.windows import key_reader, ledger
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, SeriesQuery
+from tests.support.small_steps import small_question_steps, small_write_steps
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns
 
@@ -32,14 +32,8 @@ EACH = Query(keys=ALL_KEYS)
 @pytest.fixture(autouse=True)
 def bit_by_bit(monkeypatch):
     """Each step is a slice, a step is of two keys, and a bulk of a hundred entries is long."""
-    monkeypatch.setattr(slices, "_SLICE_S", -1.0)
-    monkeypatch.setattr(storing, "_LONG_BYTES", 1000)
-    monkeypatch.setattr(writer, "_KEYS", 2)
-    monkeypatch.setattr(writer, "ROWS", 1)
-    monkeypatch.setattr(asked_keys, "_NAMES", 2)
-    monkeypatch.setattr(reader, "KEYS", 2)
-    monkeypatch.setattr(together, "KEYS", 2)
-    monkeypatch.setattr(costs, "_STEP_US", 20)
+    small_write_steps(monkeypatch)
+    small_question_steps(monkeypatch)
 
 
 @pytest.fixture(params=["memory", "sync"])

@@ -14,9 +14,10 @@ from sash.plane import Plane
 from sash.slices import Slices
 from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss, NotFound, Unavailable
-from sash_engine.windows import asked_keys, costs, reader, together
+from sash_engine.windows import reader
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
+from tests.support.small_steps import small_question_steps
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns
 
@@ -35,11 +36,7 @@ LONG = {
 @pytest.fixture(autouse=True)
 def bit_by_bit(monkeypatch):
     """Each step is a slice, a step is of two keys, and a question about two keys is long."""
-    monkeypatch.setattr(slices, "_SLICE_S", -1.0)
-    monkeypatch.setattr(asked_keys, "_NAMES", 2)
-    monkeypatch.setattr(reader, "KEYS", 2)
-    monkeypatch.setattr(together, "KEYS", 2)
-    monkeypatch.setattr(costs, "_STEP_US", 20)
+    small_question_steps(monkeypatch)
 
 
 @pytest.fixture(params=["memory", "sync"])
@@ -226,7 +223,7 @@ async def test_questions_that_overlap_do_not_stop_time_for_ever(server):
     order = []
     for name, task in (("first", first), ("second", second)):
         task.add_done_callback(lambda _, name=name: order.append(name))
-    started = server.storage.store.turns("w")
+    started = server.storage.store.lock("w")
     assert started._questions == 1
     await asyncio.gather(first, second)
     assert order == ["first", "second"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from sash.durability.records import Operation, Stage, Write
-from sash.durability.turns import Turns
+from sash.durability.window_lock import WindowLock
 from sash_engine.windows.answers import Counts, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.ledger import Ledger, Part
@@ -148,8 +148,8 @@ class WindowStorage(Protocol):
     def check_size(self, name: str, size: int) -> None:
         """Raise TooLarge if a write of so many bytes is too large for the window of that name."""
 
-    def turns(self, name: str) -> Turns:
-        """Who may use the window of that name now; raises NotFound."""
+    def lock(self, name: str) -> WindowLock:
+        """The lock of the window of that name; raises NotFound."""
 
     def host(self, name: str) -> HostedWindow:
         """The window of that name, without waiting until it accepts a write; raises NotFound."""

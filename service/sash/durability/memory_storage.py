@@ -11,7 +11,7 @@ from sash.durability import records
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import Applied, StorageStatus, never
 from sash.durability.records import Operation, Stage, Write
-from sash.durability.turns import RestingClock, Turns
+from sash.durability.window_lock import RestingClock, WindowLock
 from sash_engine.clock import Clock
 from sash_engine.errors import FailedPrecondition
 from sash_engine.windows.answers import Counts, Staged, WindowInfo, WriteResult
@@ -38,13 +38,13 @@ class MemoryWindow:
     Args:
         window: the window.
         clock: tells wall time.
-        turns: who may use it.
+        lock: its lock.
     """
 
     last_record = 0
 
-    def __init__(self, window: Window, clock: Clock, turns: Turns) -> None:
-        self.window, self._clock, self._turns = window, clock, turns
+    def __init__(self, window: Window, clock: Clock, lock: WindowLock) -> None:
+        self.window, self._clock, self._lock = window, clock, lock
 
     def apply(self, operation: Operation, origin: Origin | None = None) -> tuple[WriteResult, int]:
         write = Write(operation, self._clock.now_ns(), origin)
@@ -53,7 +53,7 @@ class MemoryWindow:
 
     @contextlib.contextmanager
     def alone(self, write: Write) -> Iterator[None]:
-        with self._turns.alone():
+        with self._lock.exclusive():
             yield
 
     def log(self, write: Write) -> int:
@@ -71,8 +71,8 @@ class MemoryWindow:
         return result
 
     def tidy(self) -> None:
-        if self._turns.asked:
-            self._turns.let_end()
+        if self._lock.held:
+            self._lock.drain()
             return
         now_ns = self._clock.now_ns()
         Write(records.Tidy(), now_ns).apply(self.window)
@@ -112,7 +112,7 @@ class MemoryStorage:
 
     def __init__(self, catalogue: Catalogue, clock: Clock, block: int) -> None:
         self._catalogue, self._clock, self._block = catalogue, clock, block
-        self._turns: WeakKeyDictionary[Window, Turns] = WeakKeyDictionary()
+        self._locks: WeakKeyDictionary[Window, WindowLock] = WeakKeyDictionary()
 
     async def start(self) -> None:
         pass
@@ -152,16 +152,16 @@ class MemoryStorage:
         pass
 
     def host(self, name: str) -> MemoryWindow:
-        return MemoryWindow(self._catalogue.find(name), self._clock, self.turns(name))
+        return MemoryWindow(self._catalogue.find(name), self._clock, self.lock(name))
 
-    def turns(self, name: str) -> Turns:
-        return self._turns[self._catalogue.find(name)]
+    def lock(self, name: str) -> WindowLock:
+        return self._locks[self._catalogue.find(name)]
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> MemoryWindow:
         while True:
-            turns = self.turns(name)
-            await turns.write()
-            if self.turns(name) is turns:  # else the window was replaced meanwhile
+            lock = self.lock(name)
+            await lock.wait_to_write()
+            if self.lock(name) is lock:  # else the window was replaced meanwhile
                 return self.host(name)
 
     def pinned(self, name: str, parts: Iterator[T]) -> Iterator[T]:
@@ -176,5 +176,5 @@ class MemoryStorage:
     def _make(self, spec: WindowSpec, max_keys: int) -> Window:
         clock = RestingClock(self._clock)
         window = Window(spec, max_keys, self._block, clock=clock)
-        self._turns[window] = Turns(clock)
+        self._locks[window] = WindowLock(clock)
         return window

@@ -187,27 +187,27 @@ class Storage:
                 self._staged.forget(name)
         return counts.inserted - counts.evicted
 
-    # ---------------------------------------------------------------- turns
+    # ---------------------------------------------------------------- locks
 
     @contextlib.asynccontextmanager
-    async def asked(self, name: str) -> AsyncIterator[Window]:
+    async def shared(self, name: str) -> AsyncIterator[Window]:
         """Hold a window as it is while a question is answered in slices; its writers wait. Raises as `find`."""
         window = self.find(name)
-        async with self.store.turns(name).question():
-            self.check_asked(name, window)
+        async with self.store.lock(name).shared():
+            self.check_same(name, window)
             yield window
 
     async def whole(self, name: str) -> None:
         """Wait until no long write to a window is under way, so that a short question sees all of it or nothing."""
-        while (turns := self.store.turns(name)).written:
-            await turns.short()
+        while (lock := self.store.lock(name)).held_exclusively:
+            await lock.wait_for_long_write()
 
     def _is_served(self, window: Window) -> bool:
         """Whether a window was neither deleted nor replaced."""
         name = window.spec.name
         return name in self._catalogue and self._catalogue.find(name) is window
 
-    def check_asked(self, name: str, window: Window) -> None:
+    def check_same(self, name: str, window: Window) -> None:
         """Check that a window is still the one that was asked, after others had their turns.
 
         Raises:
@@ -331,7 +331,7 @@ class Storage:
         steps, cancelled = write.steps(window), None
         with self._memory.promised(needed), hosted.alone(write):
             try:
-                result = await self.slices.run(_shielded(steps), lambda: self.check_asked(name, window))
+                result = await self.slices.run(_shielded(steps), lambda: self.check_same(name, window))
             except asyncio.CancelledError as error:
                 if not self._is_served(window):
                     raise

@@ -35,7 +35,7 @@ from sash.durability.columns import batch_from
 from sash.durability.journal import anew
 from sash.durability.manifest import Manifest, Remains
 from sash.durability.session import TierSession
-from sash.durability.turns import RestingClock, Turns
+from sash.durability.window_lock import RestingClock, WindowLock
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, SashError, Unavailable
 from sash_engine.forest import Forest, Layout
@@ -95,7 +95,7 @@ class StoredWindow:
         older: an earlier version created it, so its values may be of format 1.
         logged_bytes: bytes of journal behind its image.
         checkpointing: an image of it is being taken or written.
-        turns: who may use it: long questions and writes, first come, first served.
+        lock: long questions share it, writes exclude them.
         writable: an event that is cleared while an image is taken, or a long write is applied. Writers wait for it.
         admission: a lock that writers pass in order of arrival.
         backoff: when storing it is tried again after a failure.
@@ -115,7 +115,7 @@ class StoredWindow:
         self._max_keys = max_keys
         self.number, self.name, self.durability = number, spec.name, durability
         self.clock = RestingClock(clock)
-        self.turns = Turns(self.clock)
+        self.lock = WindowLock(self.clock)
         self.manifest = Manifest(number)
         self.blocks = BlockStore(session, self.manifest, spec.name, lambda: self.window.layout)
         self.window = Window(spec, max_keys, block, clock=self.clock, cold=self.cold)

@@ -36,7 +36,7 @@ from sash.durability.roots import Start
 from sash.durability.session import MAKING_ROOM, TierSession
 from sash.durability.stored_window import StoredWindow
 from sash.durability.tier import ColdTier
-from sash.durability.turns import Turns
+from sash.durability.window_lock import WindowLock
 from sash.durability.write_path import TieredWindow, WritePath
 from sash_engine.clock import Clock
 from sash_engine.errors import TooLarge
@@ -252,20 +252,20 @@ class TierStorage:
         stored = self._windows.get(name)
         return self._memory.host(name) if stored is None else TieredWindow(stored, self._path)
 
-    def turns(self, name: str) -> Turns:
+    def lock(self, name: str) -> WindowLock:
         stored = self._windows.get(name)
-        return self._memory.turns(name) if stored is None else stored.turns
+        return self._memory.lock(name) if stored is None else stored.lock
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> HostedWindow:
         while True:
-            turns = self.turns(name)
-            await turns.write()  # before the admission, so that all who wait go before later questions
+            lock = self.lock(name)
+            await lock.wait_to_write()  # before the admission, so that all who wait go before later questions
             stored = self._windows.get(name)
             if stored is not None:
                 await self._path.admit(stored.admission, lambda: self._served(name), size, applied, makes_room)
                 if name in self._windows:
                     return self.host(name)
-            elif self.turns(name) is turns:
+            elif self.lock(name) is lock:
                 return self.host(name)
             # The window was deleted meanwhile. There may be another one of its name, in memory only.
 

@@ -96,8 +96,8 @@ class WritePath:
         if not stored.writable.is_set():
             await stored.writable.wait()
             return True
-        if stored.turns.asked:  # a question began while this write waited for something else
-            await stored.turns.write()
+        if stored.lock.held:  # a question began while this write waited for something else
+            await stored.lock.wait_to_write()
             return True
         if session.journal.congested:
             await session.journal.uncongested()
@@ -138,8 +138,8 @@ class WritePath:
 
     def tidy(self, stored: StoredWindow) -> None:
         """Evict what is too old, and drop staged parts that nobody committed in time."""
-        if stored.turns.asked:
-            stored.turns.let_end()
+        if stored.lock.held:
+            stored.lock.drain()
             return
         stored.backoff.tick()
         session, window = self._session, stored.window
@@ -181,7 +181,7 @@ class WritePath:
     def alone(self, stored: StoredWindow, write: Write) -> Iterator[None]:
         """Hold a window while a write is applied in slices. Its bytes count as pending, and as not in blocks yet."""
         size = 2 * write.operation.size
-        with stored.turns.alone():
+        with stored.lock.exclusive():
             stored.begin_write()
             self._session.count_unstored(size)
             try:

@@ -1,14 +1,14 @@
-"""Turns at one window: long questions that are answered in slices, and writes, first come, first served.
+"""A readers-writer lock of one window, first come, first served: long questions share it, writes exclude them.
 
     asked    Q1  Q2  W1  W2  Q3            Q: a long question    W: a write, which is applied at once
     run      Q1──────▶│W1 W2│Q3──▶         neighbouring questions overlap; a write waits for those before it,
              Q2────▶  │     │              and a question for the writes before it
 
-So a question sees no write that came after it, a stream of questions does not keep writes waiting, and writes do not
-keep a question waiting. Short questions need no turn, unless a long write runs.
+A question sees no write that came after it. Neither questions nor writes can keep the other kind waiting for ever. A
+short question runs at once, without the lock, unless a long write runs.
 
-A long write is applied in slices, too, and has the window alone: short questions wait for it as well. So a bulk of any
-size is seen whole or not at all.
+A long write is applied in slices, too, and holds the lock exclusively. Short questions wait for it as well, so a bulk
+of any size is seen whole or not at all.
 
 While questions run, the window's wall time stands still, as it does while a checkpoint is taken: on wall time, a
 question evicts.
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from sash_engine.clock import Clock
 
-__all__ = ["RestingClock", "Turns"]
+__all__ = ["RestingClock", "WindowLock"]
 
 
 class RestingClock:
@@ -68,8 +68,8 @@ class RestingClock:
             self._stopped_ns = before
 
 
-class Turns:
-    """Who may use one window.
+class WindowLock:
+    """The lock of one window.
 
     Args:
         clock: the window's.
@@ -84,28 +84,28 @@ class Turns:
         self._whole.set()
 
     @property
-    def asked(self) -> bool:
+    def held(self) -> bool:
         """Whether a long question or a long write runs: nothing else may be written, and nothing may leave."""
-        return self._questions > 0 or self.written
+        return self._questions > 0 or self.held_exclusively
 
     @property
-    def written(self) -> bool:
+    def held_exclusively(self) -> bool:
         """Whether a long write runs."""
         return not self._whole.is_set()
 
     @property
-    def taken(self) -> bool:
+    def contended(self) -> bool:
         """Whether a write has to wait, for questions or for others that wait."""
-        return bool(self._waiting) or self.asked
+        return bool(self._waiting) or self.held
 
-    def let_end(self) -> None:
-        """Begin no further question while one runs, so that time goes on."""
+    def drain(self) -> None:
+        """Admit no further question while one runs, so that the clock of the window can go on."""
         self._closed = self._questions > 0
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Have the window alone, for a long write; right after the turn of a write, when no question runs."""
-        assert not self.asked, "it is the turn of somebody else"
+    def exclusive(self) -> Iterator[None]:
+        """Hold it for a long write, right after `wait_to_write`, when no question runs."""
+        assert not self.held, "it is the turn of somebody else"
         self._whole.clear()
         self._clock.rest()
         try:
@@ -115,19 +115,19 @@ class Turns:
             self._whole.set()
             self._wake()
 
-    async def short(self) -> None:
-        """Wait until no long write runs. A short question goes before all who wait in line, as it runs at once."""
-        while self.written:
+    async def wait_for_long_write(self) -> None:
+        """Wait until no long write runs, for a short question. It goes before all who wait in line."""
+        while self.held_exclusively:
             await self._whole.wait()
 
-    async def write(self) -> None:
+    async def wait_to_write(self) -> None:
         """Wait for the turn of a write; it is over with the caller's next `await`."""
-        if self.taken:
+        if self.contended:
             await self._wait(self._may_write)
 
     @contextlib.asynccontextmanager
-    async def question(self) -> AsyncIterator[None]:
-        """Hold the window as it is, once all are done who came before."""
+    async def shared(self) -> AsyncIterator[None]:
+        """Hold it for a long question, once all who came before are done. The window does not change meanwhile."""
         if self._waiting or not self._may_ask():
             await self._wait(self._may_ask)
         self._questions += 1
@@ -141,10 +141,10 @@ class Turns:
             self._wake()
 
     def _may_write(self) -> bool:
-        return not self.asked
+        return not self.held
 
     def _may_ask(self) -> bool:
-        return not (self.written or self._closed)
+        return not (self.held_exclusively or self._closed)
 
     async def _wait(self, may: Callable[[], bool]) -> None:
         """Wait in line until `may` holds for the first in it. The turn begins when this returns."""

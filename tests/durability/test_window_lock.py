@@ -4,63 +4,63 @@ import asyncio
 
 import pytest
 
-from sash.durability.turns import RestingClock, Turns
+from sash.durability.window_lock import RestingClock, WindowLock
 from sash_engine.clock import ManualClock
-from tests.support.waiting import turns as pass_by
+from tests.support.waiting import turns
 
 
 @pytest.fixture
-def turns():
-    return Turns(RestingClock(ManualClock()))
+def lock():
+    return WindowLock(RestingClock(ManualClock()))
 
 
-async def takes(turns, order, name):
+async def takes(lock, order, name):
     if name.startswith("question"):
-        async with turns.question():
+        async with lock.shared():
             order.append(name)
     else:
-        await turns.write()
+        await lock.wait_to_write()
         order.append(name)
 
 
 @pytest.mark.parametrize("later", ["write", "question"])
 @pytest.mark.parametrize("first", ["write 1", "question 1"])
-async def test_nobody_overtakes_one_who_was_woken_and_has_not_run(turns, first, later):
+async def test_nobody_overtakes_one_who_was_woken_and_has_not_run(lock, first, later):
     order = []
-    with turns.alone():
-        waits = asyncio.create_task(takes(turns, order, first))
-        await pass_by(1)
-    await takes(turns, order, later)
+    with lock.exclusive():
+        waits = asyncio.create_task(takes(lock, order, first))
+        await turns(1)
+    await takes(lock, order, later)
     await waits
     assert order == [first, later]
 
 
-async def test_one_who_was_woken_for_nothing_keeps_its_place(turns):
+async def test_one_who_was_woken_for_nothing_keeps_its_place(lock):
     order = []
-    with turns.alone():
-        waits = asyncio.create_task(takes(turns, order, "question"))
-        await pass_by(1)
-        behind = asyncio.create_task(takes(turns, order, "write"))
-        await pass_by(1)
-    with turns.alone():  # a write that had its turn, and waited for something else
-        await pass_by(3)
+    with lock.exclusive():
+        waits = asyncio.create_task(takes(lock, order, "question"))
+        await turns(1)
+        behind = asyncio.create_task(takes(lock, order, "write"))
+        await turns(1)
+    with lock.exclusive():  # a write that had its turn, and waited for something else
+        await turns(3)
         assert order == []
     await asyncio.gather(waits, behind)
     assert order == ["question", "write"]
 
 
-async def test_a_short_question_waits_as_long_as_long_writes_follow_each_other(turns):
+async def test_a_short_question_waits_as_long_as_long_writes_follow_each_other(lock):
     seen = asyncio.Event()
 
     async def looks():
-        await turns.short()
+        await lock.wait_for_long_write()
         seen.set()
 
-    with turns.alone():
+    with lock.exclusive():
         task = asyncio.create_task(looks())
-        await pass_by(1)
-    with turns.alone():
-        await pass_by(3)
+        await turns(1)
+    with lock.exclusive():
+        await turns(3)
         assert not seen.is_set()
     await task
 
