@@ -42,6 +42,8 @@ class Operations:
         self._plane = plane
         self._entries_max = entries_max
         self._closing = closing
+        self.in_slices = plane.in_slices
+        """Takes the steps of an edge's own work."""
 
     # ---------------------------------------------------------------- windows
 
