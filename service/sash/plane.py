@@ -12,14 +12,16 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from sash.access.access import Access
+from sash.access.rights import RIGHTS, Right
 from sash.durability.catalogue import Catalogue
 from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
 from sash.held import Held
+from sash.limits.caller import caller_of
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
 from sash.metrics import Metrics
@@ -43,13 +45,16 @@ def _observed(
 ) -> Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]:
     """Observe latency and errors of an operation on the window that its first argument names."""
     name = operation.__name__
+    reads = RIGHTS[name] is Right.READ
 
     @wraps(operation)
     async def observed(self: Plane, window: str, *args: P.args, **kwargs: P.kwargs) -> R:
         start = self._clock.monotonic_s()
         try:
             self._access.require(name, window)
-            return await self._held.timed(name, window, operation(self, window, *args, **kwargs), start)
+            # Edges charge questions themselves. A write may go on when its edge's part has ended.
+            spend = None if reads else partial(self.turns.wrote, caller_of())
+            return await self._held.timed(name, window, operation(self, window, *args, **kwargs), start, spend)
         except SashError as error:
             self._metrics.count_error(name, type(error).__name__)
             raise
