@@ -18,7 +18,7 @@ from typing import NoReturn
 import uvloop
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
-from sash import ui
+from sash import logs, ui
 from sash.access.build import access_of, certificates_of, check_exposure
 from sash.access.http import HttpAccess, http_admit
 from sash.clock import SystemClock
@@ -203,9 +203,7 @@ def _places(settings: Settings) -> Places:
 
 def serve(settings: Settings) -> None:
     """Serve until told to stop (SIGINT, SIGTERM); raises as `Service.start`."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # Its warnings are about requests that are none. They need no token, and would fill the disk.
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    logs.begin(settings.log_level, settings.log_format)
     for said in misspelt(os.environ):
         _log.warning("%s", said)
     # Of the files, two fifths are for connections of HTTP and as many for those of gRPC. The tier has the others.

@@ -33,6 +33,7 @@ from sash.connect.codec import CODECS, Codec
 from sash.connect.envelopes import END, opened, sealed
 from sash.connect.errors import CODES, DeadlineExceeded, document_of
 from sash.metrics import Metrics
+from sash.requests import HEADER, request_id
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
@@ -162,7 +163,7 @@ class ConnectApp:
     async def _refuse(self, send: Send, error: Exception, method: str) -> None:
         code, document = document_of(error, method)
         self._metrics.count_rejected("connect", code.name)
-        headers = [(b"content-type", b"application/json")]
+        headers = [(b"content-type", b"application/json"), (HEADER.encode(), request_id().encode())]
         if isinstance(error, Unauthenticated):
             headers.append((b"www-authenticate", b"Bearer"))
         retry_after_s = getattr(error, "retry_after_s", None)
