@@ -34,13 +34,17 @@ from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, Serie
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["Plane"]
+__all__ = ["Parts", "Plane", "observed"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+
+Parts = Iterator[T] | AsyncIterator[T]
+"""A long answer in parts. An iterator that awaits has parts that come from other processes."""
 
 
-def _observed(
+def observed(
     operation: Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]:
     """Observe latency and errors of an operation on the window that its first argument names."""
@@ -48,7 +52,7 @@ def _observed(
     reads = RIGHTS[name] is Right.READ
 
     @wraps(operation)
-    async def observed(self: Plane, window: str, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call(self: Plane, window: str, *args: P.args, **kwargs: P.kwargs) -> R:
         start = self._clock.monotonic_s()
         try:
             self._access.require(name, window)
@@ -59,16 +63,16 @@ def _observed(
             self._metrics.count_error(name, type(error).__name__)
             raise
         finally:
-            self._storage.trim()  # what it brought into memory may go again
-            self._metrics.observe(name, self._catalogue.class_of(window), self._clock.monotonic_s() - start)
+            self._trim()  # what it brought into memory may go again
+            self._metrics.observe(name, self._class_of(window), self._clock.monotonic_s() - start)
 
-    return cast("Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]", observed)
+    return cast("Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]", call)
 
 
 def _observed_at_once(
     operation: Callable[Concatenate[Plane, str, P], R],
 ) -> Callable[Concatenate[Plane, str, P], R]:
-    """As `_observed`, of an operation that waits for nothing."""
+    """As `observed`, of an operation that waits for nothing."""
     name = operation.__name__
 
     @wraps(operation)
@@ -83,7 +87,7 @@ def _observed_at_once(
         finally:
             seconds = self._clock.monotonic_s() - start
             self._held.note(name, window, seconds)
-            self._metrics.observe(name, self._catalogue.class_of(window), seconds)
+            self._metrics.observe(name, self._class_of(window), seconds)
 
     return cast("Callable[Concatenate[Plane, str, P], R]", observed)
 
@@ -119,6 +123,13 @@ class Plane:
         self.turns = Turns()
         """Shared by the edges: a caller has one share of the loop."""
 
+    def _class_of(self, window: str) -> str:
+        """The kind of a window, for metrics."""
+        return self._catalogue.class_of(window)
+
+    def _trim(self) -> None:
+        self._storage.trim()
+
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
         """Create a window; the same spec again changes nothing.
 
@@ -152,18 +163,34 @@ class Plane:
         self._access.require(operation, name)
         return self._catalogue.find(name).spec
 
+    def check_may(self, name: str, operation: str) -> None:
+        """Check that the caller may do an operation, and that there is the window, as far as that is known here."""
+        self.spec(name, operation)
+
+    async def look_up(self, name: str, operation: str = "describe") -> WindowSpec:
+        """As `spec`, also of windows of which this process has no part."""
+        return self.spec(name, operation)
+
+    async def window(self, name: str) -> WindowInfo:
+        """As `describe`, over all shards."""
+        return self.describe(name)
+
+    async def windows(self) -> builtins.list[WindowInfo]:
+        """As `list`, over all shards."""
+        return self.list()
+
     @_observed_at_once
     def describe(self, name: str) -> WindowInfo:
         """Show one window; raises NotFound."""
         return self._storage.info(self._storage.find(name))
 
-    @_observed
+    @observed
     async def delete(self, name: str) -> int:
         """Delete a window; return how many entries it had. Raises NotFound."""
         with self._access.audited("delete", name):
             return await self._storage.delete(name)
 
-    @_observed
+    @observed
     async def insert(
         self,
         name: str,
@@ -188,13 +215,13 @@ class Plane:
         self._access.charge(1)
         return await self._storage.write(name, Insert(time, fields, key, answer, lookbacks), origin)
 
-    @_observed
+    @observed
     async def bulk_insert(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
         """Insert many entries, whole or not at all; they may be in any order. `origin` as in `insert`."""
         self._access.charge(len(batch.times))
         return await self._storage.write(name, BulkInsert(batch), origin)
 
-    @_observed
+    @observed
     async def bulk_evict(
         self, name: str, time: int, key: str | None = None, origin: Origin | None = None
     ) -> WriteResult:
@@ -203,13 +230,17 @@ class Plane:
         with self._access.audited("bulk_evict", name) if self._access.is_admin else nullcontext():
             return await self._storage.write(name, BulkEvict(time, key), origin)
 
-    @_observed
-    async def stage(self, name: str, batch: AnyBatch, query: str, number: int) -> Staged:
-        """Keep a part of batch `number` of a query, checked and invisible, until a commit names it or it expires."""
-        self._access.charge(len(batch.times))
-        return await self._storage.stage(name, batch, query, number)
+    @observed
+    async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:
+        """Keep a part of batch `number` of a query, checked and invisible, until a commit names it or it expires.
 
-    @_observed
+        Args:
+            token: the name of the part, if other shards have rows of it; None: a new one.
+        """
+        self._access.charge(len(batch.times))
+        return await self._storage.stage(name, batch, query, number, token)
+
+    @observed
     async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult:
         """Apply staged parts, in this order, as one write; a batch that was committed already changes nothing.
 
@@ -218,7 +249,7 @@ class Plane:
         """
         return await self._storage.commit(name, query, number, stages)
 
-    @_observed
+    @observed
     async def query(self, name: str, question: Query) -> builtins.list[Answer]:
         """Answer over trailing lookbacks, or over everything; raises as `Reader.query`."""
         await self._storage.whole(name)
@@ -227,7 +258,7 @@ class Plane:
             return reader.query(question)
         return await self._in_slices(name, lambda reader: reader.query_steps(question))
 
-    @_observed
+    @observed
     async def range_query(self, name: str, question: RangeQuery) -> Answer:
         """Answer over a range of time; raises as `Reader.range_query`."""
         await self._storage.whole(name)
@@ -235,7 +266,7 @@ class Plane:
             return self._storage.find(name).reader.range_query(question)
         return await self._in_slices(name, lambda reader: reader.range_steps(question))
 
-    @_observed
+    @observed
     async def series(self, name: str, question: SeriesQuery) -> Series:
         """Answer over many buckets at once; raises as `Reader.series`."""
         return await self._in_slices(name, lambda reader: reader.series_steps(question))
@@ -254,7 +285,7 @@ class Plane:
 
             return await self._slices.run(steps(window.reader), before_each)
 
-    @_observed
+    @observed
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo:
         """Add aggregates (name -> their document, as in a spec), computed from the entries that are there.
 
@@ -265,13 +296,13 @@ class Plane:
             await self._storage.write(name, AddAggregates(aggregates))
         return self._storage.info(self._storage.find(name))
 
-    async def entries(self, name: str, question: EntriesQuery) -> Iterator[AnyBatch]:
+    async def entries(self, name: str, question: EntriesQuery) -> Parts[AnyBatch]:
         """The entries as of now, in bulks of bounded size; raises as `Reader.entries`."""
         self._access.require("entries", name)
         await self._storage.whole(name)
         return self._storage.entries(name, question)
 
-    async def export(self, name: str) -> Iterator[bytes]:
+    async def export(self, name: str) -> Parts[bytes]:
         """The window as it is now, as the parts of a file that `restore` reads."""
         self._access.require("export", name)
         with self._access.audited("export", name):

@@ -65,7 +65,7 @@ def _beside(name: str) -> Parameter:
     errors=(INVALID, UNKNOWN, *_CONFLICTS, STORING),
 )
 async def insert(call: Call, name: Name) -> dict[str, Any]:
-    spec = call.plane.spec(name)  # before the body is read: the window may be unknown
+    spec = await call.plane.look_up(name)  # before the body is read: the window may be unknown
     document = await call.json()
     asked, lookbacks = columns.taken_question(document, spec)
     origin = columns.taken_origin(document, spec)
@@ -98,7 +98,7 @@ async def bulk_insert(
     producer and a sequence, the whole body is one write with one number: it is applied whole or not at all, and the
     limits apply.
     """
-    spec = call.plane.spec(name)  # before the body is read: it may be long, and the window unknown
+    spec = await call.plane.look_up(name)  # before the body is read: it may be long, and the window unknown
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind in LINES:
         reader = NdjsonReader(spec) if call.kind == NDJSON else CsvReader(spec)
@@ -166,7 +166,7 @@ async def stage(
 
 
 async def _part(call: Call, name: str) -> AnyBatch:
-    spec = call.plane.spec(name)
+    spec = await call.plane.look_up(name)
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind == JSON:
         return columns.batch_of(await call.json(), spec, entries_max)
