@@ -38,6 +38,7 @@ __all__ = ["Parts", "Plane", "observed"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S", bound="Plane")
 T = TypeVar("T")
 
 Parts = Iterator[T] | AsyncIterator[T]
@@ -45,14 +46,14 @@ Parts = Iterator[T] | AsyncIterator[T]
 
 
 def observed(
-    operation: Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]:
+    operation: Callable[Concatenate[S, str, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[S, str, P], Coroutine[Any, Any, R]]:
     """Observe latency and errors of an operation on the window that its first argument names."""
     name = operation.__name__
     reads = RIGHTS[name] is Right.READ
 
     @wraps(operation)
-    async def call(self: Plane, window: str, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call(self: S, window: str, *args: P.args, **kwargs: P.kwargs) -> R:
         start = self._clock.monotonic_s()
         try:
             self._access.require(name, window)
@@ -66,7 +67,7 @@ def observed(
             self._trim()  # what it brought into memory may go again
             self._metrics.observe(name, self._class_of(window), self._clock.monotonic_s() - start)
 
-    return cast("Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]", call)
+    return cast("Callable[Concatenate[S, str, P], Coroutine[Any, Any, R]]", call)
 
 
 def _observed_at_once(
