@@ -31,6 +31,7 @@ from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
+from sash_wire import traces
 
 __all__ = ["Plane"]
 
@@ -49,7 +50,10 @@ def _observed(
         start = self._clock.monotonic_s()
         try:
             self._access.require(name, window)
-            return await self._held.timed(name, window, operation(self, window, *args, **kwargs), start)
+            work = operation(self, window, *args, **kwargs)
+            if traces.tracer is not None:
+                work = traces.operating(name, {"sash.window": window}, work)
+            return await self._held.timed(name, window, work, start)
         except SashError as error:
             self._metrics.count_error(name, type(error).__name__)
             raise

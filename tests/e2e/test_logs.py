@@ -75,8 +75,12 @@ def test_members_of_the_audit_log(caplog, request_):
     said = json.loads(JsonLines().format(found))
     named = {name: said[name] for name in ("who", "operation", "window", "from", "outcome", "request_id")}
     assert named == {
-        "who": "-", "operation": "create", "window": 'w" who=root', "from": "-",
-        "outcome": "ok", "request_id": "r-1",
+        "who": "-",
+        "operation": "create",
+        "window": 'w" who=root',
+        "from": "-",
+        "outcome": "ok",
+        "request_id": "r-1",
     }
     assert PlainLines().format(found).count("request_id=") == 1
 
