@@ -33,6 +33,7 @@ from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
+from sash_wire import traces
 
 __all__ = ["Parts", "Plane", "observed"]
 
@@ -57,9 +58,12 @@ def observed(
         start = self._clock.monotonic_s()
         try:
             self._access.require(name, window)
+            work = operation(self, window, *args, **kwargs)
+            if traces.tracer is not None:
+                work = traces.operating(name, {"sash.window": window}, work)
             # Edges charge questions themselves. A write may go on when its edge's part has ended.
             spend = None if reads else partial(self.turns.wrote, caller_of())
-            return await self._held.timed(name, window, operation(self, window, *args, **kwargs), start, spend)
+            return await self._held.timed(name, window, work, start, spend)
         except SashError as error:
             self._metrics.count_error(name, type(error).__name__)
             raise

@@ -11,7 +11,8 @@ import asyncio
 import logging
 import os
 import signal
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import NoReturn
 
@@ -42,6 +43,8 @@ from sash.settings import Settings, misspelt
 from sash.tiers import open_tier
 from sash.version import version
 from sash_engine.clock import Clock
+from sash_engine.errors import InvalidArgument
+from sash_wire import traces
 
 __all__ = ["Service", "serve"]
 
@@ -208,7 +211,28 @@ def serve(settings: Settings) -> None:
         _log.warning("%s", said)
     # Of the files, two fifths are for connections of HTTP and as many for those of gRPC. The tier has the others.
     connections = max(1, min(settings.max_connections, raise_limit() * 2 // 5))
-    uvloop.run(_serve(settings.model_copy(update={"max_connections": connections})))
+    with _traces(settings):
+        uvloop.run(_serve(settings.model_copy(update={"max_connections": connections})))
+
+
+@contextmanager
+def _traces(settings: Settings) -> Iterator[None]:
+    """Send traces if the settings say so. What is not sent yet is sent at the end."""
+    if settings.traces == "off":
+        yield
+        return
+    try:
+        provider = traces.export("sash")
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("opentelemetry"):
+            raise
+        raise InvalidArgument(
+            "SASH_TRACES=otlp needs OpenTelemetry: pip install 'sash[otel]'", field="traces", limit="off"
+        ) from None
+    try:
+        yield
+    finally:
+        provider.shutdown()
 
 
 def _end(number: int, _: object) -> NoReturn:

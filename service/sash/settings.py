@@ -223,6 +223,11 @@ class Settings(BaseSettings):
     )
     log_level: LogLevel = Field("info", description="The least severe messages to log.")
     log_format: LogFormat = Field("text", description="`text`, or `json`: the log as a JSON object a line.")
+    traces: Literal["off", "otlp"] = Field(
+        "off",
+        description="`otlp` sends traces of calls to the OpenTelemetry collector that `OTEL_EXPORTER_OTLP_ENDPOINT` "
+        "names. It needs `sash[otel]`.",
+    )
 
     @property
     def calls_per_address(self) -> int:

@@ -39,6 +39,7 @@ from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
 from sash.rpc.parts import Parts
 from sash_engine.errors import InvalidArgument, TooLarge, Unauthenticated, Unsupported
+from sash_wire import traces
 
 __all__ = ["PREFIX", "ConnectApp"]
 
@@ -86,6 +87,8 @@ class ConnectApp:
         if method is None:
             await self._refuse(send, Unsupported(f"{SERVICE} has no method {scope['path'][len(PREFIX) :][:80]!r}"), "")
             return
+        if traces.tracer is not None:
+            traces.rename(scope["path"][1:])
         with contextlib.suppress(_Gone):
             if method.streams_requests and method.streams_responses:
                 await _respond(send, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, [])
