@@ -114,8 +114,10 @@ class Operations:
 
     async def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
         key = request.key if request.HasField("key") else None
-        time, origin = translate.required(request, "time"), translate.origin_of(request)
-        result = await self._plane.bulk_evict(request.window, time, key, origin=origin)
+        time, start, end = (getattr(request, f) if request.HasField(f) else None for f in ("time", "start", "end"))
+        result = await self._plane.bulk_evict(
+            request.window, time, key, translate.origin_of(request), start, end, request.end_exclusive
+        )
         return pb.BulkEvictResponse(
             evicted=result.evicted, already_applied=result.already_applied, durability=result.durability
         )

@@ -27,7 +27,8 @@ from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys import Keys
-from sash_engine.windows.pages import Numbers, ragged
+from sash_engine.windows.page_allocator import Numbers
+from sash_engine.windows.ragged import ragged
 
 __all__ = ["KEYS", "PaneFolds", "fold_steps", "series_steps"]
 

@@ -130,7 +130,7 @@ async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> 
 @WRITES.route(
     "POST",
     "/v1/windows/{name}/bulk-evict",
-    "Remove every entry with time <= the given one, of one key or of all",
+    "Remove every entry with time <= the given one, or of a range of time, of one key or of all",
     right="write",
     body=Body({JSON: reference("Eviction", {"time": 17})}),
     answers={200: answer("How many were removed", "Removed", {"evicted": 3, "durability": "sync"})},
@@ -139,7 +139,9 @@ async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> 
 async def bulk_evict(call: Call, name: Name) -> dict[str, Any]:
     given = EVICTION.read(await call.json())
     origin = origin_of(given.get("producer"), given.get("sequence"), given.get("epoch"))
-    write = call.plane.bulk_evict(name, given["time"], given.get("key"), origin=origin)
+    time, start, end = given.get("time"), given.get("start"), given.get("end")
+    exclusive = given.get("end_exclusive", False)
+    write = call.plane.bulk_evict(name, time, given.get("key"), origin, start, end, exclusive)
     return eviction_document(await unbroken(write))
 
 
