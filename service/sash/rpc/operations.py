@@ -16,6 +16,7 @@ from functools import partial
 from sash.calls import INTERVAL_MS, QUIET_S, check_interval, going, key_names
 from sash.plane import Plane
 from sash.rpc import translate
+from sash.rpc.grouping import where_of
 from sash.rpc.parts import PROTO, Parts, query_response
 from sash.rpc.pipeline import in_order
 from sash_engine.errors import InvalidArgument
@@ -98,16 +99,16 @@ class Operations:
 
     async def Insert(self, request: pb.InsertRequest) -> pb.InsertResponse:
         name = request.window
-        fields = translate.entry_of(request, self._plane.spec(name, "insert"))
-        key = request.key if request.HasField("key") else None
+        spec = self._plane.spec(name, "insert")
+        fields, key = translate.entry_of(request, spec), translate.key_of(request, spec)
         time = translate.required(request, "time")
         lookbacks, origin = list(request.lookbacks), translate.origin_of(request)
         result = await self._plane.insert(name, time, fields, key, request.answer, lookbacks, origin=origin)
         return translate.written(result)
 
     async def BulkInsert(self, request: pb.BulkInsertRequest) -> pb.InsertResponse:
-        self._check_fields(request, "bulk_insert")
-        batch, origin = translate.batch_of(request, self._entries_max), translate.origin_of(request)
+        spec = self._checked_spec(request, "bulk_insert")
+        batch, origin = translate.batch_of(request, self._entries_max, spec), translate.origin_of(request)
         return translate.written(await self._plane.bulk_insert(request.window, batch, origin=origin))
 
     def InsertStream(self, requests: AsyncIterator[pb.BulkInsertRequest]) -> AsyncIterator[pb.InsertResponse]:
@@ -126,8 +127,8 @@ class Operations:
         part = request.entries
         if translate.origin_of(part) is not None:
             raise InvalidArgument("a part has no producer: the batch is applied once", field="entries.producer")
-        self._check_fields(part, "stage")
-        batch = translate.batch_of(part, self._entries_max)
+        spec = self._checked_spec(part, "stage")
+        batch = translate.batch_of(part, self._entries_max, spec)
         staged = await self._plane.stage(part.window, batch, request.query, number)
         return pb.StageBatchResponse(stage=staged.stage, entries=staged.entries, durability=staged.durability)
 
@@ -135,13 +136,14 @@ class Operations:
         number = translate.required(request, "batch")
         return translate.written(await self._plane.commit(request.window, request.query, number, list(request.stages)))
 
-    def _check_fields(self, request: pb.BulkInsertRequest, operation: str) -> None:
-        """Refuse a bulk with fields that the window lacks, before any of its columns is read."""
+    def _checked_spec(self, request: pb.BulkInsertRequest, operation: str) -> WindowSpec:
+        """The window's spec; refuses a bulk with fields that the window lacks, before any of its columns is read."""
         spec = self._plane.spec(request.window, operation)
         if len(request.fields) > len(spec.fields):
             name = next(name for name in request.fields if name not in spec.fields)
             known = ", ".join(spec.fields)
             raise InvalidArgument(f"window {spec.name!r} has no field {name[:200]!r}; it has {known}", field=name)
+        return spec
 
     # ---------------------------------------------------------------- reads
 
@@ -174,18 +176,25 @@ class Operations:
             await asyncio.sleep(0)
 
     async def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
-        response = pb.Answer()
-        answer = await self._plane.range_query(request.window, translate.range_query_of(request))
-        translate.fill_answer(response, answer)
+        response, question = pb.Answer(), translate.range_query_of(request)
+        if question.is_grouped:
+            translate.fill_groups(response, await self._plane.range_groups(request.window, question))
+        else:
+            translate.fill_answer(response, await self._plane.range_query(request.window, question))
         return response
 
     async def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:
-        response = pb.SeriesResponse()
-        series = await self._plane.series(request.window, translate.series_query_of(request))
-        translate.fill_series(response, series)
+        response, question = pb.SeriesResponse(), translate.series_query_of(request)
+        if question.is_grouped:
+            translate.fill_series_groups(response, await self._plane.series_groups(request.window, question))
+        else:
+            translate.fill_series(response, await self._plane.series(request.window, question))
         return response
 
     async def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
         limit = {"limit": request.limit} if request.HasField("limit") else {}
-        keys, next_ = await key_names(self._plane, request.window, request.prefix, position=request.position, **limit)
+        where = where_of(request)
+        keys, next_ = await key_names(
+            self._plane, request.window, request.prefix, position=request.position, where=where, **limit
+        )
         return pb.ListKeysResponse(keys=keys, next=next_)
