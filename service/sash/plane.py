@@ -28,9 +28,9 @@ from sash.metrics import Metrics
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, SashError
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
+from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
 from sash_wire import traces
@@ -280,14 +280,24 @@ class Plane:
     async def range_query(self, name: str, question: RangeQuery) -> Answer:
         """Answer over a range of time; raises as `Reader.range_query`."""
         await self._storage.whole(name)
-        if not question.keys:
+        if not question.keys and not question.where:
             return self._storage.find(name).reader.range_query(question)
         return await self._in_slices(name, lambda reader: reader.range_steps(question))
+
+    @observed
+    async def range_groups(self, name: str, question: RangeQuery) -> Page[Answer]:
+        """Answer over a range of time for each group of keys; raises as `Reader.range_groups`."""
+        return await self._in_slices(name, lambda reader: reader.range_groups(question))
 
     @observed
     async def series(self, name: str, question: SeriesQuery) -> Series:
         """Answer over many buckets at once; raises as `Reader.series`."""
         return await self._in_slices(name, lambda reader: reader.series_steps(question))
+
+    @observed
+    async def series_groups(self, name: str, question: SeriesQuery) -> Page[Series]:
+        """Answer over many buckets for each group of keys; raises as `Reader.series_groups`."""
+        return await self._in_slices(name, lambda reader: reader.series_groups(question))
 
     async def in_slices(self, steps: Steps[R]) -> R:
         """Take the steps of an edge's own work, which changes nothing, with turns for other calls where it is long."""
@@ -321,6 +331,8 @@ class Plane:
     async def entries(self, name: str, question: EntriesQuery) -> Parts[AnyBatch]:
         """The entries as of now, in bulks of bounded size; raises as `Reader.entries`."""
         self._access.require("entries", name)
+        if question.where:
+            await self._in_slices(name, lambda reader: reader.select_steps(question.where))
         await self._storage.whole(name)
         return self._storage.entries(name, question)
 
@@ -350,9 +362,11 @@ class Plane:
         return self._storage.info(window)
 
     async def keys(
-        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0
+        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
     ) -> tuple[builtins.list[str], int | None]:
         """List up to `limit` keys that start with `prefix`, in the order of their first entries, and where to go on.
+
+        With `where`, only keys for which all the conditions hold.
 
         Only keys that have entries are listed: one whose entries have all left is not, though its mark is remembered.
 
@@ -365,8 +379,10 @@ class Plane:
             InvalidArgument: it is not keyed, or `limit` or `position` are out of range.
         """
         self._access.require("keys", name)
+        if where:
+            await self._in_slices(name, lambda reader: reader.select_steps(where))
         await self._storage.whole(name)
-        return self._storage.find(name).key_names(prefix, limit, position)
+        return self._storage.find(name).key_names(prefix, limit, position, where)
 
 
 def _eviction(

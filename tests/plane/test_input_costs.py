@@ -174,7 +174,7 @@ def arrow_columns(n):
 
 def protobuf_bulk(n):
     message = protobuf_of(n)
-    return lambda: translate.batch_of(message, 10**6).checked(SPEC)
+    return lambda: translate.batch_of(message, 10**6, SPEC).checked(SPEC)
 
 
 def protobuf_of(n):
@@ -192,7 +192,7 @@ def protobuf_of(n):
 def protobuf_bulk_that_repeats_strings(n):
     message = protobuf_of(n)
     message.key.dictionary[0] = message.key.dictionary[n - 1]
-    return lambda: translate.batch_of(message, 10**6).checked(SPEC)
+    return lambda: translate.batch_of(message, 10**6, SPEC).checked(SPEC)
 
 
 def protobuf_json(n):

@@ -9,10 +9,11 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from sash import calls
+from sash.rpc.grouping import grouped_of, where_of
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import Array, Partials, object_array
 from sash_engine.steps import ROWS, Steps, finished, spans_of
-from sash_engine.windows.answers import Answer, Series, WindowInfo, WriteResult
+from sash_engine.windows.answers import Answer, Page, Series, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Batch, Origin, PartialBatch
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
@@ -21,6 +22,7 @@ from sash_wire import specs
 from sash_wire.coded import Coded
 from sash_wire.columns import fill_column, fill_strings, read_column, read_int64, read_strings, to_bytes
 from sash_wire.errors import WireError
+from sash_wire.key_parts import check_named, joined, key_of_parts
 from sash_wire.values import fill_value
 
 __all__ = [
@@ -32,8 +34,11 @@ __all__ = [
     "entries_query_of",
     "entry_of",
     "fill_answer",
+    "fill_groups",
     "fill_series",
+    "fill_series_groups",
     "fill_window",
+    "key_of",
     "query_of",
     "range_query_of",
     "series_query_of",
@@ -79,14 +84,15 @@ def query_of(request: pb.QueryRequest) -> Query:
     """Return the question of a query; raises as `_keys_of`."""
     key, keys = _keys_of(request)
     as_of = request.as_of if request.HasField("as_of") else None
-    return Query(key, list(request.lookbacks), as_of, keys, request.combine, request.partials)
+    lookbacks = list(request.lookbacks)
+    return Query(key, lookbacks, as_of, keys, request.combine, request.partials, **grouped_of(request))
 
 
 def range_query_of(request: pb.RangeQueryRequest) -> RangeQuery:
     """Return the question of a range query; raises as `_keys_of`, and if a bound is missing."""
     key, keys = _keys_of(request)
     start, end = required(request, "start"), required(request, "end")
-    return RangeQuery(start, end, key, keys, request.partials, request.end_exclusive)
+    return RangeQuery(start, end, key, keys, request.partials, request.end_exclusive, **grouped_of(request))
 
 
 def series_query_of(request: pb.SeriesRequest) -> SeriesQuery:
@@ -95,7 +101,7 @@ def series_query_of(request: pb.SeriesRequest) -> SeriesQuery:
     start, end = required(request, "start"), required(request, "end")
     if not request.step:
         raise InvalidArgument("step is missing", field="step")
-    return SeriesQuery(start, end, request.step, request.width or None, key, keys)
+    return SeriesQuery(start, end, request.step, request.width or None, key, keys, **grouped_of(request))
 
 
 def entries_query_of(request: pb.EntriesRequest) -> EntriesQuery:
@@ -103,7 +109,7 @@ def entries_query_of(request: pb.EntriesRequest) -> EntriesQuery:
     key, keys = _keys_of(request)
     start = request.start if request.HasField("start") else None
     end = request.end if request.HasField("end") else None
-    return EntriesQuery(start, end, key, keys, request.end_exclusive)
+    return EntriesQuery(start, end, key, keys, request.end_exclusive, where_of(request))
 
 
 def _keys_of(request: Any) -> tuple[str | None, KeyList]:
@@ -151,13 +157,13 @@ def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
     return {name: _scalar(value, f"fields.{name}") for name, value in request.fields.items()}
 
 
-def batch_of(request: pb.BulkInsertRequest, entries_max: int) -> AnyBatch:
+def batch_of(request: pb.BulkInsertRequest, entries_max: int, spec: WindowSpec) -> AnyBatch:
     """Return the columns of a bulk; raises as `batch_steps`."""
-    return finished(batch_steps(request, entries_max))
+    return finished(batch_steps(request, entries_max, spec))
 
 
-def batch_steps(request: pb.BulkInsertRequest, entries_max: int) -> Steps[AnyBatch]:
-    """Return the columns of a bulk, over the bytes that protobuf holds.
+def batch_steps(request: pb.BulkInsertRequest, entries_max: int, spec: WindowSpec) -> Steps[AnyBatch]:
+    """Return the columns of a bulk for a window of this spec, over the bytes that protobuf holds.
 
     Raises:
         InvalidArgument: the bytes of a column are not a whole number of values; the error names the column.
@@ -173,6 +179,8 @@ def batch_steps(request: pb.BulkInsertRequest, entries_max: int) -> Steps[AnyBat
         else:
             columns[name] = _field(column, name)
     keys = (yield from _strings(request.key, "key")) if request.HasField("key") else None
+    if request.parts:
+        keys = yield from _joined(request, spec)
     if not request.partials and not request.entries:
         return Batch(times, columns, keys)
     if columns:
@@ -186,6 +194,37 @@ def batch_steps(request: pb.BulkInsertRequest, entries_max: int) -> Steps[AnyBat
         for name, found in request.partials.items()
     }
     return PartialBatch(times, partials, _int64(request.entries, "entries"), keys)
+
+
+def _joined(request: pb.BulkInsertRequest, spec: WindowSpec) -> Steps[Coded]:
+    """The keys of a bulk that gives their parts."""
+    if request.HasField("key"):
+        raise InvalidArgument("give either key or parts", field="parts")
+    _check_parts(request, spec)
+    parts = {}
+    for name in spec.parts:
+        parts[name] = yield from _strings(request.parts[name], f"parts.{name}")
+    return joined(parts)
+
+
+@_refusing
+def _check_parts(request: pb.BulkInsertRequest, spec: WindowSpec) -> None:
+    check_named(request.parts, spec.parts, f"window {spec.name!r}")
+
+
+@_refusing
+def key_of(request: pb.InsertRequest, spec: WindowSpec) -> str | None:
+    """Return the key of an entry, which may be given by its parts.
+
+    Raises:
+        InvalidArgument: a part is missing or unknown, or there is a key, too.
+    """
+    key = request.key if request.HasField("key") else None
+    if not request.parts:
+        return key
+    if key is not None:
+        raise InvalidArgument("give either key or parts", field="parts")
+    return key_of_parts(request.parts, spec.parts, f"window {spec.name!r}")
 
 
 @_refusing
@@ -295,8 +334,18 @@ def fill_answer(message: pb.Answer, answer: Answer) -> None:
     aggregates = message.aggregates
     for name, value in answer.aggregates.items():
         fill_value(aggregates[name], value)
+    if answer.parts is not None:
+        message.parts.update(answer.parts)
     for name, partial in (answer.partials or {}).items():
         _fill_partials(message.partials[name], partial)
+
+
+def fill_groups(message: pb.Answer, answers: Page[Answer]) -> None:
+    """Write the answers of groups into an empty message."""
+    for answer in answers:
+        fill_answer(message.groups.add(), answer)
+    if answers.position is not None:
+        message.next = answers.position
 
 
 def bulk_of(window: str, batch: AnyBatch) -> pb.BulkInsertRequest:
@@ -340,8 +389,26 @@ def fill_series(message: pb.SeriesResponse, series: Series) -> None:
     """Write a series into an empty message."""
     if series.key is not None:
         message.key = series.key
-    message.time, message.entries = to_bytes(series.times), to_bytes(series.entries)
-    message.width = series.width
+    message.time, message.width = to_bytes(series.times), series.width
+    _fill_buckets(message, series)
+
+
+def fill_series_groups(message: pb.SeriesResponse, groups: Page[Series]) -> None:
+    """Write a series of each group into an empty message."""
+    for series in groups:
+        message.time, message.width = to_bytes(series.times), series.width
+        part = message.groups.add()
+        if series.key is not None:
+            part.key = series.key
+        _fill_buckets(part, series)
+    if groups.position is not None:
+        message.next = groups.position
+
+
+def _fill_buckets(message: pb.SeriesResponse, series: Series) -> None:
+    message.entries = to_bytes(series.entries)
+    if series.parts is not None:
+        message.parts.update(series.parts)
     for name, answers in series.aggregates.items():
         _fill_column(message.aggregates[name], answers)
 

@@ -18,7 +18,7 @@ from sash_engine.errors import (
 )
 from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["HOME", "Operations", "ShardPlane", "Shards", "together", "worst"]
@@ -83,7 +83,7 @@ class ShardPlane(Protocol):
     async def restore(self, parts: Any, name: str | None = None) -> WindowInfo: ...
 
     async def keys(
-        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0
+        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
     ) -> tuple[list[str], int | None]: ...
 
 
