@@ -18,7 +18,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from sash.access.access import Access
 from sash.access.rights import RIGHTS, Right
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert
+from sash.durability.records import AddAggregates, BulkInsert, Insert
+from sash.durability.removals import eviction_of
 from sash.durability.storage import Storage
 from sash.held import Held
 from sash.limits.caller import caller_of
@@ -26,7 +27,7 @@ from sash.limits.turns import Turns
 from sash.limits.watches import Watches
 from sash.metrics import Metrics
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument, SashError
+from sash_engine.errors import SashError
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
@@ -243,7 +244,7 @@ class Plane:
             InvalidArgument: neither a time, nor start and end; or both; or start > end.
             Unsupported: the window runs on an algorithm, and start and end are given.
         """
-        operation = _eviction(time, key, start, end, end_exclusive)
+        operation = eviction_of(time, key, start, end, end_exclusive)
         # Producers evict all the time. An administrator does it by hand.
         with self._access.audited("bulk_evict", name) if self._access.is_admin else nullcontext():
             return await self._storage.write(name, operation, origin)
@@ -383,25 +384,3 @@ class Plane:
             await self._in_slices(name, lambda reader: reader.select_steps(where))
         await self._storage.whole(name)
         return self._storage.find(name).key_names(prefix, limit, position, where)
-
-
-def _eviction(
-    time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool
-) -> BulkEvict | EvictRange:
-    """What a call to evict means; raises InvalidArgument."""
-    if start is None and end is None:
-        if time is None:
-            raise InvalidArgument("give a time, or start and end", field="time")
-        if end_exclusive:
-            raise InvalidArgument("end_exclusive is for a start and an end", field="end_exclusive")
-        return BulkEvict(time, key)
-    if time is not None:
-        raise InvalidArgument("give either a time, or start and end", field="time")
-    if start is None or end is None:
-        missing = "start" if start is None else "end"
-        raise InvalidArgument(f"{missing} is missing: give both start and end", field=missing)
-    last = end - end_exclusive
-    if start > last:
-        wrong = "is not before" if end_exclusive else "is after"
-        raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
-    return EvictRange(start, last, key)

@@ -15,7 +15,7 @@ from functools import partial
 
 from sash.calls import INTERVAL_MS, QUIET_S, check_interval, each, going, key_names
 from sash.plane import Plane
-from sash.rpc import translate
+from sash.rpc import bulks, translate
 from sash.rpc.grouping import where_of
 from sash.rpc.parts import PROTO, Parts, query_response
 from sash.rpc.pipeline import in_order
@@ -124,7 +124,7 @@ class Operations:
         """Read a bulk. It may take slices, so a stream reads its next bulk after that."""
         spec = await self._checked_spec(request, "bulk_insert")
         origin = translate.origin_of(request)
-        return request.window, await self.in_slices(translate.batch_steps(request, self._entries_max, spec)), origin
+        return request.window, await self.in_slices(bulks.batch_steps(request, self._entries_max, spec)), origin
 
     async def _insert(self, bulk: _Bulk) -> pb.InsertResponse:
         window, batch, origin = bulk
@@ -146,7 +146,7 @@ class Operations:
         if translate.origin_of(part) is not None:
             raise InvalidArgument("a part has no producer: the batch is applied once", field="entries.producer")
         spec = await self._checked_spec(part, "stage")
-        batch = await self.in_slices(translate.batch_steps(part, self._entries_max, spec))
+        batch = await self.in_slices(bulks.batch_steps(part, self._entries_max, spec))
         staged = await self._plane.stage(part.window, batch, request.query, number)
         return pb.StageBatchResponse(stage=staged.stage, entries=staged.entries, durability=staged.durability)
 
@@ -190,7 +190,7 @@ class Operations:
 
     async def Entries(self, request: pb.EntriesRequest) -> AsyncIterator[pb.BulkInsertRequest]:
         async for batch in each(await self._plane.entries(request.window, translate.entries_query_of(request))):
-            yield translate.bulk_of(request.window, batch)
+            yield bulks.bulk_of(request.window, batch)
 
     async def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
         response, question = pb.Answer(), translate.range_query_of(request)
