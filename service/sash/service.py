@@ -29,7 +29,7 @@ from sash.durability.storage import Storage
 from sash.limits.files import raise_limit
 from sash.limits.memory import SHARE, MemoryBudget, available_bytes
 from sash.limits.places import Places
-from sash.memory import give_back
+from sash.memory import give_back, look_again, settle
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest.access import METRICS, open_paths, refusal
@@ -51,6 +51,9 @@ __all__ = ["Service", "serve"]
 _log = logging.getLogger("sash")
 
 _TIDY_EVERY_S = 1.0
+_LOOK_EVERY_S = 900.0
+_LOOK_WHEN_FULL_EVERY_S = 30.0
+"""Seconds between two searches for garbage where the collector does not look by itself. One holds the loop."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -155,7 +158,8 @@ class Service:
         return self._storage.problem or self._memory.problem()
 
     async def _every_second(self) -> None:
-        ready = True
+        ready, loop = True, asyncio.get_running_loop()
+        looked_s = loop.time()
 
         async def tidy() -> None:
             self.plane.tidy()
@@ -167,13 +171,20 @@ class Service:
                 ready = not ready
                 self._rpc.set_ready(ready)
 
+        async def collect() -> None:
+            nonlocal looked_s
+            full = self._memory.problem() is not None
+            if loop.time() - looked_s > (_LOOK_WHEN_FULL_EVERY_S if full else _LOOK_EVERY_S):
+                looked_s = loop.time()
+                look_again()
+
         refreshes = [self._access.refresh]
         if self._certificates is not None:
             refreshes.append(self._certificates.refresh)
         while True:
             await asyncio.sleep(_TIDY_EVERY_S)
             # Each for itself: a window that cannot be tidied must not keep a token alive.
-            for step in (*refreshes, tidy, tell_ready):
+            for step in (*refreshes, tidy, tell_ready, collect):
                 try:
                     await step()
                 except Exception:
@@ -238,6 +249,7 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, asked_to_stop.set)
+    settle()
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     # Scripts wait for this line and read the ports from it.
     scheme = "http" if settings.tls_cert is None else "https"
