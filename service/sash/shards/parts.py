@@ -98,6 +98,8 @@ class Operations(Protocol):
 
     async def restore(self, parts: AsyncIterator[bytes], name: str) -> None: ...
 
+    async def reconcile_one(self, shard: int) -> None: ...
+
 
 class Shards(Protocol):
     """The shards of a deployment, as one process sees them."""
@@ -119,6 +121,9 @@ class Shards(Protocol):
     @property
     def deployment(self) -> Callable[[], Operations | None]:
         """Returns where windows are created and deleted; None means here. Raises Unavailable if nobody does it now."""
+
+    def administered(self, shard: int) -> ShardPlane:
+        """As `plane`, to create and delete windows; also on a shard that serves nothing else yet."""
 
     def spec(self, name: str) -> WindowSpec | None:
         """The spec of a window, if this process has a shard that knows it."""
