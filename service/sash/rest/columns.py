@@ -31,6 +31,7 @@ __all__ = [
     "taken_question",
     "text",
     "texts",
+    "flag",
 ]
 
 BLOB = "blob"
@@ -73,7 +74,7 @@ def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, li
         InvalidArgument: one of them is of the wrong type.
     """
     taken = _taken(document, spec, ("answer", "lookbacks"))
-    answer = _bool(taken.get("answer", False), "answer")
+    answer = flag(taken.get("answer", False), "answer")
     lookbacks = _list(taken.get("lookbacks", []), "lookbacks")
     for i, lookback in enumerate(lookbacks):
         if type(lookback) is not str and type(lookback) is not int:
@@ -156,7 +157,7 @@ def _float(value: Any, path: str) -> float:
     )
 
 
-def _bool(value: Any, path: str) -> bool:
+def flag(value: Any, path: str) -> bool:
     if type(value) is not bool:
         raise InvalidArgument(f"{path} must be true or false, not {_kind(value)}", field=path)
     return value
@@ -166,7 +167,7 @@ _SCALARS: Mapping[FieldType, Callable[[Any, str], Any]] = {
     "float64": _float,
     "int64": integer,
     "string": text,
-    "bool": _bool,
+    "bool": flag,
 }
 
 
@@ -287,7 +288,7 @@ def _integers(values: list[Any], name: str) -> Array:
 def _bools(values: list[Any], name: str) -> Array:
     if set(map(type, values)) <= {bool}:
         return np.array(values, np.bool_)
-    raise _first_wrong(values, name, _bool)
+    raise _first_wrong(values, name, flag)
 
 
 def _floats(values: list[Any], name: str) -> Array:
