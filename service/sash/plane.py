@@ -290,7 +290,11 @@ class Plane:
         return await self._in_slices(name, lambda reader: reader.series_steps(question))
 
     async def in_slices(self, steps: Steps[R]) -> R:
-        """Take the steps of an edge's own long work, which changes nothing, with turns for other calls."""
+        """Take the steps of an edge's own work, which changes nothing, with turns for other calls where it is long."""
+        try:
+            next(steps)  # work of one step waits for no other
+        except StopIteration as end:
+            return cast("R", end.value)
         return await self._slices.run(steps, lambda: None)
 
     async def _in_slices(self, name: str, steps: Callable[[Reader], Steps[R]]) -> R:

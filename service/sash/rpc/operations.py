@@ -19,6 +19,7 @@ from sash.rpc import translate
 from sash.rpc.parts import PROTO, Parts, query_response
 from sash.rpc.pipeline import in_order
 from sash_engine.errors import InvalidArgument
+from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.spec_text import check_spec_bytes
 from sash_proto.v1 import windows_pb2 as pb
@@ -27,6 +28,8 @@ __all__ = ["Operations"]
 
 # gRPC's clients take messages of up to 4 MiB unless told otherwise.
 CHUNK_BYTES_MAX = 1 << 20
+
+_Bulk = tuple[str, AnyBatch, Origin | None]
 
 
 class Operations:
@@ -42,6 +45,8 @@ class Operations:
         self._plane = plane
         self._entries_max = entries_max
         self._closing = closing
+        self.in_slices = plane.in_slices
+        """Takes the steps of an edge's own work."""
 
     # ---------------------------------------------------------------- windows
 
@@ -105,12 +110,24 @@ class Operations:
         return translate.written(result)
 
     async def BulkInsert(self, request: pb.BulkInsertRequest) -> pb.InsertResponse:
-        await self._check_fields(request, "bulk_insert")
-        batch, origin = translate.batch_of(request, self._entries_max), translate.origin_of(request)
-        return translate.written(await self._plane.bulk_insert(request.window, batch, origin=origin))
+        return await self._insert(await self._bulk(request))
 
     def InsertStream(self, requests: AsyncIterator[pb.BulkInsertRequest]) -> AsyncIterator[pb.InsertResponse]:
-        return in_order(requests, self.BulkInsert, self._closing)
+        async def bulks() -> AsyncIterator[_Bulk]:
+            async for request in requests:
+                yield await self._bulk(request)
+
+        return in_order(bulks(), self._insert, self._closing)
+
+    async def _bulk(self, request: pb.BulkInsertRequest) -> _Bulk:
+        """Read a bulk. It may take slices, so a stream reads its next bulk after that."""
+        await self._check_fields(request, "bulk_insert")
+        origin = translate.origin_of(request)
+        return request.window, await self.in_slices(translate.batch_steps(request, self._entries_max)), origin
+
+    async def _insert(self, bulk: _Bulk) -> pb.InsertResponse:
+        window, batch, origin = bulk
+        return translate.written(await self._plane.bulk_insert(window, batch, origin=origin))
 
     async def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
         key = request.key if request.HasField("key") else None
@@ -128,7 +145,7 @@ class Operations:
         if translate.origin_of(part) is not None:
             raise InvalidArgument("a part has no producer: the batch is applied once", field="entries.producer")
         await self._check_fields(part, "stage")
-        batch = translate.batch_of(part, self._entries_max)
+        batch = await self.in_slices(translate.batch_steps(part, self._entries_max))
         staged = await self._plane.stage(part.window, batch, request.query, number)
         return pb.StageBatchResponse(stage=staged.stage, entries=staged.entries, durability=staged.durability)
 

@@ -54,7 +54,14 @@ class ShardPlane(Protocol):
     async def bulk_insert(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult: ...
 
     async def bulk_evict(
-        self, name: str, time: int, key: str | None = None, origin: Origin | None = None
+        self,
+        name: str,
+        time: int | None,
+        key: str | None = None,
+        origin: Origin | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        end_exclusive: bool = False,
     ) -> WriteResult: ...
 
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged: ...
