@@ -32,6 +32,8 @@ from sash.limits.places import Places
 from sash.memory import give_back, look_again, settle
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.prometheus.app import PREFIX as PROMETHEUS
+from sash.prometheus.app import PrometheusApp
 from sash.rest.access import METRICS, open_paths, refusal
 from sash.rest.app import create_app
 from sash.rest.front import Front
@@ -106,8 +108,13 @@ class Service:
         gate = Gate(_places(settings), closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
         front = partial(Front, settings.max_body_bytes, memory, self.plane.turns, metrics)
-        guarded = HttpAccess(front(rest, _places(settings)), self._access, refusal(metrics), is_open, METRICS)
-        ahead = {PREFIX: HttpAccess(front(connect), self._access, connect.refuse)}
+        places = _places(settings)
+        guarded = HttpAccess(front(rest, places), self._access, refusal(metrics), is_open, METRICS)
+        prometheus = PrometheusApp(self.plane, metrics, clock)
+        ahead = {
+            PREFIX: HttpAccess(front(connect), self._access, connect.refuse),
+            PROMETHEUS: HttpAccess(front(prometheus, places), self._access, prometheus.refuse),
+        }
         tls = None if self._certificates is None else self._certificates.context
         self._rest = RestServer(guarded, closing, settings, metrics, ahead, tls)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)

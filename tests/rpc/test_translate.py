@@ -60,7 +60,7 @@ def test_bytes_that_are_no_whole_number_of_codes_are_refused(small_steps):
 def test_a_long_dictionary_takes_steps():
     message = pb.BulkInsertRequest(window="w", key=strings([str(i) for i in range(200_000)], range(200_000)))
     steps = bulks.batch_steps(message, 10**6, SPEC)
-    assert sum(1 for _ in steps) >= 200_000 // translate.ROWS
+    assert sum(1 for _ in steps) >= 200_000 // bulks.ROWS
     assert finished(bulks.batch_steps(message, 10**6, SPEC)).keys.dictionary[-1] == "199999"
 
 
