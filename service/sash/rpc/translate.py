@@ -11,6 +11,7 @@ import numpy as np
 from sash import calls
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import Array, Partials, object_array
+from sash_engine.steps import ROWS, Steps, finished, spans_of
 from sash_engine.windows.answers import Answer, Series, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Batch, Origin, PartialBatch
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
@@ -25,6 +26,7 @@ from sash_wire.values import fill_value
 __all__ = [
     "aggregates_of",
     "batch_of",
+    "batch_steps",
     "bulk_of",
     "document_of",
     "entries_query_of",
@@ -41,6 +43,9 @@ __all__ = [
 ]
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_CODES = 16 * ROWS
+"""Codes that are looked at in a step: 1 ms."""
+
 _FLOAT64 = np.dtype("<f8")
 
 P = ParamSpec("P")
@@ -146,19 +151,28 @@ def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
     return {name: _scalar(value, f"fields.{name}") for name, value in request.fields.items()}
 
 
-@_refusing
 def batch_of(request: pb.BulkInsertRequest, entries_max: int) -> AnyBatch:
+    """Return the columns of a bulk; raises as `batch_steps`."""
+    return finished(batch_steps(request, entries_max))
+
+
+def batch_steps(request: pb.BulkInsertRequest, entries_max: int) -> Steps[AnyBatch]:
     """Return the columns of a bulk, over the bytes that protobuf holds.
 
     Raises:
         InvalidArgument: the bytes of a column are not a whole number of values; the error names the column.
         TooLarge: more than `entries_max` entries.
     """
-    times = read_int64(request.time, "time")
+    times = _int64(request.time, "time")
     if len(times) > entries_max:
         raise TooLarge(f"a write of {len(times)} entries is too large", field="time", limit=f"{entries_max} entries")
-    columns = {name: _field(column, name) for name, column in request.fields.items()}
-    keys = read_strings(request.key, "key") if request.HasField("key") else None
+    columns: dict[str, Array | Coded] = {}
+    for name, column in request.fields.items():
+        if column.WhichOneof("data") == "string":
+            columns[name] = yield from _strings(column.string, name)
+        else:
+            columns[name] = _field(column, name)
+    keys = (yield from _strings(request.key, "key")) if request.HasField("key") else None
     if not request.partials and not request.entries:
         return Batch(times, columns, keys)
     if columns:
@@ -171,7 +185,7 @@ def batch_of(request: pb.BulkInsertRequest, entries_max: int) -> AnyBatch:
         name: tuple(_part(column, f"partials.{name}") for column in found.columns)
         for name, found in request.partials.items()
     }
-    return PartialBatch(times, partials, read_int64(request.entries, "entries"), keys)
+    return PartialBatch(times, partials, _int64(request.entries, "entries"), keys)
 
 
 @_refusing
@@ -193,6 +207,60 @@ def _scalar(value: pb.Value, path: str) -> Any:
     return getattr(value, kind)
 
 
+@_refusing
+def _int64(data: bytes, name: str) -> Array:
+    return read_int64(data, name)
+
+
+def _strings(strings: pb.Strings, name: str) -> Steps[Coded]:
+    """The strings of a column or of the keys; each string has one code."""
+    if len(strings.dictionary) <= ROWS:
+        return _few_strings(strings, name)
+    codes = _codes(strings, name)
+    used = yield from _used(codes, len(strings.dictionary))
+    if used is None:
+        return Coded([], codes)  # the check of codes that follows refuses it
+    texts = strings.dictionary
+    numbers, dictionary = dict[str, int](), list[str]()
+    recoded = np.zeros(len(used), np.uint32)
+    for a, b in spans_of(len(used), ROWS):
+        wanted = np.flatnonzero(used[a:b])
+        some = texts[a:b] if len(wanted) == b - a else [texts[a + i] for i in wanted.tolist()]
+        for text in some:
+            if numbers.setdefault(text, len(dictionary)) == len(dictionary):
+                dictionary.append(text)
+        recoded[a + wanted] = np.fromiter(map(numbers.__getitem__, some), np.uint32, len(some))
+        yield
+    found = np.empty(len(codes), np.uint32)
+    for a, b in spans_of(len(codes), _CODES):
+        found[a:b] = recoded[codes[a:b]]
+        yield
+    return Coded(dictionary, found)
+
+
+def _used(codes: Array, size: int) -> Steps[Array | None]:
+    """Which numbers below `size` are codes, as bools (size,); None where a code is none of them."""
+    found = np.zeros(size, np.bool_)
+    for a, b in spans_of(len(codes), _CODES):
+        some = codes[a:b]
+        if some.max() >= size:
+            return None
+        found[some] = True
+        yield
+    return found
+
+
+@_refusing
+def _few_strings(strings: pb.Strings, name: str) -> Coded:
+    return read_strings(strings, name)
+
+
+@_refusing
+def _codes(strings: pb.Strings, name: str) -> Array:
+    return read_strings(pb.Strings(codes=strings.codes), name).codes
+
+
+@_refusing
 def _field(column: pb.Column, name: str) -> Array | Coded:
     """The values of a field."""
     found = read_column(column, name)
@@ -201,6 +269,7 @@ def _field(column: pb.Column, name: str) -> Array | Coded:
     return found
 
 
+@_refusing
 def _part(column: pb.Column, name: str) -> Array:
     """One part of n partials; blobs as objects."""
     found = read_column(column, name)

@@ -70,7 +70,8 @@ class Series:
     """Answers over n buckets: bucket i has the entries with `times[i] <= time < times[i] + width`.
 
     `times` and `entries` are int64 (n,); `aggregates` has an array (n,) each, of dtype object where answers are no
-    numbers or are missing (None).
+    numbers or are missing (None). `partials` is there where it was asked for: each aggregate's partials as columns, one
+    row for each bucket that has entries, in order.
     """
 
     key: str | None
@@ -78,6 +79,7 @@ class Series:
     width: int
     entries: npt.NDArray[np.int64]
     aggregates: dict[str, Array]
+    partials: dict[str, Partials] | None = None
 
 
 @dataclass(slots=True)

@@ -31,8 +31,9 @@ from sash_engine.forest import Layout
 from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.windows.page_allocator import Numbers, PageAllocator, copied
+from sash_engine.windows.ragged import grown, ragged, sums
 
-__all__ = ["PAGES", "Numbers", "Pages", "grown", "ragged"]
+__all__ = ["PAGES", "Numbers", "Pages"]
 
 PAGES = (4, 64)
 """Rows of the smallest and of the largest page. A forest of its own costs 2 to 3 KiB before its first entry, a
@@ -172,9 +173,32 @@ class Pages:
             return gone
         starts, counts = self._starts[keys[some]], self._counts[keys[some]]
         leaving = self._columns[0][ragged(starts, counts)] <= np.repeat(times[some], counts)
-        gone[some] = _sums(leaving, counts)
+        gone[some] = sums(leaving, counts)
         self._evict_each(keys[some], gone[some])
         return gone
+
+    def evict_between_each(self, keys: Numbers, start: int, end: int) -> Numbers:
+        """Remove the entries of k keys with start <= time <= end; return how many of each, int64 (k,)."""
+        counts = self._counts[keys]
+        times = self._columns[0][ragged(self._starts[keys], counts)]
+        return self.remove_each(keys, (times >= start) & (times <= end))
+
+    def remove_each(self, keys: Numbers, gone: Array) -> Numbers:
+        """Remove some of the rows of k keys, which are sorted by key; return how many of each, int64 (k,)."""
+        starts, counts = self._starts[keys], self._counts[keys]
+        leaving = sums(gone, counts)
+        some = leaving > 0
+        if some.any():
+            gone = gone[np.repeat(some, counts)]
+            keys, starts, counts, left = keys[some], starts[some], counts[some], (counts - leaving)[some]
+            rows, targets = ragged(starts, counts), ragged(starts, left)
+            for column in self._columns:
+                column[targets] = column[rows[~gone]]
+            self._forget_objects(starts + left, counts - left)
+            self._counts[keys] = left
+            if not left.all():
+                self._release(keys[left == 0], starts[left == 0])
+        return leaving
 
     def evict(self, key: int, count: int) -> int:
         """Evict the oldest `count` >= 1 entries, of which there are as many; return the time of the last that left."""
@@ -288,7 +312,7 @@ class Pages:
         rows = ragged(self._starts[keys], counts)
         times = self._columns[0][rows]
         inside = (times >= start) & (times <= end)
-        counts = _sums(inside, counts)
+        counts = sums(inside, counts)
         return counts, self._fold_each(rows[inside], counts)
 
     def columns(self, key: int) -> list[Array]:
@@ -369,29 +393,3 @@ class Pages:
         for i in self._objects:
             left = [value for value in self._columns[i][vacant].tolist() if value is not None]
             assert not left, f"column {i} holds on to {left[:3]} in rows that no key has"
-
-
-def ragged(starts: Numbers, lengths: Numbers) -> Numbers:
-    """The numbers starts[i], starts[i] + 1, … (lengths[i] >= 0 of them) for each i, one after the other.
-
-    >>> ragged(np.array([10, 20]), np.array([2, 3])).tolist()
-    [10, 11, 20, 21, 22]
-    """
-    ends = np.cumsum(lengths)
-    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
-
-
-def grown(array: Array, n: int, fill: Any) -> Array:
-    """A copy with room for at least `n` and half as many again as there were; new places hold `fill`."""
-    longer = np.full(max(n, len(array) + len(array) // 2), fill, array.dtype)
-    longer[: len(array)] = array
-    return longer
-
-
-def _sums(flags: Array, lengths: Numbers) -> Numbers:
-    """How many flags are set in each segment; lengths[i] >= 0 is how long it is."""
-    running = np.zeros(len(flags) + 1, np.int64)
-    np.cumsum(flags, out=running[1:])
-    ends = np.cumsum(lengths)
-    sums: Numbers = running[ends] - running[ends - lengths]
-    return sums

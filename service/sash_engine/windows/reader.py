@@ -20,9 +20,7 @@ import numpy as np
 
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.forest import Cold, Layout
-from sash_engine.monoids import Count, Monoid, Partial, Partials
-from sash_engine.monoids.base import Array
-from sash_engine.monoids.pane import exported
+from sash_engine.monoids import Partial
 from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.algorithms import check_ranges
 from sash_engine.windows.answers import Answer, Series
@@ -30,6 +28,7 @@ from sash_engine.windows.asked_keys import AskedKeys, Numbers
 from sash_engine.windows.costs import Costs
 from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.partials import partials_of, partials_of_buckets
 from sash_engine.windows.questions import AllKeys, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
@@ -39,7 +38,6 @@ __all__ = ["MAX_LOOKBACKS", "Reader"]
 
 MAX_LOOKBACKS = 64
 
-_COUNT: Monoid = Count()
 _ENTRY_BYTES = 100
 """What an answer with lists takes for each entry: the value in Python, and what is sent of it."""
 
@@ -194,13 +192,14 @@ class Reader:
         if self._costs.sized and n > 1 and len(numbers):
             entries_of_all, whole = yield from self._whole(numbers, start, int(stops[-1]) - 1)
             self._costs.check_series(entries_of_all, whole, n, -(-wide // every))
-        entries, answers = yield from self._series_of(numbers, starts, stops)
-        return Series(key, starts, wide, entries, dict(zip(self._layout.names, answers, strict=True)))
-
-    def _series_of(self, numbers: Numbers, starts: Numbers, stops: Numbers) -> Steps[tuple[Array, list[Array]]]:
-        if len(numbers) == 1:
-            return (yield from self._keys.store(numbers.item()).series_steps(starts, stops))
-        return (yield from series_steps(self._keys, self._layout, numbers, starts, stops))
+        if len(numbers) == 1 and not question.partials:
+            entries, answers = yield from self._keys.store(numbers.item()).series_steps(starts, stops)
+            return Series(key, starts, wide, entries, self._named(answers))
+        if question.partials:
+            self._check_series_of_several()
+        entries, answers, folds = yield from series_steps(self._keys, self._layout, numbers, starts, stops)
+        out = partials_of_buckets(self._layout, entries, folds) if question.partials else None
+        return Series(key, starts, wide, entries, self._named(answers), out)
 
     def entries(self, question: EntriesQuery, rows: int = BULK_ROWS) -> Entries:
         """The entries as of now, in bulks of up to `rows` rows.
@@ -257,7 +256,7 @@ class Reader:
         entries, answers = keys.query(number)
         answer = Answer(key, *keys.span(number), entries, self._named(answers))
         if partials:
-            answer.partials = self._exported(entries, keys.totals(number))
+            answer.partials = partials_of(self._layout, entries, keys.totals(number))
         return [answer]
 
     def _combined(
@@ -363,17 +362,8 @@ class Reader:
     ) -> Answer:
         self._check_memory(entries)
         answers = self._named(self._layout.lower(entries, totals))
-        out = self._exported(entries, totals) if partials else None
+        out = partials_of(self._layout, entries, totals) if partials else None
         return Answer(key, start, end, entries, answers, lookback, out)
-
-    def _exported(self, entries: int, totals: Sequence[Partial]) -> dict[str, Partials]:
-        """Each aggregate's partial as it is outside: columns of one row, or of none over no entries."""
-        layout, out = self._layout, {}
-        slots = layout.answers[-len(layout.names) :]  # those of panes begin with one that has no name
-        for name, slot in zip(layout.names, slots, strict=True):
-            monoid, partial = (_COUNT, entries) if slot < 0 else (layout.monoids[slot], totals[slot])
-            out[name] = exported(monoid, [partial] if entries else [])
-        return out
 
     def _named(self, answers: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._layout.names, answers, strict=True))

@@ -27,9 +27,10 @@ from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys import Keys
-from sash_engine.windows.pages import Numbers, ragged
+from sash_engine.windows.page_allocator import Numbers
+from sash_engine.windows.ragged import ragged
 
-__all__ = ["KEYS", "fold_steps", "series_steps"]
+__all__ = ["KEYS", "PaneFolds", "fold_steps", "series_steps"]
 
 KEYS = 1_024
 """Small keys that one step looks at, at most: with a sum, 0.5 ms at ten entries each, 2 ms at 64."""
@@ -70,11 +71,15 @@ def fold_steps(keys: Keys, layout: Layout, numbers: Numbers, start: int, end: in
 
 def series_steps(
     keys: Keys, layout: Layout, numbers: Numbers, starts: Array, stops: Array
-) -> Steps[tuple[Array, list[Array]]]:
-    """Answer over k >= 1 ranges start <= time < stop, over the entries of several keys; as `Forest.series`."""
+) -> Steps[tuple[Array, list[Array], list[Partials]]]:
+    """Answer over k >= 1 ranges start <= time < stop, over the entries of several keys; as `Forest.series`.
+
+    Returns:
+        the entries, the answers, and per slot the partials of the ranges that have entries.
+    """
     cuts = sorted_unique(np.concatenate((starts, stops)))
     yield
-    panes = _Panes(layout, cuts)
+    panes = PaneFolds(layout, cuts)
     for a, b in spans_of(len(numbers), KEYS):
         some = numbers[a:b]
         _, _, rows = keys.small(some)
@@ -91,10 +96,11 @@ def series_steps(
     yield from panes.fold()
     begin, end = cuts.searchsorted(starts), cuts.searchsorted(stops)
     yield
-    return layout.counted(*(yield from panes.answers(begin, end)))
+    held, answers, partials = yield from panes.answers(begin, end)
+    return (*layout.counted(held, answers), partials)
 
 
-class _Panes:
+class PaneFolds:
     """The entries of several keys by pane.
 
     Args:
@@ -173,8 +179,8 @@ class _Panes:
             yield
         self._there[panes] = True
 
-    def answers(self, begin: Numbers, end: Numbers) -> Steps[tuple[Array, list[Array]]]:
-        """The entries and answers over panes begin..end, of each of k ranges."""
+    def answers(self, begin: Numbers, end: Numbers) -> Steps[tuple[Array, list[Array], list[Partials]]]:
+        """The entries, answers and partials over panes begin..end, of each of k ranges."""
         behind = np.append(0, np.cumsum(self._entries))
         entries = behind[end] - behind[begin]
         filled, there = np.flatnonzero(entries), np.flatnonzero(self._there)
@@ -185,7 +191,7 @@ class _Panes:
             yield
             for monoid, column in zip(self._layout.monoids, self._partials, strict=True):
                 partials.append((yield from fold_runs(monoid, _rows(column, there), first, stop - first)))
-        return entries, (yield from answers_of(self._layout, partials, filled, entries))
+        return entries, (yield from answers_of(self._layout, partials, filled, entries)), partials
 
 
 def _rows(partials: Partials, rows: Array) -> Partials:

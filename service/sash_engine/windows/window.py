@@ -156,6 +156,33 @@ class Window:
         self.counts.evicted += evicted
         return evicted
 
+    def evict_range(self, start: int, end: int, key: str | None = None) -> int:
+        """Remove entries with start <= time <= end, of one key or of all; see `Plane.bulk_evict`.
+
+        Raises:
+            InvalidArgument: start > end.
+            Unsupported: the window's algorithm evicts at the old end only.
+        """
+        check_time(start, "start")
+        check_time(end, "end")
+        if start > end:
+            raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
+        if self.spec.algorithm is not None:
+            raise Unsupported(
+                f"window {self.spec.name!r} runs on {self.spec.algorithm}, which evicts the oldest entries only: "
+                "give a time instead of start and end",
+                field="start",
+            )
+        keys = self._keys
+        if key is None:
+            numbers = keys.numbers()
+        else:
+            number = keys.find(self._reader.checked_key(key))
+            numbers = np.array([] if number is None else [number], np.int64)
+        evicted = int(keys.evict_between_each(numbers, start, end).sum())
+        self.counts.evicted += evicted
+        return evicted
+
     def add_aggregates(self, aggregates: Mapping[str, Any]) -> WindowInfo:
         """Add aggregates and compute them from the entries that are there; see `Plane.add_aggregates`."""
         if self.spec.algorithm is not None:
