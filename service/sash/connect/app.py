@@ -33,12 +33,14 @@ from sash.connect.codec import CODECS, Codec
 from sash.connect.envelopes import END, opened, sealed
 from sash.connect.errors import CODES, DeadlineExceeded, document_of
 from sash.metrics import Metrics
+from sash.requests import HEADER, request_id
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
 from sash.rpc.parsing import LONG_BYTES
 from sash.rpc.parts import Parts
 from sash_engine.errors import InvalidArgument, TooLarge, Unauthenticated, Unsupported
+from sash_wire import traces
 
 __all__ = ["PREFIX", "ConnectApp"]
 
@@ -87,6 +89,8 @@ class ConnectApp:
         if method is None:
             await self._refuse(send, Unsupported(f"{SERVICE} has no method {scope['path'][len(PREFIX) :][:80]!r}"), "")
             return
+        if traces.tracer is not None:
+            traces.rename(scope["path"][1:])
         with contextlib.suppress(_Gone):
             if method.streams_requests and method.streams_responses:
                 await _respond(send, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, [])
@@ -165,7 +169,7 @@ class ConnectApp:
     async def _refuse(self, send: Send, error: Exception, method: str) -> None:
         code, document = document_of(error, method)
         self._metrics.count_rejected("connect", code.name)
-        headers = [(b"content-type", b"application/json")]
+        headers = [(b"content-type", b"application/json"), (HEADER.encode(), request_id().encode())]
         if isinstance(error, Unauthenticated):
             headers.append((b"www-authenticate", b"Bearer"))
         retry_after_s = getattr(error, "retry_after_s", None)

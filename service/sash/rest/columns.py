@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from sash.calls import origin_of
 from sash.rest.long_json import LongList
+from sash.rest.scalars import flag, integer, kind_of, number, text
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import NUMPY_TYPES, FieldType, Monoid, Partials, object_array
 from sash_engine.monoids.pane import part_names
@@ -28,11 +29,9 @@ __all__ = [
     "batch_steps",
     "column_of",
     "entry_of",
-    "integer",
     "member",
     "taken_origin",
     "taken_question",
-    "text",
     "texts",
 ]
 
@@ -42,23 +41,9 @@ BLOB = "blob"
 ORIGIN = ("producer", "sequence", "epoch")
 """The members that say who sends a write."""
 
-TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
 _INT64 = np.dtype(np.int64)
-INT64_RANGE = "-2^63 to 2^63 - 1"
-# As proto3's JSON mapping writes them.
-SPECIALS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 Values = list[Any] | LongList
 """A column as the parser has it."""
-
-_NAMES = {
-    LongList: "a list",
-    bool: "a bool",
-    int: "an integer",
-    float: "a float",
-    str: "a string",
-    dict: "an object",
-    list: "a list",
-}
 
 Array = npt.NDArray[Any]
 
@@ -88,12 +73,12 @@ def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, li
         InvalidArgument: one of them is of the wrong type.
     """
     taken = _taken(document, spec, ("answer", "lookbacks"))
-    answer = _bool(taken.get("answer", False), "answer")
+    answer = flag(taken.get("answer", False), "answer")
     lookbacks = _plain_list(taken.get("lookbacks", []), "lookbacks")
     for i, lookback in enumerate(lookbacks):
         if type(lookback) is not str and type(lookback) is not int:
             raise InvalidArgument(
-                f"lookbacks[{i}] must be a duration or ticks, not {_kind(lookback)}", field=f"lookbacks[{i}]"
+                f"lookbacks[{i}] must be a duration or ticks, not {kind_of(lookback)}", field=f"lookbacks[{i}]"
             )
     return answer, lookbacks
 
@@ -123,33 +108,6 @@ def _taken(document: dict[str, Any], spec: WindowSpec, names: Sequence[str]) -> 
     return {name: document.pop(name) for name in names if name in document and (nested or name not in spec.fields)}
 
 
-def integer(value: Any, path: str) -> int:
-    """Return a value that is an int64.
-
-    Raises:
-        InvalidArgument: it is not: a float (1.0 too), a bool, a string, null, or out of range.
-    """
-    if type(value) is not int:
-        # The parser makes a float of an integer of more than 64 bits.
-        if isinstance(value, float) and abs(value) >= 2.0**63:
-            raise InvalidArgument(f"{path} is out of range", field=path, limit=INT64_RANGE)
-        raise InvalidArgument(f"{path} must be an integer, not {_kind(value)}", field=path)
-    if not TICK_MIN <= value <= TICK_MAX:
-        raise InvalidArgument(f"{path} {value} is out of range", field=path, limit=INT64_RANGE)
-    return value
-
-
-def text(value: Any, path: str) -> str:
-    """Return a value that is a string.
-
-    Raises:
-        InvalidArgument: it is not.
-    """
-    if type(value) is not str:
-        raise InvalidArgument(f"{path} must be a string, not {_kind(value)}", field=path)
-    return value
-
-
 def texts(value: Any, path: str) -> list[str]:
     """Return a value that is a list of strings.
 
@@ -159,29 +117,11 @@ def texts(value: Any, path: str) -> list[str]:
     return _strings(_plain_list(value, path), path, 0)
 
 
-def _float(value: Any, path: str) -> float:
-    if type(value) is float or type(value) is int:
-        return float(value)
-    if type(value) is str and value in SPECIALS:
-        return SPECIALS[value]
-    what = f'the string "{value[:40]}"' if type(value) is str else _kind(value)
-    raise InvalidArgument(
-        f'{path} must be a number, "NaN", "Infinity" or "-Infinity", not {what}',
-        field=path,
-    )
-
-
-def _bool(value: Any, path: str) -> bool:
-    if type(value) is not bool:
-        raise InvalidArgument(f"{path} must be true or false, not {_kind(value)}", field=path)
-    return value
-
-
 _SCALARS: Mapping[FieldType, Callable[[Any, str], Any]] = {
-    "float64": _float,
+    "float64": number,
     "int64": integer,
     "string": text,
-    "bool": _bool,
+    "bool": flag,
 }
 
 
@@ -297,7 +237,7 @@ def _column(values: Values, kind: FieldType, name: str) -> Steps[Array | Coded]:
 
 def _numbers(values: Values, dtype: np.dtype[Any], name: str) -> Steps[Array]:
     """Numbers or bools, by the kind of their dtype."""
-    read = {"f": _floats, "b": _bools}.get(dtype.kind, _integers)
+    read = {"f": numbers, "b": _bools}.get(dtype.kind, _integers)
     if len(values) <= ROWS and type(values) is list:
         return read(values, name, 0)
     found = np.empty(len(values), dtype if dtype.kind in "fb" else np.int64)
@@ -344,13 +284,13 @@ def _integers(values: list[Any], name: str, at: int) -> Array:
 def _bools(values: list[Any], name: str, at: int) -> Array:
     if set(map(type, values)) <= {bool}:
         return np.array(values, np.bool_)
-    raise _first_wrong(values, name, at, _bool)
+    raise _first_wrong(values, name, at, flag)
 
 
-def _floats(values: list[Any], name: str, at: int) -> Array:
+def numbers(values: list[Any], name: str, at: int) -> Array:
     if set(map(type, values)) <= {float, int}:
         return np.array(values, np.float64)
-    return np.array([_float(value, f"{name}[{at + i}]") for i, value in enumerate(values)], np.float64)
+    return np.array([number(value, f"{name}[{at + i}]") for i, value in enumerate(values)], np.float64)
 
 
 def _strings(values: list[Any], name: str, at: int) -> list[str]:
@@ -397,21 +337,17 @@ def _named(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any]:
 
 def _plain_list(value: Any, path: str) -> list[Any]:
     if type(value) is not list:
-        raise InvalidArgument(f"{path} must be a list, not {_kind(value)}", field=path)
+        raise InvalidArgument(f"{path} must be a list, not {kind_of(value)}", field=path)
     return value
 
 
 def _list(value: Any, path: str) -> Values:
     if type(value) is not list and type(value) is not LongList:
-        raise InvalidArgument(f"{path} must be a list, not {_kind(value)}", field=path)
+        raise InvalidArgument(f"{path} must be a list, not {kind_of(value)}", field=path)
     return value
 
 
 def _object(value: Any, path: str) -> dict[str, Any]:
     if type(value) is not dict:
-        raise InvalidArgument(f"{path} must be an object, not {_kind(value)}", field=path)
+        raise InvalidArgument(f"{path} must be an object, not {kind_of(value)}", field=path)
     return value
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else _NAMES[type(value)]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from sash.limits.receiving import Lease, Receiving
 from sash.limits.turns import Turns
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.requests import of_metadata
 from sash.rpc.access import AccessInterceptor, note_peer, server_credentials
 from sash.rpc.errors import status_of
 from sash.rpc.gate import Gate
@@ -46,6 +47,7 @@ from sash.rpc.parts import PROTO, Parts
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
+from sash_wire import traces
 
 __all__ = ["RpcServer"]
 
@@ -178,7 +180,7 @@ class _Handlers(grpc.ServiceRpcHandler):
         self._unary: dict[str, _Guarded] = {}
         self._streams: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for name, method in methods(operations).items():
-            guarded = _Guarded(method, metrics, limits)
+            guarded = (_Guarded if traces.tracer is None else _Traced)(method, metrics, limits)
             path = f"/{SERVICE}/{name}"
             handler: grpc.RpcMethodHandler[Any, Any]
             if method.streams_responses:
@@ -310,3 +312,26 @@ class _Guarded:
         status = status_of(error, self._method.name, applied)
         self._metrics.count_rejected("grpc", status.code.name)
         await context.abort(status.code, status.details, status.trailing_metadata)
+
+
+class _Traced(_Guarded):
+    """A method whose calls have spans."""
+
+    async def unary(self, data: Any, context: Context) -> Any:
+        with self._span(context):
+            return await super().unary(data, context)
+
+    async def stream(self, stream: Any, context: Context) -> AsyncGenerator[Any, None]:
+        with self._span(context):
+            async with aclosing(super().stream(stream, context)) as responses:
+                async for response in responses:
+                    yield response
+
+    async def _refuse(self, error: Exception, context: Context, applied: int | None = None) -> None:
+        traces.fail(status_of(error, self._method.name, applied).code.name)
+        await super()._refuse(error, context, applied)
+
+    def _span(self, context: Context) -> AbstractContextManager[Any]:
+        request = of_metadata(context.invocation_metadata)
+        attributes = {"rpc.system": "grpc", "rpc.method": self._method.name}
+        return traces.serving(f"{SERVICE}/{self._method.name}", request.trace(), attributes)
