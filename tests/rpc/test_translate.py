@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.rpc import bulks, translate
+from sash.rpc import bulks
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
 from sash_engine.windows.spec import WindowSpec
