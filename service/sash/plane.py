@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from sash.access.access import Access
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert
+from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert, Retract, Update
 from sash.durability.storage import Storage
 from sash.held import Held
 from sash.limits.turns import Turns
@@ -210,6 +210,27 @@ class Plane:
         # Producers evict all the time. An administrator does it by hand.
         with self._access.audited("bulk_evict", name) if self._access.is_admin else nullcontext():
             return await self._storage.write(name, operation, origin)
+
+    @_observed
+    async def retract(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        """Remove single entries, named by time, identity and key; those that are not there are counted as missing.
+
+        Each is the first of its key and time that has the identity. A second retraction finds nothing.
+
+        Args:
+            batch: its only column is the identity. It is applied whole or not at all.
+
+        Raises:
+            Unsupported: the window has no identity.
+        """
+        self._access.charge(len(batch.times))
+        return await self._storage.write(name, Retract(batch), origin)
+
+    @_observed
+    async def update(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        """Give single entries other values; as `retract`, with a column for every field. They stay in their place."""
+        self._access.charge(len(batch.times))
+        return await self._storage.write(name, Update(batch), origin)
 
     @_observed
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int) -> Staged:

@@ -25,6 +25,8 @@ ROUTES = {
     ("post", "/v1/windows/{name}/insert"),
     ("post", "/v1/windows/{name}/bulk-insert"),
     ("post", "/v1/windows/{name}/bulk-evict"),
+    ("post", "/v1/windows/{name}/retract"),
+    ("post", "/v1/windows/{name}/update"),
     ("get", "/v1/windows/{name}/query"),
     ("get", "/v1/windows/{name}/range"),
     ("get", "/v1/windows/{name}/series"),

@@ -19,6 +19,7 @@ from sash.rpc import translate
 from sash.rpc.parts import PROTO, Parts, query_response
 from sash.rpc.pipeline import in_order
 from sash_engine.errors import InvalidArgument
+from sash_engine.windows.changes import named
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.spec_text import check_spec_bytes
 from sash_proto.v1 import windows_pb2 as pb
@@ -122,6 +123,16 @@ class Operations:
         return pb.BulkEvictResponse(
             evicted=result.evicted, already_applied=result.already_applied, durability=result.durability
         )
+
+    async def Retract(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
+        named(self._plane.spec(request.window, "retract"))
+        batch, origin = translate.batch_of(request, self._entries_max), translate.origin_of(request)
+        return translate.changed(await self._plane.retract(request.window, batch, origin))
+
+    async def Update(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
+        self._check_fields(request, "update")
+        batch, origin = translate.batch_of(request, self._entries_max), translate.origin_of(request)
+        return translate.changed(await self._plane.update(request.window, batch, origin))
 
     async def StageBatch(self, request: pb.StageBatchRequest) -> pb.StageBatchResponse:
         number = translate.required(request, "batch")
