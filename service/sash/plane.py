@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from sash.access.access import Access
 from sash.access.rights import RIGHTS, Right
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import AddAggregates, BulkInsert, Insert
+from sash.durability.records import AddAggregates, BulkInsert, Insert, Retract, Update
 from sash.durability.removals import eviction_of
 from sash.durability.storage import Storage
 from sash.held import Held
@@ -250,8 +250,30 @@ class Plane:
             return await self._storage.write(name, operation, origin)
 
     @observed
+    async def retract(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        """Remove single entries, named by time, identity and key; those that are not there are counted as missing.
+
+        Each is the first of its key and time that has the identity. A second retraction finds nothing.
+
+        Args:
+            batch: its only column is the identity. It is applied whole or not at all.
+
+        Raises:
+            Unsupported: the window has no identity.
+        """
+        self._access.charge(len(batch.times))
+        return await self._storage.write(name, Retract(batch), origin)
+
+    @observed
+    async def update(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        """Give single entries other values; as `retract`, with a column for every field. They stay in their place."""
+        self._access.charge(len(batch.times))
+        return await self._storage.write(name, Update(batch), origin)
+
+    @observed
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:
         """Keep a part of batch `number` of a query, checked and invisible, until a commit names it or it expires.
+
 
         Args:
             token: the name of the part, if other shards have rows of it; None: a new one.

@@ -166,6 +166,11 @@ class WindowSpec(_Document):
         description="Entries are folded into panes of this length as they are written, and not kept. A duration such "
         "as `1m`, or ticks. Lookbacks, ranges and `max_age` take whole panes, by their start.",
     )
+    identity: str | None = Field(
+        None,
+        description="The field that tells entries of one key and time apart: an `int64` or a `string`. With it, single "
+        "entries can be retracted and corrected. Sash does not check that it is unique.",
+    )
     algorithm: str | None = Field(
         None, description="The name of the algorithm that the window runs on. Without it, the columnar engine."
     )
@@ -286,6 +291,7 @@ class WindowSpec(_Document):
             _ = self.max_age_ticks, self.idle_expiry_ns, self.granularity_ticks
             self._check_ahead()
             self._check_panes()
+            self._check_identity()
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
             if self.slide.clock == "wall" and self.time_unit == "none":
                 raise InvalidArgument("slide.clock: logical time has no wall clock", field="slide.clock")
@@ -336,6 +342,30 @@ class WindowSpec(_Document):
         if self.algorithm is not None:
             raise InvalidArgument(
                 f"algorithm: {why}, and {self.algorithm} takes entries; leave one of the two out", field="algorithm"
+            )
+
+    def _check_identity(self) -> None:
+        """Refuse an identity that names no entries, or entries that are not kept."""
+        name = self.identity
+        if name is None:
+            return
+        if name not in self.fields:
+            raise InvalidArgument(
+                f"identity: no field {name[:140]!r}; the window has {', '.join(self.fields)}", field="identity"
+            )
+        if self.fields[name] not in ("int64", "string"):
+            raise InvalidArgument(
+                f"identity: field {name!r} is a {self.fields[name]}", field="identity", limit="int64 or string"
+            )
+        if self.granularity is not None:
+            raise InvalidArgument(
+                "identity: a window with a granularity keeps panes, out of which no single entry can be taken",
+                field="identity",
+            )
+        if self.algorithm is not None:
+            raise InvalidArgument(
+                f"identity: {self.algorithm} keeps partials only, out of which no single entry can be taken",
+                field="identity",
             )
 
 
