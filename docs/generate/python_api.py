@@ -42,7 +42,7 @@ PIPELINE_TEXTS = {
 }
 """What the model of a configuration leaves unsaid; its descriptions go first."""
 
-FUNCTIONS = (sash_client.backup, sash_client.restore)
+FUNCTIONS = (sash_client.backup, sash_client.restore, sash_client.request_id, sash_client.trace_calls)
 TABLES = (sash_client.Answers, sash_client.Entries)
 """Results that nobody makes by hand."""
 

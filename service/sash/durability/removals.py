@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sash.durability.columns import batch_to, size_of
+from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import WriteResult
 from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.window import Window
 
-__all__ = ["BulkEvict", "Evict", "EvictRange", "Retract", "Update"]
+__all__ = ["BulkEvict", "Evict", "EvictRange", "Retract", "Update", "eviction_of"]
 
 
 @dataclass(slots=True)
@@ -99,3 +100,23 @@ class Update:
 
 Evict = BulkEvict | EvictRange | Retract
 """Writes that make room."""
+
+
+def eviction_of(time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool) -> Evict:
+    """What a call to evict means; raises InvalidArgument."""
+    if start is None and end is None:
+        if time is None:
+            raise InvalidArgument("give a time, or start and end", field="time")
+        if end_exclusive:
+            raise InvalidArgument("end_exclusive is for a start and an end", field="end_exclusive")
+        return BulkEvict(time, key)
+    if time is not None:
+        raise InvalidArgument("give either a time, or start and end", field="time")
+    if start is None or end is None:
+        missing = "start" if start is None else "end"
+        raise InvalidArgument(f"{missing} is missing: give both start and end", field=missing)
+    last = end - end_exclusive
+    if start > last:
+        wrong = "is not before" if end_exclusive else "is after"
+        raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
+    return EvictRange(start, last, key)

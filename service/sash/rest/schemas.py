@@ -134,6 +134,11 @@ SCHEMAS: dict[str, Any] = {
             },
             "field": {"type": "string", "description": "Path of the field that is wrong."},
             "limit": {"type": "string", "description": "The limit that was passed."},
+            "request_id": {
+                "type": "string",
+                "description": "The id of the request, as the service's log has it: what `X-Request-Id` said, or a new "
+                "one. The header `X-Request-Id` of the answer has it, too.",
+            },
             "line": {
                 "type": "integer",
                 "description": "Of a body of lines: the number of the first line that is wrong, from 1 on.",
@@ -297,7 +302,11 @@ SCHEMAS: dict[str, Any] = {
                         {
                             "type": "object",
                             "required": ["detail", "field"],
-                            "properties": {"detail": {"type": "string"}, "field": {"type": ["string", "null"]}},
+                            "properties": {
+                                "detail": {"type": "string"},
+                                "field": {"type": ["string", "null"]},
+                                "request_id": {"type": "string"},
+                            },
                         },
                     ]
                 },

@@ -32,6 +32,7 @@ from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.changes import Changes
 from sash_engine.windows.entries import BULK_ROWS
 from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.labels import Labels
 from sash_engine.windows.ledger import Ledger
 from sash_engine.windows.pages import PAGES
 from sash_engine.windows.panes import Panes
@@ -43,6 +44,7 @@ from sash_engine.windows.questions import (
     Query,
     RangeQuery,
     SeriesQuery,
+    Where,
 )
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.slide import Slide
@@ -99,7 +101,8 @@ class Window:
         self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
         self._writer = Writer(spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes)
         self._changes = Changes(spec, self._keys, self._slide, self._clock)
-        self._reader = Reader(spec, self._layout, self._keys, self._slide, cold)
+        self._labels = Labels(spec, self._keys)
+        self._reader = Reader(spec, self._layout, self._keys, self._slide, self._labels, cold)
 
     def _stores(self) -> Stores:
         if self.spec.algorithm is not None:
@@ -165,23 +168,8 @@ class Window:
             InvalidArgument: start > end.
             Unsupported: the window's algorithm evicts at the old end only.
         """
-        check_time(start, "start")
-        check_time(end, "end")
-        if start > end:
-            raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
-        if self.spec.algorithm is not None:
-            raise Unsupported(
-                f"window {self.spec.name!r} runs on {self.spec.algorithm}, which evicts the oldest entries only: "
-                "give a time instead of start and end",
-                field="start",
-            )
-        keys = self._keys
-        if key is None:
-            numbers = keys.numbers()
-        else:
-            number = keys.find(self._reader.checked_key(key))
-            numbers = np.array([] if number is None else [number], np.int64)
-        evicted = int(keys.evict_between_each(numbers, start, end).sum())
+        name = None if key is None else self._reader.checked_key(key)
+        evicted = self._changes.evict_range(start, end, name)
         self.counts.evicted += evicted
         return evicted
 
@@ -228,7 +216,7 @@ class Window:
         self._keys.relayout(layout)
         self.spec, self._layout = wider, layout
         self._slide.use(wider, layout)
-        self._reader = Reader(wider, layout, self._keys, self._slide, self.cold)
+        self._reader = Reader(wider, layout, self._keys, self._slide, self._labels, self.cold)
         return self.info()
 
     def slide(self) -> None:
@@ -355,7 +343,9 @@ class Window:
         """The entries of a time range as of now; see `EntriesQuery` and `Reader.entries`."""
         return iter(self._reader.entries(EntriesQuery(start, end, key, keys, end_exclusive), rows))
 
-    def key_names(self, prefix: str, limit: int, position: int = 0) -> tuple[list[str], int | None]:
+    def key_names(
+        self, prefix: str, limit: int, position: int = 0, where: Sequence[Where] = ()
+    ) -> tuple[list[str], int | None]:
         """See `Plane.keys`."""
         if not self.spec.keyed:
             raise InvalidArgument(f"window {self.spec.name!r} is not keyed", field="window")
@@ -363,7 +353,9 @@ class Window:
             raise InvalidArgument(f"limit {limit} is out of range", field="limit", limit=f"1 to {MAX_KEY_NAMES}")
         if position < 0:
             raise InvalidArgument(f"position {position} is negative", field="position", limit="0 and more")
-        return self._keys.page(prefix, limit, position, self._slide.late_through())
+        self._labels.check(where, None)
+        among = finished(self._labels.select(where, None)) if where else None
+        return self._keys.page(prefix, limit, position, self._slide.late_through(), among)
 
     def info(self) -> WindowInfo:
         """The window as `describe` shows it."""
@@ -386,6 +378,7 @@ class Window:
     def check_invariants(self, same: Callable[..., bool] | None = None) -> None:
         """Raise AssertionError naming the first invariant that does not hold; `same` as in `Keys.check_invariants`."""
         self._keys.check_invariants(same)
+        self._labels.check_invariants()
         keys, numbers = self._keys, self._keys.numbers()
         entries = keys.entries_each(numbers)
         assert entries.sum() == self.counts.present, "what was inserted, and neither evicted nor retracted, is here"

@@ -70,7 +70,7 @@ def _beside(name: str) -> Parameter:
     errors=(INVALID, UNKNOWN, *_CONFLICTS, STORING),
 )
 async def insert(call: Call, name: Name) -> dict[str, Any]:
-    spec = call.plane.spec(name)  # before the body is read: the window may be unknown
+    spec = await call.plane.look_up(name)  # before the body is read: the window may be unknown
     document = await call.json()
     asked, lookbacks = columns.taken_question(document, spec)
     origin = columns.taken_origin(document, spec)
@@ -103,7 +103,7 @@ async def bulk_insert(
     producer and a sequence, the whole body is one write with one number: it is applied whole or not at all, and the
     limits apply.
     """
-    spec = call.plane.spec(name)  # before the body is read: it may be long, and the window unknown
+    spec = await call.plane.look_up(name)  # before the body is read: it may be long, and the window unknown
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind in LINES:
         reader = NdjsonReader(spec) if call.kind == NDJSON else CsvReader(spec)
@@ -161,7 +161,7 @@ async def retract(
     epoch: Annotated[int | None, _beside("epoch")] = None,
 ) -> dict[str, Any]:
     """The only column beside time and key is the identity. Entries that are not there are counted as `missing`."""
-    spec = named(call.plane.spec(name, "retract"))
+    spec = named(await call.plane.look_up(name, "retract"))
     batch, origin = await _numbered(call, spec, (producer, sequence, epoch))
     return change_document(await unbroken(call.plane.retract(name, batch, origin)))
 
@@ -183,7 +183,7 @@ async def update(
     epoch: Annotated[int | None, _beside("epoch")] = None,
 ) -> dict[str, Any]:
     """Columns are those of bulk-insert. Time, key and identity name an entry, which stays in its place."""
-    spec = call.plane.spec(name, "update")
+    spec = await call.plane.look_up(name, "update")
     batch, origin = await _numbered(call, spec, (producer, sequence, epoch))
     return change_document(await unbroken(call.plane.update(name, batch, origin)))
 
@@ -194,9 +194,9 @@ async def _numbered(
     """Return the columns of a body and who sends them; `beside` is what the parameters say of that."""
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind == JSON:
-        document = await call.json()
+        document = await call.json(columns=True)
         origin = columns.taken_origin(document, spec)
-        return columns.batch_of(document, spec, entries_max), origin
+        return await call.plane.in_slices(columns.batch_steps(document, spec, entries_max)), origin
     origin = origin_of(*beside)
     return arrow.batch_of(await call.body(), spec, entries_max), origin
 
@@ -224,10 +224,10 @@ async def stage(
 
 
 async def _part(call: Call, name: str) -> AnyBatch:
-    spec = call.plane.spec(name)
+    spec = await call.plane.look_up(name)
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind == JSON:
-        return columns.batch_of(await call.json(), spec, entries_max)
+        return await call.plane.in_slices(columns.batch_steps(await call.json(columns=True), spec, entries_max))
     return arrow.batch_of(await call.body(), spec, entries_max)
 
 
