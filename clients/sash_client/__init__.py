@@ -34,6 +34,7 @@ from sash_client.errors import (
 from sash_client.keys import ALL_KEYS
 from sash_client.naive_bayes import NaiveBayes
 from sash_client.producer import Producer
+from sash_client.requests import request_id, trace_calls
 from sash_client.results import Answers, Entries
 from sash_client.theta import ThetaSketch
 from sash_client.window import Window
@@ -70,5 +71,7 @@ __all__ = [
     "WindowInfo",
     "WriteResult",
     "backup",
+    "request_id",
     "restore",
+    "trace_calls",
 ]

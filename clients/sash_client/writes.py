@@ -136,22 +136,32 @@ def bulk_insert(
 
 def bulk_evict(
     window: Handle,
-    time: TimeLike,
+    time: TimeLike | None = None,
     *,
+    start: TimeLike | None = None,
+    end: TimeLike | None = None,
+    end_exclusive: bool = False,
     key: str | None = None,
     producer: str | None = None,
     sequence: int | None = None,
     epoch: int = 0,
 ) -> Plan[WriteResult]:
-    """Remove every entry with time <= `time`; the result's `evicted` says how many.
+    """Remove every entry with time <= `time`, or with start <= time <= end; the result's `evicted` says how many.
+
+        window.bulk_evict("2013-01-01T06:00Z")
+        window.bulk_evict(start=17, end=17, key="JFK")
 
     Args:
         time: ticks, or an instant.
+        start, end: in the place of `time`: a range, which may lie in the middle of the window.
+        end_exclusive: with a range: leave the entries with time `end`.
         key: only entries of this key.
         producer, sequence, epoch: as in `insert`.
     """
-    tick = yield from tick_of(window, time, "time")
-    request = pb.BulkEvictRequest(window=window.name, time=tick, key=key_of(key))
+    request = pb.BulkEvictRequest(window=window.name, key=key_of(key), end_exclusive=end_exclusive)
+    for name, given in (("time", time), ("start", start), ("end", end)):
+        if given is not None:
+            setattr(request, name, (yield from tick_of(window, given, name)))
     numbered = _number(request, producer, sequence, epoch)
     done = yield from _write(window, "BulkEvict", request, numbered)
     return WriteResult(

@@ -42,7 +42,7 @@ PIPELINE_TEXTS = {
 }
 """What the model of a configuration leaves unsaid; its descriptions go first."""
 
-FUNCTIONS = (sash_client.backup, sash_client.restore)
+FUNCTIONS = (sash_client.backup, sash_client.restore, sash_client.request_id, sash_client.trace_calls)
 READERS = (sash_client.BloomFilter, sash_client.CountMin, sash_client.ThetaSketch, sash_client.NaiveBayes)
 """What reads the answers of one aggregate."""
 TABLES = (sash_client.Answers, sash_client.Entries)

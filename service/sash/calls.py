@@ -8,18 +8,22 @@ Edges may not import each other, so what must be the same on both is here. It kn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from sash.plane import Plane
+from sash.plane import Parts, Plane
 from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.windows.batch import Origin
+from sash_engine.windows.questions import Where
 
 __all__ = [
     "INTERVAL_MS",
     "INTERVAL_MS_MAX",
     "INTERVAL_MS_MIN",
+    "ONLY_SHARD",
     "check_interval",
+    "each",
     "going",
     "key_names",
     "origin_of",
@@ -28,10 +32,14 @@ __all__ = [
 ]
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 1000, 50, 3_600_000
 QUIET_S = 15.0
 """After so long without a change, a watcher gets a sign of life."""
+
+ONLY_SHARD: ContextVar[int | None] = ContextVar("only shard", default=None)
+"""The one shard that a call is for; it has no answer for others, and forwards nothing. None: all of them."""
 
 _running: set[asyncio.Task[Any]] = set()
 """An event loop keeps only weak references: without this one a write whose caller has gone could vanish half-way."""
@@ -56,15 +64,26 @@ def origin_of(producer: str | None, sequence: int | None, epoch: int | None = No
 
 
 async def key_names(
-    plane: Plane, name: str, prefix: str = "", limit: int = 1000, position: int = 0
+    plane: Plane, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
 ) -> tuple[list[str], int | None]:
     """List keys as `Plane.keys` does: `limit` of them where there are so many, and with turns for other calls."""
-    found, next_ = await plane.keys(name, prefix, limit, position)
+    found, next_ = await plane.keys(name, prefix, limit, position, where)
     while next_ is not None and len(found) < limit:
         await asyncio.sleep(0)
-        more, next_ = await plane.keys(name, prefix, limit - len(found), next_)
+        more, next_ = await plane.keys(name, prefix, limit - len(found), next_, where)
         found += more
     return found, next_
+
+
+async def each(parts: Parts[T]) -> AsyncIterator[T]:
+    """Iterate over the parts of a long answer, with turns for other calls."""
+    if isinstance(parts, AsyncIterator):
+        async for part in parts:
+            yield part
+        return
+    for part in parts:
+        yield part
+        await asyncio.sleep(0)
 
 
 def start(write: Coroutine[Any, Any, R]) -> asyncio.Task[R]:

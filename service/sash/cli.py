@@ -242,6 +242,26 @@ def watch(
 
 
 @app.command()
+def evict(
+    name: Name,
+    through: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Entries with this time and older leave: ticks, or ISO 8601.")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With --end: entries with start <= time <= end leave.")
+    ] = None,
+    end: Annotated[str | None, typer.Option(metavar="TIME", help="The last time of the range.")] = None,
+    key: Key = None,
+    target: Target = LOCAL,
+) -> None:
+    """Remove the oldest entries, or those of a range of time."""
+    time, first, last = (None if text is None else _time(text) for text in (through, start, end))
+    with _service(target) as sash:
+        evicted = sash.window(name).bulk_evict(time, start=first, end=last, key=key).evicted
+    typer.echo(f"{evicted} entries are evicted")
+
+
+@app.command()
 def delete(name: Name, target: Target = LOCAL) -> None:
     """Delete a window and its entries."""
     with _service(target) as sash:

@@ -69,7 +69,11 @@ def test_the_life_of_a_window(client):
     (nothing,) = window.query(key="EWR")
     assert (nothing.entries, nothing.start, nothing.end) == (0, None, None)
     assert nothing.aggregates == {"flights": 0, "mean": None, "worst": None, "delays": []}
-    assert client.delete_window("departure_delay") == 1
+    assert window.bulk_evict(start=0, end=1, key="nobody").evicted == 0
+    assert window.bulk_evict(start=0, end=8 * 60 * MINUTE, end_exclusive=True).evicted == 0
+    assert window.bulk_evict(start=8 * 60 * MINUTE, end=8 * 60 * MINUTE).evicted == 1
+    assert window.describe().entries == 0
+    assert client.delete_window("departure_delay") == 0
     with pytest.raises(NotFound):
         window.describe()
 

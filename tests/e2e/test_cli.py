@@ -106,6 +106,13 @@ def test_keys(sash, service, demo):
     assert sash("keys", "demo", "--limit", "1", service=service).out.split() == ["JFK"]
 
 
+def test_evict(sash, service, demo):
+    assert sash("evict", "demo", "--start", "50", "--end", "60", service=service).out == "1 entries are evicted\n"
+    assert sash("evict", "demo", "--through", "99", "-k", "JFK", service=service).out == "1 entries are evicted\n"
+    assert [line.split()[0] for line in sash("keys", "demo", service=service).out.splitlines()] == ["LGA"]
+    assert "give a time, or start and end" in sash("evict", "demo", service=service, expect=1).err
+
+
 def test_refusals_are_one_line(sash, service, demo, tmp_path):
     bad = tmp_path / "bad.yaml"
     bad.write_text("name: bad name\naggregates: {n: {function: count}}\n")

@@ -71,6 +71,7 @@ step = st.one_of(
     st.tuples(st.just("insert"), row, st.one_of(st.none(), lookbacks), origin),
     st.tuples(st.just("bulk"), st.lists(row, max_size=8), origin),
     st.tuples(st.just("bulk_evict"), times, st.one_of(st.none(), keys, bad_key), origin),
+    st.tuples(st.just("evict_range"), times, times, st.one_of(st.none(), keys, bad_key), st.booleans(), origin),
     st.tuples(st.just("batch"), st.lists(st.lists(row, max_size=4), max_size=3), query, batch),
     st.tuples(st.just("entries"), one_or_more, times, times, st.booleans()),
     st.tuples(st.just("export_and_import")),
@@ -144,11 +145,21 @@ def test_a_retry_over_another_edge_is_known_and_other_data_refused(service, rows
         edges[1].stub.DeleteWindow(pb.DeleteWindowRequest(name="both"))
     edges[0].create("both")
     others = [*rows[:-1], (*rows[-1][:-1], not rows[-1][-1])]
-    writes = [("insert", rows[-1], None), ("bulk", rows), ("bulk_evict", time, "a")] * 2
-    different = [("insert", others[-1], None), ("bulk", others), ("bulk_evict", time, "b")] * 2
+    writes = [
+        ("insert", rows[-1], None),
+        ("bulk", rows),
+        ("bulk_evict", time, "a"),
+        ("evict_range", time, time, "a", False),
+    ] * 2
+    different = [
+        ("insert", others[-1], None),
+        ("bulk", others),
+        ("bulk_evict", time, "b"),
+        ("evict_range", time, time, "b", False),
+    ] * 2
     for sequence, (write, other) in enumerate(zip(writes, different, strict=True), 1):
         origin = {"producer": "p", "sequence": sequence}
-        first, second = edges if sequence <= 3 else edges[::-1]
+        first, second = edges if sequence <= 4 else edges[::-1]
         assert "already_applied" not in play(first, "both", *write, origin)
         for edge in (second, first):
             assert play(edge, "both", *write, origin)["already_applied"], (edge, write)

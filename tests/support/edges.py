@@ -85,6 +85,11 @@ class OverRest:
         document = {"time": time, **origin} | ({} if key is None else {"key": key})
         return self.call("POST", f"/{name}/bulk-evict", json=document)
 
+    def evict_range(self, name, start, end, key, exclusive, origin):
+        document = {"start": start, "end": end, **origin} | ({} if key is None else {"key": key})
+        document |= {"end_exclusive": True} if exclusive else {}
+        return self.call("POST", f"/{name}/bulk-evict", json=document)
+
     def stage(self, name, times, keys, columns, query, batch):
         document = {"time": times, "key": keys, **columns}
         found = self.call("POST", f"/{name}/stage", json=document, params={"query": query, "batch": batch})
@@ -204,6 +209,10 @@ class OverGrpc:
 
     def bulk_evict(self, name, time, key, origin):
         request = pb.BulkEvictRequest(window=name, time=time, key=key, **origin)
+        return self.call("BulkEvict", request, lambda response: {"evicted": response.evicted} | given_to(response))
+
+    def evict_range(self, name, start, end, key, exclusive, origin):
+        request = pb.BulkEvictRequest(window=name, start=start, end=end, key=key, end_exclusive=exclusive, **origin)
         return self.call("BulkEvict", request, lambda response: {"evicted": response.evicted} | given_to(response))
 
     def query(self, name, keys, lookbacks, combine=False):

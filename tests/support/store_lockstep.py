@@ -182,6 +182,36 @@ class StoreLockstep:
             self.tier.down = False
         del self.rows[: len(gone)]
 
+    def evict_between(self, after, width):
+        start, end = self.now + after, self.now + after + width
+        if self.algorithm is not None:
+            with pytest.raises(Unsupported):
+                self.store.evict_between(start, end)
+            return
+        gone = self.between(start, end + 1)
+        self.store.load_between(start, end)
+        self.tier.down = True  # all that is needed is in memory now
+        try:
+            assert self.store.evict_between(start, end) == sum(len(values) for _, values in gone)
+        finally:
+            self.tier.down = False
+        self.rows = [row for row in self.rows if row not in gone]
+
+    def remove(self, places):
+        gone = [self.rows[place] for place in sorted({place % len(self.rows) for place in places})] if self.rows else []
+        times = np.array([self.now - 3, *(time for time, _ in gone)])
+        values = [-1, *(values[0] for _, values in gone)]
+        order = np.argsort(times, kind="stable")
+        if self.kind == "small panes":
+            return  # the spec of a window refuses it
+        if self.panes or self.algorithm is not None:
+            with pytest.raises(Unsupported):
+                self.store.remove(times[order], 1, values)
+            return
+        found = self.store.remove(times[order], 1, [values[i] for i in order])
+        assert found.tolist() == [values[i] >= 0 for i in order]
+        self.rows = [row for row in self.rows if row not in gone]
+
     def evict_while(self, most):
         slot = self.layout.answers[-1]
         entries = [value for _, values in self.rows for value in values]

@@ -77,6 +77,9 @@ steps = st.one_of(
     st.tuples(st.just("bulk"), st.lists(entries, min_size=1, max_size=25)),
     st.tuples(st.just("bulk"), st.lists(st.tuples(st.just("a"), st.integers(0, 40)), min_size=1, max_size=25)),
     st.tuples(st.just("evict"), st.tuples(st.sampled_from([*KEYS, None]), st.integers(0, 30))),
+    st.tuples(
+        st.just("evict_range"), st.tuples(st.sampled_from([*KEYS, None]), st.integers(0, 40), st.integers(-1, 12))
+    ),
     st.tuples(st.just("wait"), st.integers(1, 12)),
     st.tuples(st.just("more"), st.none()),
     st.tuples(st.just("store"), st.none()),
@@ -116,6 +119,11 @@ class Twins:
     def evict(self, details):
         key, time = details
         self.both(lambda w: w.bulk_evict(self.shifted(time), key if self.keyed else None))
+
+    def evict_range(self, details):
+        key, start, width = details
+        start = self.shifted(start)
+        self.both(lambda w: w.evict_range(start, start + width, key if self.keyed else None))
 
     def wait(self, seconds):
         self.clock.advance(seconds * SECOND)

@@ -123,6 +123,7 @@ def test_an_algorithm_refuses_what_needs_the_values(kind):
     "step",
     [
         ("bulk_evict", -15),
+        ("evict_between", -30, 13),
         ("evict_while", 200),
         ("range", -30, 13),
         ("series", -30, 3, 5, 4),

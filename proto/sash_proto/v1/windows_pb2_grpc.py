@@ -166,7 +166,7 @@ class WindowsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def BulkEvict(self, request, context):
-        """Removes every entry with the given time and older.
+        """Removes every entry with the given time and older; or every entry of a range of time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

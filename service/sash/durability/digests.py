@@ -2,7 +2,7 @@
 
     entry    time, key, values by name                            ─┐
     bulk     times, columns by name, keys, partials, entries      ─┼─▶ XXH3 ─▶ the first 4 bytes
-    evict    time, key                                            ─┘
+    evict    time, key; or start, end, key                        ─┘
 
 A digest depends on the meaning of a write, and not on its encoding: all edges make the same digest of the same entries.
 So fields are ordered by name, the codes of a string column by first appearance, all NaNs are equal, and an integer
@@ -29,7 +29,7 @@ from sash_engine.monoids.base import Array
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.ledger import DIGEST_BYTES
 
-__all__ = ["of_bulk", "of_entry", "of_evict"]
+__all__ = ["of_bulk", "of_entry", "of_evict", "of_evict_range"]
 
 _EXACT = 2**53
 """Integers up to it are float64s, too."""
@@ -43,6 +43,11 @@ def of_entry(time: int, values: Mapping[str, Any], key: str | None) -> bytes:
 def of_evict(time: int, key: str | None) -> bytes:
     """The digest of an eviction."""
     return _digest([pack(["evict", time, key])])
+
+
+def of_evict_range(start: int, end: int, key: str | None) -> bytes:
+    """The digest of an eviction of a range of time."""
+    return _digest([pack(["evict_range", start, end, key])])
 
 
 def of_bulk(batch: AnyBatch) -> bytes:

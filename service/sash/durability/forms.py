@@ -158,12 +158,16 @@ class Head(_Form):
 
 
 class Header(_Form):
-    """The header of an export. `WindowSpec` checks the spec."""
+    """The header of an export. `WindowSpec` checks the spec.
+
+    `uncounted` says that the counts are only of entries that are gone: those in the file are added to them.
+    """
 
     spec: dict[str, Any]
     counts: _RoomyCounts
     newest: _Newest
     extra: _Extra
+    uncounted: bool = False
 
 
 class Totals(_Form):

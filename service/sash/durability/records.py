@@ -18,6 +18,7 @@ import numpy as np
 
 from sash.durability import digests
 from sash.durability.columns import batch_from, batch_to, size_of, texts_bytes
+from sash.durability.removals import BulkEvict, Evict, EvictRange
 from sash_engine.errors import DataLoss, FailedPrecondition
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, WriteResult
@@ -30,6 +31,8 @@ __all__ = [
     "BulkEvict",
     "BulkInsert",
     "Commit",
+    "Evict",
+    "EvictRange",
     "Expire",
     "Insert",
     "Operation",
@@ -160,25 +163,6 @@ class BulkInsert:
 
 
 @dataclass(slots=True)
-class BulkEvict:
-    """Evict all entries up to a time."""
-
-    kind: ClassVar[str] = "bulk_evict"
-    time: int
-    key: str | None = None
-
-    def apply(self, window: Window, now_ns: int) -> WriteResult:
-        return WriteResult(evicted=window.bulk_evict(self.time, self.key))
-
-    def fields(self) -> list[Any]:
-        return [self.time, self.key]
-
-    @property
-    def size(self) -> int:
-        return 100
-
-
-@dataclass(slots=True)
 class AddAggregates:
     """Add aggregates to the window."""
 
@@ -306,7 +290,7 @@ class Expire:
 
 
 _KINDS: dict[str, Callable[..., Operation]] = {
-    cls.kind: cls for cls in (Insert, BulkEvict, AddAggregates, Tidy, Stage, Commit, Expire)
+    cls.kind: cls for cls in (Insert, BulkEvict, EvictRange, AddAggregates, Tidy, Stage, Commit, Expire)
 }
 _KINDS[BulkInsert.kind] = lambda payload: BulkInsert(batch_from(payload))
 
@@ -320,6 +304,8 @@ def signed(origin: Origin, operation: Operation) -> Origin:
             digest = digests.of_bulk(operation.batch)
         case BulkEvict():
             digest = digests.of_evict(operation.time, operation.key)
+        case EvictRange():
+            digest = digests.of_evict_range(operation.start, operation.end, operation.key)
         case _:
             raise AssertionError(f"no producer numbers a write of kind {operation.kind}")
     return replace(origin, digest=digest)

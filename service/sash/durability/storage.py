@@ -236,13 +236,13 @@ class Storage:
         def applied(ledger: Ledger) -> bool:
             return origin is not None and ledger.applied(origin)
 
-        hosted = await self.store.admit(name, size, applied, isinstance(operation, records.BulkEvict))
+        hosted = await self.store.admit(name, size, applied, isinstance(operation, records.Evict))
         if applied(hosted.window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
         needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
             needed = footprint(hosted.window.spec, operation.batch, size)
-        if not isinstance(operation, records.BulkEvict):
+        if not isinstance(operation, records.Evict):
             self._memory.check(needed)
         if isinstance(operation, records.BulkInsert) and size > _LONG_BYTES:
             result, record = await self._apply_in_slices(hosted, operation, needed, origin)

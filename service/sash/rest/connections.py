@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sash.metrics import Metrics
+from sash.requests import HEADER, new_id
 from sash.rest.front import ALWAYS
 from sash.rest.problems import MEDIA_TYPE, of_error
 from sash_engine.errors import Unavailable
@@ -263,10 +264,20 @@ def _monitors_only(app: ASGIApp, limit: str, refused: Callable[[HTTPStatus], Non
 
 def _raw(status: HTTPStatus, detail: str) -> bytes:
     """A problem document as the bytes of a response, for requests that no app sees."""
-    body = orjson.dumps({"type": "about:blank", "title": status.phrase, "status": int(status), "detail": detail})
+    # The head may not have arrived, so the id is always a new one.
+    request = new_id()
+    body = orjson.dumps(
+        {
+            "type": "about:blank",
+            "title": status.phrase,
+            "status": int(status),
+            "detail": detail,
+            "request_id": request,
+        }
+    )
     retry = "retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else ""
     head = (
         f"HTTP/1.1 {int(status)} {status.phrase}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
-        f"{retry}connection: close\r\n\r\n"
+        f"{retry}{HEADER}: {request}\r\nconnection: close\r\n\r\n"
     )
     return head.encode() + body

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sash.rest.bodies import JSON
-from sash.rest.members import INT64, ORIGIN_MEMBERS, STRING, STRINGS, WRITER, Document, Member
+from sash.rest.members import BOOL, INT64, ORIGIN_MEMBERS, STRING, STRINGS, WRITER, Document, Member
 
 __all__ = [
     "AGGREGATES_EXAMPLE",
@@ -78,7 +78,17 @@ ENTRY_EXAMPLES: dict[str, Any] = {
 NAMED = {"pattern": "^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"}
 """The limits of a window's name."""
 
-EVICTION = Document({"time": Member(INT64, required=True), "key": Member(STRING), **ORIGIN_MEMBERS})
+EVICTION = Document(
+    {
+        "time": Member(INT64, about={"description": "Entries with this time and older leave."}),
+        "start": Member(INT64, about={"description": "With `end`: entries with start <= time <= end leave."}),
+        "end": Member(INT64),
+        "end_exclusive": Member(BOOL, about={"default": False, "description": "start <= time < end"}),
+        "key": Member(STRING),
+        **ORIGIN_MEMBERS,
+    },
+    "Either `time`, or `start` and `end`.",
+)
 COMMIT = Document(
     {
         "query": Member(WRITER, required=True),
@@ -123,6 +133,11 @@ SCHEMAS: dict[str, Any] = {
             },
             "field": {"type": "string", "description": "Path of the field that is wrong."},
             "limit": {"type": "string", "description": "The limit that was passed."},
+            "request_id": {
+                "type": "string",
+                "description": "The id of the request, as the service's log has it: what `X-Request-Id` said, or a new "
+                "one. The header `X-Request-Id` of the answer has it, too.",
+            },
             "line": {
                 "type": "integer",
                 "description": "Of a body of lines: the number of the first line that is wrong, from 1 on.",
@@ -279,7 +294,11 @@ SCHEMAS: dict[str, Any] = {
                         {
                             "type": "object",
                             "required": ["detail", "field"],
-                            "properties": {"detail": {"type": "string"}, "field": {"type": ["string", "null"]}},
+                            "properties": {
+                                "detail": {"type": "string"},
+                                "field": {"type": ["string", "null"]},
+                                "request_id": {"type": "string"},
+                            },
                         },
                     ]
                 },

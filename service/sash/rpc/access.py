@@ -12,6 +12,7 @@ from sash.access.access import Access
 from sash.access.caller import CALLER, PEER
 from sash.access.tls import Certificates, Pem
 from sash.metrics import Metrics
+from sash.requests import REQUEST, of_metadata
 from sash.rpc.errors import status_of
 from sash_engine.errors import SashError
 
@@ -35,6 +36,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
+        REQUEST.set(of_metadata(lambda: details.invocation_metadata))
         if not details.method.startswith(_OPEN):
             values = [value for name, value in details.invocation_metadata or () if name == "authorization"]
             try:
@@ -78,8 +80,9 @@ def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
 
 
 def note_peer(context: Any) -> None:
-    """Note where a call comes from."""
+    """Note where a call comes from, and which request it is."""
     PEER.set(lambda: _address(context.peer()))
+    REQUEST.set(of_metadata(context.invocation_metadata))
 
 
 def _address(peer: str) -> str:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,16 +35,19 @@ from sash.limits.receiving import Lease, Receiving
 from sash.limits.turns import Turns
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.requests import of_metadata
 from sash.rpc.access import AccessInterceptor, note_peer, server_credentials
 from sash.rpc.errors import status_of
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.monitors import HEALTH, Health, Reflection
 from sash.rpc.operations import Operations
+from sash.rpc.parsing import LONG_BYTES, parsed
 from sash.rpc.parts import PROTO, Parts
-from sash.rpc.sizes import check_size
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
+from sash_engine.steps import Steps
+from sash_wire import traces
 
 __all__ = ["RpcServer"]
 
@@ -123,6 +126,7 @@ class RpcServer:
             Receiving(max(_PLACES_MIN, memory.most("bodies") // message_bytes_max), settings.body_timeout_s),
             memory,
             plane.turns,
+            operations.in_slices,
         )
         self._server.add_generic_rpc_handlers([_Handlers(operations, metrics, limits), self._health])
         reflecting = Reflection(names, beside, self._closing, metrics)
@@ -176,7 +180,7 @@ class _Handlers(grpc.ServiceRpcHandler):
         self._unary: dict[str, _Guarded] = {}
         self._streams: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for name, method in methods(operations).items():
-            guarded = _Guarded(method, metrics, limits)
+            guarded = (_Guarded if traces.tracer is None else _Traced)(method, metrics, limits)
             path = f"/{SERVICE}/{name}"
             handler: grpc.RpcMethodHandler[Any, Any]
             if method.streams_responses:
@@ -230,6 +234,7 @@ class _Limits:
     receiving: Receiving
     memory: MemoryBudget
     turns: Turns
+    in_slices: Callable[[Steps[Message]], Coroutine[Any, Any, Message]]
 
 
 class _Guarded:
@@ -289,15 +294,13 @@ class _Guarded:
         """Parse a message when it is its caller's turn."""
         if self._turns.pays(name, len(data), self._method.reads_only):
             await self._turns.turn(name, len(data), self._method.reads_only)
-        return self._parsed(data)
-
-    def _parsed(self, data: bytes) -> Message:
         if len(data) > _LARGE_BYTES:
             self._limits.memory.check(_PARSED * len(data), transient=True)
-        check_size(self._method.request, data)
         # Parsed here and not by gRPC, which would answer bytes that are no message with INTERNAL.
         try:
-            return self._method.request.FromString(data)
+            if len(data) <= LONG_BYTES:
+                return self._method.request.FromString(data)
+            return await self._limits.in_slices(parsed(self._method.request, data))
         except DecodeError:
             raise InvalidArgument(f"the request is no message of {self._method.name}", field="request") from None
 
@@ -309,3 +312,26 @@ class _Guarded:
         status = status_of(error, self._method.name, applied)
         self._metrics.count_rejected("grpc", status.code.name)
         await context.abort(status.code, status.details, status.trailing_metadata)
+
+
+class _Traced(_Guarded):
+    """A method whose calls have spans."""
+
+    async def unary(self, data: Any, context: Context) -> Any:
+        with self._span(context):
+            return await super().unary(data, context)
+
+    async def stream(self, stream: Any, context: Context) -> AsyncGenerator[Any, None]:
+        with self._span(context):
+            async with aclosing(super().stream(stream, context)) as responses:
+                async for response in responses:
+                    yield response
+
+    async def _refuse(self, error: Exception, context: Context, applied: int | None = None) -> None:
+        traces.fail(status_of(error, self._method.name, applied).code.name)
+        await super()._refuse(error, context, applied)
+
+    def _span(self, context: Context) -> AbstractContextManager[Any]:
+        request = of_metadata(context.invocation_metadata)
+        attributes = {"rpc.system": "grpc", "rpc.method": self._method.name}
+        return traces.serving(f"{SERVICE}/{self._method.name}", request.trace(), attributes)

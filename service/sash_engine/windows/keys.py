@@ -168,6 +168,20 @@ class Keys(KeyReader):
             self._note_evicted(numbers.item(i), store)
         return evicted
 
+    def evict_between_each(self, numbers: Numbers, start: int, end: int) -> Numbers:
+        """Remove the rows of k keys with start <= time <= end; return how many entries of each, int64 (k,).
+
+        Raises what loading a block does; then nothing has left.
+        """
+        stores = self._own_among(numbers)
+        for _, store in stores:
+            store.load_between(start, end)  # all blocks that are needed, before anything leaves
+        evicted = self._pages.evict_between_each(numbers, start, end)
+        for i, store in stores:
+            evicted[i] = store.evict_between(start, end)
+            self._note_evicted(numbers.item(i), store)
+        return evicted
+
     def evict_while(self, number: int, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
         """Evict the longest run of a key's oldest rows for which `holds`; see `KeyStore.evict_while`."""
         store = self.store(number)

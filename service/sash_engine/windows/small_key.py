@@ -6,6 +6,7 @@ pages    | a a . . | b b b . | c c c c c . . . |
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -94,6 +95,26 @@ class SmallKey:
     def bulk_evict(self, time: int) -> int:
         """Evict all rows with a time <= `time`; return how many entries they had."""
         return self._pages.bulk_evict(self._key, time)
+
+    def load_between(self, start: int, end: int) -> None:
+        """Do nothing: all rows are in memory."""
+
+    def evict_between(self, start: int, end: int) -> int:
+        """Remove all rows with start <= time <= end; return how many entries they had."""
+        return int(self._pages.evict_between_each(np.array([self._key]), start, end)[0])
+
+    def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
+        """Remove single rows; see `KeyStore.remove`."""
+        columns = self.columns()
+        held, names = columns[0].tolist(), columns[column].tolist()
+        gone, found = np.zeros(len(held), np.bool_), np.zeros(len(times), np.bool_)
+        for i, (time, name) in enumerate(zip(times.tolist(), values, strict=True)):
+            for row in range(bisect_left(held, time), bisect_right(held, time)):
+                if names[row] == name and not gone[row]:
+                    gone[row] = found[i] = True
+                    break
+        self._pages.remove_each(np.array([self._key]), gone)
+        return found
 
     def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
         """Evict the longest run of oldest rows for which `holds`; see `KeyStore.evict_while`."""

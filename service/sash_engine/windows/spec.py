@@ -35,6 +35,7 @@ Durability = Literal["sync", "interval", "memory"]
 MAX_FIELDS = 64
 MAX_AGGREGATES = 64
 MAX_KEY_BYTES = 512
+MAX_PARTS = 16
 TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
@@ -148,7 +149,10 @@ class WindowSpec(_Document):
 
     name: str
     time_unit: TimeUnit = "us"
-    keyed: bool = False
+    keyed: bool = Field(False, description="Whether entries have keys. `keys` implies it.")
+    keys: list[str] | None = Field(
+        None, min_length=1, max_length=MAX_PARTS, description="The names of the parts of keys: `[airport, carrier]`."
+    )
     fields: dict[str, FieldType] = Field({"value": "float64"}, max_length=MAX_FIELDS)
     aggregates: dict[str, AggregateSpec] = Field(min_length=1, max_length=MAX_AGGREGATES)
     slide: SlidePolicy = SlidePolicy()
@@ -201,6 +205,16 @@ class WindowSpec(_Document):
         return self.model_dump(mode="json", exclude_none=True)
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts of a key; none where a key is one text, or there are no keys."""
+        return tuple(self.keys or ())
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names by which questions select and group keys: the parts, or `key` where a key is one text."""
+        return self.parts or (("key",) if self.keyed else ())
+
+    @property
     def goes_by_wall_time(self) -> str | None:
         """The first key of the spec that needs a clock; None where none does."""
         asks = {
@@ -245,10 +259,21 @@ class WindowSpec(_Document):
             for name, spec in self.aggregates.items()
         }
 
+    @model_validator(mode="before")
+    @classmethod
+    def _parts_are_keys(cls, document: Any) -> Any:
+        """Say `keyed` where there are parts, so that it is said in every description of the window."""
+        if not isinstance(document, Mapping) or document.get("keys") is None:
+            return document
+        if document.get("keyed") is False:
+            raise _Refused(InvalidArgument("keyed: a window with keys is keyed; leave one out", field="keyed"))
+        return {**document, "keyed": True} if "keyed" not in document else document
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         try:
             check_name(self.name, "name")
+            self._check_parts()
             for group in ("fields", "aggregates"):
                 for name in getattr(self, group):
                     check_name(name, f"{group}.{name}" if len(name) <= 128 else group)
@@ -269,6 +294,20 @@ class WindowSpec(_Document):
         except InvalidArgument as error:
             raise _Refused(error) from error
         return self
+
+    def _check_parts(self) -> None:
+        """Refuse names of parts that stand for something else, or that are no names."""
+        taken = dict.fromkeys(("time", "key"), "every entry's own") | dict.fromkeys(
+            ("entries", "lookback"), "an answer's"
+        )
+        taken |= dict.fromkeys(self.fields, "a field") | dict.fromkeys(self.aggregates, "an aggregate")
+        for i, name in enumerate(self.parts):
+            check_name(name, f"keys.{i}")
+            if name in taken:
+                raise InvalidArgument(
+                    f"keys.{i}: {name!r} is {taken[name]}; name the part otherwise", field=f"keys.{i}"
+                )
+            taken[name] = "another part"
 
     def _check_ahead(self) -> None:
         """Refuse a guard against the future that has no wall time to go by, and half a guard."""

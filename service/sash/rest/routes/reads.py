@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import Annotated, Any
 
 from starlette.responses import Response, StreamingResponse
 
-from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, check_interval, key_names
+from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, check_interval, each, key_names
 from sash.rest import arrow
 from sash.rest.answers import answer_document, bulk_document, json_bytes
 from sash.rest.bodies import ARROW, JSON
@@ -17,7 +16,7 @@ from sash.rest.call import Call
 from sash.rest.declare import Problems, RouteGroup, answer, reference
 from sash.rest.long import answers_json, series_json
 from sash.rest.parameters import Parameter
-from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, STORED, UNKNOWN, Name, streamed
+from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, STORED, UNKNOWN, Name, begun, streamed
 from sash.rest.schemas import ANSWER_EXAMPLE, SERIES_EXAMPLE
 from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
@@ -98,7 +97,7 @@ async def range_query(
     partials: _Partials = False,
 ) -> dict[str, Any]:
     found = await call.plane.range_query(name, RangeQuery(start, end, *_keys(key, all_keys), partials, end_exclusive))
-    return answer_document(found, call.plane.spec(name) if partials else None)
+    return answer_document(found, await call.plane.look_up(name) if partials else None)
 
 
 @READS.route(
@@ -132,7 +131,7 @@ async def series(
     found = await call.plane.series(name, SeriesQuery(start, end, step, width, *_keys(key, all_keys)))
     if call.prefers(ARROW):
         return Response(arrow.stream_of(found), media_type=ARROW)
-    ticks = parse_duration(step, call.plane.spec(name).time_unit, "step")
+    ticks = parse_duration(step, (await call.plane.look_up(name)).time_unit, "step")
     return await series_json(found, start, end, ticks, call.plane.in_slices)
 
 
@@ -173,7 +172,7 @@ async def watch(
 
     await look()  # refuses a wrong question before the stream begins
     asked = ("json", name, tuple(key), all_keys, combine, tuple(lookback), as_of, partials, interval)
-    may = partial(call.plane.spec, name, "query")
+    may = partial(call.plane.check_may, name, "query")
     changes = call.plane.watches.changes(asked, look, interval, call.edge.closing, QUIET_S, may)
     return StreamingResponse(events(changes), headers={"cache-control": "no-store"}, media_type=EVENTS)
 
@@ -222,9 +221,9 @@ async def entries(
     key: _Keys = (),
     all_keys: _AllKeys = False,
 ) -> Response:
-    bulks = await call.plane.entries(name, EntriesQuery(start, end, *_keys(key, all_keys), end_exclusive))
-    first, spec = next(bulks, None), call.plane.spec(name)
-    bulks = chain([] if first is None else [first], bulks)
+    question = EntriesQuery(start, end, *_keys(key, all_keys), end_exclusive)
+    bulks = await begun(each(await call.plane.entries(name, question)))
+    spec = await call.plane.look_up(name)
     if call.prefers(ARROW):
         return streamed(arrow.stream_of_bulks(bulks, spec), ARROW)
     return streamed(_json_bulks(bulks, spec), JSON)
@@ -250,14 +249,14 @@ def _keys(key: Sequence[str], all_keys: bool) -> tuple[str | None, KeyList]:
 async def _answers(call: Call, name: str, question: Query) -> bytes:
     """The document of a query's answers."""
     found = await call.plane.query(name, question)
-    spec = call.plane.spec(name) if question.partials else None
+    spec = await call.plane.look_up(name) if question.partials else None
     return await answers_json(found, spec, call.plane.in_slices)
 
 
-def _json_bulks(bulks: Iterator[AnyBatch], spec: WindowSpec) -> Iterator[bytes]:
+async def _json_bulks(bulks: AsyncIterator[AnyBatch], spec: WindowSpec) -> AsyncIterator[bytes]:
     """Yield one document, bulk by bulk: ``{"bulks": [{"time": […], …}, …]}``."""
     before = b'{"bulks":['
-    for bulk in bulks:
+    async for bulk in bulks:
         yield before + json_bytes(bulk_document(bulk, spec))
         before = b","
     yield b"]}" if before == b"," else before + b"]}"

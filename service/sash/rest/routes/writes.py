@@ -65,7 +65,7 @@ def _beside(name: str) -> Parameter:
     errors=(INVALID, UNKNOWN, *_CONFLICTS, STORING),
 )
 async def insert(call: Call, name: Name) -> dict[str, Any]:
-    spec = call.plane.spec(name)  # before the body is read: the window may be unknown
+    spec = await call.plane.look_up(name)  # before the body is read: the window may be unknown
     document = await call.json()
     asked, lookbacks = columns.taken_question(document, spec)
     origin = columns.taken_origin(document, spec)
@@ -98,16 +98,16 @@ async def bulk_insert(
     producer and a sequence, the whole body is one write with one number: it is applied whole or not at all, and the
     limits apply.
     """
-    spec = call.plane.spec(name)  # before the body is read: it may be long, and the window unknown
+    spec = await call.plane.look_up(name)  # before the body is read: it may be long, and the window unknown
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind in LINES:
         reader = NdjsonReader(spec) if call.kind == NDJSON else CsvReader(spec)
         lines = Lines(call.plane, name, reader, entries_max)
         return await _lines(call, name, lines, origin_of(producer, sequence, epoch))
     if call.kind == JSON:
-        document = await call.json()
+        document = await call.json(columns=True)
         origin = columns.taken_origin(document, spec)
-        batch = columns.batch_of(document, spec, entries_max)
+        batch = await call.plane.in_slices(columns.batch_steps(document, spec, entries_max))
     else:
         origin = origin_of(producer, sequence, epoch)
         batch = arrow.batch_of(await call.body(), spec, entries_max)
@@ -130,7 +130,7 @@ async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> 
 @WRITES.route(
     "POST",
     "/v1/windows/{name}/bulk-evict",
-    "Remove every entry with time <= the given one, of one key or of all",
+    "Remove every entry with time <= the given one, or of a range of time, of one key or of all",
     right="write",
     body=Body({JSON: reference("Eviction", {"time": 17})}),
     answers={200: answer("How many were removed", "Removed", {"evicted": 3, "durability": "sync"})},
@@ -139,7 +139,9 @@ async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> 
 async def bulk_evict(call: Call, name: Name) -> dict[str, Any]:
     given = EVICTION.read(await call.json())
     origin = origin_of(given.get("producer"), given.get("sequence"), given.get("epoch"))
-    write = call.plane.bulk_evict(name, given["time"], given.get("key"), origin=origin)
+    time, start, end = given.get("time"), given.get("start"), given.get("end")
+    exclusive = given.get("end_exclusive", False)
+    write = call.plane.bulk_evict(name, time, given.get("key"), origin, start, end, exclusive)
     return eviction_document(await unbroken(write))
 
 
@@ -166,10 +168,10 @@ async def stage(
 
 
 async def _part(call: Call, name: str) -> AnyBatch:
-    spec = call.plane.spec(name)
+    spec = await call.plane.look_up(name)
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind == JSON:
-        return columns.batch_of(await call.json(), spec, entries_max)
+        return await call.plane.in_slices(columns.batch_steps(await call.json(columns=True), spec, entries_max))
     return arrow.batch_of(await call.body(), spec, entries_max)
 
 

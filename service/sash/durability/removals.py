@@ -1,0 +1,75 @@
+"""Writes that remove entries, as values; see `records.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sash_engine.errors import InvalidArgument
+from sash_engine.windows.answers import WriteResult
+from sash_engine.windows.window import Window
+
+__all__ = ["BulkEvict", "Evict", "EvictRange", "eviction_of"]
+
+
+@dataclass(slots=True)
+class BulkEvict:
+    """Evict all entries up to a time."""
+
+    kind: ClassVar[str] = "bulk_evict"
+    time: int
+    key: str | None = None
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return WriteResult(evicted=window.bulk_evict(self.time, self.key))
+
+    def fields(self) -> list[Any]:
+        return [self.time, self.key]
+
+    @property
+    def size(self) -> int:
+        return 100
+
+
+@dataclass(slots=True)
+class EvictRange:
+    """Evict all entries of a range of time: start <= time <= end."""
+
+    kind: ClassVar[str] = "evict_range"
+    start: int
+    end: int
+    key: str | None = None
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return WriteResult(evicted=window.evict_range(self.start, self.end, self.key))
+
+    def fields(self) -> list[Any]:
+        return [self.start, self.end, self.key]
+
+    @property
+    def size(self) -> int:
+        return 100
+
+
+Evict = BulkEvict | EvictRange
+"""Writes that make room."""
+
+
+def eviction_of(time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool) -> Evict:
+    """What a call to evict means; raises InvalidArgument."""
+    if start is None and end is None:
+        if time is None:
+            raise InvalidArgument("give a time, or start and end", field="time")
+        if end_exclusive:
+            raise InvalidArgument("end_exclusive is for a start and an end", field="end_exclusive")
+        return BulkEvict(time, key)
+    if time is not None:
+        raise InvalidArgument("give either a time, or start and end", field="time")
+    if start is None or end is None:
+        missing = "start" if start is None else "end"
+        raise InvalidArgument(f"{missing} is missing: give both start and end", field=missing)
+    last = end - end_exclusive
+    if start > last:
+        wrong = "is not before" if end_exclusive else "is after"
+        raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
+    return EvictRange(start, last, key)
