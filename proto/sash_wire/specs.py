@@ -15,7 +15,7 @@ from sash_wire.values import fill_value, from_value
 __all__ = ["aggregates_of", "document_of", "fill_aggregate", "fill_spec"]
 
 _TEXTS = ("idle_expiry", "algorithm", "durability", "granularity")
-_KEYS = frozenset({"name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", *_TEXTS})
+_KEYS = frozenset({"name", "time_unit", "keyed", "keys", "fields", "aggregates", "slide", "order", *_TEXTS})
 _SLIDE = ("max_age", "clock", "when")
 _ORDER = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
 _GROUPS = {"slide": frozenset({"max_count", *_SLIDE}), "order": frozenset(_ORDER)}
@@ -38,6 +38,11 @@ def fill_spec(message: pb.WindowSpec, document: Mapping[str, Any]) -> None:
     for name in _TEXTS:
         if document.get(name) is not None:
             _assign(message, name, _as_text(name, document[name]), name)
+    if document.get("keys") is not None:
+        keys = document["keys"]
+        if not isinstance(keys, Sequence) or not keys or not all(isinstance(name, str) for name in keys):
+            raise WireError(f"keys: {keys!r:.80} is no list of names", field="keys", limit="1 name and more")
+        message.keys.extend(keys)
     for name, kind in _mapping(document.get("fields"), "fields").items():
         if not isinstance(kind, str):
             raise WireError(f"fields.{name}: a type is a name, not {kind!r}", field=f"fields.{name}")
@@ -68,6 +73,8 @@ def document_of(message: pb.WindowSpec) -> dict[str, Any]:
         WireError: as `aggregates_of`.
     """
     document: dict[str, Any] = {"name": message.name, "keyed": message.keyed}
+    if message.keys:
+        document |= {"keys": list(message.keys), "keyed": True}
     if message.time_unit:
         document["time_unit"] = message.time_unit
     if message.fields:

@@ -8,13 +8,14 @@ Edges may not import each other, so what must be the same on both is here. It kn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from sash.plane import Parts, Plane
 from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.windows.batch import Origin
+from sash_engine.windows.questions import Where
 
 __all__ = [
     "INTERVAL_MS",
@@ -63,13 +64,13 @@ def origin_of(producer: str | None, sequence: int | None, epoch: int | None = No
 
 
 async def key_names(
-    plane: Plane, name: str, prefix: str = "", limit: int = 1000, position: int = 0
+    plane: Plane, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
 ) -> tuple[list[str], int | None]:
     """List keys as `Plane.keys` does: `limit` of them where there are so many, and with turns for other calls."""
-    found, next_ = await plane.keys(name, prefix, limit, position)
+    found, next_ = await plane.keys(name, prefix, limit, position, where)
     while next_ is not None and len(found) < limit:
         await asyncio.sleep(0)
-        more, next_ = await plane.keys(name, prefix, limit - len(found), next_)
+        more, next_ = await plane.keys(name, prefix, limit - len(found), next_, where)
         found += more
     return found, next_
 

@@ -18,7 +18,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from sash.access.access import Access
 from sash.access.rights import RIGHTS, Right
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert
+from sash.durability.records import AddAggregates, BulkInsert, Insert
+from sash.durability.removals import eviction_of
 from sash.durability.storage import Storage
 from sash.held import Held
 from sash.limits.caller import caller_of
@@ -26,11 +27,11 @@ from sash.limits.turns import Turns
 from sash.limits.watches import Watches
 from sash.metrics import Metrics
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument, SashError
+from sash_engine.errors import SashError
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
+from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
 from sash_wire import traces
@@ -243,7 +244,7 @@ class Plane:
             InvalidArgument: neither a time, nor start and end; or both; or start > end.
             Unsupported: the window runs on an algorithm, and start and end are given.
         """
-        operation = _eviction(time, key, start, end, end_exclusive)
+        operation = eviction_of(time, key, start, end, end_exclusive)
         # Producers evict all the time. An administrator does it by hand.
         with self._access.audited("bulk_evict", name) if self._access.is_admin else nullcontext():
             return await self._storage.write(name, operation, origin)
@@ -280,17 +281,31 @@ class Plane:
     async def range_query(self, name: str, question: RangeQuery) -> Answer:
         """Answer over a range of time; raises as `Reader.range_query`."""
         await self._storage.whole(name)
-        if not question.keys:
+        if not question.keys and not question.where:
             return self._storage.find(name).reader.range_query(question)
         return await self._in_slices(name, lambda reader: reader.range_steps(question))
+
+    @observed
+    async def range_groups(self, name: str, question: RangeQuery) -> Page[Answer]:
+        """Answer over a range of time for each group of keys; raises as `Reader.range_groups`."""
+        return await self._in_slices(name, lambda reader: reader.range_groups(question))
 
     @observed
     async def series(self, name: str, question: SeriesQuery) -> Series:
         """Answer over many buckets at once; raises as `Reader.series`."""
         return await self._in_slices(name, lambda reader: reader.series_steps(question))
 
+    @observed
+    async def series_groups(self, name: str, question: SeriesQuery) -> Page[Series]:
+        """Answer over many buckets for each group of keys; raises as `Reader.series_groups`."""
+        return await self._in_slices(name, lambda reader: reader.series_groups(question))
+
     async def in_slices(self, steps: Steps[R]) -> R:
-        """Take the steps of an edge's own long work, which changes nothing, with turns for other calls."""
+        """Take the steps of an edge's own work, which changes nothing, with turns for other calls where it is long."""
+        try:
+            next(steps)  # work of one step waits for no other
+        except StopIteration as end:
+            return cast("R", end.value)
         return await self._slices.run(steps, lambda: None)
 
     async def _in_slices(self, name: str, steps: Callable[[Reader], Steps[R]]) -> R:
@@ -317,6 +332,8 @@ class Plane:
     async def entries(self, name: str, question: EntriesQuery) -> Parts[AnyBatch]:
         """The entries as of now, in bulks of bounded size; raises as `Reader.entries`."""
         self._access.require("entries", name)
+        if question.where:
+            await self._in_slices(name, lambda reader: reader.select_steps(question.where))
         await self._storage.whole(name)
         return self._storage.entries(name, question)
 
@@ -346,9 +363,11 @@ class Plane:
         return self._storage.info(window)
 
     async def keys(
-        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0
+        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
     ) -> tuple[builtins.list[str], int | None]:
         """List up to `limit` keys that start with `prefix`, in the order of their first entries, and where to go on.
+
+        With `where`, only keys for which all the conditions hold.
 
         Only keys that have entries are listed: one whose entries have all left is not, though its mark is remembered.
 
@@ -361,27 +380,7 @@ class Plane:
             InvalidArgument: it is not keyed, or `limit` or `position` are out of range.
         """
         self._access.require("keys", name)
+        if where:
+            await self._in_slices(name, lambda reader: reader.select_steps(where))
         await self._storage.whole(name)
-        return self._storage.find(name).key_names(prefix, limit, position)
-
-
-def _eviction(
-    time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool
-) -> BulkEvict | EvictRange:
-    """What a call to evict means; raises InvalidArgument."""
-    if start is None and end is None:
-        if time is None:
-            raise InvalidArgument("give a time, or start and end", field="time")
-        if end_exclusive:
-            raise InvalidArgument("end_exclusive is for a start and an end", field="end_exclusive")
-        return BulkEvict(time, key)
-    if time is not None:
-        raise InvalidArgument("give either a time, or start and end", field="time")
-    if start is None or end is None:
-        missing = "start" if start is None else "end"
-        raise InvalidArgument(f"{missing} is missing: give both start and end", field=missing)
-    last = end - end_exclusive
-    if start > last:
-        wrong = "is not before" if end_exclusive else "is after"
-        raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
-    return EvictRange(start, last, key)
+        return self._storage.find(name).key_names(prefix, limit, position, where)

@@ -29,9 +29,11 @@ from sash.durability.storage import Storage
 from sash.limits.files import raise_limit
 from sash.limits.memory import SHARE, MemoryBudget, available_bytes
 from sash.limits.places import Places
-from sash.memory import give_back, look_again, settle
+from sash.memory import give_back, keep_free, look_again, settle
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.prometheus.app import PREFIX as PROMETHEUS
+from sash.prometheus.app import PrometheusApp
 from sash.rest.access import METRICS, open_paths, refusal
 from sash.rest.app import create_app
 from sash.rest.front import Front
@@ -51,6 +53,8 @@ __all__ = ["Service", "serve"]
 _log = logging.getLogger("sash")
 
 _TIDY_EVERY_S = 1.0
+_GIVE_BACK_EVERY_S = 15.0
+"""Seconds between two times that free memory is given back, where it is not scarce."""
 _LOOK_EVERY_S = 900.0
 _LOOK_WHEN_FULL_EVERY_S = 30.0
 """Seconds between two searches for garbage where the collector does not look by itself. One holds the loop."""
@@ -107,8 +111,13 @@ class Service:
         gate = Gate(_places(settings), closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
         front = partial(Front, settings.max_body_bytes, memory, self.plane.turns, metrics)
-        guarded = HttpAccess(front(rest, _places(settings)), self._access, refusal(metrics), is_open, METRICS)
-        ahead = {PREFIX: HttpAccess(front(connect), self._access, connect.refuse)}
+        places = _places(settings)
+        guarded = HttpAccess(front(rest, places), self._access, refusal(metrics), is_open, METRICS)
+        prometheus = PrometheusApp(self.plane, metrics, clock)
+        ahead = {
+            PREFIX: HttpAccess(front(connect), self._access, connect.refuse),
+            PROMETHEUS: HttpAccess(front(prometheus, places), self._access, prometheus.refuse),
+        }
         tls = None if self._certificates is None else self._certificates.context
         self._rest = RestServer(guarded, closing, settings, metrics, ahead, tls)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
@@ -160,11 +169,14 @@ class Service:
 
     async def _every_second(self) -> None:
         ready, loop = True, asyncio.get_running_loop()
-        looked_s = loop.time()
+        looked_s = gave_back_s = loop.time()
 
         async def tidy() -> None:
+            nonlocal gave_back_s
             self.plane.tidy()
-            await asyncio.to_thread(give_back)
+            if self._memory.is_scarce or loop.time() - gave_back_s > _GIVE_BACK_EVERY_S:
+                gave_back_s = loop.time()
+                await asyncio.to_thread(give_back)
 
         async def tell_ready() -> None:
             nonlocal ready
@@ -251,6 +263,7 @@ async def _serve(settings: Settings) -> None:
     for number in _SIGNALS:
         loop.add_signal_handler(number, asked_to_stop.set)
     settle()
+    keep_free()
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     # Scripts wait for this line and read the ports from it.
     scheme = "http" if settings.tls_cert is None else "https"

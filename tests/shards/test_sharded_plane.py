@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sash.calls import each, key_names
@@ -20,7 +20,7 @@ from sash_engine.errors import (
 from sash_engine.windows.batch import Batch, Coded, Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
-from tests.support.sharded import in_process, single
+from tests.support.sharded import Turns, hosts, in_process, single
 
 KEYS = [f"k{i}" for i in range(8)]
 AGGREGATES = {
@@ -79,9 +79,9 @@ operations = st.lists(
 class Pair:
     """Does the same on both planes, and compares what they say."""
 
-    def __init__(self, shards: int) -> None:
-        self.clock, self.spec = ManualClock(), spec()
-        self.planes = (single(self.clock), in_process(shards, self.clock))
+    def __init__(self, clock: ManualClock, sharded: Any, spec: WindowSpec) -> None:
+        self.spec = spec
+        self.planes = (single(clock), sharded)
         self.sequence, self.batch_number = 0, -1
 
     async def both(self, call: Any, ordered: bool = True) -> Any:
@@ -191,6 +191,13 @@ class Pair:
         self.sequence, self.batch_number = 0, -1
         await self.create(self.spec)
 
+    async def history(self, steps: list[Any]) -> None:
+        await self.create(self.spec)
+        for step in steps:
+            await self.do(step)
+        for step in (("info",), ("keys", ALL_KEYS, [7], None, True), ("keys", ALL_KEYS, [], None, False)):
+            await self.do(step)
+
 
 def _plain(answer: Any, ordered: bool) -> Any:
     """Something that can be compared, floats to 9 digits."""
@@ -212,13 +219,16 @@ def _plain(answer: Any, ordered: bool) -> Any:
 
 @given(st.integers(1, 5), st.sampled_from(SLIDES), operations)
 def test_same_as_a_single_store(shards: int, slide: dict[str, Any], steps: list[Any]) -> None:
+    clock = ManualClock()
+    asyncio.run(Pair(clock, in_process(shards, clock), spec(**slide)).history(steps))
+
+
+@settings(max_examples=25)
+@given(st.integers(2, 5), st.sampled_from(SLIDES), operations)
+def test_same_over_two_processes(shards: int, slide: dict[str, Any], steps: list[Any]) -> None:
     async def run() -> None:
-        pair = Pair(shards)
-        pair.spec = spec(**slide)
-        await pair.create(pair.spec)
-        for step in steps:
-            await pair.do(step)
-        for step in (("info",), ("keys", ALL_KEYS, [7], None, True), ("keys", ALL_KEYS, [], None, False)):
-            await pair.do(step)
+        clock = ManualClock()
+        async with hosts(shards, 2, clock) as made:
+            await Pair(clock, Turns([host.plane for host in made]), spec(**slide)).history(steps)
 
     asyncio.run(run())

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WindowSpec(_message.Message):
-    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity")
+    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +32,7 @@ class WindowSpec(_message.Message):
     ALGORITHM_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     GRANULARITY_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
     name: str
     time_unit: str
     keyed: bool
@@ -43,7 +44,8 @@ class WindowSpec(_message.Message):
     algorithm: str
     durability: str
     granularity: str
-    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ...) -> None: ...
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AggregateSpec(_message.Message):
     __slots__ = ("function", "field", "returns", "parameters")
@@ -242,7 +244,7 @@ class DeleteWindowResponse(_message.Message):
     def __init__(self, entries: _Optional[int] = ...) -> None: ...
 
 class InsertRequest(_message.Message):
-    __slots__ = ("window", "key", "time", "value", "fields", "answer", "lookbacks", "producer", "sequence", "epoch")
+    __slots__ = ("window", "key", "time", "value", "fields", "answer", "lookbacks", "producer", "sequence", "epoch", "parts")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -250,6 +252,13 @@ class InsertRequest(_message.Message):
         key: str
         value: Value
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
@@ -260,6 +269,7 @@ class InsertRequest(_message.Message):
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     time: int
@@ -270,10 +280,11 @@ class InsertRequest(_message.Message):
     producer: str
     sequence: int
     epoch: int
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., answer: bool = ..., lookbacks: _Optional[_Iterable[str]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    parts: _containers.ScalarMap[str, str]
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., answer: bool = ..., lookbacks: _Optional[_Iterable[str]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class BulkInsertRequest(_message.Message):
-    __slots__ = ("window", "time", "fields", "key", "producer", "sequence", "partials", "entries", "epoch")
+    __slots__ = ("window", "time", "fields", "key", "producer", "sequence", "partials", "entries", "epoch", "parts")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -288,6 +299,13 @@ class BulkInsertRequest(_message.Message):
         key: str
         value: PartialColumns
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[PartialColumns, _Mapping]] = ...) -> None: ...
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Strings
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Strings, _Mapping]] = ...) -> None: ...
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +315,7 @@ class BulkInsertRequest(_message.Message):
     PARTIALS_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     window: str
     time: bytes
     fields: _containers.MessageMap[str, Column]
@@ -306,7 +325,8 @@ class BulkInsertRequest(_message.Message):
     partials: _containers.MessageMap[str, PartialColumns]
     entries: bytes
     epoch: int
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., fields: _Optional[_Mapping[str, Column]] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., entries: _Optional[bytes] = ..., epoch: _Optional[int] = ...) -> None: ...
+    parts: _containers.MessageMap[str, Strings]
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., fields: _Optional[_Mapping[str, Column]] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., entries: _Optional[bytes] = ..., epoch: _Optional[int] = ..., parts: _Optional[_Mapping[str, Strings]] = ...) -> None: ...
 
 class InsertResponse(_message.Message):
     __slots__ = ("inserted", "late", "evicted", "duplicates", "answers", "already_applied", "durability", "ahead")
@@ -393,7 +413,7 @@ class CommitBatchRequest(_message.Message):
     def __init__(self, window: _Optional[str] = ..., query: _Optional[str] = ..., batch: _Optional[int] = ..., stages: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EntriesRequest(_message.Message):
-    __slots__ = ("window", "key", "keys", "all_keys", "start", "end", "end_exclusive")
+    __slots__ = ("window", "key", "keys", "all_keys", "start", "end", "end_exclusive", "where")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -401,6 +421,7 @@ class EntriesRequest(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     keys: _containers.RepeatedScalarFieldContainer[str]
@@ -408,7 +429,8 @@ class EntriesRequest(_message.Message):
     start: int
     end: int
     end_exclusive: bool
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ...) -> None: ...
+    where: _containers.RepeatedCompositeFieldContainer[Condition]
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("query", "interval_ms")
@@ -433,7 +455,7 @@ class WindowChunk(_message.Message):
     def __init__(self, data: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
 
 class QueryRequest(_message.Message):
-    __slots__ = ("window", "key", "lookbacks", "as_of", "keys", "all_keys", "combine", "partials")
+    __slots__ = ("window", "key", "lookbacks", "as_of", "keys", "all_keys", "combine", "partials", "where", "by", "top", "having", "limit", "position")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     LOOKBACKS_FIELD_NUMBER: _ClassVar[int]
@@ -442,6 +464,12 @@ class QueryRequest(_message.Message):
     ALL_KEYS_FIELD_NUMBER: _ClassVar[int]
     COMBINE_FIELD_NUMBER: _ClassVar[int]
     PARTIALS_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    HAVING_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     lookbacks: _containers.RepeatedScalarFieldContainer[str]
@@ -450,16 +478,24 @@ class QueryRequest(_message.Message):
     all_keys: bool
     combine: bool
     partials: bool
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., combine: bool = ..., partials: bool = ...) -> None: ...
+    where: _containers.RepeatedCompositeFieldContainer[Condition]
+    by: _containers.RepeatedScalarFieldContainer[str]
+    top: Top
+    having: _containers.RepeatedCompositeFieldContainer[Having]
+    limit: int
+    position: str
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., combine: bool = ..., partials: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ...) -> None: ...
 
 class QueryResponse(_message.Message):
-    __slots__ = ("answers",)
+    __slots__ = ("answers", "next")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedCompositeFieldContainer[Answer]
-    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ...) -> None: ...
+    next: str
+    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class RangeQueryRequest(_message.Message):
-    __slots__ = ("window", "key", "start", "end", "keys", "all_keys", "partials", "end_exclusive")
+    __slots__ = ("window", "key", "start", "end", "keys", "all_keys", "partials", "end_exclusive", "where", "by", "top", "having", "limit", "position")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -468,6 +504,12 @@ class RangeQueryRequest(_message.Message):
     ALL_KEYS_FIELD_NUMBER: _ClassVar[int]
     PARTIALS_FIELD_NUMBER: _ClassVar[int]
     END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    HAVING_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     start: int
@@ -476,10 +518,16 @@ class RangeQueryRequest(_message.Message):
     all_keys: bool
     partials: bool
     end_exclusive: bool
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., partials: bool = ..., end_exclusive: bool = ...) -> None: ...
+    where: _containers.RepeatedCompositeFieldContainer[Condition]
+    by: _containers.RepeatedScalarFieldContainer[str]
+    top: Top
+    having: _containers.RepeatedCompositeFieldContainer[Having]
+    limit: int
+    position: str
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., partials: bool = ..., end_exclusive: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ...) -> None: ...
 
 class SeriesRequest(_message.Message):
-    __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys")
+    __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys", "where", "by", "top", "having", "limit", "position")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -488,6 +536,12 @@ class SeriesRequest(_message.Message):
     WIDTH_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     ALL_KEYS_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    HAVING_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     start: int
@@ -496,10 +550,16 @@ class SeriesRequest(_message.Message):
     width: str
     keys: _containers.RepeatedScalarFieldContainer[str]
     all_keys: bool
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ...) -> None: ...
+    where: _containers.RepeatedCompositeFieldContainer[Condition]
+    by: _containers.RepeatedScalarFieldContainer[str]
+    top: Top
+    having: _containers.RepeatedCompositeFieldContainer[Having]
+    limit: int
+    position: str
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ...) -> None: ...
 
 class SeriesResponse(_message.Message):
-    __slots__ = ("key", "time", "entries", "aggregates", "width")
+    __slots__ = ("key", "time", "entries", "aggregates", "width", "parts", "groups", "next")
     class AggregatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -507,17 +567,30 @@ class SeriesResponse(_message.Message):
         key: str
         value: SeriesColumn
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SeriesColumn, _Mapping]] = ...) -> None: ...
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     KEY_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     AGGREGATES_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
     key: str
     time: bytes
     entries: bytes
     aggregates: _containers.MessageMap[str, SeriesColumn]
     width: int
-    def __init__(self, key: _Optional[str] = ..., time: _Optional[bytes] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ..., width: _Optional[int] = ...) -> None: ...
+    parts: _containers.ScalarMap[str, str]
+    groups: _containers.RepeatedCompositeFieldContainer[SeriesResponse]
+    next: str
+    def __init__(self, key: _Optional[str] = ..., time: _Optional[bytes] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ..., width: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[SeriesResponse, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class SeriesColumn(_message.Message):
     __slots__ = ("float64", "int64", "values", "valid")
@@ -547,16 +620,18 @@ class AddAggregatesRequest(_message.Message):
     def __init__(self, window: _Optional[str] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ...) -> None: ...
 
 class ListKeysRequest(_message.Message):
-    __slots__ = ("window", "prefix", "limit", "position")
+    __slots__ = ("window", "prefix", "limit", "position", "where")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
     window: str
     prefix: str
     limit: int
     position: int
-    def __init__(self, window: _Optional[str] = ..., prefix: _Optional[str] = ..., limit: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+    where: _containers.RepeatedCompositeFieldContainer[Condition]
+    def __init__(self, window: _Optional[str] = ..., prefix: _Optional[str] = ..., limit: _Optional[int] = ..., position: _Optional[int] = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
 
 class ListKeysResponse(_message.Message):
     __slots__ = ("keys", "next")
@@ -567,7 +642,7 @@ class ListKeysResponse(_message.Message):
     def __init__(self, keys: _Optional[_Iterable[str]] = ..., next: _Optional[int] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("key", "start", "end", "entries", "aggregates", "lookback", "partials")
+    __slots__ = ("key", "start", "end", "entries", "aggregates", "lookback", "partials", "parts", "groups", "next")
     class AggregatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -582,6 +657,13 @@ class Answer(_message.Message):
         key: str
         value: PartialColumns
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[PartialColumns, _Mapping]] = ...) -> None: ...
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
@@ -589,6 +671,9 @@ class Answer(_message.Message):
     AGGREGATES_FIELD_NUMBER: _ClassVar[int]
     LOOKBACK_FIELD_NUMBER: _ClassVar[int]
     PARTIALS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
     key: str
     start: int
     end: int
@@ -596,4 +681,37 @@ class Answer(_message.Message):
     aggregates: _containers.MessageMap[str, Value]
     lookback: str
     partials: _containers.MessageMap[str, PartialColumns]
-    def __init__(self, key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., entries: _Optional[int] = ..., aggregates: _Optional[_Mapping[str, Value]] = ..., lookback: _Optional[str] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ...) -> None: ...
+    parts: _containers.ScalarMap[str, str]
+    groups: _containers.RepeatedCompositeFieldContainer[Answer]
+    next: str
+    def __init__(self, key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., entries: _Optional[int] = ..., aggregates: _Optional[_Mapping[str, Value]] = ..., lookback: _Optional[str] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+
+class Condition(_message.Message):
+    __slots__ = ("part", "op", "values")
+    PART_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    part: str
+    op: str
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, part: _Optional[str] = ..., op: _Optional[str] = ..., values: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Top(_message.Message):
+    __slots__ = ("by", "n", "order")
+    BY_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    by: str
+    n: int
+    order: str
+    def __init__(self, by: _Optional[str] = ..., n: _Optional[int] = ..., order: _Optional[str] = ...) -> None: ...
+
+class Having(_message.Message):
+    __slots__ = ("aggregate", "op", "value")
+    AGGREGATE_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    aggregate: str
+    op: str
+    value: float
+    def __init__(self, aggregate: _Optional[str] = ..., op: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...

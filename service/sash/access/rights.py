@@ -25,6 +25,8 @@ RIGHTS: Mapping[str, Right] = {
     "query": Right.READ,
     "range_query": Right.READ,
     "series": Right.READ,
+    "range_groups": Right.READ,
+    "series_groups": Right.READ,
     "entries": Right.READ,
     "export": Right.READ,
     "keys": Right.READ,

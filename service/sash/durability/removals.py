@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from sash_engine.errors import InvalidArgument
 from sash_engine.windows.answers import WriteResult
 from sash_engine.windows.window import Window
 
-__all__ = ["BulkEvict", "Evict", "EvictRange"]
+__all__ = ["BulkEvict", "Evict", "EvictRange", "eviction_of"]
 
 
 @dataclass(slots=True)
@@ -52,3 +53,23 @@ class EvictRange:
 
 Evict = BulkEvict | EvictRange
 """Writes that make room."""
+
+
+def eviction_of(time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool) -> Evict:
+    """What a call to evict means; raises InvalidArgument."""
+    if start is None and end is None:
+        if time is None:
+            raise InvalidArgument("give a time, or start and end", field="time")
+        if end_exclusive:
+            raise InvalidArgument("end_exclusive is for a start and an end", field="end_exclusive")
+        return BulkEvict(time, key)
+    if time is not None:
+        raise InvalidArgument("give either a time, or start and end", field="time")
+    if start is None or end is None:
+        missing = "start" if start is None else "end"
+        raise InvalidArgument(f"{missing} is missing: give both start and end", field=missing)
+    last = end - end_exclusive
+    if start > last:
+        wrong = "is not before" if end_exclusive else "is after"
+        raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
+    return EvictRange(start, last, key)

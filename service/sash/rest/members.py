@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sash.rest.columns import flag, integer, member, text, texts
+from sash.rest.columns import member, texts
+from sash.rest.scalars import flag, integer, text
 from sash_engine.errors import InvalidArgument
 
 __all__ = ["BOOL", "INT64", "ORIGIN_MEMBERS", "STRING", "STRINGS", "WRITER", "Document", "Kind", "Member"]

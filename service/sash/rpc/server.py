@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -42,10 +42,11 @@ from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.monitors import HEALTH, Health, Reflection
 from sash.rpc.operations import Operations
+from sash.rpc.parsing import LONG_BYTES, parsed
 from sash.rpc.parts import PROTO, Parts
-from sash.rpc.sizes import check_size
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
+from sash_engine.steps import Steps
 from sash_wire import traces
 
 __all__ = ["RpcServer"]
@@ -125,6 +126,7 @@ class RpcServer:
             Receiving(max(_PLACES_MIN, memory.most("bodies") // message_bytes_max), settings.body_timeout_s),
             memory,
             plane.turns,
+            operations.in_slices,
         )
         self._server.add_generic_rpc_handlers([_Handlers(operations, metrics, limits), self._health])
         reflecting = Reflection(names, beside, self._closing, metrics)
@@ -232,6 +234,7 @@ class _Limits:
     receiving: Receiving
     memory: MemoryBudget
     turns: Turns
+    in_slices: Callable[[Steps[Message]], Coroutine[Any, Any, Message]]
 
 
 class _Guarded:
@@ -291,15 +294,13 @@ class _Guarded:
         """Parse a message when it is its caller's turn."""
         if self._turns.pays(name, len(data), self._method.reads_only):
             await self._turns.turn(name, len(data), self._method.reads_only)
-        return self._parsed(data)
-
-    def _parsed(self, data: bytes) -> Message:
         if len(data) > _LARGE_BYTES:
             self._limits.memory.check(_PARSED * len(data), transient=True)
-        check_size(self._method.request, data)
         # Parsed here and not by gRPC, which would answer bytes that are no message with INTERNAL.
         try:
-            return self._method.request.FromString(data)
+            if len(data) <= LONG_BYTES:
+                return self._method.request.FromString(data)
+            return await self._limits.in_slices(parsed(self._method.request, data))
         except DecodeError:
             raise InvalidArgument(f"the request is no message of {self._method.name}", field="request") from None
 

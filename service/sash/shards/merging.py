@@ -98,7 +98,7 @@ def merged_series_steps(spec: WindowSpec, parts: Sequence[Series], partials: boo
             name = layout.names[layout.answers.index(slot)]
             slots.append(imported(monoid, part.partials[name], entries, name))
             yield
-        yield from folds.add(filled, entries, slots)
+        yield from folds.totals.add(filled, entries, slots)
     entries, answers, columns = yield from folds.answers(np.arange(n), np.arange(1, n + 1))
     out = partials_of_buckets(layout, entries, columns) if partials else None
     return Series(None, times, parts[0].width, entries, dict(zip(layout.names, answers, strict=True)), out)

@@ -18,7 +18,7 @@ from sash_engine.errors import (
 )
 from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["HOME", "Operations", "ShardPlane", "Shards", "together", "worst"]
@@ -54,7 +54,14 @@ class ShardPlane(Protocol):
     async def bulk_insert(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult: ...
 
     async def bulk_evict(
-        self, name: str, time: int, key: str | None = None, origin: Origin | None = None
+        self,
+        name: str,
+        time: int | None,
+        key: str | None = None,
+        origin: Origin | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        end_exclusive: bool = False,
     ) -> WriteResult: ...
 
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged: ...
@@ -76,7 +83,7 @@ class ShardPlane(Protocol):
     async def restore(self, parts: Any, name: str | None = None) -> WindowInfo: ...
 
     async def keys(
-        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0
+        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
     ) -> tuple[list[str], int | None]: ...
 
 
@@ -90,6 +97,8 @@ class Operations(Protocol):
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> None: ...
 
     async def restore(self, parts: AsyncIterator[bytes], name: str) -> None: ...
+
+    async def reconcile_one(self, shard: int) -> None: ...
 
 
 class Shards(Protocol):
@@ -112,6 +121,9 @@ class Shards(Protocol):
     @property
     def deployment(self) -> Callable[[], Operations | None]:
         """Returns where windows are created and deleted; None means here. Raises Unavailable if nobody does it now."""
+
+    def administered(self, shard: int) -> ShardPlane:
+        """As `plane`, to create and delete windows; also on a shard that serves nothing else yet."""
 
     def spec(self, name: str) -> WindowSpec | None:
         """The spec of a window, if this process has a shard that knows it."""

@@ -46,7 +46,7 @@ class ShardedCalls(Plane):
         """For the planes of the shards here, which measure. Calls to shards elsewhere hold the loop there."""
         self._held = _Unmeasured(clock, metrics.observe_held)
         self._checkers: dict[str, Window] = {}
-        self.lifecycle = Lifecycle(shards, self._on)
+        self.lifecycle = Lifecycle(shards)
         self.watches = Watches()
         self.turns = Turns()
 

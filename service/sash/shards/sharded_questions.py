@@ -16,7 +16,7 @@ from sash.shards.splitting import split_keys
 from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.costs import Costs
-from sash_engine.windows.questions import AllKeys, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import AllKeys, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["ShardedQuestions"]
@@ -107,14 +107,14 @@ class ShardedQuestions(ShardedCalls):
         return _chained([found[shard] for shard in sorted(found)])
 
     async def keys(
-        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0
+        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
     ) -> tuple[builtins.list[str], int | None]:
         self._access.require("keys", name)
         shards = len(self._all)
         if shards == 1 or position < 0:
-            return await self._on(self._all[0], lambda plane: plane.keys(name, prefix, limit, position))
+            return await self._on(self._all[0], lambda plane: plane.keys(name, prefix, limit, position, where))
         place, shard = divmod(position, shards)
-        found, next_ = await self._on(shard, lambda plane: plane.keys(name, prefix, limit, place))
+        found, next_ = await self._on(shard, lambda plane: plane.keys(name, prefix, limit, place, where))
         if next_ is not None:
             return found, next_ * shards + shard
         return found, shard + 1 if shard + 1 < shards else None

@@ -73,13 +73,20 @@ class ShardedWrites(ShardedCalls):
 
     @observed
     async def bulk_evict(
-        self, name: str, time: int, key: str | None = None, origin: Origin | None = None
+        self,
+        name: str,
+        time: int | None,
+        key: str | None = None,
+        origin: Origin | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        end_exclusive: bool = False,
     ) -> WriteResult:
         with self._access.audited("bulk_evict", name) if self._access.is_admin else nullcontext():
             spec = await self._spec(name)
 
             def evict(plane: ShardPlane) -> Awaitable[WriteResult]:
-                return plane.bulk_evict(name, time, key, origin)
+                return plane.bulk_evict(name, time, key, origin, start, end, end_exclusive)
 
             if not spec.keyed:
                 return await self._on(self._home_of(name), evict)

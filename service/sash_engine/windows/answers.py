@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,9 @@ import numpy.typing as npt
 from sash_engine.monoids.base import Array, Partials
 from sash_engine.windows.spec import Durability, WindowSpec
 
-__all__ = ["Answer", "Counts", "Series", "Staged", "WindowInfo", "WriteResult"]
+__all__ = ["Answer", "Counts", "Page", "Series", "Staged", "WindowInfo", "WriteResult"]
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -31,6 +33,18 @@ class Answer:
     lookback: str | None = None
     partials: dict[str, Partials] | None = None
     """Where they were asked for: each aggregate's partial as columns of one row (none where there are no entries)."""
+    parts: dict[str, str] | None = None
+    """The parts of the key, or of the group, by name; None where it has none."""
+
+
+class Page(list[T]):
+    """Some answers, and where the next ones begin.
+
+    Attributes:
+        position: what a question says to go on; None after the last answer.
+    """
+
+    position: str | None = None
 
 
 @dataclass(slots=True)
@@ -80,6 +94,7 @@ class Series:
     entries: npt.NDArray[np.int64]
     aggregates: dict[str, Array]
     partials: dict[str, Partials] | None = None
+    parts: dict[str, str] | None = None
 
 
 @dataclass(slots=True)

@@ -14,12 +14,15 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Monoid
 from sash_engine.windows.answers import Answer
 
-__all__ = ["MAX_ANSWERS", "MAX_BUCKETS", "MAX_LARGE_BUCKETS", "MAX_VALUES", "Costs"]
+__all__ = ["ENTRY_BYTES", "MAX_ANSWERS", "MAX_BUCKETS", "MAX_LARGE_BUCKETS", "MAX_VALUES", "Costs"]
 
 MAX_BUCKETS = 1_000_000
 MAX_LARGE_BUCKETS = 10_000
 MAX_ANSWERS = 100_000
 MAX_VALUES = 2_000_000
+
+ENTRY_BYTES = 100
+"""What an answer with lists takes for each entry: the value in Python, and what is sent of it."""
 
 _STEP_US = 2_000
 _ANSWER_US, _NUMBER_US, _LARGE_US = 15, 1, 200
@@ -66,19 +69,20 @@ class Costs:
                 limit=f"{MAX_LARGE_BUCKETS} buckets",
             )
 
-    def check_series(self, entries: int, whole: Mapping[str, Any], buckets: int, overlap: int) -> None:
-        """Check how many values the answers of a series may have.
+    def check_series(self, entries: int, whole: Mapping[str, Any], buckets: int, overlap: int, before: int = 0) -> int:
+        """Check how many values the answers of a series may have, and return how many.
 
         Args:
             entries: the number of entries in all buckets together.
             whole: the answers over these entries. No answer of a bucket is larger.
             buckets: the number of buckets.
             overlap: the greatest number of buckets that have the same entry.
+            before: how many values other series of the same question have.
 
         Raises:
             InvalidArgument: the answers may have too many values.
         """
-        values = 0
+        values = before
         for name, monoid in self._many.items():
             most = size_of(whole[name]) * buckets
             each = monoid.values_per_entry
@@ -87,6 +91,7 @@ class Costs:
             raise InvalidArgument(
                 f"up to {values} values in the answers of one series", field="step", limit=f"{MAX_VALUES} values"
             )
+        return values
 
     def check_answers(self, keys: int, lookbacks: int) -> None:
         """Check the number of answers of a query.

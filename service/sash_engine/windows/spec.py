@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -10,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids import catalogue
 from sash_engine.monoids.base import FieldType, Monoid
+from sash_engine.windows.aggregate_spec import monoid_of
 from sash_engine.windows.predicate import Predicate
 from sash_engine.windows.spec_text import read_yaml
 from sash_engine.words import first_wrong
@@ -36,6 +35,7 @@ Durability = Literal["sync", "interval", "memory"]
 MAX_FIELDS = 64
 MAX_AGGREGATES = 64
 MAX_KEY_BYTES = 512
+MAX_PARTS = 16
 TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
@@ -138,9 +138,10 @@ class AggregateSpec(_Document):
     returns: str | None = None
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """The keys that are the function's own."""
-        return dict(self.__pydantic_extra__ or {})
+    def document(self) -> dict[str, Any]:
+        """All keys that were given."""
+        named = {"function": self.function, "field": self.field, "returns": self.returns}
+        return {key: value for key, value in named.items() if value is not None} | (self.__pydantic_extra__ or {})
 
 
 class WindowSpec(_Document):
@@ -148,7 +149,10 @@ class WindowSpec(_Document):
 
     name: str
     time_unit: TimeUnit = "us"
-    keyed: bool = False
+    keyed: bool = Field(False, description="Whether entries have keys. `keys` implies it.")
+    keys: list[str] | None = Field(
+        None, min_length=1, max_length=MAX_PARTS, description="The names of the parts of keys: `[airport, carrier]`."
+    )
     fields: dict[str, FieldType] = Field({"value": "float64"}, max_length=MAX_FIELDS)
     aggregates: dict[str, AggregateSpec] = Field(min_length=1, max_length=MAX_AGGREGATES)
     slide: SlidePolicy = SlidePolicy()
@@ -201,6 +205,16 @@ class WindowSpec(_Document):
         return self.model_dump(mode="json", exclude_none=True)
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts of a key; none where a key is one text, or there are no keys."""
+        return tuple(self.keys or ())
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names by which questions select and group keys: the parts, or `key` where a key is one text."""
+        return self.parts or (("key",) if self.keyed else ())
+
+    @property
     def goes_by_wall_time(self) -> str | None:
         """The first key of the spec that needs a clock; None where none does."""
         asks = {
@@ -240,55 +254,26 @@ class WindowSpec(_Document):
         Raises:
             InvalidArgument: an unknown function, field or parameter, or a field of the wrong type.
         """
-        return {name: self._monoid(f"aggregates.{name}", spec) for name, spec in self.aggregates.items()}
+        return {
+            name: monoid_of(f"aggregates.{name}", spec.document, self.fields, self.time_unit)
+            for name, spec in self.aggregates.items()
+        }
 
-    def _monoid(self, path: str, spec: AggregateSpec) -> tuple[Monoid, tuple[str, ...]]:
-        known = catalogue()
-        if spec.function not in known:
-            raise InvalidArgument(
-                f"{path}: unknown function {spec.function!r}; known are {', '.join(sorted(known))}",
-                field=f"{path}.function",
-            )
-        cls = known[spec.function]
-        columns, options = [], {read.option for read in cls.reads}
-        for option in ("field", "returns"):
-            if getattr(spec, option) is not None and option not in options:
-                raise InvalidArgument(f"{path}: {spec.function} takes no {option!r}", field=f"{path}.{option}")
-        for read in cls.reads:
-            column = "time" if read.option == "time" else getattr(spec, read.option) or read.default
-            if column is None and len(self.fields) == 1:
-                column = next(iter(self.fields))
-            if column is None:
-                raise InvalidArgument(f"{path}: say which {read.option}", field=f"{path}.{read.option}")
-            if column != "time" and column not in self.fields:
-                raise InvalidArgument(
-                    f"{path}: no field {column!r}; the window has {', '.join(self.fields)}",
-                    field=f"{path}.{read.option}",
-                )
-            columns.append(column)
-        accepted = [
-            name
-            for name, parameter in inspect.signature(cls.__init__).parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY
-        ]
-        for name in spec.parameters:
-            if name not in accepted:
-                takes = f"takes {', '.join(accepted)}" if accepted else "takes no parameters"
-                raise InvalidArgument(f"{path}: {spec.function} {takes}, not {name!r}", field=f"{path}.{name}")
-        types = ["int64" if column == "time" else self.fields[column] for column in columns]
-        try:
-            return cls(*types, **spec.parameters), tuple(columns)
-        except InvalidArgument as error:
-            raise InvalidArgument(
-                f"{path}: {error.message}", field=f"{path}.{error.field or 'function'}", limit=error.limit
-            ) from None
-        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
-            raise InvalidArgument(f"{path}: {error}", field=path) from None
+    @model_validator(mode="before")
+    @classmethod
+    def _parts_are_keys(cls, document: Any) -> Any:
+        """Say `keyed` where there are parts, so that it is said in every description of the window."""
+        if not isinstance(document, Mapping) or document.get("keys") is None:
+            return document
+        if document.get("keyed") is False:
+            raise _Refused(InvalidArgument("keyed: a window with keys is keyed; leave one out", field="keyed"))
+        return {**document, "keyed": True} if "keyed" not in document else document
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         try:
             check_name(self.name, "name")
+            self._check_parts()
             for group in ("fields", "aggregates"):
                 for name in getattr(self, group):
                     check_name(name, f"{group}.{name}" if len(name) <= 128 else group)
@@ -309,6 +294,20 @@ class WindowSpec(_Document):
         except InvalidArgument as error:
             raise _Refused(error) from error
         return self
+
+    def _check_parts(self) -> None:
+        """Refuse names of parts that stand for something else, or that are no names."""
+        taken = dict.fromkeys(("time", "key"), "every entry's own") | dict.fromkeys(
+            ("entries", "lookback"), "an answer's"
+        )
+        taken |= dict.fromkeys(self.fields, "a field") | dict.fromkeys(self.aggregates, "an aggregate")
+        for i, name in enumerate(self.parts):
+            check_name(name, f"keys.{i}")
+            if name in taken:
+                raise InvalidArgument(
+                    f"keys.{i}: {name!r} is {taken[name]}; name the part otherwise", field=f"keys.{i}"
+                )
+            taken[name] = "another part"
 
     def _check_ahead(self) -> None:
         """Refuse a guard against the future that has no wall time to go by, and half a guard."""

@@ -25,12 +25,13 @@ from sash_engine.clock import Clock, ManualClock
 from sash_engine.errors import AlreadyExists, InvalidArgument, Unsupported
 from sash_engine.forest import BLOCK, Layout
 from sash_engine.forest.cold import Cold, PendingBlock
-from sash_engine.steps import Steps
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.algorithms import check_algorithm
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.entries import BULK_ROWS
 from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.labels import Labels
 from sash_engine.windows.ledger import Ledger
 from sash_engine.windows.pages import PAGES
 from sash_engine.windows.panes import Panes
@@ -42,6 +43,7 @@ from sash_engine.windows.questions import (
     Query,
     RangeQuery,
     SeriesQuery,
+    Where,
 )
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.slide import Slide
@@ -97,7 +99,8 @@ class Window:
         self._keys = Keys(self._layout, pages if shared else None, self._stores())
         self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
         self._writer = Writer(spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes)
-        self._reader = Reader(spec, self._layout, self._keys, self._slide, cold)
+        self._labels = Labels(spec, self._keys)
+        self._reader = Reader(spec, self._layout, self._keys, self._slide, self._labels, cold)
 
     def _stores(self) -> Stores:
         if self.spec.algorithm is not None:
@@ -210,7 +213,7 @@ class Window:
         self._keys.relayout(layout)
         self.spec, self._layout = wider, layout
         self._slide.use(wider, layout)
-        self._reader = Reader(wider, layout, self._keys, self._slide, self.cold)
+        self._reader = Reader(wider, layout, self._keys, self._slide, self._labels, self.cold)
         return self.info()
 
     def slide(self) -> None:
@@ -335,7 +338,9 @@ class Window:
         """The entries of a time range as of now; see `EntriesQuery` and `Reader.entries`."""
         return iter(self._reader.entries(EntriesQuery(start, end, key, keys, end_exclusive), rows))
 
-    def key_names(self, prefix: str, limit: int, position: int = 0) -> tuple[list[str], int | None]:
+    def key_names(
+        self, prefix: str, limit: int, position: int = 0, where: Sequence[Where] = ()
+    ) -> tuple[list[str], int | None]:
         """See `Plane.keys`."""
         if not self.spec.keyed:
             raise InvalidArgument(f"window {self.spec.name!r} is not keyed", field="window")
@@ -343,7 +348,9 @@ class Window:
             raise InvalidArgument(f"limit {limit} is out of range", field="limit", limit=f"1 to {MAX_KEY_NAMES}")
         if position < 0:
             raise InvalidArgument(f"position {position} is negative", field="position", limit="0 and more")
-        return self._keys.page(prefix, limit, position, self._slide.late_through())
+        self._labels.check(where, None)
+        among = finished(self._labels.select(where, None)) if where else None
+        return self._keys.page(prefix, limit, position, self._slide.late_through(), among)
 
     def info(self) -> WindowInfo:
         """The window as `describe` shows it."""
@@ -366,6 +373,7 @@ class Window:
     def check_invariants(self, same: Callable[..., bool] | None = None) -> None:
         """Raise AssertionError naming the first invariant that does not hold; `same` as in `Keys.check_invariants`."""
         self._keys.check_invariants(same)
+        self._labels.check_invariants()
         keys, numbers = self._keys, self._keys.numbers()
         entries = keys.entries_each(numbers)
         assert entries.sum() == self.counts.inserted - self.counts.evicted, "what was inserted and not evicted is here"

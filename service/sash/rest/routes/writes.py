@@ -105,9 +105,9 @@ async def bulk_insert(
         lines = Lines(call.plane, name, reader, entries_max)
         return await _lines(call, name, lines, origin_of(producer, sequence, epoch))
     if call.kind == JSON:
-        document = await call.json()
+        document = await call.json(columns=True)
         origin = columns.taken_origin(document, spec)
-        batch = columns.batch_of(document, spec, entries_max)
+        batch = await call.plane.in_slices(columns.batch_steps(document, spec, entries_max))
     else:
         origin = origin_of(producer, sequence, epoch)
         batch = arrow.batch_of(await call.body(), spec, entries_max)
@@ -171,7 +171,7 @@ async def _part(call: Call, name: str) -> AnyBatch:
     spec = await call.plane.look_up(name)
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind == JSON:
-        return columns.batch_of(await call.json(), spec, entries_max)
+        return await call.plane.in_slices(columns.batch_steps(await call.json(columns=True), spec, entries_max))
     return arrow.batch_of(await call.body(), spec, entries_max)
 
 
