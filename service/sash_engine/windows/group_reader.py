@@ -112,7 +112,6 @@ class GroupReader:
         spec, layout, keys, slide, costs: the window's.
         asked: finds keys by name.
         labels: finds keys by label.
-        check_memory: called with how many entries an answer with lists is over.
     """
 
     def __init__(
@@ -124,12 +123,10 @@ class GroupReader:
         costs: Costs,
         asked: AskedKeys,
         labels: Labels,
-        check_memory: Callable[[int], None],
     ) -> None:
         self._spec, self._layout, self._keys, self._slide = spec, layout, keys, slide
         self._costs, self._asked, self._labels = costs, asked, labels
         self._monoids = {name: monoid for name, (monoid, _) in spec.monoids().items()}
-        self._check_memory = check_memory
 
     # ---------------------------------------------------------------- checking
 
@@ -269,7 +266,7 @@ class GroupReader:
         """The answer of each group over some time; None: over all entries."""
         n, layout = len(found), self._layout
         totals = yield from fold_groups(self._keys, layout, found.numbers, found.of, n, bounds)
-        self._check_memory(int(totals.entries.sum()))
+        self._costs.check_entries(int(totals.entries.sum()))
         filled = np.flatnonzero(totals.there)
         columns = [rows_of(each, filled) for each in totals.partials]
         yield
