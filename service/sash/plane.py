@@ -251,29 +251,19 @@ class Plane:
 
     @observed
     async def retract(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
-        """Remove single entries, named by time, identity and key; those that are not there are counted as missing.
-
-        Each is the first of its key and time that has the identity. A second retraction finds nothing.
-
-        Args:
-            batch: its only column is the identity. It is applied whole or not at all.
-
-        Raises:
-            Unsupported: the window has no identity.
-        """
+        """Remove single entries, named by time, key and the only column, the identity; others count as missing."""
         self._access.charge(len(batch.times))
         return await self._storage.write(name, Retract(batch), origin)
 
     @observed
     async def update(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
-        """Give single entries other values; as `retract`, with a column for every field. They stay in their place."""
+        """Give single entries other values, in place; as `retract`, with a column for every field."""
         self._access.charge(len(batch.times))
         return await self._storage.write(name, Update(batch), origin)
 
     @observed
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:
         """Keep a part of batch `number` of a query, checked and invisible, until a commit names it or it expires.
-
 
         Args:
             token: the name of the part, if other shards have rows of it; None: a new one.

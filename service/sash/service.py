@@ -95,6 +95,7 @@ class Service:
         self._access = access_of(settings, clock)
         self.plane = Plane(catalogue, metrics, clock, self._storage, self._access)
         metrics.watch(self._storage.all)
+        metrics.watch_ready(self._not_ready)
         metrics.watch_storage(self._storage.status)
         metrics.watch_memory(memory)
         metrics.watch_watches(self.plane.watches)

@@ -42,7 +42,12 @@ _RETRY_S = 0.5
 _TOGETHER_BYTES = 1 << 20
 """A message has no more calls once it has so many bytes."""
 
-_CHANGES = frozenset({"insert", "bulk_insert", "bulk_evict", "stage", "commit", "create", "delete", "add_aggregates"})
+_CHANGES = frozenset(
+    {
+        *("insert", "bulk_insert", "bulk_evict", "retract", "update", "stage", "commit"),
+        *("create", "delete", "add_aggregates"),
+    }
+)
 """After a lost connection nobody knows whether these took place."""
 
 
@@ -224,6 +229,12 @@ class RemotePlane:
 
     async def bulk_evict(self, *args: Any, **kwargs: Any) -> WriteResult:
         return await self._call("bulk_evict", args, kwargs)  # type: ignore[no-any-return]
+
+    async def retract(self, *args: Any, **kwargs: Any) -> WriteResult:
+        return await self._call("retract", args, kwargs)  # type: ignore[no-any-return]
+
+    async def update(self, *args: Any, **kwargs: Any) -> WriteResult:
+        return await self._call("update", args, kwargs)  # type: ignore[no-any-return]
 
     async def stage(self, *args: Any, **kwargs: Any) -> Staged:
         return await self._call("stage", args, kwargs)  # type: ignore[no-any-return]

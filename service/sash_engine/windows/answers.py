@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sash_engine.monoids.base import Array, Partials
 from sash_engine.windows.spec import Durability, WindowSpec
 
-__all__ = ["Answer", "Counts", "Page", "Series", "Staged", "WindowInfo", "WriteResult"]
+__all__ = ["LATER_COUNTS", "Answer", "Counts", "Page", "Series", "Staged", "WindowInfo", "WriteResult"]
 
 T = TypeVar("T")
 
@@ -125,10 +125,11 @@ class Counts:
     def document(self) -> dict[str, int]:
         """They as plain values. Later counts are left out where they are 0, so that earlier versions read the rest."""
         document = asdict(self)
-        return {name: count for name, count in document.items() if count or name not in _LATER_COUNTS}
+        return {name: count for name, count in document.items() if count or name not in LATER_COUNTS}
 
 
-_LATER_COUNTS = ("ahead", "retracted", "corrected")
+LATER_COUNTS = ("ahead", "retracted", "corrected")
+"""Counts that earlier versions do not know."""
 
 
 @dataclass(slots=True)

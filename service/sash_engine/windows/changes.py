@@ -1,4 +1,6 @@
-"""Retractions and corrections: single entries, named by key, time and identity, leave or get other values.
+"""What leaves from the middle of a window, or is corrected there: ranges of time, and single entries.
+
+Single entries are named by key, time and identity.
 
     identity: order_id                 order_id   1    7    7    9
                                        time      10   11   12   12
@@ -63,7 +65,7 @@ class _Names:
 
 
 class Changes:
-    """Retracts and corrects the entries of one window.
+    """Removes and corrects the entries of one window.
 
     Args:
         spec: of the window.
@@ -74,6 +76,26 @@ class Changes:
 
     def __init__(self, spec: WindowSpec, keys: Keys, slide: Slide, clock: Clock) -> None:
         self._spec, self._keys, self._slide, self._clock = spec, keys, slide, clock
+
+    def evict_range(self, start: int, end: int, name: str | None) -> int:
+        """Remove entries with start <= time <= end, of one key or of all; return how many.
+
+        Raises:
+            InvalidArgument: start > end.
+            Unsupported: the window's algorithm evicts at the old end only.
+        """
+        check_time(start, "start")
+        check_time(end, "end")
+        if start > end:
+            raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
+        if self._spec.algorithm is not None:
+            raise Unsupported(
+                f"window {self._spec.name!r} runs on {self._spec.algorithm}, which evicts the oldest entries only: "
+                "give a time instead of start and end",
+                field="start",
+            )
+        numbers = self._keys.numbers() if name is None else self._keys.find_each([name])
+        return int(self._keys.evict_between_each(numbers[numbers >= 0], start, end).sum())
 
     def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Remove the entries that a batch names, in steps; see `Plane.retract`."""

@@ -168,23 +168,8 @@ class Window:
             InvalidArgument: start > end.
             Unsupported: the window's algorithm evicts at the old end only.
         """
-        check_time(start, "start")
-        check_time(end, "end")
-        if start > end:
-            raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
-        if self.spec.algorithm is not None:
-            raise Unsupported(
-                f"window {self.spec.name!r} runs on {self.spec.algorithm}, which evicts the oldest entries only: "
-                "give a time instead of start and end",
-                field="start",
-            )
-        keys = self._keys
-        if key is None:
-            numbers = keys.numbers()
-        else:
-            number = keys.find(self._reader.checked_key(key))
-            numbers = np.array([] if number is None else [number], np.int64)
-        evicted = int(keys.evict_between_each(numbers, start, end).sum())
+        name = None if key is None else self._reader.checked_key(key)
+        evicted = self._changes.evict_range(start, end, name)
         self.counts.evicted += evicted
         return evicted
 
