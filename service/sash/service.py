@@ -29,7 +29,7 @@ from sash.durability.storage import Storage
 from sash.limits.files import raise_limit
 from sash.limits.memory import SHARE, MemoryBudget, available_bytes
 from sash.limits.places import Places
-from sash.memory import give_back, look_again, settle
+from sash.memory import give_back, keep_free, look_again, settle
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.prometheus.app import PREFIX as PROMETHEUS
@@ -53,6 +53,8 @@ __all__ = ["Service", "serve"]
 _log = logging.getLogger("sash")
 
 _TIDY_EVERY_S = 1.0
+_GIVE_BACK_EVERY_S = 15.0
+"""Seconds between two times that free memory is given back, where it is not scarce."""
 _LOOK_EVERY_S = 900.0
 _LOOK_WHEN_FULL_EVERY_S = 30.0
 """Seconds between two searches for garbage where the collector does not look by itself. One holds the loop."""
@@ -166,11 +168,14 @@ class Service:
 
     async def _every_second(self) -> None:
         ready, loop = True, asyncio.get_running_loop()
-        looked_s = loop.time()
+        looked_s = gave_back_s = loop.time()
 
         async def tidy() -> None:
+            nonlocal gave_back_s
             self.plane.tidy()
-            await asyncio.to_thread(give_back)
+            if self._memory.is_scarce or loop.time() - gave_back_s > _GIVE_BACK_EVERY_S:
+                gave_back_s = loop.time()
+                await asyncio.to_thread(give_back)
 
         async def tell_ready() -> None:
             nonlocal ready
@@ -257,6 +262,7 @@ async def _serve(settings: Settings) -> None:
     for number in _SIGNALS:
         loop.add_signal_handler(number, asked_to_stop.set)
     settle()
+    keep_free()
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     # Scripts wait for this line and read the ports from it.
     scheme = "http" if settings.tls_cert is None else "https"

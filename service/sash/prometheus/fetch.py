@@ -18,14 +18,12 @@ from sash.prometheus.errors import Refused
 from sash.prometheus.matchers import LOOKBACK, Matchers
 from sash.prometheus.names import Metric
 from sash.prometheus.ranges import RANGES, Samples
+from sash.prometheus.samples import ENTRIES_MAX, bounds, samples, seconds_of
 from sash.prometheus.selectors import (
-    ENTRIES_MAX,
     Folded,
     Selected,
     Selectors,
-    bounds,
     milliseconds,
-    seconds_of,
     shifted,
     stacked,
 )
@@ -52,6 +50,9 @@ _BY: Mapping[str, str] = {
     "last_over_time": "last",
 }
 """The aggregate that has the answer of a function."""
+
+_PASS_OVER_NAN = ("min_over_time", "max_over_time")
+"""The aggregates answer NaN where there is one among the entries."""
 
 _COUNTERS = ("count", "sum")
 SAME = "vector cannot contain metrics with the same labelset"
@@ -132,6 +133,8 @@ class Fetch:
         self._selectors.warn(metric, name)
         if name is not None:
             values, there = folded.column(name, member)
+            if function in _PASS_OVER_NAN and metric.spec.granularity is None and np.isnan(values[there]).any():
+                return await self._of_entries(function, selected, width_ms, at, q)
         else:
             values, there = folded.entries.astype(np.float64), folded.entries > 0
             if function == "present_over_time":
@@ -163,7 +166,7 @@ class Fetch:
     async def _newest(self, selected: Selected, at: Times) -> Vector:
         """The newest entry of each key at each time, no older than `STALE_MS`."""
         check_cells(selected.count, at.count)
-        samples = await self._selectors.samples(selected, at.start_ms - STALE_MS, at.end_ms)
+        entries_of = await samples(self._plane, selected, at.start_ms - STALE_MS, at.end_ms)
         unit = selected.metric.spec.time_unit
 
         def steps() -> Steps[Vector]:
@@ -171,7 +174,7 @@ class Fetch:
             taken = np.zeros((selected.count, at.count), np.int64)
             there = np.zeros((selected.count, at.count), np.bool_)
             for row, key in enumerate(selected.each_key):
-                if (of_key := samples.get(key)) is not None:
+                if (of_key := entries_of.get(key)) is not None:
                     low, high = bounds(at, STALE_MS, of_key[0], unit)
                     there[row] = high > low
                     last = np.maximum(high - 1, 0)
@@ -185,7 +188,7 @@ class Fetch:
 
     async def _of_entries(self, function: str, selected: Selected, width_ms: int, at: Times, q: Array | None) -> Vector:
         check_cells(selected.count, at.count)
-        samples = await self._selectors.samples(selected, at.start_ms - width_ms, at.end_ms)
+        entries_of = await samples(self._plane, selected, at.start_ms - width_ms, at.end_ms)
         unit = selected.metric.spec.time_unit
         parameters = np.zeros(at.count) if q is None else q
 
@@ -194,7 +197,7 @@ class Fetch:
             there = np.zeros((selected.count, at.count), np.bool_)
             ends = at.ms / 1000
             for row, key in enumerate(selected.each_key):
-                if (of_key := samples.get(key)) is not None:
+                if (of_key := entries_of.get(key)) is not None:
                     low, high = bounds(at, width_ms, of_key[0], unit)
                     some = np.flatnonzero(high > low)
                     if len(some):
@@ -231,9 +234,9 @@ class Fetch:
                     "of a field",
                     field="query",
                 )
-            samples = await self._selectors.samples(selected, at.start_ms - width_ms, at.start_ms)
+            entries_of = await samples(self._plane, selected, at.start_ms - width_ms, at.start_ms)
             for key, labels in zip(selected.each_key, selected.labels(), strict=True):
-                if (of_key := samples.get(key)) is not None:
+                if (of_key := entries_of.get(key)) is not None:
                     ms = np.floor(seconds_of(of_key[0], metric.spec.time_unit) * 1000).astype(np.int64)
                     found.append((labels, ms, of_key[1]))
                     rows += len(ms)

@@ -99,6 +99,11 @@ def _hidden(found: re.Match[str]) -> str:
     if not before or literal.startswith("#"):
         return before + literal
     try:
-        return f'{before}"{promql_parser.parse(literal).val.encode().hex()}"'
+        return f'{before}"{_literal(literal).encode().hex()}"'
     except ValueError:
         return found[0]  # the parser says what is wrong with it
+
+
+def _literal(text: str) -> str:
+    found: Any = promql_parser.parse(text)
+    return str(found.val)

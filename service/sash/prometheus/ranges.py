@@ -140,7 +140,11 @@ def _present(samples: Samples) -> Found:
 
 
 def _between(samples: Samples, of_pair: Array) -> Array:
-    """The sum of something of each pair of neighbours, over the pairs that lie in each range."""
+    """The sum of something of each pair of neighbours, over the pairs that lie in each range; it is +Inf at most."""
+    infinite = np.isinf(of_pair)
+    if infinite.any():  # the sum behind an infinite one has no differences
+        finite = _between(samples, np.where(infinite, 0.0, of_pair))
+        return np.where(_between(samples, infinite.astype(np.float64)) > 0, np.inf, finite)
     sums = np.concatenate(([0.0, 0.0], np.cumsum(of_pair)))  # [i]: of the pairs before sample i
     return np.asarray(sums[samples.high] - sums[samples.low + 1])
 

@@ -7,10 +7,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,29 +20,21 @@ from sash.plane import Plane
 from sash.prometheus.errors import BadData, Refused
 from sash.prometheus.matchers import LOOKBACK, Matchers
 from sash.prometheus.names import Catalogue, Metric, key_of, labels_of
-from sash.prometheus.times import TIME_MAX_MS, Times, duration_ms, floor_ticks, ms_of, ticks_of
+from sash.prometheus.times import TIME_MAX_MS, Times, duration_ms, floor_ticks, ms_of
 from sash.prometheus.values import NAME, SERIES_MAX, Labels, Vector, check_cells
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.sketches import DistinctCount, Quantile
-from sash_engine.steps import Steps
-from sash_engine.windows.batch import AnyBatch, Batch
-from sash_engine.windows.questions import EntriesQuery, Query, SeriesQuery
+from sash_engine.windows.questions import Query, SeriesQuery
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
 
 __all__ = [
-    "ENTRIES_MAX",
     "Folded",
     "Selected",
     "Selectors",
-    "bounds",
     "milliseconds",
-    "seconds_of",
     "shifted",
     "stacked",
 ]
-
-ENTRIES_MAX = 2_000_000
-"""Entries that one selector may read, where no aggregate has the answer: 32 MB."""
 
 _EVERYTHING = 2**61
 """Ticks that reach back before all entries, and leave room for all times behind 1970."""
@@ -234,32 +225,6 @@ class Selectors:
             {name: [row.aggregates[name] for row in rows] for name in spec.aggregates},
         )
 
-    # ---------------------------------------------------------------- entries
-
-    async def samples(self, selected: Selected, start_ms: int, end_ms: int) -> dict[str | None, tuple[Array, Array]]:
-        """The entries of a field with start < time <= end, by key: their ticks and values.
-
-        Raises:
-            Refused: there are too many, or the window keeps none.
-        """
-        metric = selected.metric
-        spec = metric.spec
-        if spec.granularity is not None:
-            raise Refused(
-                f"window {spec.name!r} keeps panes of {spec.granularity}, and no entries; use one of its "
-                "aggregates, or a function that one of them has the answer of",
-                field="query",
-            )
-        assert metric.field is not None
-        low = max(floor_ticks(start_ms, spec.time_unit) + 1, 1 - TICK_MAX)
-        high = min(floor_ticks(end_ms, spec.time_unit), TICK_MAX - 1)
-        if low > high:
-            return {}
-        keys = selected.keys
-        question = EntriesQuery(low, high) if keys is None else EntriesQuery(low, high, None, keys)
-        bulks = await self._plane.entries(spec.name, question)
-        return await self._plane.in_slices(_by_key(bulks, metric.field))
-
     def warn(self, metric: Metric, aggregate: str | None) -> None:
         """Note that an answer is approximate."""
         spec = metric.spec
@@ -320,50 +285,7 @@ def stacked(vectors: Iterable[Vector], count: int) -> Vector:
     )
 
 
-def bounds(times: Times, width_ms: int, ticks: Array, unit: Any) -> tuple[Array, Array]:
-    """The first sample of each trailing range, and the first one behind it."""
-    low = ticks.searchsorted(ticks_of(times.ms - width_ms, unit), "right")
-    return low, ticks.searchsorted(ticks_of(times.ms, unit), "right")
-
-
 def _nothing(spec: WindowSpec, series: int, count: int) -> Folded:
     return Folded(
         np.zeros((series, count), np.int64), {name: [[None] * count for _ in range(series)] for name in spec.aggregates}
     )
-
-
-def _by_key(bulks: Iterator[AnyBatch], field: str) -> Steps[dict[str | None, tuple[Array, Array]]]:
-    rows = 0
-    parts = dict[str | None, list[tuple[Array, Array]]]()
-    for bulk in bulks:
-        assert isinstance(bulk, Batch)
-        rows += len(bulk.times)
-        if rows > ENTRIES_MAX:
-            raise Refused(
-                f"more than {ENTRIES_MAX:,} entries; narrow the selector or the range, or give the window an aggregate "
-                "that has the answer",
-                field="query",
-                limit=f"{ENTRIES_MAX} entries",
-            )
-        values = np.asarray(bulk.columns[field], np.float64)
-        if bulk.keys is None:
-            parts.setdefault(None, []).append((bulk.times, values))
-        else:
-            codes = np.asarray(bulk.keys.codes)
-            cuts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
-            for a, b in pairwise(cuts):
-                if a < b:
-                    key = bulk.keys.dictionary[int(codes[a])]
-                    parts.setdefault(key, []).append((bulk.times[a:b], values[a:b]))
-        yield
-    found = dict[str | None, tuple[Array, Array]]()
-    for of, pieces in parts.items():
-        found[of] = (np.concatenate([p[0] for p in pieces]), np.concatenate([p[1] for p in pieces]))
-        if not len(found) % _KEYS_AT_ONCE:
-            yield
-    return found
-
-
-def seconds_of(ticks: Array, unit: Any) -> Array:
-    """Ticks as seconds."""
-    return ticks * (NANOSECONDS_PER_TICK[unit] / 1e9)

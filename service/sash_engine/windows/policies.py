@@ -86,6 +86,7 @@ class AggregateSpec(Document):
     returns: str | None = None
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """The keys that are the function's own."""
-        return dict(self.__pydantic_extra__ or {})
+    def document(self) -> dict[str, Any]:
+        """All keys that were given."""
+        named = {"function": self.function, "field": self.field, "returns": self.returns}
+        return {key: value for key, value in named.items() if value is not None} | (self.__pydantic_extra__ or {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -10,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids import catalogue
 from sash_engine.monoids.base import FieldType, Monoid
+from sash_engine.windows.aggregate_spec import monoid_of
 from sash_engine.windows.policies import AggregateSpec, Document, OrderPolicy, SlidePolicy, ticks_or_text
 from sash_engine.windows.predicate import Predicate
 from sash_engine.windows.spec_text import read_yaml
@@ -182,50 +181,10 @@ class WindowSpec(Document):
         Raises:
             InvalidArgument: an unknown function, field or parameter, or a field of the wrong type.
         """
-        return {name: self._monoid(f"aggregates.{name}", spec) for name, spec in self.aggregates.items()}
-
-    def _monoid(self, path: str, spec: AggregateSpec) -> tuple[Monoid, tuple[str, ...]]:
-        known = catalogue()
-        if spec.function not in known:
-            raise InvalidArgument(
-                f"{path}: unknown function {spec.function!r}; known are {', '.join(sorted(known))}",
-                field=f"{path}.function",
-            )
-        cls = known[spec.function]
-        columns, options = [], {read.option for read in cls.reads}
-        for option in ("field", "returns"):
-            if getattr(spec, option) is not None and option not in options:
-                raise InvalidArgument(f"{path}: {spec.function} takes no {option!r}", field=f"{path}.{option}")
-        for read in cls.reads:
-            column = "time" if read.option == "time" else getattr(spec, read.option) or read.default
-            if column is None and len(self.fields) == 1:
-                column = next(iter(self.fields))
-            if column is None:
-                raise InvalidArgument(f"{path}: say which {read.option}", field=f"{path}.{read.option}")
-            if column != "time" and column not in self.fields:
-                raise InvalidArgument(
-                    f"{path}: no field {column!r}; the window has {', '.join(self.fields)}",
-                    field=f"{path}.{read.option}",
-                )
-            columns.append(column)
-        accepted = [
-            name
-            for name, parameter in inspect.signature(cls.__init__).parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY
-        ]
-        for name in spec.parameters:
-            if name not in accepted:
-                takes = f"takes {', '.join(accepted)}" if accepted else "takes no parameters"
-                raise InvalidArgument(f"{path}: {spec.function} {takes}, not {name!r}", field=f"{path}.{name}")
-        types = ["int64" if column == "time" else self.fields[column] for column in columns]
-        try:
-            return cls(*types, **spec.parameters), tuple(columns)
-        except InvalidArgument as error:
-            raise InvalidArgument(
-                f"{path}: {error.message}", field=f"{path}.{error.field or 'function'}", limit=error.limit
-            ) from None
-        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
-            raise InvalidArgument(f"{path}: {error}", field=path) from None
+        return {
+            name: monoid_of(f"aggregates.{name}", spec.document, self.fields, self.time_unit)
+            for name, spec in self.aggregates.items()
+        }
 
     @model_validator(mode="before")
     @classmethod
