@@ -43,7 +43,7 @@ BUCKETS_S: tuple[float, ...] = (
     *(1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
 
-OUTCOMES = ("inserted", "late", "evicted", "duplicates", "ahead")
+OUTCOMES = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected")
 
 # No window can have this name, because names start with a letter or '_'.
 OTHERS = "(others)"
@@ -65,6 +65,10 @@ class _Counts(Protocol):
     def duplicates(self) -> int: ...
     @property
     def ahead(self) -> int: ...
+    @property
+    def retracted(self) -> int: ...
+    @property
+    def corrected(self) -> int: ...
 
 
 class WatchedWindow(Protocol):

@@ -102,6 +102,7 @@ ORIGIN = {name: each.schema for name, each in ORIGIN_MEMBERS.items()}
 _OPTIONAL_INT64 = {"type": ["integer", "null"], "format": "int64"}
 _VALUE = {"description": "A value of the field's type.", "type": ["number", "string", "boolean"]}
 _COUNTS = dict.fromkeys(("inserted", "late", "evicted", "duplicates", "ahead"), INT64.schema)
+_CHANGED = dict.fromkeys(("retracted", "corrected"), INT64.schema)
 _GIVEN = {
     "durability": {"type": "string", "enum": ["sync", "interval", "memory"]},
     "already_applied": {
@@ -188,10 +189,10 @@ SCHEMAS: dict[str, Any] = {
     "Counts": {
         "description": "Numbers of entries. `duplicates` have the time of an entry that was there, in a window that "
         "keeps one for each time: they were dropped, or took its place. `ahead` are too far ahead of wall time "
-        "(`order.ahead`).",
+        "(`order.ahead`). `retracted` and `corrected` are there for a window with an identity.",
         "type": "object",
         "required": list(_COUNTS),
-        "properties": _COUNTS,
+        "properties": _COUNTS | _CHANGED,
     },
     "Written": {
         "description": "How many entries a write inserted, evicted and left out; `answers` if they were asked for.",
@@ -207,6 +208,13 @@ SCHEMAS: dict[str, Any] = {
         "description": "How many entries were removed.",
         "type": "object",
         "properties": {"evicted": INT64.schema, "entries": INT64.schema, **_GIVEN},
+    },
+    "Changed": {
+        "description": "How many entries were retracted or corrected, how many were not there, and how many the slide "
+        "policy evicted.",
+        "type": "object",
+        "required": [*_CHANGED, "missing", "evicted", "durability"],
+        "properties": {**_CHANGED, "missing": INT64.schema, "evicted": INT64.schema, **_GIVEN},
     },
     "Staged": {
         "description": "A staged part of a batch. The commit names it by `stage`.",

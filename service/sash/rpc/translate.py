@@ -25,6 +25,7 @@ from sash_wire.values import fill_value
 
 __all__ = [
     "aggregates_of",
+    "changed",
     "document_of",
     "entries_query_of",
     "entry_of",
@@ -215,6 +216,18 @@ def written(result: WriteResult) -> pb.InsertResponse:
     return message
 
 
+def changed(result: WriteResult) -> pb.ChangeResponse:
+    """Return the result of a retraction or an update as a message."""
+    return pb.ChangeResponse(
+        retracted=result.retracted,
+        corrected=result.corrected,
+        missing=result.missing,
+        evicted=result.evicted,
+        already_applied=result.already_applied,
+        durability=result.durability,
+    )
+
+
 def fill_series(message: pb.SeriesResponse, series: Series) -> None:
     """Write a series into an empty message."""
     if series.key is not None:
@@ -281,6 +294,7 @@ def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:
     counts = window.counts
     message.counts.inserted, message.counts.late, message.counts.evicted = counts.inserted, counts.late, counts.evicted
     message.counts.duplicates, message.counts.ahead = counts.duplicates, counts.ahead
+    message.counts.retracted, message.counts.corrected = counts.retracted, counts.corrected
     message.durability = window.durability
     if window.problem is not None:
         message.problem = window.problem
