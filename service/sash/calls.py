@@ -8,13 +8,15 @@ Edges may not import each other, so what must be the same on both is here. It kn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from sash.plane import Plane
 from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import Where
+from sash_wire.errors import WireError
 
 __all__ = [
     "INTERVAL_MS",
@@ -24,10 +26,12 @@ __all__ = [
     "going",
     "key_names",
     "origin_of",
+    "refusing",
     "start",
     "unbroken",
 ]
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 1000, 50, 3_600_000
@@ -36,6 +40,19 @@ QUIET_S = 15.0
 
 _running: set[asyncio.Task[Any]] = set()
 """An event loop keeps only weak references: without this one a write whose caller has gone could vanish half-way."""
+
+
+def refusing(read: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a function that reads what a caller sent: what `sash_wire` refuses becomes an `InvalidArgument`."""
+
+    @wraps(read)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return read(*args, **kwargs)
+        except WireError as error:
+            raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
+
+    return wrapped
 
 
 def origin_of(producer: str | None, sequence: int | None, epoch: int | None = None) -> Origin | None:

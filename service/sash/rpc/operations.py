@@ -116,6 +116,8 @@ class Operations:
 
     async def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
         key = request.key if request.HasField("key") else None
+        if request.parts:
+            key = translate.key_of(request, self._plane.spec(request.window, "bulk_evict"))
         time, origin = translate.required(request, "time"), translate.origin_of(request)
         result = await self._plane.bulk_evict(request.window, time, key, origin=origin)
         return pb.BulkEvictResponse(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import specs
 from sash_wire.coded import Coded
 from sash_wire.columns import fill_column, fill_strings, read_column, read_int64, read_strings, to_bytes
-from sash_wire.errors import WireError
 from sash_wire.key_parts import check_named, joined, key_of_parts
 from sash_wire.values import fill_value
 
@@ -47,23 +45,6 @@ __all__ = [
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _FLOAT64 = np.dtype("<f8")
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _refusing(read: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function that reads messages: what `sash_wire` refuses becomes an `InvalidArgument`."""
-
-    @wraps(read)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return read(*args, **kwargs)
-        except WireError as error:
-            raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
-
-    return wrapped
-
 
 # ---------------------------------------------------------------- requests
 
@@ -152,7 +133,7 @@ def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
     return {name: _scalar(value, f"fields.{name}") for name, value in request.fields.items()}
 
 
-@_refusing
+@calls.refusing
 def batch_of(request: pb.BulkInsertRequest, entries_max: int, spec: WindowSpec) -> AnyBatch:
     """Return the columns of a bulk for a window of this spec, over the bytes that protobuf holds.
 
@@ -190,9 +171,9 @@ def _joined(request: pb.BulkInsertRequest, spec: WindowSpec) -> Coded:
     return joined({name: read_strings(request.parts[name], f"parts.{name}") for name in spec.parts})
 
 
-@_refusing
-def key_of(request: pb.InsertRequest, spec: WindowSpec) -> str | None:
-    """Return the key of an entry, which may be given by its parts.
+@calls.refusing
+def key_of(request: pb.InsertRequest | pb.BulkEvictRequest, spec: WindowSpec) -> str | None:
+    """Return the key of a write, which may be given by its parts.
 
     Raises:
         InvalidArgument: a part is missing or unknown, or there is a key, too.
@@ -205,13 +186,13 @@ def key_of(request: pb.InsertRequest, spec: WindowSpec) -> str | None:
     return key_of_parts(request.parts, spec.parts, f"window {spec.name!r}")
 
 
-@_refusing
+@calls.refusing
 def document_of(message: pb.WindowSpec) -> dict[str, Any]:
     """Return a spec as the document that `WindowSpec.parse` validates, without what is not set."""
     return specs.document_of(message)
 
 
-@_refusing
+@calls.refusing
 def aggregates_of(messages: Mapping[str, pb.AggregateSpec]) -> dict[str, Any]:
     """Return aggregates by name, as in the document that `WindowSpec.parse` validates."""
     return specs.aggregates_of(messages)

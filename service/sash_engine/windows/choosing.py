@@ -19,7 +19,7 @@ from sash_engine.windows.pages import Numbers
 from sash_engine.windows.questions import Grouped, Having, Top
 from sash_engine.windows.totals import Totals, rows_of
 
-__all__ = ["Compared", "check_choice", "chosen", "passing"]
+__all__ = ["Compared", "check_choice", "check_top", "chosen", "passing"]
 
 MAX_HAVING = 64
 _ENTRIES = "entries"
@@ -39,10 +39,7 @@ def check_choice(question: Grouped, monoids: Mapping[str, Monoid]) -> None:
     top = question.top
     if top is not None:
         _check_name(top.by, monoids, "top.by")
-        if not 1 <= top.n <= MAX_ANSWERS:
-            raise InvalidArgument(f"top.n {top.n} is out of range", field="top.n", limit=f"1 to {MAX_ANSWERS}")
-        if top.order not in ("asc", "desc"):
-            raise InvalidArgument(f"top.order {str(top.order)[:40]!r} is none", field="top.order", limit="asc or desc")
+        check_top(top)
     if len(question.having) > MAX_HAVING:
         raise InvalidArgument(
             f"{len(question.having)} comparisons in having", field="having", limit=f"{MAX_HAVING} comparisons"
@@ -55,6 +52,14 @@ def check_choice(question: Grouped, monoids: Mapping[str, Monoid]) -> None:
             )
         if math.isnan(having.value):
             raise InvalidArgument("having.value is NaN, with which nothing compares", field="having.value")
+
+
+def check_top(top: Top) -> None:
+    """Check how many answers `top` asks for, and in which order; raises InvalidArgument."""
+    if not 1 <= top.n <= MAX_ANSWERS:
+        raise InvalidArgument(f"top.n {top.n} is out of range", field="top.n", limit=f"1 to {MAX_ANSWERS}")
+    if top.order not in ("asc", "desc"):
+        raise InvalidArgument(f"top.order {str(top.order)[:40]!r} is none", field="top.order", limit="asc or desc")
 
 
 def _check_name(name: str, monoids: Mapping[str, Monoid], field: str) -> None:

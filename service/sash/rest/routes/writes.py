@@ -139,7 +139,10 @@ async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> 
 async def bulk_evict(call: Call, name: Name) -> dict[str, Any]:
     given = EVICTION.read(await call.json())
     origin = origin_of(given.get("producer"), given.get("sequence"), given.get("epoch"))
-    write = call.plane.bulk_evict(name, given["time"], given.get("key"), origin=origin)
+    key = given.get("key")
+    if type(key) is dict:
+        key = columns.key_of(given, call.plane.spec(name, "bulk_evict"))
+    write = call.plane.bulk_evict(name, given["time"], key, origin=origin)
     return eviction_document(await unbroken(write))
 
 
