@@ -32,14 +32,12 @@ WhereTexts = Annotated[
         "Only keys for which this holds: `part=value`, `part!=value`, `part in (a, b)`, `part not in (a, b)`, "
         "`part=~regex` or `part!~regex` (RE2, of the whole value). May be repeated: all must hold. Without `key`, all "
         "keys are asked for.",
-        example=["carrier in (AA, B6)"],
     ),
 ]
 By = Annotated[
     Sequence[str],
     Parameter(
         "A part of keys: an answer for each group of keys that agree in it, over all their entries. May be repeated.",
-        example=["carrier"],
     ),
 ]
 TopBy = Annotated[
@@ -52,7 +50,6 @@ HavingTexts = Annotated[
     Parameter(
         "Only answers for which this holds: an aggregate, `=`, `!=`, `<`, `<=`, `>` or `>=`, and a number. May be "
         "repeated.",
-        example=["mean>10"],
     ),
 ]
 Limit = Annotated[
