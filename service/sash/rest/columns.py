@@ -71,28 +71,26 @@ def entry_of(document: Mapping[str, Any], spec: WindowSpec) -> tuple[int, dict[s
 @refusing
 def key_of(document: Mapping[str, Any], spec: WindowSpec) -> str | None:
     """Return the key of one entry: a text, or its parts, which are an object or beside the time."""
-    given = _given_key(document, spec)
-    if type(given) is dict:
-        return key_of_parts(given, spec.parts, f"window {spec.name!r}")
-    return None if given is None else text(given, "key")
+    if (parts := _parts_of_key(document, spec)) is not None:
+        return key_of_parts(parts, spec.parts, f"window {spec.name!r}")
+    return text(document["key"], "key") if "key" in document else None
 
 
 @refusing
 def _keys(document: Mapping[str, Any], spec: WindowSpec) -> Coded | None:
     """Return the keys of a bulk: a list of texts, or a list for each part."""
-    given = _given_key(document, spec)
-    if type(given) is dict:
-        check_named(given, spec.parts, f"window {spec.name!r}")
-        return joined({name: Coded.of(texts(given[name], name)) for name in spec.parts})
-    return None if given is None else Coded.of(texts(given, "key"))
+    if (parts := _parts_of_key(document, spec)) is not None:
+        check_named(parts, spec.parts, f"window {spec.name!r}")
+        return joined({name: Coded.of(texts(parts[name], name)) for name in spec.parts})
+    return Coded.of(texts(document["key"], "key")) if "key" in document else None
 
 
-def _given_key(document: Mapping[str, Any], spec: WindowSpec) -> Any:
-    """Return what says the key, or the keys; None where nothing does."""
+def _parts_of_key(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any] | None:
+    """Return what is given for the parts of keys; None where no part is given."""
     if "key" in document:
-        return document["key"] if spec.parts or type(document["key"]) is not dict else text(document["key"], "key")
-    beside = {name: document[name] for name in spec.parts if name in document}
-    return beside or None
+        given = document["key"]
+        return given if spec.parts and type(given) is dict else None
+    return {name: document[name] for name in spec.parts if name in document} or None
 
 
 def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, list[str | int]]:
