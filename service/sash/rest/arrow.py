@@ -89,8 +89,9 @@ def _check_names(names: Sequence[str], spec: WindowSpec) -> None:
         seen.add(name)
     if spec.granularity is not None and "entries" in seen and _are_partials(names, spec):
         return  # `_partial_batch` says which parts there are
+    own = ("time", "key", *spec.parts)
     for name in names:
-        if name not in ("time", "key", *spec.parts) and name not in spec.fields:
+        if name not in own and name not in spec.fields:
             known = ", ".join(spec.fields)
             raise InvalidArgument(f"window {spec.name!r} has no field {name[:200]!r}; it has {known}", field=name)
 
