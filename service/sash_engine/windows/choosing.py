@@ -23,6 +23,8 @@ __all__ = ["Compared", "check_choice", "check_top", "chosen", "passing"]
 
 MAX_HAVING = 64
 _ENTRIES = "entries"
+_VALUES = 65_536
+"""Values of which one step finds the first ones: 2 ms."""
 
 _COMPARE = {
     "=": operator.eq,
@@ -122,6 +124,8 @@ class Compared:
 
 def passing(having: Sequence[Having], values: Mapping[str, Array], n: int) -> Numbers:
     """The places of n answers for which all comparisons hold, int64."""
+    if not having:
+        return np.arange(n)
     left = np.ones(n, np.bool_)
     for each in having:
         column = values[each.aggregate]
@@ -130,8 +134,16 @@ def passing(having: Sequence[Having], values: Mapping[str, Array], n: int) -> Nu
     return np.flatnonzero(left)
 
 
-def chosen(top: Top, values: Array, among: Numbers) -> Numbers:
+def chosen(top: Top, values: Array, among: Numbers) -> Steps[Numbers]:
     """The places of those `among` answers that are first, in order; of equal ones those that come first."""
+    best = among[:0]
+    for a, b in spans_of(len(among), max(_VALUES, top.n)):
+        best = _first(top, values, np.concatenate((best, among[a:b])))
+        yield
+    return best
+
+
+def _first(top: Top, values: Array, among: Numbers) -> Numbers:
     column = values[among]
     if column.dtype == np.float64:
         number = ~np.isnan(column)
@@ -142,6 +154,6 @@ def chosen(top: Top, values: Array, among: Numbers) -> Numbers:
     if len(rank) > top.n:
         last = np.partition(rank, top.n - 1)[top.n - 1]
         better, equal = np.flatnonzero(rank < last), np.flatnonzero(rank == last)
-        left = np.sort(np.concatenate((better, equal[: top.n - len(better)])))
+        left = np.concatenate((better, equal[: top.n - len(better)]))
         among, rank = among[left], rank[left]
-    return among[np.argsort(rank, kind="stable")]
+    return among[np.lexsort((among, rank))]
