@@ -183,7 +183,9 @@ def _parameters(monoid: Any) -> list[inspect.Parameter]:
 def _parameter(parameter: inspect.Parameter) -> str:
     if parameter.default is parameter.empty:
         return f"{code(parameter.name)}, required"
-    return f"{code(parameter.name)}, default {parameter.default:,}"
+    default = parameter.default
+    shown = f"{default:,}" if isinstance(default, int | float) else code(str(default))
+    return f"{code(parameter.name)}, default {shown}"
 
 
 def aggregate_details() -> str:
