@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 from starlette.types import Receive, Scope
@@ -19,6 +20,9 @@ from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, TooLarge
 
 __all__ = ["Call", "Edge", "Gone"]
+
+
+R = TypeVar("R")
 
 
 class Gone(Exception):
@@ -42,6 +46,8 @@ class Edge:
     registry: CollectorRegistry
     not_ready: Callable[[], str | None]
     closing: asyncio.Event
+    reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "reader"))
+    """Reads long bodies that are no JSON, one at a time."""
 
 
 class Call:
@@ -109,6 +115,13 @@ class Call:
         if len(body) <= LONG_BYTES:
             return parse_json(body)
         return await self.plane.in_slices(parse_long_json(body, None if columns else LISTED_MAX))
+
+    async def read(self, read: Callable[[bytes], R]) -> R:
+        """What a function reads of the body; a long body is read beside the event loop. Raises as `body` and `read`."""
+        body = await self.body()
+        if len(body) <= LONG_BYTES:
+            return read(body)
+        return await asyncio.get_running_loop().run_in_executor(self.edge.reader, read, body)
 
     async def text(self) -> str:
         """Read the body as text.
