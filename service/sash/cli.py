@@ -19,7 +19,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from sash.cli_output import Progress, cell, fail, instants, json_line, show, size_text, table
+from sash.cli_grouping import Ascending, Bys, Havings, N, TopBy, Wheres, grouping_of
+from sash.cli_output import Progress, cell, fail, json_line, show, show_series, size_text, table
 from sash.version import version
 from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Unavailable
 from sash_client import backup as write_backup
@@ -158,21 +159,32 @@ def query(
         str | None,
         typer.Option(metavar="TIME", help="End of the lookbacks: ticks, or ISO 8601. [now]"),
     ] = None,
+    where: Wheres = None,
+    by: Bys = None,
+    top: TopBy = None,
+    n: N = 10,
+    ascending: Ascending = False,
+    having: Havings = None,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show the aggregates of one or more lookbacks."""
+    """Show the aggregates of one or more lookbacks, of keys or of groups of them."""
+    grouping = grouping_of(where, by, top, n, ascending, having)
     if all_keys and key:
         fail("give either --key or --all-keys")
     several = all_keys or combine or len(key or []) > 1
-    keys = ALL_KEYS if all_keys else key
-    one = key[0] if key and not several else None
+    one, keys = key[0] if key and not several else None, ALL_KEYS if all_keys else key
     end = None if as_of is None else _time(as_of)
     with _service(target) as sash:
         answers = sash.window(name).query(
-            key=one, keys=keys if several else None, lookbacks=lookback or [], as_of=end, combine=combine
+            key=one,
+            keys=(keys or None) if several else None,
+            lookbacks=lookback or [],
+            as_of=end,
+            combine=combine,
+            **grouping,
         )
-    show(answers, as_json, by_key=several and not combine)
+    show(answers, as_json, by_key=(several or bool(grouping)) and not combine)
 
 
 @app.command()
@@ -183,20 +195,32 @@ def series(
     step: Annotated[str, typer.Option(metavar="DURATION", help="From one bucket's start to the next.")],
     width: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a bucket is. [step]")] = None,
     key: Key = None,
+    where: Wheres = None,
+    by: Bys = None,
+    top: TopBy = None,
+    n: N = 10,
+    ascending: Ascending = False,
+    having: Havings = None,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show the aggregates of many buckets, one a line."""
+    """Show the aggregates of many buckets, one a line; with --by, of each group of keys."""
+    grouping, first, last = grouping_of(where, by, top, n, ascending, having), _time(start), _time(end)
     with _service(target) as sash:
-        found = sash.window(name).series(_time(start), _time(end), step=step, width=width, key=key)
-    columns = [values.tolist() for values in found.aggregates.values()]
-    if as_json:
-        for tick, entries, *values in zip(found.times.tolist(), found.entries.tolist(), *columns, strict=True):
-            aggregates = dict(zip(found.aggregates, values, strict=True))
-            typer.echo(json_line({"time": tick, "entries": entries, "aggregates": aggregates}))
-        return
-    rows = zip(instants(found), found.entries.tolist(), *columns, strict=True)
-    typer.echo(table(("time", "entries", *found.aggregates), rows))
+        window = sash.window(name)
+        if by or top or having:
+            if key is not None:
+                fail("give either --key, or --by, --top and --having")
+            groups = window.series_groups(first, last, step=step, width=width, **grouping)
+            for i, group in enumerate(groups):
+                if not as_json:
+                    typer.echo(
+                        ("\n" if i else "") + ", ".join(f"{k} {cell(v)}" for k, v in (group.parts or {}).items())
+                    )
+                show_series(group, as_json)
+            return
+        found = window.series(first, last, step=step, width=width, key=key, where=where)
+    show_series(found, as_json)
 
 
 @app.command()
@@ -204,12 +228,13 @@ def keys(
     name: Name,
     prefix: Annotated[str, typer.Option(help="Only keys that start so.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="As many at most.")] = 1000,
+    where: Wheres = None,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
     """List the keys that have entries, in the order of their first entries."""
     with _service(target) as sash:
-        for key in sash.window(name).keys(prefix, limit=limit):
+        for key in sash.window(name).keys(prefix, limit=limit, where=where):
             typer.echo(json_line(key) if as_json else cell(key))
 
 
@@ -220,19 +245,26 @@ def watch(
     lookback: Lookbacks = None,
     every: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks.")] = 1.0,
     times: Annotated[int | None, typer.Option(min=1, help="Stop after so many looks. [never]")] = None,
+    where: Wheres = None,
+    by: Bys = None,
+    top: TopBy = None,
+    n: N = 10,
+    ascending: Ascending = False,
+    having: Havings = None,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Show the aggregates again whenever they have changed."""
     shown: list[Answer] | None = None
+    grouping = grouping_of(where, by, top, n, ascending, having)
     with _service(target) as sash, _interrupts() as interrupted:
         window = sash.window(name)
         looks = 0
         while True:
-            answers = window.query(key=key, lookbacks=lookback or [])
+            answers = window.query(key=key, lookbacks=lookback or [], **grouping)
             # As text, because NaN is not equal to itself.
             if shown is None or repr(answers) != repr(shown):
-                show(answers, as_json)
+                show(answers, as_json, by_key=bool(grouping))
                 shown = answers
             looks += 1
             if looks == times:
