@@ -9,8 +9,10 @@ from typing import Any
 
 from sash_client.credentials import TLS, Token, channel_credentials, check_clear_token, token_of
 from sash_client.errors import FailedPrecondition, InvalidArgument, Unavailable
+from sash_client.requests import said_of_request
 from sash_client.targets import to_target
 from sash_proto.v1 import windows_pb2_grpc
+from sash_wire import traces
 
 __all__ = ["OPTIONS", "READ_ATTEMPTS", "Connection"]
 
@@ -108,10 +110,14 @@ class Connection:
         if self._is_closed:
             raise Unavailable("the client is closed")
         self._check_process()
+        metadata = said_of_request()
         if self._token is not None:
-            options["metadata"] = (("authorization", f"Bearer {token_of(self._token)}"),)
+            metadata += (("authorization", f"Bearer {token_of(self._token)}"),)
+        call = attrgetter(method)(self._stub)
         try:
-            return attrgetter(method)(self._stub)(*request, **options)
+            if traces.tracer is not None:
+                return traces.called(call, method.partition(".")[0], self.target, metadata, request, options)
+            return call(*request, metadata=metadata, **options)
         except ValueError as error:
             # The channel was closed just now, which gRPC calls a ValueError.
             raise Unavailable(f"the client is closed: {error}") from None

@@ -59,6 +59,8 @@ class SashClientError(Exception):
         field: path of the offending field, such as ``"aggregates.p95.q"``.
         limit: the bound that was passed, such as ``"64 MiB"``.
         retry_after_s: seconds after which the same call may succeed.
+        request_id: the id of the call, by which the service's log names it; see `sash_client.request_id`. None if the
+            error does not come from the service.
     """
 
     status: ClassVar[str] = "UNKNOWN"
@@ -72,6 +74,7 @@ class SashClientError(Exception):
         field: str | None = None,
         limit: str | None = None,
         retry_after_s: float | None = None,
+        request_id: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -80,6 +83,7 @@ class SashClientError(Exception):
         self.field = field
         self.limit = limit
         self.retry_after_s = retry_after_s
+        self.request_id = request_id
         self.applied: WriteResult | None = None
         """What the earlier messages of the same bulk have done; None if the call is not a bulk insert."""
         self.unapplied: tuple[Bulk, ...] = ()
@@ -162,11 +166,13 @@ def from_rpc(error: grpc.RpcError) -> SashClientError:
     code = error.code().name
     cls = _BY_STATUS.get(code, SashClientError)
     message, reason, field, limit, retry_after_s = error.details() or code, None, None, None, None
+    request_id: str | None = None
     for detail in _details(error):
-        bad_request, info, retry = (
+        bad_request, info, retry, request = (
             error_details_pb2.BadRequest(),
             error_details_pb2.ErrorInfo(),
             error_details_pb2.RetryInfo(),
+            error_details_pb2.RequestInfo(),
         )
         if detail.Unpack(bad_request) and bad_request.field_violations:
             field = bad_request.field_violations[0].field or None
@@ -176,10 +182,20 @@ def from_rpc(error: grpc.RpcError) -> SashClientError:
             limit = info.metadata.get("limit")
         elif detail.Unpack(retry):
             retry_after_s = retry.retry_delay.ToTimedelta().total_seconds()
+        elif detail.Unpack(request):
+            request_id = request.request_id or None
     lost = _UNREACHABLE.match(message) if cls is Unavailable else None
     if lost:
         message = f"the service cannot be reached: {lost['reason']}"
-    found = cls(message, code=code, reason=reason, field=field, limit=limit, retry_after_s=retry_after_s)
+    found = cls(
+        message,
+        code=code,
+        reason=reason,
+        field=field,
+        limit=limit,
+        retry_after_s=retry_after_s,
+        request_id=request_id,
+    )
     if isinstance(found, Unavailable):
         found.unreachable = lost is not None
     return found

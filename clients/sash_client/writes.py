@@ -23,7 +23,19 @@ from sash_client.times import Duration, TimeLike
 from sash_client.wire import fill_scalar, from_write
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["BulkStream", "bulk_evict", "bulk_insert", "commit", "insert", "natural", "requests_of", "stage"]
+__all__ = [
+    "BulkStream",
+    "bulk_evict",
+    "bulk_insert",
+    "commit",
+    "insert",
+    "natural",
+    "number_request",
+    "numbers_from",
+    "requests_of",
+    "send_write",
+    "stage",
+]
 
 
 def insert(
@@ -72,8 +84,8 @@ def insert(
             raise InvalidArgument(f"value {value!r:.80} is not a number", field="value") from None
     for name, item in (fields or {}).items():
         fill_scalar(request.fields[name], item, name)
-    numbered = _number(request, producer, sequence, epoch)
-    return from_write((yield from _write(window, "Insert", request, numbered)), int(numbered))
+    numbered = number_request(request, producer, sequence, epoch)
+    return from_write((yield from send_write(window, "Insert", request, numbered)), int(numbered))
 
 
 def bulk_insert(
@@ -120,13 +132,13 @@ def bulk_insert(
         what became of the entries, all messages together.
     """
     total: WriteResult | None = None
-    numbers = _numbers(sequence)
+    numbers = numbers_from(sequence)
     spec = yield from known(window)
     bulk = bulk_of(times, columns, keys, partials, entries, time, key)
     for request in requests_of(window, bulk, spec):
-        numbered = _number(request, producer, next(numbers), epoch)
+        numbered = number_request(request, producer, next(numbers), epoch)
         try:
-            answer = yield from _write(window, "BulkInsert", request, numbered)
+            answer = yield from send_write(window, "BulkInsert", request, numbered)
         except SashClientError as error:
             error.applied = total or WriteResult()
             raise
@@ -138,24 +150,36 @@ def bulk_insert(
 
 def bulk_evict(
     window: Handle,
-    time: TimeLike,
+    time: TimeLike | None = None,
     *,
+    start: TimeLike | None = None,
+    end: TimeLike | None = None,
+    end_exclusive: bool = False,
     key: Key | None = None,
     producer: str | None = None,
     sequence: int | None = None,
     epoch: int = 0,
 ) -> Plan[WriteResult]:
-    """Remove every entry with time <= `time`; the result's `evicted` says how many.
+    """Remove every entry with time <= `time`, or with start <= time <= end; the result's `evicted` says how many.
+
+        window.bulk_evict("2013-01-01T06:00Z")
+        window.bulk_evict(start=17, end=17, key="JFK")
 
     Args:
         time: ticks, or an instant.
+        start, end: in the place of `time`: a range, which may lie in the middle of the window.
+        end_exclusive: with a range: leave the entries with time `end`.
         key: only entries of this key.
         producer, sequence, epoch: as in `insert`.
     """
-    tick = yield from tick_of(window, time, "time")
-    request = pb.BulkEvictRequest(window=window.name, time=tick, key=(yield from key_text(window, key)))
-    numbered = _number(request, producer, sequence, epoch)
-    done = yield from _write(window, "BulkEvict", request, numbered)
+    request = pb.BulkEvictRequest(
+        window=window.name, key=(yield from key_text(window, key)), end_exclusive=end_exclusive
+    )
+    for bound, given in (("time", time), ("start", start), ("end", end)):
+        if given is not None:
+            setattr(request, bound, (yield from tick_of(window, given, bound)))
+    numbered = number_request(request, producer, sequence, epoch)
+    done = yield from send_write(window, "BulkEvict", request, numbered)
     return WriteResult(
         evicted=done.evicted,
         already_applied=done.already_applied,
@@ -236,7 +260,7 @@ class BulkStream:
         timeout_s: float,
     ) -> None:
         self._window, self._spec, self._producer, self._epoch = window, spec, producer, epoch
-        self._numbers = _numbers(sequence)
+        self._numbers = numbers_from(sequence)
         self._sent: deque[int] = deque()  # messages of each bulk; appended before its last one leaves
         self._answers = 0
         self._total: WriteResult | None = None
@@ -247,7 +271,7 @@ class BulkStream:
         messages = list(requests_of(self._window, bulk, self._spec))
         self._sent.append(len(messages))
         for message in messages:
-            _number(message, self._producer, next(self._numbers), self._epoch)
+            number_request(message, self._producer, next(self._numbers), self._epoch)
             self.patience.sent()
             yield message
 
@@ -276,18 +300,19 @@ def requests_of(window: Handle, bulk: Bulk, spec: pb.WindowSpec) -> Iterator[pb.
     )
 
 
-def _write(window: Handle, method: str, request: Any, numbered: bool) -> Plan[Any]:
+def send_write(window: Handle, method: str, request: Any, numbered: bool) -> Plan[Any]:
+    """Send a write; again while the service is away, if a producer has numbered it."""
     if numbered:
         return (yield from asked_again(window._client, method, request))
     return (yield Ask(method, request))
 
 
-def _numbers(sequence: int | None) -> Iterator[int | None]:
+def numbers_from(sequence: int | None) -> Iterator[int | None]:
     """The numbers of a bulk's messages; None without end if it has no producer."""
     return repeat(None) if sequence is None else count(natural(sequence, "sequence"))
 
 
-def _number(request: Any, producer: str | None, sequence: int | None, epoch: int) -> bool:
+def number_request(request: Any, producer: str | None, sequence: int | None, epoch: int) -> bool:
     """Write a producer's number into a request; return whether it has one."""
     if (producer is None) != (sequence is None):
         raise InvalidArgument("give both a producer and a sequence, or neither", field="sequence")

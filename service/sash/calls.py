@@ -8,11 +8,12 @@ Edges may not import each other, so what must be the same on both is here. It kn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from sash.plane import Plane
+from sash.plane import Parts, Plane
 from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import Where
@@ -22,7 +23,9 @@ __all__ = [
     "INTERVAL_MS",
     "INTERVAL_MS_MAX",
     "INTERVAL_MS_MIN",
+    "ONLY_SHARD",
     "check_interval",
+    "each",
     "going",
     "key_names",
     "origin_of",
@@ -33,10 +36,14 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 1000, 50, 3_600_000
 QUIET_S = 15.0
 """After so long without a change, a watcher gets a sign of life."""
+
+ONLY_SHARD: ContextVar[int | None] = ContextVar("only shard", default=None)
+"""The one shard that a call is for; it has no answer for others, and forwards nothing. None: all of them."""
 
 _running: set[asyncio.Task[Any]] = set()
 """An event loop keeps only weak references: without this one a write whose caller has gone could vanish half-way."""
@@ -83,6 +90,17 @@ async def key_names(
         more, next_ = await plane.keys(name, prefix, limit - len(found), next_, where)
         found += more
     return found, next_
+
+
+async def each(parts: Parts[T]) -> AsyncIterator[T]:
+    """Iterate over the parts of a long answer, with turns for other calls."""
+    if isinstance(parts, AsyncIterator):
+        async for part in parts:
+            yield part
+        return
+    for part in parts:
+        yield part
+        await asyncio.sleep(0)
 
 
 def start(write: Coroutine[Any, Any, R]) -> asyncio.Task[R]:

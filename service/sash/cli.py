@@ -6,21 +6,18 @@ the exit status is 1.
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
 from sash.cli_grouping import Ascending, Bys, Havings, N, TopBy, Wheres, grouping_of
-from sash.cli_output import Progress, cell, fail, json_line, show, show_series, size_text, table
+from sash.cli_output import Progress, cell, fail, json_line, show, show_series, size_text, table, time_of
+from sash.cli_system import drop_output, files_named, interrupts
 from sash.version import version
 from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Unavailable
 from sash_client import backup as write_backup
@@ -174,7 +171,7 @@ def query(
         fail("give either --key or --all-keys")
     several = all_keys or combine or len(key or []) > 1
     one, keys = key[0] if key and not several else None, ALL_KEYS if all_keys else key
-    end = None if as_of is None else _time(as_of)
+    end = None if as_of is None else time_of(as_of)
     with _service(target) as sash:
         answers = sash.window(name).query(
             key=one,
@@ -205,7 +202,7 @@ def series(
     as_json: Json = False,
 ) -> None:
     """Show the aggregates of many buckets, one a line; with --by, of each group of keys."""
-    grouping, first, last = grouping_of(where, by, top, n, ascending, having), _time(start), _time(end)
+    grouping, first, last = grouping_of(where, by, top, n, ascending, having), time_of(start), time_of(end)
     with _service(target) as sash:
         window = sash.window(name)
         if by or top or having:
@@ -257,7 +254,7 @@ def watch(
     """Show the aggregates again whenever they have changed."""
     shown: list[Answer] | None = None
     grouping = grouping_of(where, by, top, n, ascending, having)
-    with _service(target) as sash, _interrupts() as interrupted:
+    with _service(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
         looks = 0
         while True:
@@ -274,6 +271,44 @@ def watch(
 
 
 @app.command()
+def evict(
+    name: Name,
+    through: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Entries with this time and older leave: ticks, or ISO 8601.")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With --end: entries with start <= time <= end leave.")
+    ] = None,
+    end: Annotated[str | None, typer.Option(metavar="TIME", help="The last time of the range.")] = None,
+    key: Key = None,
+    target: Target = LOCAL,
+) -> None:
+    """Remove the oldest entries, or those of a range of time."""
+    time, first, last = (None if text is None else time_of(text) for text in (through, start, end))
+    with _service(target) as sash:
+        evicted = sash.window(name).bulk_evict(time, start=first, end=last, key=key).evicted
+    typer.echo(f"{evicted} entries are evicted")
+
+
+@app.command()
+def retract(
+    name: Name,
+    time: Annotated[str, typer.Option(metavar="TIME", help="The time of the entry: ticks, or ISO 8601.")],
+    identity: Annotated[str, typer.Option("--id", metavar="ID", help="Its identity.")],
+    key: Key = None,
+    target: Target = LOCAL,
+) -> None:
+    """Remove one entry of a window with an identity."""
+    with _service(target) as sash:
+        window = sash.window(name)
+        spec = window.describe().spec
+        integer = spec["fields"].get(spec.get("identity")) == "int64"
+        named = int(identity) if integer and identity.removeprefix("-").isdecimal() else identity
+        retracted = window.retract([time_of(time)], [named], keys=key).retracted
+    typer.echo("the entry is retracted" if retracted else "there is no such entry")
+
+
+@app.command()
 def delete(name: Name, target: Target = LOCAL) -> None:
     """Delete a window and its entries."""
     with _service(target) as sash:
@@ -287,7 +322,7 @@ def export_window(
     target: Target = LOCAL,
 ) -> None:
     """Write a window, with all that is known of it, as one file."""
-    with _service(target) as sash, _files(file):
+    with _service(target) as sash, files_named(file):
         size = sash.export_window(name, sys.stdout.buffer if str(file) == "-" else file)
     typer.echo(f"window {name} is in {file}: {size_text(size)}", err=str(file) == "-")
 
@@ -299,7 +334,7 @@ def import_window(
     target: Target = LOCAL,
 ) -> None:
     """Create a window from what export wrote."""
-    with _service(target) as sash, _files(file):
+    with _service(target) as sash, files_named(file):
         window = sash.import_window(sys.stdin.buffer if str(file) == "-" else file, name)
     typer.echo(f"window {window.name} is there: {window.entries} entries")
 
@@ -310,7 +345,7 @@ def backup(
     target: Target = LOCAL,
 ) -> None:
     """Write all windows into one file, while serving. Each window is as it is at one moment, which differ."""
-    with _service(target) as sash, _files(file), Progress() as progress:
+    with _service(target) as sash, files_named(file), Progress() as progress:
         names = write_backup(sash, file, progress)
     typer.echo(f"{len(names)} windows are in {file}: {size_text(file.stat().st_size)}")
 
@@ -322,7 +357,7 @@ def restore(
     target: Target = LOCAL,
 ) -> None:
     """Create the windows that backup wrote; one that is there is left as it is, and is an error."""
-    with _service(target) as sash, _files(file), Progress() as progress:
+    with _service(target) as sash, files_named(file), Progress() as progress:
         restored = read_backup(sash, file, only or [], progress)
     failed = {name: error for name, error in restored.items() if error is not None}
     typer.echo(f"{len(restored) - len(failed)} of {len(restored)} windows are restored")
@@ -352,49 +387,7 @@ def run() -> None:
         limit = f" (limit: {error.limit})" if error.limit else ""
         fail(f"{error.message}{limit}")
     except OSError as error:  # such as a full disk behind standard output
-        _drop_output()
+        drop_output()
         fail(error.strerror or str(error))
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _drop_output() -> None:
-    """Close standard output, so that the interpreter does not fail to flush it again at exit."""
-    with suppress(OSError, ValueError):
-        sys.stdout.close()
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Note Ctrl-C in an event, because gRPC sometimes swallows the KeyboardInterrupt."""
-    interrupted = threading.Event()
-
-    def note(number: int, frame: FrameType | None) -> NoReturn:
-        interrupted.set()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _files(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        fail(f"{path}: {error.strerror or error}")
-
-
-def _time(text: str) -> int | datetime:
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        fail(f"{text!r} is not a time: write ticks, or ISO 8601 (2013-01-01T06:00Z)")
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

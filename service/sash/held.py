@@ -42,18 +42,34 @@ class Held:
 
     @coroutine
     def timed(
-        self, operation: str, window: str, work: Coroutine[Any, Any, R], start_s: float
+        self,
+        operation: str,
+        window: str,
+        work: Coroutine[Any, Any, R],
+        start_s: float,
+        spend: Callable[[float], None] | None = None,
     ) -> Generator[Any, Any, R]:
-        """Await `work`, and note each of its slices, the first one with the time since `start_s`."""
+        """Await `work`, and note each of its slices, the first one with the time since `start_s`.
+
+        Args:
+            spend: is told the seconds of all of them, when the work has ended.
+        """
         answer: Any = None
+        spent_s = 0.0
         error: BaseException | None = None
         while True:
+            waits = False
             try:
                 waits_for = work.send(answer) if error is None else work.throw(error)
+                waits = True
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             finally:
-                self.note(operation, window, self._clock.monotonic_s() - start_s)
+                seconds = self._clock.monotonic_s() - start_s
+                self.note(operation, window, seconds)
+                spent_s += seconds
+                if spend is not None and not waits:
+                    spend(spent_s)
             try:
                 answer, error = (yield waits_for), None
             except BaseException as raised:

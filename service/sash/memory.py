@@ -1,4 +1,4 @@
-"""Memory that was freed goes back to the system, not only to the allocator.
+"""Memory that was freed goes back to the system, not only to the allocator; and what the collector looks at.
 
 A bulk's arrays come and go by hundreds of kilobytes, in an order that leaves glibc's heap full of holes: after 2^25
 entries had passed through a window with a 16 MiB cache, the process held 100 MiB more than it used.
@@ -10,18 +10,36 @@ import ctypes
 import gc
 from collections.abc import Callable
 
-__all__ = ["give_back", "grow_old"]
+__all__ = ["give_back", "grow_old", "keep_free", "look_again", "settle"]
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 64 << 20
+_MAPPED_BYTES = 32 << 20
+"""glibc takes no more."""
+
+_settled = False
 
 
-def _find() -> Callable[[int], int] | None:
+def _find(name: str) -> Callable[..., int] | None:
     try:
-        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+        function: Callable[..., int] = getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):
         return None  # another C library: it does as it likes
-    return trim
+    return function
 
 
-_trim = _find()
+_trim, _tune = _find("malloc_trim"), _find("mallopt")
+
+
+def keep_free() -> None:
+    """Have the allocator keep some free memory; does nothing where the C library is not glibc.
+
+    By default it gives the memory of each message of more than 128 KiB back at once, and the system clears each page
+    again for the next one, while the loop waits: 7 MB took 10 ms to receive, and take 2 ms.
+    """
+    if _tune is not None:
+        _tune(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
+        _tune(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def give_back() -> None:
@@ -30,12 +48,34 @@ def give_back() -> None:
         _trim(0)
 
 
+def settle() -> None:
+    """Have the collector leave out what there is now. To be called once, when a process begins to serve.
+
+    The modules of a service are 88,000 objects. To look through them holds the loop for 50 to 90 ms, every few seconds
+    under load.
+    """
+    global _settled
+    _settled = True
+    gc.collect()
+    gc.freeze()
+
+
 def grow_old() -> None:
-    """Have the collector take all objects for old ones, without a look at them.
+    """Have the collector leave out what there is now, or in a process that has not settled take it for old.
 
     Work in slices makes objects that live for a second: an image of 20,000 forests a quarter of a million. Where they
     grow old one by one, the collector looks through the whole process, which holds the loop for 150 ms with so many
     forests.
     """
     gc.freeze()
-    gc.unfreeze()
+    if not _settled:
+        gc.unfreeze()
+
+
+def look_again() -> None:
+    """Collect all garbage, also where the collector did not look any more: a second for millions of objects."""
+    if _settled:
+        gc.unfreeze()
+    gc.collect()
+    if _settled:
+        gc.freeze()

@@ -12,14 +12,17 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from sash.access.access import Access
+from sash.access.rights import RIGHTS, Right
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
+from sash.durability.records import AddAggregates, BulkInsert, Insert, Retract, Update
+from sash.durability.removals import eviction_of
 from sash.durability.storage import Storage
 from sash.held import Held
+from sash.limits.caller import caller_of
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
 from sash.metrics import Metrics
@@ -31,39 +34,51 @@ from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
+from sash_wire import traces
 
-__all__ = ["Plane"]
+__all__ = ["Parts", "Plane", "observed"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S", bound="Plane")
+T = TypeVar("T")
+
+Parts = Iterator[T] | AsyncIterator[T]
+"""A long answer in parts. An iterator that awaits has parts that come from other processes."""
 
 
-def _observed(
-    operation: Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]:
+def observed(
+    operation: Callable[Concatenate[S, str, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[S, str, P], Coroutine[Any, Any, R]]:
     """Observe latency and errors of an operation on the window that its first argument names."""
     name = operation.__name__
+    reads = RIGHTS[name] is Right.READ
 
     @wraps(operation)
-    async def observed(self: Plane, window: str, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call(self: S, window: str, *args: P.args, **kwargs: P.kwargs) -> R:
         start = self._clock.monotonic_s()
         try:
             self._access.require(name, window)
-            return await self._held.timed(name, window, operation(self, window, *args, **kwargs), start)
+            work = operation(self, window, *args, **kwargs)
+            if traces.tracer is not None:
+                work = traces.operating(name, {"sash.window": window}, work)
+            # Edges charge questions themselves. A write may go on when its edge's part has ended.
+            spend = None if reads else partial(self.turns.wrote, caller_of())
+            return await self._held.timed(name, window, work, start, spend)
         except SashError as error:
             self._metrics.count_error(name, type(error).__name__)
             raise
         finally:
-            self._storage.trim()  # what it brought into memory may go again
-            self._metrics.observe(name, self._catalogue.class_of(window), self._clock.monotonic_s() - start)
+            self._trim()  # what it brought into memory may go again
+            self._metrics.observe(name, self._class_of(window), self._clock.monotonic_s() - start)
 
-    return cast("Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]", observed)
+    return cast("Callable[Concatenate[S, str, P], Coroutine[Any, Any, R]]", call)
 
 
 def _observed_at_once(
     operation: Callable[Concatenate[Plane, str, P], R],
 ) -> Callable[Concatenate[Plane, str, P], R]:
-    """As `_observed`, of an operation that waits for nothing."""
+    """As `observed`, of an operation that waits for nothing."""
     name = operation.__name__
 
     @wraps(operation)
@@ -78,7 +93,7 @@ def _observed_at_once(
         finally:
             seconds = self._clock.monotonic_s() - start
             self._held.note(name, window, seconds)
-            self._metrics.observe(name, self._catalogue.class_of(window), seconds)
+            self._metrics.observe(name, self._class_of(window), seconds)
 
     return cast("Callable[Concatenate[Plane, str, P], R]", observed)
 
@@ -114,6 +129,13 @@ class Plane:
         self.turns = Turns()
         """Shared by the edges: a caller has one share of the loop."""
 
+    def _class_of(self, window: str) -> str:
+        """The kind of a window, for metrics."""
+        return self._catalogue.class_of(window)
+
+    def _trim(self) -> None:
+        self._storage.trim()
+
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
         """Create a window; the same spec again changes nothing.
 
@@ -147,18 +169,34 @@ class Plane:
         self._access.require(operation, name)
         return self._catalogue.find(name).spec
 
+    def check_may(self, name: str, operation: str) -> None:
+        """Check that the caller may do an operation, and that there is the window, as far as that is known here."""
+        self.spec(name, operation)
+
+    async def look_up(self, name: str, operation: str = "describe") -> WindowSpec:
+        """As `spec`, also of windows of which this process has no part."""
+        return self.spec(name, operation)
+
+    async def window(self, name: str) -> WindowInfo:
+        """As `describe`, over all shards."""
+        return self.describe(name)
+
+    async def windows(self) -> builtins.list[WindowInfo]:
+        """As `list`, over all shards."""
+        return self.list()
+
     @_observed_at_once
     def describe(self, name: str) -> WindowInfo:
         """Show one window; raises NotFound."""
         return self._storage.info(self._storage.find(name))
 
-    @_observed
+    @observed
     async def delete(self, name: str) -> int:
         """Delete a window; return how many entries it had. Raises NotFound."""
         with self._access.audited("delete", name):
             return await self._storage.delete(name)
 
-    @_observed
+    @observed
     async def insert(
         self,
         name: str,
@@ -183,28 +221,57 @@ class Plane:
         self._access.charge(1)
         return await self._storage.write(name, Insert(time, fields, key, answer, lookbacks), origin)
 
-    @_observed
+    @observed
     async def bulk_insert(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
         """Insert many entries, whole or not at all; they may be in any order. `origin` as in `insert`."""
         self._access.charge(len(batch.times))
         return await self._storage.write(name, BulkInsert(batch), origin)
 
-    @_observed
+    @observed
     async def bulk_evict(
-        self, name: str, time: int, key: str | None = None, origin: Origin | None = None
+        self,
+        name: str,
+        time: int | None,
+        key: str | None = None,
+        origin: Origin | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        end_exclusive: bool = False,
     ) -> WriteResult:
-        """Remove every entry with time <= `time` (of one key, or of all where `key` is None)."""
+        """Remove every entry with time <= `time`, or with start <= time <= end (of one key, or of all without one).
+
+        Raises:
+            InvalidArgument: neither a time, nor start and end; or both; or start > end.
+            Unsupported: the window runs on an algorithm, and start and end are given.
+        """
+        operation = eviction_of(time, key, start, end, end_exclusive)
         # Producers evict all the time. An administrator does it by hand.
         with self._access.audited("bulk_evict", name) if self._access.is_admin else nullcontext():
-            return await self._storage.write(name, BulkEvict(time, key), origin)
+            return await self._storage.write(name, operation, origin)
 
-    @_observed
-    async def stage(self, name: str, batch: AnyBatch, query: str, number: int) -> Staged:
-        """Keep a part of batch `number` of a query, checked and invisible, until a commit names it or it expires."""
+    @observed
+    async def retract(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        """Remove single entries, named by time, key and the only column, the identity; others count as missing."""
         self._access.charge(len(batch.times))
-        return await self._storage.stage(name, batch, query, number)
+        return await self._storage.write(name, Retract(batch), origin)
 
-    @_observed
+    @observed
+    async def update(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        """Give single entries other values, in place; as `retract`, with a column for every field."""
+        self._access.charge(len(batch.times))
+        return await self._storage.write(name, Update(batch), origin)
+
+    @observed
+    async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:
+        """Keep a part of batch `number` of a query, checked and invisible, until a commit names it or it expires.
+
+        Args:
+            token: the name of the part, if other shards have rows of it; None: a new one.
+        """
+        self._access.charge(len(batch.times))
+        return await self._storage.stage(name, batch, query, number, token)
+
+    @observed
     async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult:
         """Apply staged parts, in this order, as one write; a batch that was committed already changes nothing.
 
@@ -213,7 +280,7 @@ class Plane:
         """
         return await self._storage.commit(name, query, number, stages)
 
-    @_observed
+    @observed
     async def query(self, name: str, question: Query) -> builtins.list[Answer]:
         """Answer over trailing lookbacks, or over everything; raises as `Reader.query`."""
         await self._storage.whole(name)
@@ -222,7 +289,7 @@ class Plane:
             return reader.query(question)
         return await self._in_slices(name, lambda reader: reader.query_steps(question))
 
-    @_observed
+    @observed
     async def range_query(self, name: str, question: RangeQuery) -> Answer:
         """Answer over a range of time; raises as `Reader.range_query`."""
         await self._storage.whole(name)
@@ -230,23 +297,27 @@ class Plane:
             return self._storage.find(name).reader.range_query(question)
         return await self._in_slices(name, lambda reader: reader.range_steps(question))
 
-    @_observed
+    @observed
     async def range_groups(self, name: str, question: RangeQuery) -> Page[Answer]:
         """Answer over a range of time for each group of keys; raises as `Reader.range_groups`."""
         return await self._in_slices(name, lambda reader: reader.range_groups(question))
 
-    @_observed
+    @observed
     async def series(self, name: str, question: SeriesQuery) -> Series:
         """Answer over many buckets at once; raises as `Reader.series`."""
         return await self._in_slices(name, lambda reader: reader.series_steps(question))
 
-    @_observed
+    @observed
     async def series_groups(self, name: str, question: SeriesQuery) -> Page[Series]:
         """Answer over many buckets for each group of keys; raises as `Reader.series_groups`."""
         return await self._in_slices(name, lambda reader: reader.series_groups(question))
 
     async def in_slices(self, steps: Steps[R]) -> R:
-        """Take the steps of an edge's own long work, which changes nothing, with turns for other calls."""
+        """Take the steps of an edge's own work, which changes nothing, with turns for other calls where it is long."""
+        try:
+            next(steps)  # work of one step waits for no other
+        except StopIteration as end:
+            return cast("R", end.value)
         return await self._slices.run(steps, lambda: None)
 
     async def _in_slices(self, name: str, steps: Callable[[Reader], Steps[R]]) -> R:
@@ -259,7 +330,7 @@ class Plane:
 
             return await self._slices.run(steps(window.reader), before_each)
 
-    @_observed
+    @observed
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo:
         """Add aggregates (name -> their document, as in a spec), computed from the entries that are there.
 
@@ -270,7 +341,7 @@ class Plane:
             await self._storage.write(name, AddAggregates(aggregates))
         return self._storage.info(self._storage.find(name))
 
-    async def entries(self, name: str, question: EntriesQuery) -> Iterator[AnyBatch]:
+    async def entries(self, name: str, question: EntriesQuery) -> Parts[AnyBatch]:
         """The entries as of now, in bulks of bounded size; raises as `Reader.entries`."""
         self._access.require("entries", name)
         if question.where:
@@ -278,7 +349,7 @@ class Plane:
         await self._storage.whole(name)
         return self._storage.entries(name, question)
 
-    async def export(self, name: str) -> Iterator[bytes]:
+    async def export(self, name: str) -> Parts[bytes]:
         """The window as it is now, as the parts of a file that `restore` reads."""
         self._access.require("export", name)
         with self._access.audited("export", name):

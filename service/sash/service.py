@@ -11,14 +11,15 @@ import asyncio
 import logging
 import os
 import signal
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import NoReturn
 
 import uvloop
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
-from sash import ui
+from sash import logs, ui
 from sash.access.build import access_of, certificates_of, check_exposure
 from sash.access.http import HttpAccess, http_admit
 from sash.clock import SystemClock
@@ -28,9 +29,12 @@ from sash.durability.storage import Storage
 from sash.limits.files import raise_limit
 from sash.limits.memory import SHARE, MemoryBudget, available_bytes
 from sash.limits.places import Places
-from sash.memory import give_back
+from sash.memory import give_back, keep_free, look_again, settle
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.prometheus.app import PREFIX as PROMETHEUS
+from sash.prometheus.app import PrometheusApp
+from sash.prometheus.remote_write import RemoteWrite
 from sash.rest.access import METRICS, open_paths, refusal
 from sash.rest.app import create_app
 from sash.rest.front import Front
@@ -42,12 +46,19 @@ from sash.settings import Settings, misspelt
 from sash.tiers import open_tier
 from sash.version import version
 from sash_engine.clock import Clock
+from sash_engine.errors import InvalidArgument
+from sash_wire import traces
 
 __all__ = ["Service", "serve"]
 
 _log = logging.getLogger("sash")
 
 _TIDY_EVERY_S = 1.0
+_GIVE_BACK_EVERY_S = 15.0
+"""Seconds between two times that free memory is given back, where it is not scarce."""
+_LOOK_EVERY_S = 900.0
+_LOOK_WHEN_FULL_EVERY_S = 30.0
+"""Seconds between two searches for garbage where the collector does not look by itself. One holds the loop."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -84,6 +95,7 @@ class Service:
         self._access = access_of(settings, clock)
         self.plane = Plane(catalogue, metrics, clock, self._storage, self._access)
         metrics.watch(self._storage.all)
+        metrics.watch_ready(self._not_ready)
         metrics.watch_storage(self._storage.status)
         metrics.watch_memory(memory)
         metrics.watch_watches(self.plane.watches)
@@ -100,8 +112,14 @@ class Service:
         gate = Gate(_places(settings), closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
         front = partial(Front, settings.max_body_bytes, memory, self.plane.turns, metrics)
-        guarded = HttpAccess(front(rest, _places(settings)), self._access, refusal(metrics), is_open, METRICS)
-        ahead = {PREFIX: HttpAccess(front(connect), self._access, connect.refuse)}
+        places = _places(settings)
+        guarded = HttpAccess(front(rest, places), self._access, refusal(metrics), is_open, METRICS)
+        remote_write = RemoteWrite(self.plane, memory, settings.max_body_bytes, settings.max_entries_per_write)
+        prometheus = PrometheusApp(self.plane, metrics, clock, remote_write)
+        ahead = {
+            PREFIX: HttpAccess(front(connect), self._access, connect.refuse),
+            PROMETHEUS: HttpAccess(front(prometheus, places), self._access, prometheus.refuse),
+        }
         tls = None if self._certificates is None else self._certificates.context
         self._rest = RestServer(guarded, closing, settings, metrics, ahead, tls)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
@@ -152,11 +170,15 @@ class Service:
         return self._storage.problem or self._memory.problem()
 
     async def _every_second(self) -> None:
-        ready = True
+        ready, loop = True, asyncio.get_running_loop()
+        looked_s = gave_back_s = loop.time()
 
         async def tidy() -> None:
+            nonlocal gave_back_s
             self.plane.tidy()
-            await asyncio.to_thread(give_back)
+            if self._memory.is_scarce or loop.time() - gave_back_s > _GIVE_BACK_EVERY_S:
+                gave_back_s = loop.time()
+                await asyncio.to_thread(give_back)
 
         async def tell_ready() -> None:
             nonlocal ready
@@ -164,13 +186,20 @@ class Service:
                 ready = not ready
                 self._rpc.set_ready(ready)
 
+        async def collect() -> None:
+            nonlocal looked_s
+            full = self._memory.problem() is not None
+            if loop.time() - looked_s > (_LOOK_WHEN_FULL_EVERY_S if full else _LOOK_EVERY_S):
+                looked_s = loop.time()
+                look_again()
+
         refreshes = [self._access.refresh]
         if self._certificates is not None:
             refreshes.append(self._certificates.refresh)
         while True:
             await asyncio.sleep(_TIDY_EVERY_S)
             # Each for itself: a window that cannot be tidied must not keep a token alive.
-            for step in (*refreshes, tidy, tell_ready):
+            for step in (*refreshes, tidy, tell_ready, collect):
                 try:
                     await step()
                 except Exception:
@@ -192,14 +221,33 @@ def _places(settings: Settings) -> Places:
 
 def serve(settings: Settings) -> None:
     """Serve until told to stop (SIGINT, SIGTERM); raises as `Service.start`."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # Its warnings are about requests that are none. They need no token, and would fill the disk.
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    logs.begin(settings.log_level, settings.log_format)
     for said in misspelt(os.environ):
         _log.warning("%s", said)
     # Of the files, two fifths are for connections of HTTP and as many for those of gRPC. The tier has the others.
     connections = max(1, min(settings.max_connections, raise_limit() * 2 // 5))
-    uvloop.run(_serve(settings.model_copy(update={"max_connections": connections})))
+    with _traces(settings):
+        uvloop.run(_serve(settings.model_copy(update={"max_connections": connections})))
+
+
+@contextmanager
+def _traces(settings: Settings) -> Iterator[None]:
+    """Send traces if the settings say so. What is not sent yet is sent at the end."""
+    if settings.traces == "off":
+        yield
+        return
+    try:
+        provider = traces.export("sash")
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("opentelemetry"):
+            raise
+        raise InvalidArgument(
+            "SASH_TRACES=otlp needs OpenTelemetry: pip install 'sash[otel]'", field="traces", limit="off"
+        ) from None
+    try:
+        yield
+    finally:
+        provider.shutdown()
 
 
 def _end(number: int, _: object) -> NoReturn:
@@ -216,6 +264,8 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, asked_to_stop.set)
+    settle()
+    keep_free()
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     # Scripts wait for this line and read the ports from it.
     scheme = "http" if settings.tls_cert is None else "https"

@@ -51,6 +51,10 @@ LogLevel = Annotated[
 ]
 
 
+LogFormat = Annotated[
+    Literal["text", "json"], BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
+]
+
 _HOST = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f:.]+", re.IGNORECASE)
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/,*]+", re.IGNORECASE)
 
@@ -167,8 +171,8 @@ class Settings(BaseSettings):
     max_connections_per_address: int = Field(
         2000,
         ge=1,
-        description="How many of those of HTTP may come from one address. A few more are answered on health and "
-        "metrics only.",
+        description="How many of those of each edge may come from one address. Of HTTP, a few more are answered on "
+        "health and metrics only. Of gRPC, connections with calls count.",
     )
     idle_timeout_s: int = Field(
         75, ge=1, description="Seconds after which a connection of HTTP without a request is closed."
@@ -218,6 +222,12 @@ class Settings(BaseSettings):
         description="What needs no token: `metrics` (`/metrics`), `docs` (`/docs`, `/openapi.json`), or both.",
     )
     log_level: LogLevel = Field("info", description="The least severe messages to log.")
+    log_format: LogFormat = Field("text", description="`text`, or `json`: the log as a JSON object a line.")
+    traces: Literal["off", "otlp"] = Field(
+        "off",
+        description="`otlp` sends traces of calls to the OpenTelemetry collector that `OTEL_EXPORTER_OTLP_ENDPOINT` "
+        "names. It needs `sash[otel]`.",
+    )
 
     @property
     def calls_per_address(self) -> int:

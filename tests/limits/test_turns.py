@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sash.limits.turns import CALL_S, Turns
+from sash.limits.turns import BURST_S, CALL_S, CALLERS_MAX, Turns
 from tests.support.clocks import Clock
 from tests.support.virtual_time import in_virtual_time
 from tests.support.waiting import turns as steps
@@ -151,3 +151,73 @@ def test_a_long_question_is_paid_for_when_it_has_run(clock, order):
         assert order[-30:] == ["asker"] * 30
 
     in_virtual_time(main())
+
+
+def test_a_write_is_charged_what_it_took_and_not_only_its_length(clock, order):
+    """Two callers send writes of the same length; those of one take twenty times as long."""
+
+    async def main():
+        turns = Turns(clock_s=clock)
+        costs = {"dear": 0.002, "cheap": 0.0001}
+
+        async def write(name):
+            if turns.pays(name, 100):
+                await turns.turn(name, 100)
+            order.append(name)
+            clock.now_s += costs[name]
+            turns.wrote(name, costs[name])
+
+        async def press(name):
+            while len(order) < 3000:
+                await write(name)
+
+        await asyncio.gather(*(press(name) for name in costs for _ in range(20)))
+        assert order[500:3000].count("cheap") > 8 * order[500:3000].count("dear")
+
+    in_virtual_time(main())
+
+
+def test_no_more_writes_go_at_a_time_than_fit_into_a_burst(clock, order):
+    """So a question of somebody else waits for a burst, however many short messages are there."""
+
+    async def main():
+        turns = Turns(clock_s=clock)
+
+        async def write():
+            if turns.pays("stream", 100):
+                await turns.turn("stream", 100)
+            clock.now_s += 0.001
+            turns.wrote("stream", 0.001)
+
+        async def stream():
+            while not order:
+                await write()
+
+        streams = [asyncio.create_task(stream()) for _ in range(200)]
+        await steps(2000)
+        asked_s = clock.now_s
+        await called(turns, clock, order, "other")
+        assert clock.now_s - asked_s < 3 * BURST_S + 0.0005
+        await asyncio.gather(*streams)
+
+    in_virtual_time(main())
+
+
+def test_callers_are_forgotten_when_there_are_very_many(clock):
+    turns = Turns(clock_s=clock)
+    for i in range(3 * CALLERS_MAX):
+        clock.now_s += 0.01
+        turns.pays(f"caller {i}")
+        turns.wrote(f"caller {i}", 0.01)
+        assert len(turns._finish_s) <= CALLERS_MAX
+    assert len(turns._writing_s) <= CALLERS_MAX
+
+
+def test_callers_who_used_much_are_remembered_longer(clock):
+    turns = Turns(clock_s=clock)
+    turns.pays("heavy")
+    turns.wrote("heavy", 1000.0)
+    for i in range(2 * CALLERS_MAX):
+        clock.now_s += 0.01
+        turns.pays(f"caller {i}")
+    assert "heavy" in turns._finish_s

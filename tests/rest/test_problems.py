@@ -297,7 +297,7 @@ def test_problem_documents_are_json_with_their_own_type(http):
 def test_both_edges_give_an_error_the_same_reason(name):
     error = getattr(errors, name)("so it is")
     document = json.loads(of_error(error, "GET", "/").body)
-    (detail,) = status_pb2.Status.FromString(status_of(error, "Insert").trailing_metadata[0][1]).details
+    detail, _ = status_pb2.Status.FromString(status_of(error, "Insert").trailing_metadata[0][1]).details
     info = error_details_pb2.ErrorInfo()
     assert detail.Unpack(info)
     assert document["reason"] == info.reason == type(error).reason()
@@ -305,7 +305,7 @@ def test_both_edges_give_an_error_the_same_reason(name):
 
 def test_a_defect_has_a_reason_on_both_edges():
     document = json.loads(of_error(ZeroDivisionError(), "GET", "/").body)
-    (detail,) = status_pb2.Status.FromString(status_of(ZeroDivisionError(), "Insert").trailing_metadata[0][1]).details
+    detail, _ = status_pb2.Status.FromString(status_of(ZeroDivisionError(), "Insert").trailing_metadata[0][1]).details
     info = error_details_pb2.ErrorInfo()
     assert detail.Unpack(info)
     assert document["reason"] == info.reason == "INTERNAL"

@@ -38,7 +38,8 @@ def events(response):
 
 def test_changes_and_nothing_else(http, watched):
     question = {"key": "a", "lookback": ["10s", "1m"], "interval": 50}
-    with http.stream("GET", f"{watched}/watch", params=question) as response:
+    headers = {"x-request-id": "watching"}
+    with http.stream("GET", f"{watched}/watch", params=question, headers=headers) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         assert response.headers["cache-control"] == "no-store"
         stream = events(response)
@@ -52,7 +53,9 @@ def test_changes_and_nothing_else(http, watched):
         assert [each["aggregates"] for each in second["answers"]] == [{"n": 1, "total": 2.0}, {"n": 2, "total": 3.0}]
         http.delete(watched)
         problem = {"detail": "there is no window 'watched'", "reason": "NOT_FOUND", "field": "window"}
-        assert next(stream) == ("problem", problem)
+        kind, document = next(stream)
+        assert document.pop("request_id") == "watching"
+        assert (kind, document) == ("problem", problem)
         assert next(stream, None) is None
 
 

@@ -9,11 +9,20 @@ import pytest
 from sash.access.audit import Audit
 from sash.access.caller import CALLER, PEER, Caller
 from sash.access.rights import Right
+from sash.requests import REQUEST, Request
 from sash_engine.clock import ManualClock
 from sash_proto.v1 import windows_pb2 as pb
 from tests.security.conftest import SPEC
 from tests.support.servers import running_service
 from tests.support.tokens import bearer
+
+
+@pytest.fixture(autouse=True)
+def request_():
+    """What is written in the test's own process belongs to the request `r-1`."""
+    token = REQUEST.set(Request(lambda: [("x-request-id", "r-1")]))
+    yield
+    REQUEST.reset(token)
 
 
 @pytest.fixture
@@ -33,6 +42,7 @@ def says(line, who, operation, window, outcome):
     host, _, port = line.pop("from").rpartition(":")
     assert host == "127.0.0.1"
     assert port.isdecimal()
+    assert line.pop("request_id")
     assert line == {"who": who, "operation": operation, "window": window, "outcome": outcome}
 
 
@@ -117,7 +127,8 @@ def test_nobody_forges_a_line(caplog):
     audit.refused('/x outcome=ok\nwho=root "', "w" * 1000, "UNAUTHENTICATED")
     (record,) = caplog.records
     assert record.getMessage() == (
-        f'who=- operation="/x outcome=ok\\nwho=root \\"" window={"w" * 200} from=- outcome=UNAUTHENTICATED'
+        f'who=- operation="/x outcome=ok\\nwho=root \\"" window={"w" * 200} from=- '
+        "outcome=UNAUTHENTICATED request_id=r-1"
     )
 
 
@@ -131,7 +142,7 @@ def test_a_flood_of_refusals_does_not_fill_the_log(caplog):
     audit.note("create", "w", "ok")  # what was done is always there
     clock.advance(10**9)
     audit.refused("/x", None, "UNAUTHENTICATED")
-    assert caplog.records[-2].getMessage().endswith("operation=create window=w from=- outcome=ok")
+    assert caplog.records[-2].getMessage().endswith("operation=create window=w from=- outcome=ok request_id=r-1")
     assert caplog.records[-1].getMessage().endswith(" unlogged_refusals=900")
 
 
@@ -141,4 +152,5 @@ def test_the_caller_is_named(caplog):
     Audit(ManualClock()).note("create", "w", "ok")
     CALLER.reset(caller)
     PEER.reset(peer)
-    assert caplog.records[0].getMessage() == "who=me operation=create window=w from=[::1]:80 outcome=ok"
+    (record,) = caplog.records
+    assert record.getMessage() == "who=me operation=create window=w from=[::1]:80 outcome=ok request_id=r-1"

@@ -82,6 +82,13 @@ class Slow:
         self.evicted += gone
         return gone
 
+    def evict_range(self, start: float, end: float) -> int:
+        """Remove entries with start <= time <= end."""
+        gone = len(self.between(start, end))
+        self.entries = [entry for entry in self.entries if not start <= entry[0] <= end]
+        self.evicted += gone
+        return gone
+
     def _leave(self, time: float) -> int:
         before = len(self.entries)
         self.entries = [entry for entry in self.entries if entry[0] > time]

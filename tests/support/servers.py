@@ -168,8 +168,20 @@ def problem(response: httpx.Response) -> dict[str, Any]:
     """The problem document of a response, checked for its form."""
     assert response.headers["content-type"] == "application/problem+json", response.text
     document: dict[str, Any] = json.loads(response.content)
-    assert set(document) <= {"type", "title", "status", "detail", "reason", "field", "limit", "line", "applied"}
+    assert set(document) <= {
+        "type",
+        "title",
+        "status",
+        "detail",
+        "reason",
+        "field",
+        "limit",
+        "line",
+        "applied",
+        "request_id",
+    }
     assert document["status"] == response.status_code
+    assert document["request_id"] == response.headers["x-request-id"]
     if document["type"] == "about:blank":  # of HTTP, but for a defect of the service
         assert document.get("reason") == ("INTERNAL" if document["status"] == 500 else None)
     else:

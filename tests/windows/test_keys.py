@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sash_engine.errors import FailedPrecondition, ResourceExhausted
 from sash_engine.windows.batch import Batch, Coded
 from sash_engine.windows.keys import NEVER, Keys
-from sash_engine.windows.pages import ragged
+from sash_engine.windows.ragged import ragged
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.model import slow_window

@@ -18,6 +18,7 @@ steps = st.one_of(
     st.tuples(st.just("insert"), entries),
     st.tuples(st.just("bulk"), st.lists(entries, max_size=25)),
     st.tuples(st.just("evict"), st.tuples(st.sampled_from([*KEYS, None]), times)),
+    st.tuples(st.just("evict range"), st.tuples(st.sampled_from([*KEYS, None]), times, st.integers(0, 20))),
     st.tuples(st.just("query"), st.tuples(st.sampled_from(KEYS), times, st.integers(1, 30))),
 )
 
@@ -75,6 +76,10 @@ def test_any_history_equals_the_fold(history, max_age, max_count, block):
             key, time = what
             gone = sum(slow[k].evict(time) for k in ([key] if key else list(slow)))
             assert w.bulk_evict(time, key) == gone
+        elif step == "evict range":
+            key, start, width = what
+            gone = sum(slow[k].evict_range(start, start + width) for k in ([key] if key else list(slow)))
+            assert w.evict_range(start, start + width, key) == gone
         else:
             key, time, width = what
             expect(w.range_query(time, time + width, key), slow[key].between(time, time + width))

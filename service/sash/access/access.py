@@ -1,6 +1,7 @@
 """Who may do what: the one place that decides.
 
     edge    caller_of(credentials)  ──▶  tokens.py, jwt.py     401 where nobody is known
+            caller_with(names)      ──▶  tokens.py             of a certificate, where there is no token
     plane   require(right, window)  ──▶  the caller of the call     403 where it has no such right
 
 An edge authenticates a call before it reads a body. The plane authorizes every operation, whatever edge it comes from.
@@ -9,7 +10,7 @@ Without a source of callers, everybody may do everything, and nothing is looked 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -53,11 +54,18 @@ class Access:
     Args:
         clock: measures quotas, and tells whether tokens have expired.
         sources: who knows tokens. If there are none, everybody may do everything.
+        certified: finds callers by the names in their certificates; None where certificates have no rights.
     """
 
-    def __init__(self, clock: Clock, sources: Sequence[Source] = ()) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        sources: Sequence[Source] = (),
+        certified: Callable[[Sequence[str]], Caller | None] | None = None,
+    ) -> None:
         self._clock = clock
         self._sources = sources
+        self._certified = certified
         self.is_on = bool(sources)
         """Whether a call needs a token."""
         self.audit = Audit(self._clock)
@@ -82,13 +90,28 @@ class Access:
         for source in self._sources:
             caller = await source.caller_of(token)
             if caller is not None:
-                self._check_current(caller)
-                if caller.calls is not None:
-                    wait_s = caller.calls.take(1, self._clock.monotonic_s())
-                    if wait_s:
-                        raise _over_quota(caller, "calls", caller.calls.rate, wait_s)
-                return caller
+                return self._charged(caller)
         raise Unauthenticated("the token is unknown", field="authorization")
+
+    def asks_for_certificate(self, credentials: Sequence[object]) -> bool:
+        """Whether `caller_with` says who makes a call, and not `caller_of`: it has no token."""
+        return self._certified is not None and not credentials
+
+    def caller_with(self, names: Sequence[str]) -> Caller:
+        """Say who makes a call without a token, by the names in its certificate; raises as `caller_of`."""
+        caller = None if self._certified is None else self._certified(names)
+        if caller is None:
+            named = f"the certificate of {names[0][:80]!r} has no rights" if names else "there is no certificate"
+            raise Unauthenticated(f"{named}, and the header authorization is missing", field="authorization")
+        return self._charged(caller)
+
+    def _charged(self, caller: Caller) -> Caller:
+        self._check_current(caller)
+        if caller.calls is not None:
+            wait_s = caller.calls.take(1, self._clock.monotonic_s())
+            if wait_s:
+                raise _over_quota(caller, "calls", caller.calls.rate, wait_s)
+        return caller
 
     def require(self, operation: str, window: str | None) -> None:
         """Check that the caller of this call may do an operation.

@@ -1,7 +1,8 @@
 """The audit log: one line for each call that matters, on the logger `sash.audit`.
 
-who=flights-admin operation=delete window=flights from=10.0.0.7:52114 outcome=ok
-who=- operation="GET /v1/windows" window=- from=10.0.0.9:40512 outcome=UNAUTHENTICATED
+who=flights-admin operation=delete window=flights from=10.0.0.7:52114 outcome=ok request_id=9f2c…
+who=- operation="GET /v1/windows" window=- from=10.0.0.9:40512 outcome=UNAUTHENTICATED \
+    request_id=41aa…
 
 Successes and failures are at level INFO, refusals at WARNING.
 """
@@ -14,6 +15,8 @@ import re
 
 from sash.access.caller import CALLER, PEER
 from sash.access.quota import Bucket
+from sash.logs import MEMBERS
+from sash.requests import request_id
 from sash_engine.clock import Clock
 
 __all__ = ["Audit"]
@@ -42,31 +45,39 @@ class Audit:
 
     def note(self, operation: str, window: str | None, outcome: str) -> None:
         """Write that the caller did something."""
-        _log.info("%s", _line(operation, window, outcome))
+        _write(logging.INFO, _parts(operation, window, outcome))
 
     def refused(self, operation: str, window: str | None, outcome: str) -> None:
         """Write that the caller was refused something."""
         if self._refusals.take(1, self._clock.monotonic_s()):
             self._unsaid += 1
             return
-        more = f" unlogged_refusals={self._unsaid}" if self._unsaid else ""
+        parts = _parts(operation, window, outcome)
+        if self._unsaid:
+            parts["unlogged_refusals"] = self._unsaid
         self._unsaid = 0
-        _log.warning("%s%s", _line(operation, window, outcome), more)
+        _write(logging.WARNING, parts)
 
 
-def _line(operation: str, window: str | None, outcome: str) -> str:
+def _parts(operation: str, window: str | None, outcome: str) -> dict[str, str | int]:
     caller = CALLER.get()
-    parts = {
+    return {
         "who": "-" if caller is None else caller.name,
         "operation": operation,
         "window": "-" if window is None else window,
         "from": PEER.get()(),
         "outcome": outcome,
+        "request_id": request_id(),
     }
-    return " ".join(f"{name}={_value(text)}" for name, text in parts.items())
 
 
-def _value(text: str) -> str:
+def _write(level: int, parts: dict[str, str | int]) -> None:
+    short = {name: value[:_CHARACTERS_MAX] if isinstance(value, str) else value for name, value in parts.items()}
+    line = " ".join(f"{name}={_value(value)}" for name, value in short.items())
+    _log.log(level, "%s", line, extra={MEMBERS: short})
+
+
+def _value(value: str | int) -> str:
     # A caller chooses some of these: a line break or a quotation mark must not make a second entry of them.
-    short = text[:_CHARACTERS_MAX]
+    short = str(value)
     return short if _PLAIN.fullmatch(short) else json.dumps(short)

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2
 
+from sash.requests import request_id
 from sash.rpc.errors import described
 
 __all__ = ["CODES", "DeadlineExceeded", "document_of"]
@@ -44,9 +47,10 @@ class DeadlineExceeded(Exception):
 def document_of(error: Exception, method: str) -> tuple[grpc.StatusCode, dict[str, Any]]:
     """Map an exception to its code and its JSON document; `method` is for the log."""
     if isinstance(error, DeadlineExceeded):
-        code = grpc.StatusCode.DEADLINE_EXCEEDED
-        return code, {"code": _name(code), "message": "the call's timeout passed; a write may still be applied"}
-    code, message, details = described(error, method)
+        code, message = grpc.StatusCode.DEADLINE_EXCEEDED, "the call's timeout passed; a write may still be applied"
+        details: Sequence[Message] = [error_details_pb2.RequestInfo(request_id=request_id())]
+    else:
+        code, message, details = described(error, method)
     shown = [
         {
             "type": detail.DESCRIPTOR.full_name,

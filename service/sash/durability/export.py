@@ -29,7 +29,7 @@ from sash.durability.forms import Header, Totals, batch_of, checked, names_of, s
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished, spans_of
-from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
+from sash_engine.windows.batch import MAX_COUNTED, AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.entries import Entries
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.spec import WindowSpec, check_name
@@ -143,6 +143,7 @@ class Importer:
         self._frames = 0
         self._rows = 0
         self._expected = 0  # entries of the window that were not read yet
+        self._uncounted = False
         self._states: list[list[Array]] = []
         self._ended = False
         self.window: Window | None = None
@@ -222,7 +223,8 @@ class Importer:
             raise InvalidArgument("staged parts are not exported", field="header.extra.ledger.parts")
         ledger.next_part = 1  # staged parts are not imported, so no number is used yet
         counts = header.counts.counts()
-        self._expected = counts.inserted - counts.evicted
+        self._expected = MAX_COUNTED if header.uncounted else counts.present
+        self._uncounted = header.uncounted
         self.window = self._make(spec)
         self.window.resume(counts, header.newest)
         self.window.ledger = ledger
@@ -262,7 +264,9 @@ class Importer:
             raise InvalidArgument(
                 f"{totals.keys} keys and {totals.rows} rows were written, {keys} and {self._rows} read", field="end"
             )
-        if self._expected:
+        if self._uncounted:
+            window.counts.inserted += MAX_COUNTED - self._expected
+        elif self._expected:
             raise InvalidArgument(f"{self._expected} entries less are there than counted", field="header.counts")
         if keys != sum(len(now) for now, *_ in self._states):
             raise InvalidArgument("there are not as many times of keys as keys", field="states")

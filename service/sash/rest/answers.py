@@ -27,6 +27,7 @@ from sash_wire.key_parts import key_columns
 __all__ = [
     "answer_document",
     "bulk_document",
+    "change_document",
     "column",
     "eviction_document",
     "json_bytes",
@@ -116,6 +117,9 @@ def parts_document(answer: Answer | Series) -> dict[str, Any]:
 
 def window_document(window: WindowInfo) -> dict[str, Any]:
     """Return the description of a window as JSON values."""
+    names = ["inserted", "late", "evicted", "duplicates", "ahead"]
+    if window.spec.identity is not None:
+        names += ["retracted", "corrected"]
     return {
         "spec": plain(window.spec.document()),
         "entries": window.entries,
@@ -123,13 +127,7 @@ def window_document(window: WindowInfo) -> dict[str, Any]:
         "oldest": window.oldest,
         "newest": window.newest,
         "high_water_mark": window.high_water_mark,
-        "counts": {
-            "inserted": window.counts.inserted,
-            "late": window.counts.late,
-            "evicted": window.counts.evicted,
-            "duplicates": window.counts.duplicates,
-            "ahead": window.counts.ahead,
-        },
+        "counts": {name: getattr(window.counts, name) for name in names},
         "durability": window.durability,
         "problem": window.problem,
     }
@@ -152,6 +150,12 @@ def write_document(result: WriteResult, answered: bool = False) -> dict[str, Any
 def eviction_document(result: WriteResult) -> dict[str, Any]:
     """Return the result of an eviction as JSON values."""
     return {"evicted": result.evicted} | _given(result)
+
+
+def change_document(result: WriteResult) -> dict[str, Any]:
+    """Return the result of a retraction or an update as JSON values."""
+    names = ("retracted", "corrected", "missing", "evicted")
+    return {name: getattr(result, name) for name in names} | _given(result)
 
 
 def staged_document(staged: Staged) -> dict[str, Any]:

@@ -6,7 +6,7 @@ timestamps, are converted where nothing is lost, and refused otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -172,10 +172,10 @@ def _stacked(columns: Sequence[Array]) -> Array:
     return np.concatenate(columns) if columns else np.empty(0, np.int64)
 
 
-def stream_of_bulks(bulks: Iterable[AnyBatch], spec: WindowSpec) -> Iterator[bytes]:
+async def stream_of_bulks(bulks: AsyncIterator[AnyBatch], spec: WindowSpec) -> AsyncIterator[bytes]:
     """Entries of a window as the parts of a stream that bulk-insert takes, a record batch for each bulk."""
     sink, writer = BytesIO(), None
-    for bulk in bulks:
+    async for bulk in bulks:
         batch = _record_batch(bulk, spec)
         if writer is None:
             writer = pa.ipc.new_stream(sink, batch.schema)

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope
 from sash.plane import Plane
 from sash.rest.bodies import JSON, parse_json
 from sash.rest.declare import SAFE, Body
+from sash.rest.long_json import LISTED_MAX, LONG_BYTES, parse_long_json
 from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, TooLarge
@@ -98,9 +99,16 @@ class Call:
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def json(self) -> dict[str, Any]:
-        """Read the body as a JSON object; raises as `body` and `parse_json`."""
-        return parse_json(await self.body())
+    async def json(self, columns: bool = False) -> dict[str, Any]:
+        """Read the body as a JSON object, with turns for other calls where it is long; raises as `body` and parsing do.
+
+        Args:
+            columns: whether its long lists are `LongList`s.
+        """
+        body = await self.body()
+        if len(body) <= LONG_BYTES:
+            return parse_json(body)
+        return await self.plane.in_slices(parse_long_json(body, None if columns else LISTED_MAX))
 
     async def text(self) -> str:
         """Read the body as text.

@@ -22,7 +22,9 @@ import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from sash.access.tls import CERTIFIED, names_in
 from sash.metrics import Metrics
+from sash.requests import HEADER, new_id
 from sash.rest.front import ALWAYS
 from sash.rest.problems import MEDIA_TYPE, of_error
 from sash_engine.errors import Unavailable
@@ -109,6 +111,8 @@ class Connection(HttpToolsProtocol):
         self.address = ""
         self.closed_at_once = False
         self._spare = False
+        self._certified: list[str] = []
+        """The names in the client's certificate."""
         self._head_bytes: int | None = None
         """Of the head that is being received; None where none is."""
         self._too_long = self._large = self._upgrade = False
@@ -124,6 +128,8 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
+        if self.scheme == "https":
+            self._certified = names_in(transport.get_extra_info("ssl_object").getpeercert() or {})
         limit = self._limits.admit(self)
         if limit is None:
             return
@@ -160,6 +166,8 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._head_bytes, self._since_s = 0, self._heard_s
         super().on_message_begin()
+        if self._certified:
+            self.scope[CERTIFIED] = self._certified  # type: ignore[literal-required]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_bytes is not None:  # else it is a trailer, which nobody reads
@@ -263,10 +271,20 @@ def _monitors_only(app: ASGIApp, limit: str, refused: Callable[[HTTPStatus], Non
 
 def _raw(status: HTTPStatus, detail: str) -> bytes:
     """A problem document as the bytes of a response, for requests that no app sees."""
-    body = orjson.dumps({"type": "about:blank", "title": status.phrase, "status": int(status), "detail": detail})
+    # The head may not have arrived, so the id is always a new one.
+    request = new_id()
+    body = orjson.dumps(
+        {
+            "type": "about:blank",
+            "title": status.phrase,
+            "status": int(status),
+            "detail": detail,
+            "request_id": request,
+        }
+    )
     retry = "retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else ""
     head = (
         f"HTTP/1.1 {int(status)} {status.phrase}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
-        f"{retry}connection: close\r\n\r\n"
+        f"{retry}{HEADER}: {request}\r\nconnection: close\r\n\r\n"
     )
     return head.encode() + body

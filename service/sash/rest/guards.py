@@ -6,7 +6,8 @@
                  └─ every answer has headers by which browsers do not frame it, run it or guess its type
 
 A browser sends the name in the address bar as Host, and the page's site as Origin with every write. Other programs
-send no Origin. Each route refuses bodies of the types that pages of other sites may send.
+send no Origin. Each route refuses bodies of the types that pages of other sites may send. Only
+the API of Prometheus takes forms, and none of them changes anything.
 
 Sources: RFC 9110 (Host, 421), the WHATWG's Fetch standard (Origin, CORS), W3C's Content Security Policy Level 3.
 """
@@ -21,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sash.metrics import Metrics
+from sash.requests import REQUEST, of_scope
 from sash.rest.problems import of_error, of_status
 from sash.settings import Settings
 from sash_engine.errors import PermissionDenied
@@ -44,10 +46,11 @@ _NO_PAGE: Headers = [
 _VARY: Headers = [(b"vary", b"Origin")]
 _PREFLIGHT = {
     "access-control-allow-methods": "GET, HEAD, POST, DELETE",
-    "access-control-allow-headers": "Accept, Authorization, Content-Type, Connect-Protocol-Version, Connect-Timeout-Ms",
+    "access-control-allow-headers": "Accept, Authorization, Content-Type, Connect-Protocol-Version, "
+    "Connect-Timeout-Ms, X-Request-Id, Traceparent, Tracestate",
     "access-control-max-age": "600",
 }
-_EXPOSED = (b"access-control-expose-headers", b"Retry-After")
+_EXPOSED = (b"access-control-expose-headers", b"Retry-After, X-Request-Id")
 # Only names that are allowed are remembered; a name may be written in capitals, and with many ports.
 _KNOWN_MAX = 1024
 
@@ -70,6 +73,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of HTTP."""
+        REQUEST.set(of_scope(scope))
         host, hosts, origin = b"", 0, b""
         for name, value in scope["headers"]:
             if name == b"host":

@@ -1,9 +1,11 @@
 """Makes RFC 9457 problem documents of errors. REST maps errors here only.
 
 {"type": "urn:sash:error:invalid-argument", "title": "Invalid argument", "status": 400,
- "detail": "time[3] must be an integer, not a float", "reason": "INVALID_ARGUMENT", "field": "time[3]"}
+ "detail": "time[3] must be an integer, not a float", "reason": "INVALID_ARGUMENT", "field": "time[3]",
+ "request_id": "0b1e…"}
 
-`reason` is the reason of the ErrorInfo that gRPC sends for the same error.
+`reason` is the reason of the ErrorInfo that gRPC sends for the same error, and `request_id` that of its RequestInfo.
+The answer's header `X-Request-Id` has it, too.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from math import ceil
 import orjson
 from starlette.responses import Response
 
+from sash.requests import HEADER, request_id
 from sash_engine import errors
 
 __all__ = ["MEDIA_TYPE", "STATUSES", "Problem", "UnsupportedMediaType", "kind_of", "of_error", "of_status"]
@@ -52,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 
 class Problem(Response):
-    """A response that is a problem document, without the members that are None."""
+    """A response that is a problem document, without the members that are None. It has the id of the request."""
 
     def __init__(
         self,
@@ -75,7 +78,8 @@ class Problem(Response):
         if limit is not None:
             document["limit"] = _short(limit)
         document.update(more or {})
-        super().__init__(orjson.dumps(document), status, dict(headers or {}), MEDIA_TYPE)
+        document["request_id"] = request = request_id()
+        super().__init__(orjson.dumps(document), status, {**(headers or {}), HEADER: request}, MEDIA_TYPE)
 
 
 def kind_of(error: errors.SashError) -> type[errors.SashError]:

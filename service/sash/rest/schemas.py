@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sash.rest.bodies import JSON
-from sash.rest.members import INT64, KEY, ORIGIN_MEMBERS, STRINGS, WRITER, Document, Member
+from sash.rest.members import BOOL, INT64, KEY, ORIGIN_MEMBERS, STRINGS, WRITER, Document, Member
 
 __all__ = [
     "AGGREGATES_EXAMPLE",
@@ -91,7 +91,17 @@ ENTRY_EXAMPLES: dict[str, Any] = {
 NAMED = {"pattern": "^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"}
 """The limits of a window's name."""
 
-EVICTION = Document({"time": Member(INT64, required=True), "key": Member(KEY), **ORIGIN_MEMBERS})
+EVICTION = Document(
+    {
+        "time": Member(INT64, about={"description": "Entries with this time and older leave."}),
+        "start": Member(INT64, about={"description": "With `end`: entries with start <= time <= end leave."}),
+        "end": Member(INT64),
+        "end_exclusive": Member(BOOL, about={"default": False, "description": "start <= time < end"}),
+        "key": Member(KEY),
+        **ORIGIN_MEMBERS,
+    },
+    "Either `time`, or `start` and `end`.",
+)
 COMMIT = Document(
     {
         "query": Member(WRITER, required=True),
@@ -105,6 +115,7 @@ ORIGIN = {name: each.schema for name, each in ORIGIN_MEMBERS.items()}
 _OPTIONAL_INT64 = {"type": ["integer", "null"], "format": "int64"}
 _VALUE = {"description": "A value of the field's type.", "type": ["number", "string", "boolean"]}
 _COUNTS = dict.fromkeys(("inserted", "late", "evicted", "duplicates", "ahead"), INT64.schema)
+_CHANGED = dict.fromkeys(("retracted", "corrected"), INT64.schema)
 _GIVEN = {
     "durability": {"type": "string", "enum": ["sync", "interval", "memory"]},
     "already_applied": {
@@ -139,6 +150,11 @@ SCHEMAS: dict[str, Any] = {
             },
             "field": {"type": "string", "description": "Path of the field that is wrong."},
             "limit": {"type": "string", "description": "The limit that was passed."},
+            "request_id": {
+                "type": "string",
+                "description": "The id of the request, as the service's log has it: what `X-Request-Id` said, or a new "
+                "one. The header `X-Request-Id` of the answer has it, too.",
+            },
             "line": {
                 "type": "integer",
                 "description": "Of a body of lines: the number of the first line that is wrong, from 1 on.",
@@ -189,10 +205,10 @@ SCHEMAS: dict[str, Any] = {
     "Counts": {
         "description": "Numbers of entries. `duplicates` have the time of an entry that was there, in a window that "
         "keeps one for each time: they were dropped, or took its place. `ahead` are too far ahead of wall time "
-        "(`order.ahead`).",
+        "(`order.ahead`). `retracted` and `corrected` are there for a window with an identity.",
         "type": "object",
         "required": list(_COUNTS),
-        "properties": _COUNTS,
+        "properties": _COUNTS | _CHANGED,
     },
     "Written": {
         "description": "How many entries a write inserted, evicted and left out; `answers` if they were asked for.",
@@ -208,6 +224,13 @@ SCHEMAS: dict[str, Any] = {
         "description": "How many entries were removed.",
         "type": "object",
         "properties": {"evicted": INT64.schema, "entries": INT64.schema, **_GIVEN},
+    },
+    "Changed": {
+        "description": "How many entries were retracted or corrected, how many were not there, and how many the slide "
+        "policy evicted.",
+        "type": "object",
+        "required": [*_CHANGED, "missing", "evicted", "durability"],
+        "properties": {**_CHANGED, "missing": INT64.schema, "evicted": INT64.schema, **_GIVEN},
     },
     "Staged": {
         "description": "A staged part of a batch. The commit names it by `stage`.",
@@ -306,7 +329,11 @@ SCHEMAS: dict[str, Any] = {
                         {
                             "type": "object",
                             "required": ["detail", "field"],
-                            "properties": {"detail": {"type": "string"}, "field": {"type": ["string", "null"]}},
+                            "properties": {
+                                "detail": {"type": "string"},
+                                "field": {"type": ["string", "null"]},
+                                "request_id": {"type": "string"},
+                            },
                         },
                     ]
                 },

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sash.metrics import Metrics
 from sash.rest.connections import Connections
 from sash.rest.guards import Guard
+from sash.rest.traced import traced
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
 
@@ -48,7 +49,7 @@ class RestServer:
             settings.max_connections, settings.max_connections_per_address, settings.body_timeout_s, metrics
         )
         config = uvicorn.Config(
-            Guard(_by_prefix(ahead or {}, app), settings, metrics),
+            traced(Guard(_by_prefix(ahead or {}, app), settings, metrics)),
             http=cast("type[asyncio.Protocol]", self.connections.protocol),
             timeout_keep_alive=settings.idle_timeout_s,
             ws="none",

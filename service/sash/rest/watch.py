@@ -2,7 +2,7 @@
 
     data: {"answers": […]}              as a query's document
     event: problem                      the window is gone, say; then the stream ends
-    data: {"detail": …, "reason": …, "field": …}
+    data: {"detail": …, "reason": …, "field": …, "request_id": …}
     :                                   a comment every 15 seconds, so that nobody on the way takes it for dead
 
 Source: the format is the WHATWG's HTML standard, "Server-sent events".
@@ -15,6 +15,7 @@ from contextlib import aclosing
 
 import orjson
 
+from sash.requests import request_id
 from sash.rest.problems import kind_of
 from sash_engine.errors import SashError
 
@@ -35,6 +36,7 @@ async def events(changes: AsyncGenerator[bytes | None, None]) -> AsyncIterator[b
                 yield b":\n\n" if found is None else _data(found)
     except SashError as error:
         document = {"detail": error.message, "reason": kind_of(error).reason(), "field": error.field}
+        document["request_id"] = request_id()
         yield b"event: problem\n" + _data(orjson.dumps(document))
 
 

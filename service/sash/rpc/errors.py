@@ -2,7 +2,7 @@
 
 Every status carries google.rpc details: an ErrorInfo (reason, and the field and limit as metadata; for a stream of
 writes `applied`, how many were answered), a BadRequest where a field is to blame, a RetryInfo where trying again
-may help.
+may help, a RequestInfo with the id of the request.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from sash.requests import request_id
 from sash_engine import errors
 
 __all__ = ["CODES", "DOMAIN", "described", "status_of"]
@@ -71,10 +72,11 @@ def described(
         applied: for a stream of writes, the number of answered writes; the ErrorInfo has it.
     """
     counted = {} if applied is None else {"applied": str(applied)}
+    request = error_details_pb2.RequestInfo(request_id=request_id())
     if not isinstance(error, errors.SashError):
         _log.error("%s failed", method, exc_info=error)
         failed = error_details_pb2.ErrorInfo(domain=DOMAIN, reason="INTERNAL", metadata=counted)
-        return grpc.StatusCode.INTERNAL, "internal error", [failed]
+        return grpc.StatusCode.INTERNAL, "internal error", [failed, request]
     kind: type[errors.SashError] = next(cls for cls in type(error).__mro__ if cls in CODES)
     code = CODES[kind]
     info = error_details_pb2.ErrorInfo(domain=DOMAIN, reason=kind.reason(), metadata=counted)
@@ -91,6 +93,7 @@ def described(
         delay = duration_pb2.Duration()
         delay.FromNanoseconds(int(error.retry_after_s * 1e9))
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    details.append(request)
     return code, _short(error.message), details
 
 

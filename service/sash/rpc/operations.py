@@ -13,13 +13,15 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from functools import partial
 
-from sash.calls import INTERVAL_MS, QUIET_S, check_interval, going, key_names
+from sash.calls import INTERVAL_MS, QUIET_S, check_interval, each, going, key_names
 from sash.plane import Plane
-from sash.rpc import translate
+from sash.rpc import bulks, translate
 from sash.rpc.grouping import where_of
 from sash.rpc.parts import PROTO, Parts, query_response
 from sash.rpc.pipeline import in_order
 from sash_engine.errors import InvalidArgument
+from sash_engine.windows.batch import AnyBatch, Origin
+from sash_engine.windows.changes import named
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.spec_text import check_spec_bytes
 from sash_proto.v1 import windows_pb2 as pb
@@ -28,6 +30,8 @@ __all__ = ["Operations"]
 
 # gRPC's clients take messages of up to 4 MiB unless told otherwise.
 CHUNK_BYTES_MAX = 1 << 20
+
+_Bulk = tuple[str, AnyBatch, Origin | None]
 
 
 class Operations:
@@ -43,6 +47,8 @@ class Operations:
         self._plane = plane
         self._entries_max = entries_max
         self._closing = closing
+        self.in_slices = plane.in_slices
+        """Takes the steps of an edge's own work."""
 
     # ---------------------------------------------------------------- windows
 
@@ -53,14 +59,14 @@ class Operations:
         translate.fill_window(response.window, window)
         return response
 
-    def GetWindow(self, request: pb.GetWindowRequest) -> pb.WindowInfo:
+    async def GetWindow(self, request: pb.GetWindowRequest) -> pb.WindowInfo:
         response = pb.WindowInfo()
-        translate.fill_window(response, self._plane.describe(request.name))
+        translate.fill_window(response, await self._plane.window(request.name))
         return response
 
-    def ListWindows(self, request: pb.ListWindowsRequest) -> pb.ListWindowsResponse:
+    async def ListWindows(self, request: pb.ListWindowsRequest) -> pb.ListWindowsResponse:
         response = pb.ListWindowsResponse()
-        for window in self._plane.list():
+        for window in await self._plane.windows():
             translate.fill_window(response.windows.add(), window)
         return response
 
@@ -75,10 +81,9 @@ class Operations:
         return response
 
     async def ExportWindow(self, request: pb.ExportWindowRequest) -> AsyncIterator[pb.WindowChunk]:
-        for part in await self._plane.export(request.window):
+        async for part in each(await self._plane.export(request.window)):
             for at in range(0, len(part), CHUNK_BYTES_MAX):
                 yield pb.WindowChunk(data=part[at : at + CHUNK_BYTES_MAX])
-            await asyncio.sleep(0)
 
     async def ImportWindow(self, requests: AsyncIterator[pb.WindowChunk]) -> pb.WindowInfo:
         first = await anext(requests, pb.WindowChunk())
@@ -99,7 +104,7 @@ class Operations:
 
     async def Insert(self, request: pb.InsertRequest) -> pb.InsertResponse:
         name = request.window
-        spec = self._plane.spec(name, "insert")
+        spec = await self._plane.look_up(name, "insert")
         fields, key = translate.entry_of(request, spec), translate.key_of(request, spec)
         time = translate.required(request, "time")
         lookbacks, origin = list(request.lookbacks), translate.origin_of(request)
@@ -107,30 +112,57 @@ class Operations:
         return translate.written(result)
 
     async def BulkInsert(self, request: pb.BulkInsertRequest) -> pb.InsertResponse:
-        spec = self._checked_spec(request, "bulk_insert")
-        batch, origin = translate.batch_of(request, self._entries_max, spec), translate.origin_of(request)
-        return translate.written(await self._plane.bulk_insert(request.window, batch, origin=origin))
+        return await self._insert(await self._bulk(request))
 
     def InsertStream(self, requests: AsyncIterator[pb.BulkInsertRequest]) -> AsyncIterator[pb.InsertResponse]:
-        return in_order(requests, self.BulkInsert, self._closing)
+        async def bulks() -> AsyncIterator[_Bulk]:
+            async for request in requests:
+                yield await self._bulk(request)
+
+        return in_order(bulks(), self._insert, self._closing)
+
+    async def _bulk(self, request: pb.BulkInsertRequest) -> _Bulk:
+        """Read a bulk. It may take slices, so a stream reads its next bulk after that."""
+        spec = await self._checked_spec(request, "bulk_insert")
+        origin = translate.origin_of(request)
+        return request.window, await self._batch(request, spec), origin
+
+    async def _batch(self, request: pb.BulkInsertRequest, spec: WindowSpec) -> AnyBatch:
+        return await self.in_slices(bulks.batch_steps(request, self._entries_max, spec))
+
+    async def _insert(self, bulk: _Bulk) -> pb.InsertResponse:
+        window, batch, origin = bulk
+        return translate.written(await self._plane.bulk_insert(window, batch, origin=origin))
 
     async def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
         key = request.key if request.HasField("key") else None
         if request.parts:
-            key = translate.key_of(request, self._plane.spec(request.window, "bulk_evict"))
-        time, origin = translate.required(request, "time"), translate.origin_of(request)
-        result = await self._plane.bulk_evict(request.window, time, key, origin=origin)
+            key = translate.key_of(request, await self._plane.look_up(request.window, "bulk_evict"))
+        time, start, end = (getattr(request, f) if request.HasField(f) else None for f in ("time", "start", "end"))
+        result = await self._plane.bulk_evict(
+            request.window, time, key, translate.origin_of(request), start, end, request.end_exclusive
+        )
         return pb.BulkEvictResponse(
             evicted=result.evicted, already_applied=result.already_applied, durability=result.durability
         )
+
+    async def Retract(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
+        spec = named(await self._plane.look_up(request.window, "retract"))
+        batch, origin = await self._batch(request, spec), translate.origin_of(request)
+        return translate.changed(await self._plane.retract(request.window, batch, origin))
+
+    async def Update(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
+        spec = await self._checked_spec(request, "update")
+        batch, origin = await self._batch(request, spec), translate.origin_of(request)
+        return translate.changed(await self._plane.update(request.window, batch, origin))
 
     async def StageBatch(self, request: pb.StageBatchRequest) -> pb.StageBatchResponse:
         number = translate.required(request, "batch")
         part = request.entries
         if translate.origin_of(part) is not None:
             raise InvalidArgument("a part has no producer: the batch is applied once", field="entries.producer")
-        spec = self._checked_spec(part, "stage")
-        batch = translate.batch_of(part, self._entries_max, spec)
+        spec = await self._checked_spec(part, "stage")
+        batch = await self._batch(part, spec)
         staged = await self._plane.stage(part.window, batch, request.query, number)
         return pb.StageBatchResponse(stage=staged.stage, entries=staged.entries, durability=staged.durability)
 
@@ -138,9 +170,9 @@ class Operations:
         number = translate.required(request, "batch")
         return translate.written(await self._plane.commit(request.window, request.query, number, list(request.stages)))
 
-    def _checked_spec(self, request: pb.BulkInsertRequest, operation: str) -> WindowSpec:
-        """The window's spec; refuses a bulk with fields that the window lacks, before any of its columns is read."""
-        spec = self._plane.spec(request.window, operation)
+    async def _checked_spec(self, request: pb.BulkInsertRequest, operation: str) -> WindowSpec:
+        """The spec of the window; refuses a bulk with fields that it lacks, before any of its columns is read."""
+        spec = await self._plane.look_up(request.window, operation)
         if len(request.fields) > len(spec.fields):
             name = next(name for name in request.fields if name not in spec.fields)
             known = ", ".join(spec.fields)
@@ -164,7 +196,7 @@ class Operations:
             return response.SerializeToString(deterministic=True)
 
         asked = ("proto", request.query.SerializeToString(deterministic=True), interval_ms)
-        may = partial(self._plane.spec, request.query.window, "query")
+        may = partial(self._plane.check_may, request.query.window, "query")
         changes = self._plane.watches.changes(asked, look, interval_ms, self._closing, QUIET_S, may)
         async with aclosing(changes):
             async for found in changes:
@@ -173,9 +205,8 @@ class Operations:
         raise going()
 
     async def Entries(self, request: pb.EntriesRequest) -> AsyncIterator[pb.BulkInsertRequest]:
-        for batch in await self._plane.entries(request.window, translate.entries_query_of(request)):
-            yield translate.bulk_of(request.window, batch)
-            await asyncio.sleep(0)
+        async for batch in each(await self._plane.entries(request.window, translate.entries_query_of(request))):
+            yield bulks.bulk_of(request.window, batch)
 
     async def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
         response, question = pb.Answer(), translate.range_query_of(request)

@@ -8,24 +8,23 @@ from typing import Any
 import numpy as np
 
 from sash import calls
+from sash.rpc.bulks import fill_partials
 from sash.rpc.grouping import grouped_of, where_of
-from sash_engine.errors import InvalidArgument, TooLarge
-from sash_engine.monoids.base import Array, Partials, object_array
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids.base import Array
 from sash_engine.windows.answers import Answer, Page, Series, WindowInfo, WriteResult
-from sash_engine.windows.batch import AnyBatch, Batch, Origin, PartialBatch
+from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import specs
-from sash_wire.coded import Coded
-from sash_wire.columns import fill_column, fill_strings, read_column, read_int64, read_strings, to_bytes
-from sash_wire.key_parts import check_named, joined, key_of_parts
+from sash_wire.columns import to_bytes
+from sash_wire.key_parts import key_of_parts
 from sash_wire.values import fill_value
 
 __all__ = [
     "aggregates_of",
-    "batch_of",
-    "bulk_of",
+    "changed",
     "document_of",
     "entries_query_of",
     "entry_of",
@@ -44,6 +43,7 @@ __all__ = [
 ]
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
 _FLOAT64 = np.dtype("<f8")
 
 # ---------------------------------------------------------------- requests
@@ -134,44 +134,6 @@ def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
 
 
 @calls.refusing
-def batch_of(request: pb.BulkInsertRequest, entries_max: int, spec: WindowSpec) -> AnyBatch:
-    """Return the columns of a bulk for a window of this spec, over the bytes that protobuf holds.
-
-    Raises:
-        InvalidArgument: the bytes of a column are not a whole number of values; the error names the column.
-        TooLarge: more than `entries_max` entries.
-    """
-    times = read_int64(request.time, "time")
-    if len(times) > entries_max:
-        raise TooLarge(f"a write of {len(times)} entries is too large", field="time", limit=f"{entries_max} entries")
-    columns = {name: _field(column, name) for name, column in request.fields.items()}
-    keys = read_strings(request.key, "key") if request.HasField("key") else None
-    if request.parts:
-        keys = _joined(request, spec)
-    if not request.partials and not request.entries:
-        return Batch(times, columns, keys)
-    if columns:
-        raise InvalidArgument(
-            "a write carries values of every field, or partials of every aggregate and how many entries each row "
-            "stands for",
-            field="partials",
-        )
-    partials = {
-        name: tuple(_part(column, f"partials.{name}") for column in found.columns)
-        for name, found in request.partials.items()
-    }
-    return PartialBatch(times, partials, read_int64(request.entries, "entries"), keys)
-
-
-def _joined(request: pb.BulkInsertRequest, spec: WindowSpec) -> Coded:
-    """The keys of a bulk that gives their parts."""
-    if request.HasField("key"):
-        raise InvalidArgument("give either key or parts", field="parts")
-    check_named(request.parts, spec.parts, f"window {spec.name!r}")
-    return joined({name: read_strings(request.parts[name], f"parts.{name}") for name in spec.parts})
-
-
-@calls.refusing
 def key_of(request: pb.InsertRequest | pb.BulkEvictRequest, spec: WindowSpec) -> str | None:
     """Return the key of a write, which may be given by its parts.
 
@@ -205,22 +167,6 @@ def _scalar(value: pb.Value, path: str) -> Any:
     return getattr(value, kind)
 
 
-def _field(column: pb.Column, name: str) -> Array | Coded:
-    """The values of a field."""
-    found = read_column(column, name)
-    if isinstance(found, list):
-        raise InvalidArgument(f"column {name!r} has no data", field=name)
-    return found
-
-
-def _part(column: pb.Column, name: str) -> Array:
-    """One part of n partials; blobs as objects."""
-    found = read_column(column, name)
-    if isinstance(found, Coded):
-        raise InvalidArgument(f"column {name!r} has strings; partials are numbers or blobs", field=name)
-    return object_array(found) if isinstance(found, list) else found
-
-
 # ---------------------------------------------------------------- responses
 
 
@@ -241,7 +187,7 @@ def fill_answer(message: pb.Answer, answer: Answer) -> None:
     if answer.parts is not None:
         message.parts.update(answer.parts)
     for name, partial in (answer.partials or {}).items():
-        _fill_partials(message.partials[name], partial)
+        fill_partials(message.partials[name], partial)
 
 
 def fill_groups(message: pb.Answer, answers: Page[Answer]) -> None:
@@ -250,27 +196,6 @@ def fill_groups(message: pb.Answer, answers: Page[Answer]) -> None:
         fill_answer(message.groups.add(), answer)
     if answers.position is not None:
         message.next = answers.position
-
-
-def bulk_of(window: str, batch: AnyBatch) -> pb.BulkInsertRequest:
-    """Return entries of a window as a bulk that can be inserted again."""
-    message = pb.BulkInsertRequest(window=window, time=to_bytes(batch.times))
-    if batch.keys is not None:
-        fill_strings(message.key, batch.keys)
-    if isinstance(batch, PartialBatch):
-        for name, partials in batch.partials.items():
-            _fill_partials(message.partials[name], partials)
-        message.entries = to_bytes(batch.entries)
-    else:
-        for name, column in batch.columns.items():
-            fill_column(message.fields[name], column)
-    return message
-
-
-def _fill_partials(message: pb.PartialColumns, partials: Partials) -> None:
-    message.SetInParent()
-    for part in partials:
-        fill_column(message.columns.add(), part.tolist() if part.dtype.hasobject else part)
 
 
 def written(result: WriteResult) -> pb.InsertResponse:
@@ -287,6 +212,18 @@ def written(result: WriteResult) -> pb.InsertResponse:
     for answer in result.answers:
         fill_answer(message.answers.add(), answer)
     return message
+
+
+def changed(result: WriteResult) -> pb.ChangeResponse:
+    """Return the result of a retraction or an update as a message."""
+    return pb.ChangeResponse(
+        retracted=result.retracted,
+        corrected=result.corrected,
+        missing=result.missing,
+        evicted=result.evicted,
+        already_applied=result.already_applied,
+        durability=result.durability,
+    )
 
 
 def fill_series(message: pb.SeriesResponse, series: Series) -> None:
@@ -355,6 +292,7 @@ def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:
     counts = window.counts
     message.counts.inserted, message.counts.late, message.counts.evicted = counts.inserted, counts.late, counts.evicted
     message.counts.duplicates, message.counts.ahead = counts.duplicates, counts.ahead
+    message.counts.retracted, message.counts.corrected = counts.retracted, counts.corrected
     message.durability = window.durability
     if window.problem is not None:
         message.problem = window.problem

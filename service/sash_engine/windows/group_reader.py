@@ -21,7 +21,7 @@ from sash_engine.forest import Layout
 from sash_engine.forest.series import answers_of
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
-from sash_engine.windows.answering import partials_of, parts_of
+from sash_engine.windows.answering import parts_of
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.asked_keys import AskedKeys
 from sash_engine.windows.choosing import Compared, check_choice, chosen, passing
@@ -30,6 +30,7 @@ from sash_engine.windows.grouped import Bounds, fold_groups
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.labels import Groups, Labels
 from sash_engine.windows.pages import Numbers
+from sash_engine.windows.partials import partials_of
 from sash_engine.windows.questions import AllKeys, Grouped, KeyList, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
@@ -116,7 +117,6 @@ class GroupReader:
         spec, layout, keys, slide, costs: the window's.
         asked: finds keys by name.
         labels: finds keys by label.
-        check_memory: called with how many entries an answer with lists is over.
     """
 
     def __init__(
@@ -128,12 +128,10 @@ class GroupReader:
         costs: Costs,
         asked: AskedKeys,
         labels: Labels,
-        check_memory: Callable[[int], None],
     ) -> None:
         self._spec, self._layout, self._keys, self._slide = spec, layout, keys, slide
         self._costs, self._asked, self._labels = costs, asked, labels
         self._monoids = {name: monoid for name, (monoid, _) in spec.monoids().items()}
-        self._check_memory = check_memory
 
     # ---------------------------------------------------------------- checking
 
@@ -272,7 +270,7 @@ class GroupReader:
         """The answer of each group over some time; None: over all entries."""
         n, layout = len(found), self._layout
         totals = yield from fold_groups(self._keys, layout, found.numbers, found.of, n, bounds)
-        self._check_memory(int(totals.entries.sum()))
+        self._costs.check_entries(int(totals.entries.sum()))
         filled = np.flatnonzero(totals.there)
         columns = [rows_of(each, filled) for each in totals.partials]
         yield
@@ -355,7 +353,7 @@ class GroupReader:
             values, overlap = 0, -(-wide // int(starts[1] - starts[0])) if n > 1 else 1
             for answer in (yield from self.answers(found, bounds(found), None, False)):
                 values = self._costs.check_series(answer.entries, answer.aggregates, n, overlap, values)
-        entries, answers = yield from series_steps(
+        entries, answers, _ = yield from series_steps(
             self._keys, layout, found.numbers, starts, stops, found.of, len(found)
         )
         out = list[Series]()

@@ -18,7 +18,8 @@ from itertools import islice, repeat
 import numpy as np
 import numpy.typing as npt
 
-from sash_engine.windows.pages import Numbers, grown
+from sash_engine.windows.page_allocator import Numbers
+from sash_engine.windows.ragged import grown
 
 __all__ = ["NEVER", "UNKEYED", "KeyTable"]
 

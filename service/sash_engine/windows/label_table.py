@@ -24,7 +24,7 @@ import numpy.typing as npt
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.key_table import KeyTable
-from sash_engine.windows.pages import grown
+from sash_engine.windows.ragged import grown
 from sash_wire.labels import split
 
 __all__ = ["Label", "LabelTable"]

@@ -9,8 +9,9 @@ import numpy as np
 
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
-from sash_engine.windows.pages import PAGES, Numbers, Pages, ragged
+from sash_engine.windows.pages import PAGES, Numbers, Pages
 from sash_engine.windows.pane_layout import PaneLayout
+from sash_engine.windows.ragged import ragged
 
 __all__ = ["PanePages"]
 
@@ -79,6 +80,11 @@ class PanePages(Pages):
     def bulk_evict_each(self, keys: Numbers, times: Numbers) -> Numbers:
         before = self.weights(keys)
         super().bulk_evict_each(keys, times)
+        return before - self.weights(keys)
+
+    def evict_between_each(self, keys: Numbers, start: int, end: int) -> Numbers:
+        before = self.weights(keys)
+        super().evict_between_each(keys, start, end)
         return before - self.weights(keys)
 
     def range_totals(self, key: int, start: int, end: int) -> tuple[int, list[Partial]]:

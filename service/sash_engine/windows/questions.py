@@ -179,6 +179,7 @@ class SeriesQuery(Grouped):
         start, end: ticks.
         step, width: durations or ticks. `width` is `step` where None; where it is larger, buckets overlap.
         key, keys: as of `Query`; the entries of several keys are answered together.
+        partials: answer with partials, too, of the buckets that have entries.
     """
 
     start: int
@@ -187,6 +188,7 @@ class SeriesQuery(Grouped):
     width: str | int | None = None
     key: str | None = None
     keys: KeyList = ()
+    partials: bool = False
 
 
 @dataclass(frozen=True, slots=True)

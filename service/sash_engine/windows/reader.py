@@ -21,19 +21,19 @@ import numpy as np
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.forest import Cold, Layout
 from sash_engine.monoids import Partial
-from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.algorithms import check_ranges
-from sash_engine.windows.answering import partials_of, parts_of
+from sash_engine.windows.answering import parts_of
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.asked_keys import AskedKeys, Numbers
 from sash_engine.windows.bounds import buckets_of, last_of
-from sash_engine.windows.costs import ENTRY_BYTES, Costs
+from sash_engine.windows.costs import Costs
 from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.group_reader import GroupReader, Span
 from sash_engine.windows.grouped import fold_together
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.labels import Labels
+from sash_engine.windows.partials import partials_of, partials_of_buckets
 from sash_engine.windows.questions import AllKeys, EntriesQuery, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
@@ -66,9 +66,14 @@ class Reader:
         self._costs = Costs({name: monoid for name, (monoid, _) in spec.monoids().items()})
         self._asked = AskedKeys(spec, keys, slide, self._costs)
         self._labels = labels
-        self._groups = GroupReader(spec, layout, keys, slide, self._costs, self._asked, labels, self._check_memory)
-        self.check_memory: Callable[[int], None] = _ignore
-        """Called with the bytes that an answer may take, before it is made; raises if they are too many."""
+        self._groups = GroupReader(spec, layout, keys, slide, self._costs, self._asked, labels)
+
+    def limit_memory(self, check: Callable[[int], None]) -> None:
+        """Have `check` called with the bytes that an answer may take, before it is made.
+
+        It raises if they are too many.
+        """
+        self._costs.check_memory = check
 
     def checked_key(self, key: str | None) -> str:
         """Return the name of the one key of a question or a write."""
@@ -209,9 +214,15 @@ class Reader:
         if self._costs.sized and n > 1 and len(numbers):
             entries_of_all, whole = yield from self._whole(numbers, start, int(stops[-1]) - 1)
             self._costs.check_series(entries_of_all, whole, n, -(-wide // every))
-        entries, answers = yield from self._series_of(numbers, starts, stops)
-        named = dict(zip(self._layout.names, answers, strict=True))
-        return Series(key, starts, wide, entries, named, parts_of(self._spec, key))
+        parts = parts_of(self._spec, key)
+        if len(numbers) == 1 and not question.partials:
+            entries, answers = yield from self._keys.store(numbers.item()).series_steps(starts, stops)
+            return Series(key, starts, wide, entries, self._named(answers), parts=parts)
+        if question.partials:
+            self._check_series_of_several()
+        entries, answers, folds = yield from series_steps(self._keys, self._layout, numbers, starts, stops)
+        out = partials_of_buckets(self._layout, entries, folds) if question.partials else None
+        return Series(key, starts, wide, entries, self._named(answers), out, parts)
 
     def series_groups(self, question: SeriesQuery) -> Steps[Page[Series]]:
         """The series of a question that groups keys, in steps."""
@@ -219,11 +230,6 @@ class Reader:
         self._check_grouped(question)
         self._check_series_of_several()
         return (yield from self._groups.series(question, starts, stops, wide))
-
-    def _series_of(self, numbers: Numbers, starts: Numbers, stops: Numbers) -> Steps[tuple[Array, list[Array]]]:
-        if len(numbers) == 1:
-            return (yield from self._keys.store(numbers.item()).series_steps(starts, stops))
-        return (yield from series_steps(self._keys, self._layout, numbers, starts, stops))
 
     def entries(self, question: EntriesQuery, rows: int = BULK_ROWS) -> Entries:
         """The entries as of now, in bulks of up to `rows` rows.
@@ -282,7 +288,7 @@ class Reader:
             answer = self._range(number, key, TICK_MIN, as_of, None, partials)
             answer.start = keys.span(number)[0] if answer.entries else None
             return [answer]
-        self._check_memory(keys.entries(number))
+        self._costs.check_entries(keys.entries(number))
         entries, answers = keys.query(number)
         answer = Answer(key, *keys.span(number), entries, self._named(answers), parts=parts_of(self._spec, key))
         if partials:
@@ -359,10 +365,6 @@ class Reader:
                 field="keys",
             )
 
-    def _check_memory(self, entries: int) -> None:
-        if self._costs.sized:
-            self.check_memory(ENTRY_BYTES * entries)
-
     def _nothing(
         self, key: str | None, start: int | None, end: int | None, lookback: str | None, partials: bool
     ) -> Answer:
@@ -378,14 +380,10 @@ class Reader:
         lookback: str | None,
         partials: bool,
     ) -> Answer:
-        self._check_memory(entries)
+        self._costs.check_entries(entries)
         answers = self._named(self._layout.lower(entries, totals))
         out = partials_of(self._layout, entries, totals) if partials else None
         return Answer(key, start, end, entries, answers, lookback, out, parts_of(self._spec, key))
 
     def _named(self, answers: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._layout.names, answers, strict=True))
-
-
-def _ignore(needed: int) -> None:
-    """Takes what no service limits."""

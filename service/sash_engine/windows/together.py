@@ -26,10 +26,11 @@ from sash_engine.monoids import Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys import Keys
-from sash_engine.windows.pages import Numbers, ragged
+from sash_engine.windows.page_allocator import Numbers
+from sash_engine.windows.ragged import ragged
 from sash_engine.windows.totals import Totals, rows_of
 
-__all__ = ["KEYS", "series_steps"]
+__all__ = ["KEYS", "PaneFolds", "series_steps"]
 
 KEYS = 1_024
 """Small keys that one step looks at, at most: with a sum, 0.5 ms at ten entries each, 2 ms at 64."""
@@ -47,16 +48,19 @@ def series_steps(
     stops: Array,
     of: Numbers | None = None,
     groups: int = 1,
-) -> Steps[tuple[Array, list[Array]]]:
+) -> Steps[tuple[Array, list[Array], list[Partials]]]:
     """Answer over k >= 1 ranges start <= time < stop, over the entries of several keys; as `Forest.series`.
 
     Args:
         of: int64, the group of each key, below `groups`; None: all are one. The answers are those of the first group,
             k of them, then those of the second, and so on. A group of one key needs no commutativity.
+
+    Returns:
+        the entries, the answers, and per slot the partials of the ranges that have entries.
     """
     cuts = sorted_unique(np.concatenate((starts, stops)))
     yield
-    panes = _Panes(layout, cuts, groups)
+    panes = PaneFolds(layout, cuts, groups)
     for a, b in spans_of(len(numbers), KEYS):
         some = numbers[a:b]
         group_of = (
@@ -80,10 +84,11 @@ def series_steps(
         firsts = np.repeat(np.arange(groups) * panes.each, len(starts))
         begin, end = np.tile(begin, groups) + firsts, np.tile(end, groups) + firsts
     yield
-    return layout.counted(*(yield from panes.answers(begin, end)))
+    held, answers, partials = yield from panes.answers(begin, end)
+    return (*layout.counted(held, answers), partials)
 
 
-class _Panes:
+class PaneFolds:
     """The entries of several keys by pane, and by group of keys.
 
     Args:
@@ -95,7 +100,7 @@ class _Panes:
         each: p, the panes of each group.
     """
 
-    def __init__(self, layout: Layout, cuts: Array, groups: int) -> None:
+    def __init__(self, layout: Layout, cuts: Array, groups: int = 1) -> None:
         self._layout, self._cuts = layout, cuts
         self.each = len(cuts) - 1
         panes = self.each * groups
@@ -146,8 +151,8 @@ class _Panes:
             yield from self.totals.add(here, self._rows[here], folds)
             at, before = stop, end
 
-    def answers(self, begin: Numbers, end: Numbers) -> Steps[tuple[Array, list[Array]]]:
-        """The entries and answers over panes begin..end, of each of k ranges."""
+    def answers(self, begin: Numbers, end: Numbers) -> Steps[tuple[Array, list[Array], list[Partials]]]:
+        """The entries, answers and partials over panes begin..end, of each of k ranges."""
         behind = np.append(0, np.cumsum(self.totals.entries))
         entries = behind[end] - behind[begin]
         filled, there = np.flatnonzero(entries), np.flatnonzero(self.totals.there)
@@ -158,4 +163,4 @@ class _Panes:
             yield
             for monoid, column in zip(self._layout.monoids, self.totals.partials, strict=True):
                 partials.append((yield from fold_runs(monoid, rows_of(column, there), first, stop - first)))
-        return entries, (yield from answers_of(self._layout, partials, filled, entries))
+        return entries, (yield from answers_of(self._layout, partials, filled, entries)), partials

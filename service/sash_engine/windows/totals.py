@@ -12,7 +12,7 @@ from sash_engine.forest.series import at_once
 from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
-from sash_engine.windows.pages import Numbers
+from sash_engine.windows.page_allocator import Numbers
 
 __all__ = ["Totals", "rows_of"]
 

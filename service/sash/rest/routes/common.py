@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any, TypeVar
 
 from starlette.responses import Response, StreamingResponse
 
@@ -22,8 +21,11 @@ __all__ = [
     "STORING",
     "UNKNOWN",
     "Name",
+    "begun",
     "streamed",
 ]
+
+T = TypeVar("T")
 
 Name = Annotated[str, Parameter(example="departure_delay")]
 
@@ -46,12 +48,22 @@ BINARY: Mapping[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 FILE = {OCTETS: BINARY}
 
 
-def streamed(parts: Iterator[bytes], kind: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a response whose parts are made one at a time. Other calls get a turn between them."""
+async def begun(parts: AsyncIterator[T]) -> AsyncIterator[T]:
+    """Wait for the first part, so that an error comes before the response begins; return all parts."""
+    try:
+        first = [await anext(parts)]
+    except StopAsyncIteration:
+        first = []
 
-    async def in_turns() -> AsyncIterator[bytes]:
-        for part in parts:
+    async def again() -> AsyncIterator[T]:
+        for part in first:
             yield part
-            await asyncio.sleep(0)
+        async for part in parts:
+            yield part
 
-    return StreamingResponse(in_turns(), headers=headers, media_type=kind)
+    return again()
+
+
+def streamed(parts: AsyncIterator[bytes], kind: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response whose parts are made one at a time. Other calls get a turn between them."""
+    return StreamingResponse(parts, headers=headers, media_type=kind)

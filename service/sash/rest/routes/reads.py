@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import Annotated, Any
 
 from starlette.responses import Response, StreamingResponse
 
-from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, check_interval, key_names
+from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, check_interval, each, key_names
 from sash.rest import arrow
 from sash.rest.answers import answer_document, bulk_document, json_bytes
 from sash.rest.bodies import ARROW, JSON
@@ -17,7 +16,7 @@ from sash.rest.call import Call
 from sash.rest.declare import Problems, RouteGroup, answer, either, reference
 from sash.rest.long import answers_json, series_groups_json, series_json
 from sash.rest.parameters import Parameter
-from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, STORED, UNKNOWN, Name, streamed
+from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, STORED, UNKNOWN, Name, begun, streamed
 from sash.rest.routes.grouping import (
     By,
     Grouping,
@@ -135,7 +134,7 @@ async def range_query(
     how = grouping(where, by, top, n, order, having, limit, position)
     one, several = _keys(key, all_keys)
     question = RangeQuery(start, end, one, several, partials, end_exclusive, **how)
-    spec = call.plane.spec(name) if partials else None
+    spec = await call.plane.look_up(name) if partials else None
     if question.is_grouped:
         return await answers_json(await call.plane.range_groups(name, question), spec, call.plane.in_slices, "groups")
     return answer_document(await call.plane.range_query(name, question), spec)
@@ -188,12 +187,12 @@ async def series(
         groups = await call.plane.series_groups(name, question)
         if call.prefers(ARROW):
             return Response(arrow.stream_of_groups(groups, question.by or ()), media_type=ARROW)
-        ticks = parse_duration(step, call.plane.spec(name).time_unit, "step")
+        ticks = parse_duration(step, (await call.plane.look_up(name)).time_unit, "step")
         return await series_groups_json(groups, start, end, ticks, call.plane.in_slices)
     found = await call.plane.series(name, question)
     if call.prefers(ARROW):
         return Response(arrow.stream_of(found), media_type=ARROW)
-    ticks = parse_duration(step, call.plane.spec(name).time_unit, "step")
+    ticks = parse_duration(step, (await call.plane.look_up(name)).time_unit, "step")
     return await series_json(found, start, end, ticks, call.plane.in_slices)
 
 
@@ -244,7 +243,7 @@ async def watch(
     await look()  # refuses a wrong question before the stream begins
     chosen = (tuple(where), tuple(by), top, n, order, tuple(having), limit, position)
     asked = ("json", name, tuple(key), all_keys, combine, tuple(lookback), as_of, partials, interval, chosen)
-    may = partial(call.plane.spec, name, "query")
+    may = partial(call.plane.check_may, name, "query")
     changes = call.plane.watches.changes(asked, look, interval, call.edge.closing, QUIET_S, may)
     return StreamingResponse(events(changes), headers={"cache-control": "no-store"}, media_type=EVENTS)
 
@@ -297,9 +296,8 @@ async def entries(
 ) -> Response:
     one, several = _keys(key, all_keys)
     question = EntriesQuery(start, end, one, several, end_exclusive, where_of(where))
-    bulks = await call.plane.entries(name, question)
-    first, spec = next(bulks, None), call.plane.spec(name)
-    bulks = chain([] if first is None else [first], bulks)
+    bulks = await begun(each(await call.plane.entries(name, question)))
+    spec = await call.plane.look_up(name)
     if call.prefers(ARROW):
         return streamed(arrow.stream_of_bulks(bulks, spec), ARROW)
     return streamed(_json_bulks(bulks, spec), JSON)
@@ -331,14 +329,14 @@ def _keys(key: Sequence[str], all_keys: bool) -> tuple[str | None, KeyList]:
 async def _answers(call: Call, name: str, question: Query) -> bytes:
     """The document of a query's answers."""
     found = await call.plane.query(name, question)
-    spec = call.plane.spec(name) if question.partials else None
+    spec = await call.plane.look_up(name) if question.partials else None
     return await answers_json(found, spec, call.plane.in_slices)
 
 
-def _json_bulks(bulks: Iterator[AnyBatch], spec: WindowSpec) -> Iterator[bytes]:
+async def _json_bulks(bulks: AsyncIterator[AnyBatch], spec: WindowSpec) -> AsyncIterator[bytes]:
     """Yield one document, bulk by bulk: ``{"bulks": [{"time": […], …}, …]}``."""
     before = b'{"bulks":['
-    for bulk in bulks:
+    async for bulk in bulks:
         yield before + json_bytes(bulk_document(bulk, spec))
         before = b","
     yield b"]}" if before == b"," else before + b"]}"

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from itertools import chain
 from typing import Annotated, Any
 
 from starlette.responses import Response
 
-from sash.calls import unbroken
+from sash.calls import each, unbroken
 from sash.rest.answers import json_response, window_document
 from sash.rest.bodies import JSON, OCTETS, YAML
 from sash.rest.call import Call
 from sash.rest.declare import Body, RouteGroup, answer, reference
 from sash.rest.parameters import Parameter
-from sash.rest.routes.common import FILE, INVALID, NO_VALUES, STORED, STORING, UNKNOWN, Name, streamed
+from sash.rest.routes.common import FILE, INVALID, NO_VALUES, STORED, STORING, UNKNOWN, Name, begun, streamed
 from sash.rest.schemas import AGGREGATES_EXAMPLE, NAMED, SPEC_EXAMPLE, YAML_EXAMPLE
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.spec_text import MAX_SPEC_BYTES
@@ -50,8 +49,8 @@ async def create_window(call: Call) -> Response:
     right="read",
     answers={200: answer("All windows, by name", "Windows")},
 )
-def list_windows(call: Call) -> dict[str, Any]:
-    return {"windows": [window_document(window) for window in call.plane.list()]}
+async def list_windows(call: Call) -> dict[str, Any]:
+    return {"windows": [window_document(window) for window in await call.plane.windows()]}
 
 
 @WINDOWS.route(
@@ -62,8 +61,8 @@ def list_windows(call: Call) -> dict[str, Any]:
     answers={200: answer("The window", "Window")},
     errors=(UNKNOWN,),
 )
-def get_window(call: Call, name: Name) -> dict[str, Any]:
-    return window_document(call.plane.describe(name))
+async def get_window(call: Call, name: Name) -> dict[str, Any]:
+    return window_document(await call.plane.window(name))
 
 
 @WINDOWS.route(
@@ -107,10 +106,10 @@ async def add_aggregates(call: Call, name: Name) -> dict[str, Any]:
     errors=(UNKNOWN, NO_VALUES, STORED),
 )
 async def export_window(call: Call, name: Name) -> Response:
-    parts = await call.plane.export(name)
-    first = next(parts, b"")  # raises where there is no such window, so the name below needs no quoting
+    # This raises where there is no such window, so the name below needs no quoting.
+    parts = await begun(each(await call.plane.export(name)))
     headers = {"content-disposition": f'attachment; filename="{name}.sash"'}
-    return streamed(chain([first], parts), OCTETS, headers)
+    return streamed(parts, OCTETS, headers)
 
 
 @WINDOWS.route(

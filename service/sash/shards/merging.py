@@ -1,0 +1,105 @@
+"""What the shards of one window say, as one answer.
+
+    counts, sizes    added
+    answers          partials of each shard ──▶ combined ──▶ lowered
+    series           buckets of each shard ──▶ combined bucket by bucket ──▶ lowered
+
+Only commutative aggregates are merged: the shards have refused the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+
+from sash_engine.forest import BLOCK, Layout
+from sash_engine.monoids.pane import exported, imported
+from sash_engine.steps import Steps
+from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
+from sash_engine.windows.partials import partials_of_buckets
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.together import PaneFolds
+
+__all__ = ["merged_answers", "merged_infos", "merged_series_steps", "merged_writes"]
+
+
+def merged_writes(results: Sequence[WriteResult]) -> WriteResult:
+    """Return the outcome of a write whose parts went to several shards; it is one that no part was applied before."""
+    fresh = [result for result in results if not result.already_applied]
+    merged = replace(results[0], already_applied=not fresh)
+    counted = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected", "missing")
+    for name in counted:
+        setattr(merged, name, sum(getattr(result, name) for result in results))
+    merged.answers = [answer for result in results for answer in result.answers]
+    return merged
+
+
+def merged_infos(infos: Sequence[WindowInfo], labels: Sequence[int]) -> WindowInfo:
+    """Return a window as a whole, from its parts.
+
+    Args:
+        labels: the shards of the parts, for the problem.
+    """
+    counts = Counts(*(sum(getattr(info.counts, part.name) for info in infos) for part in fields(Counts)))
+    problems = [
+        f"shard {label}: {info.problem}" for label, info in zip(labels, infos, strict=True) if info.problem is not None
+    ]
+    return WindowInfo(
+        spec=infos[0].spec,
+        entries=sum(info.entries for info in infos),
+        keys=sum(info.keys for info in infos),
+        oldest=min((info.oldest for info in infos if info.oldest is not None), default=None),
+        newest=max((info.newest for info in infos if info.newest is not None), default=None),
+        counts=counts,
+        durability=infos[0].durability,
+        problem="; ".join(problems) or None,
+        high_water_mark=max((info.high_water_mark for info in infos if info.high_water_mark is not None), default=None),
+    )
+
+
+def merged_answers(spec: WindowSpec, answers: Sequence[Answer], partials: bool) -> Answer:
+    """Return the answer over the entries of all, which have partials.
+
+    Args:
+        partials: whether the answer has partials, too.
+    """
+    filled = [answer for answer in answers if answer.entries]
+    entries = np.array([answer.entries for answer in filled], np.int64)
+    count = int(entries.sum())
+    values, out = {}, {}
+    for name, (monoid, _) in spec.monoids().items():
+        if monoid.counts_entries:
+            values[name], total = count, count
+        else:
+            rows = [answer.partials[name] for answer in filled if answer.partials is not None]
+            columns = [np.concatenate(column) for column in zip(*rows, strict=True)]
+            total = monoid.fold(imported(monoid, columns, entries, name)) if rows else monoid.identity
+            values[name] = monoid.lower(total)
+        if partials:
+            out[name] = exported(monoid, [total] if count else [])
+    some = filled or answers
+    start = min((answer.start for answer in some if answer.start is not None), default=None)
+    end = max((answer.end for answer in some if answer.end is not None), default=None)
+    return Answer(None, start, end, count, values, answers[0].lookback, out if partials else None)
+
+
+def merged_series_steps(spec: WindowSpec, parts: Sequence[Series], partials: bool) -> Steps[Series]:
+    """Return the series over the entries of all, which have partials; in steps."""
+    layout, times = Layout(spec.fields, spec.monoids(), BLOCK), parts[0].times
+    n = len(times)
+    folds = PaneFolds(layout, np.arange(n + 1))
+    for part in parts:
+        filled = np.flatnonzero(part.entries)
+        entries = part.entries[filled]
+        assert part.partials is not None, "the shards were asked for them"
+        slots = []
+        for slot, monoid in enumerate(layout.monoids):
+            name = layout.names[layout.answers.index(slot)]
+            slots.append(imported(monoid, part.partials[name], entries, name))
+            yield
+        yield from folds.totals.add(filled, entries, slots)
+    entries, answers, columns = yield from folds.answers(np.arange(n), np.arange(1, n + 1))
+    out = partials_of_buckets(layout, entries, columns) if partials else None
+    return Series(None, times, parts[0].width, entries, dict(zip(layout.names, answers, strict=True)), out)

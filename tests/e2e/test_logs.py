@@ -1,0 +1,105 @@
+"""The log of a service: lines for people, or a JSON object a line; both with the id of the request."""
+
+import json
+import logging
+import signal
+import sys
+
+import pytest
+
+from sash.access.audit import Audit
+from sash.logs import JsonLines, PlainLines
+from sash.requests import REQUEST, Request
+from sash_engine.clock import ManualClock
+from tests.support.servers import WAIT_S, service_process
+from tests.support.tokens import bearer, write_tokens
+
+
+@pytest.fixture
+def record():
+    """Makes a record of the log, with an exception where asked for."""
+
+    def record(message="it is so", fails=False, **more):
+        made = logging.LogRecord("sash.x", logging.WARNING, __file__, 1, message, (), None)
+        if fails:
+            try:
+                raise ValueError("line 1\nline 2")
+            except ValueError:
+                made.exc_info = sys.exc_info()
+        made.__dict__.update(more)
+        return made
+
+    return record
+
+
+@pytest.fixture
+def request_():
+    """Serves a request with the id `r-1` while the test runs."""
+    token = REQUEST.set(Request(lambda: [("x-request-id", "r-1")]))
+    yield
+    REQUEST.reset(token)
+
+
+def test_json(record, request_):
+    line = JsonLines().format(record('say "hello"\nto ä', fails=True))
+    assert "\n" not in line
+    said = json.loads(line)
+    assert said.pop("exception").endswith("ValueError: line 1\nline 2")
+    assert said.pop("time").endswith("Z")
+    assert said == {
+        "level": "warning",
+        "logger": "sash.x",
+        "message": 'say "hello"\nto ä',
+        "request_id": "r-1",
+    }
+
+
+def test_json_without_a_request(record):
+    assert set(json.loads(JsonLines().format(record()))) == {"time", "level", "logger", "message"}
+
+
+def test_text(record, request_):
+    first, *_, last = PlainLines().format(record(fails=True)).splitlines()
+    assert first.endswith("WARNING sash.x: it is so request_id=r-1")
+    assert last == "line 2"
+
+
+def test_text_without_a_request(record):
+    assert PlainLines().format(record()).endswith("WARNING sash.x: it is so")
+
+
+def test_members_of_the_audit_log(caplog, request_):
+    caplog.set_level(logging.INFO, "sash.audit")
+    Audit(ManualClock()).note("create", 'w" who=root', "ok")
+    (found,) = caplog.records
+    said = json.loads(JsonLines().format(found))
+    named = {name: said[name] for name in ("who", "operation", "window", "from", "outcome", "request_id")}
+    assert named == {
+        "who": "-",
+        "operation": "create",
+        "window": 'w" who=root',
+        "from": "-",
+        "outcome": "ok",
+        "request_id": "r-1",
+    }
+    assert PlainLines().format(found).count("request_id=") == 1
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_service_writes_it(tmp_path, form):
+    tokens = write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin"}})
+    with service_process(SASH_TOKENS=str(tokens), SASH_LOG_FORMAT=form) as service:
+        service.http().get("/v1/windows", headers={"x-request-id": "r-2"})
+        service.http().delete("/v1/windows/missing", headers={"x-request-id": "r-3", **bearer("root")})
+        service.process.send_signal(signal.SIGTERM)
+        lines = service.process.communicate(timeout=WAIT_S)[1].splitlines()
+    if form == "json":
+        said = [json.loads(line) for line in lines]
+        audit = [(each["outcome"], each["request_id"]) for each in said if each["logger"] == "sash.audit"]
+        assert audit == [("UNAUTHENTICATED", "r-2"), ("NOT_FOUND", "r-3")]
+        assert said[-1]["message"] == "stopped"
+    else:
+        audit = [line for line in lines if "sash.audit" in line]
+        assert audit[0].endswith("outcome=UNAUTHENTICATED request_id=r-2")
+        assert audit[1].endswith("outcome=NOT_FOUND request_id=r-3")
+        assert lines[-1].endswith("INFO sash: stopped")

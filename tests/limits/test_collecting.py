@@ -1,0 +1,48 @@
+"""What the garbage collector looks at in a process that serves."""
+
+import gc
+import weakref
+
+import pytest
+
+from sash import memory
+
+
+class Node:
+    def __init__(self):
+        self.itself = self
+
+
+@pytest.fixture
+def process(monkeypatch):
+    """As a process of its own: nothing is left out before or behind it."""
+    gc.unfreeze()
+    monkeypatch.setattr(memory, "_settled", False)
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()
+
+
+def test_what_was_there_at_the_start_is_left_out_also_after_long_work(process):
+    there = Node()
+    memory.settle()
+    memory.grow_old()
+    assert all(each is not there for each in gc.get_objects())
+    assert gc.get_freeze_count() > 10_000
+
+
+def test_garbage_that_was_left_out_is_found_in_the_end(process):
+    memory.settle()
+    garbage = weakref.ref(Node())
+    memory.grow_old()
+    gc.collect()
+    assert garbage() is not None
+    memory.look_again()
+    assert garbage() is None
+    assert gc.get_freeze_count() > 10_000
+
+
+def test_a_process_that_has_not_settled_leaves_nothing_out(process):
+    memory.grow_old()
+    assert gc.get_freeze_count() == 0
