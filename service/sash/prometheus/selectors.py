@@ -161,9 +161,9 @@ class Selectors:
 
     async def _keys(self, metric: Metric, matchers: Matchers, most: int) -> list[str]:
         """The keys of a window that match, by whatever the matchers say of the key."""
-        found, at = list[str](), 0
+        found, at, where = list[str](), 0, matchers.where(metric.spec)
         while True:
-            some, next_ = await key_names(self._plane, metric.spec.name, "", _KEYS_AT_ONCE, at)
+            some, next_ = await key_names(self._plane, metric.spec.name, "", _KEYS_AT_ONCE, at, where)
             found += [key for key in some if matchers.matches({NAME: metric.name, **labels_of(metric.spec, key)})]
             check_cells(len(found), 1)
             if next_ is None or len(found) >= most:
