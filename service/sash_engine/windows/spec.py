@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import FieldType, Monoid
+from sash_engine.windows.adaptive_policy import AdaptivePolicy, check_adaptive
 from sash_engine.windows.aggregate_spec import monoid_of
 from sash_engine.windows.predicate import Predicate
 from sash_engine.windows.spec_text import read_yaml
@@ -89,6 +90,9 @@ class SlidePolicy(_Document):
         None,
         description="A CEL condition over `total` and `old`. The longest run of oldest entries for which it holds "
         "leaves.",
+    )
+    adaptive: AdaptivePolicy | None = Field(
+        None, description="Entries from before a change of a field's mean leave (ADWIN), see below."
     )
 
 
@@ -286,6 +290,7 @@ class WindowSpec(_Document):
             _ = self.max_age_ticks, self.idle_expiry_ns, self.granularity_ticks
             self._check_ahead()
             self._check_panes()
+            check_adaptive(self.slide.adaptive, self.fields, granularity=self.granularity, algorithm=self.algorithm)
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
             if self.slide.clock == "wall" and self.time_unit == "none":
                 raise InvalidArgument("slide.clock: logical time has no wall clock", field="slide.clock")
