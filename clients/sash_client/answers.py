@@ -60,6 +60,8 @@ class WriteResult:
             soon) or "memory".
         sequences: how many of its producer's numbers the write used: one for each message.
         ahead: entries too far ahead of wall time, by the spec's `order.ahead`: dropped, and counted.
+        retracted, corrected: entries that a retraction removed, or that an update gave other values.
+        missing: entries that a retraction or an update names, and that are not in the window.
     """
 
     inserted: int = 0
@@ -71,6 +73,9 @@ class WriteResult:
     durability: str = "memory"
     sequences: int = 0
     ahead: int = 0
+    retracted: int = 0
+    corrected: int = 0
+    missing: int = 0
 
     def __add__(self, other: WriteResult) -> WriteResult:
         """Return the result of two writes together; its durability is the weaker one."""
@@ -84,6 +89,9 @@ class WriteResult:
             min(self.durability, other.durability, key=lambda given: _STRENGTHS.get(given, 0)),
             self.sequences + other.sequences,
             self.ahead + other.ahead,
+            self.retracted + other.retracted,
+            self.corrected + other.corrected,
+            self.missing + other.missing,
         )
 
 
@@ -187,13 +195,15 @@ class Series(Tabular):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What happened to all entries that were ever sent to a window: `inserted - evicted` of them are in it."""
+    """What happened to all entries that were ever sent to a window: `inserted - evicted - retracted` are in it."""
 
     inserted: int
     late: int
     evicted: int
     duplicates: int = 0
     ahead: int = 0
+    retracted: int = 0
+    corrected: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sash_client import handle, questions, writes
+from sash_client import changes, handle, questions, writes
 from sash_client.answers import Answer, Bulk, WriteResult
 from sash_client.blocking import BlockingHandle
 from sash_client.calls import Feed, Patience, received
@@ -109,6 +109,8 @@ class Window(BlockingHandle):
     insert = _performed(writes.insert)
     bulk_insert = _performed(writes.bulk_insert)
     bulk_evict = _performed(writes.bulk_evict)
+    retract = _performed(changes.retract)
+    update = _performed(changes.update)
     stage = _performed(writes.stage)
     commit = _performed(writes.commit)
 

@@ -22,7 +22,19 @@ from sash_client.times import Duration, TimeLike
 from sash_client.wire import fill_scalar, from_write
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["BulkStream", "bulk_evict", "bulk_insert", "commit", "insert", "natural", "requests_of", "stage"]
+__all__ = [
+    "BulkStream",
+    "bulk_evict",
+    "bulk_insert",
+    "commit",
+    "insert",
+    "natural",
+    "number_request",
+    "numbers_from",
+    "requests_of",
+    "send_write",
+    "stage",
+]
 
 
 def insert(
@@ -71,8 +83,8 @@ def insert(
             raise InvalidArgument(f"value {value!r:.80} is not a number", field="value") from None
     for name, item in (fields or {}).items():
         fill_scalar(request.fields[name], item, name)
-    numbered = _number(request, producer, sequence, epoch)
-    return from_write((yield from _write(window, "Insert", request, numbered)), int(numbered))
+    numbered = number_request(request, producer, sequence, epoch)
+    return from_write((yield from send_write(window, "Insert", request, numbered)), int(numbered))
 
 
 def bulk_insert(
@@ -118,13 +130,13 @@ def bulk_insert(
         what became of the entries, all messages together.
     """
     total: WriteResult | None = None
-    numbers = _numbers(sequence)
+    numbers = numbers_from(sequence)
     spec = yield from known(window)
     bulk = bulk_of(times, columns, keys, partials, entries, time, key)
     for request in requests_of(window, bulk, spec):
-        numbered = _number(request, producer, next(numbers), epoch)
+        numbered = number_request(request, producer, next(numbers), epoch)
         try:
-            answer = yield from _write(window, "BulkInsert", request, numbered)
+            answer = yield from send_write(window, "BulkInsert", request, numbered)
         except SashClientError as error:
             error.applied = total or WriteResult()
             raise
@@ -162,8 +174,8 @@ def bulk_evict(
     for name, given in (("time", time), ("start", start), ("end", end)):
         if given is not None:
             setattr(request, name, (yield from tick_of(window, given, name)))
-    numbered = _number(request, producer, sequence, epoch)
-    done = yield from _write(window, "BulkEvict", request, numbered)
+    numbered = number_request(request, producer, sequence, epoch)
+    done = yield from send_write(window, "BulkEvict", request, numbered)
     return WriteResult(
         evicted=done.evicted,
         already_applied=done.already_applied,
@@ -244,7 +256,7 @@ class BulkStream:
         timeout_s: float,
     ) -> None:
         self._window, self._spec, self._producer, self._epoch = window, spec, producer, epoch
-        self._numbers = _numbers(sequence)
+        self._numbers = numbers_from(sequence)
         self._sent: deque[int] = deque()  # messages of each bulk; appended before its last one leaves
         self._answers = 0
         self._total: WriteResult | None = None
@@ -255,7 +267,7 @@ class BulkStream:
         messages = list(requests_of(self._window, bulk, self._spec))
         self._sent.append(len(messages))
         for message in messages:
-            _number(message, self._producer, next(self._numbers), self._epoch)
+            number_request(message, self._producer, next(self._numbers), self._epoch)
             self.patience.sent()
             yield message
 
@@ -284,7 +296,8 @@ def requests_of(window: Handle, bulk: Bulk, spec: pb.WindowSpec) -> Iterator[pb.
     )
 
 
-def _write(window: Handle, method: str, request: Any, numbered: bool) -> Plan[Any]:
+def send_write(window: Handle, method: str, request: Any, numbered: bool) -> Plan[Any]:
+    """Send a write; again while the service is away, if a producer has numbered it."""
     if numbered:
         return (yield from asked_again(window._client, method, request))
     return (yield Ask(method, request))
@@ -294,12 +307,12 @@ def key_of(key: str | None) -> str | None:
     return None if key is None else text(key)
 
 
-def _numbers(sequence: int | None) -> Iterator[int | None]:
+def numbers_from(sequence: int | None) -> Iterator[int | None]:
     """The numbers of a bulk's messages; None without end if it has no producer."""
     return repeat(None) if sequence is None else count(natural(sequence, "sequence"))
 
 
-def _number(request: Any, producer: str | None, sequence: int | None, epoch: int) -> bool:
+def number_request(request: Any, producer: str | None, sequence: int | None, epoch: int) -> bool:
     """Write a producer's number into a request; return whether it has one."""
     if (producer is None) != (sequence is None):
         raise InvalidArgument("give both a producer and a sequence, or neither", field="sequence")

@@ -14,7 +14,7 @@ from sash_wire.values import fill_value, from_value
 
 __all__ = ["aggregates_of", "document_of", "fill_aggregate", "fill_spec"]
 
-_TEXTS = ("idle_expiry", "algorithm", "durability", "granularity")
+_TEXTS = ("idle_expiry", "algorithm", "durability", "granularity", "identity")
 _KEYS = frozenset({"name", "time_unit", "keyed", "keys", "fields", "aggregates", "slide", "order", *_TEXTS})
 _SLIDE = ("max_age", "clock", "when")
 _ORDER = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")

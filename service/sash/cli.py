@@ -12,14 +12,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from sash.cli_output import Progress, cell, fail, instants, json_line, show, size_text, table
+from sash.cli_output import Progress, cell, fail, instants, json_line, show, size_text, table, time_of
 from sash.version import version
 from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Unavailable
 from sash_client import backup as write_backup
@@ -167,7 +166,7 @@ def query(
     several = all_keys or combine or len(key or []) > 1
     keys = ALL_KEYS if all_keys else key
     one = key[0] if key and not several else None
-    end = None if as_of is None else _time(as_of)
+    end = None if as_of is None else time_of(as_of)
     with _service(target) as sash:
         answers = sash.window(name).query(
             key=one, keys=keys if several else None, lookbacks=lookback or [], as_of=end, combine=combine
@@ -188,7 +187,7 @@ def series(
 ) -> None:
     """Show the aggregates of many buckets, one a line."""
     with _service(target) as sash:
-        found = sash.window(name).series(_time(start), _time(end), step=step, width=width, key=key)
+        found = sash.window(name).series(time_of(start), time_of(end), step=step, width=width, key=key)
     columns = [values.tolist() for values in found.aggregates.values()]
     if as_json:
         for tick, entries, *values in zip(found.times.tolist(), found.entries.tolist(), *columns, strict=True):
@@ -255,10 +254,28 @@ def evict(
     target: Target = LOCAL,
 ) -> None:
     """Remove the oldest entries, or those of a range of time."""
-    time, first, last = (None if text is None else _time(text) for text in (through, start, end))
+    time, first, last = (None if text is None else time_of(text) for text in (through, start, end))
     with _service(target) as sash:
         evicted = sash.window(name).bulk_evict(time, start=first, end=last, key=key).evicted
     typer.echo(f"{evicted} entries are evicted")
+
+
+@app.command()
+def retract(
+    name: Name,
+    time: Annotated[str, typer.Option(metavar="TIME", help="The time of the entry: ticks, or ISO 8601.")],
+    identity: Annotated[str, typer.Option("--id", metavar="ID", help="Its identity.")],
+    key: Key = None,
+    target: Target = LOCAL,
+) -> None:
+    """Remove one entry of a window with an identity."""
+    with _service(target) as sash:
+        window = sash.window(name)
+        spec = window.describe().spec
+        integer = spec["fields"].get(spec.get("identity")) == "int64"
+        named = int(identity) if integer and identity.removeprefix("-").isdecimal() else identity
+        retracted = window.retract([time_of(time)], [named], keys=key).retracted
+    typer.echo("the entry is retracted" if retracted else "there is no such entry")
 
 
 @app.command()
@@ -374,15 +391,3 @@ def _files(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         fail(f"{path}: {error.strerror or error}")
-
-
-def _time(text: str) -> int | datetime:
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        fail(f"{text!r} is not a time: write ticks, or ISO 8601 (2013-01-01T06:00Z)")
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, NoReturn, Self
 
@@ -15,7 +16,7 @@ import typer
 
 from sash_client import Answer, Series
 
-__all__ = ["Progress", "cell", "fail", "instants", "json_line", "show", "size_text", "table"]
+__all__ = ["Progress", "cell", "fail", "instants", "json_line", "show", "size_text", "table", "time_of"]
 
 
 def fail(message: str) -> NoReturn:
@@ -116,3 +117,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value.hex() if isinstance(value, bytes) else value
+
+
+def time_of(text: str) -> int | datetime:
+    """Return a time that was written as ticks or as ISO 8601; exit with a message if it is neither."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        fail(f"{text!r} is not a time: write ticks, or ISO 8601 (2013-01-01T06:00Z)")
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

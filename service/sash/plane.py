@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from sash.access.access import Access
 from sash.access.rights import RIGHTS, Right
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import AddAggregates, BulkInsert, Insert
+from sash.durability.records import AddAggregates, BulkInsert, Insert, Retract, Update
 from sash.durability.removals import eviction_of
 from sash.durability.storage import Storage
 from sash.held import Held
@@ -248,6 +248,18 @@ class Plane:
         # Producers evict all the time. An administrator does it by hand.
         with self._access.audited("bulk_evict", name) if self._access.is_admin else nullcontext():
             return await self._storage.write(name, operation, origin)
+
+    @observed
+    async def retract(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        """Remove single entries, named by time, key and the only column, the identity; others count as missing."""
+        self._access.charge(len(batch.times))
+        return await self._storage.write(name, Retract(batch), origin)
+
+    @observed
+    async def update(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        """Give single entries other values, in place; as `retract`, with a column for every field."""
+        self._access.charge(len(batch.times))
+        return await self._storage.write(name, Update(batch), origin)
 
     @observed
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:

@@ -109,6 +109,16 @@ class WindowsStub(object):
                 request_serializer=sash__proto_dot_v1_dot_windows__pb2.ListKeysRequest.SerializeToString,
                 response_deserializer=sash__proto_dot_v1_dot_windows__pb2.ListKeysResponse.FromString,
                 )
+        self.Retract = channel.unary_unary(
+                '/sash.v1.Windows/Retract',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.FromString,
+                )
+        self.Update = channel.unary_unary(
+                '/sash.v1.Windows/Update',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.FromString,
+                )
 
 
 class WindowsServicer(object):
@@ -250,6 +260,21 @@ class WindowsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Retract(self, request, context):
+        """Removes single entries, in a window with an identity. The only column is the identity; with the time and the key it
+        names an entry. Entries that are not there are counted as missing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Update(self, request, context):
+        """Gives single entries other values, in a window with an identity: a column for every field. They stay in their place.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WindowsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -347,6 +372,16 @@ def add_WindowsServicer_to_server(servicer, server):
                     servicer.ListKeys,
                     request_deserializer=sash__proto_dot_v1_dot_windows__pb2.ListKeysRequest.FromString,
                     response_serializer=sash__proto_dot_v1_dot_windows__pb2.ListKeysResponse.SerializeToString,
+            ),
+            'Retract': grpc.unary_unary_rpc_method_handler(
+                    servicer.Retract,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.SerializeToString,
+            ),
+            'Update': grpc.unary_unary_rpc_method_handler(
+                    servicer.Update,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -678,5 +713,39 @@ class Windows(object):
         return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/ListKeys',
             sash__proto_dot_v1_dot_windows__pb2.ListKeysRequest.SerializeToString,
             sash__proto_dot_v1_dot_windows__pb2.ListKeysResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Retract(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/Retract',
+            sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Update(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/Update',
+            sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -33,6 +33,8 @@ RIGHTS: Mapping[str, Right] = {
     "insert": Right.WRITE,
     "bulk_insert": Right.WRITE,
     "bulk_evict": Right.WRITE,
+    "retract": Right.WRITE,
+    "update": Right.WRITE,
     "stage": Right.WRITE,
     "commit": Right.WRITE,
     "create": Right.ADMIN,

@@ -223,7 +223,7 @@ class Importer:
             raise InvalidArgument("staged parts are not exported", field="header.extra.ledger.parts")
         ledger.next_part = 1  # staged parts are not imported, so no number is used yet
         counts = header.counts.counts()
-        self._expected = MAX_COUNTED if header.uncounted else counts.inserted - counts.evicted
+        self._expected = MAX_COUNTED if header.uncounted else counts.present
         self._uncounted = header.uncounted
         self.window = self._make(spec)
         self.window.resume(counts, header.newest)

@@ -98,11 +98,13 @@ class CountsForm(_Form):
     evicted: _Count
     duplicates: _Count
     ahead: _Count = 0
+    retracted: _Count = 0
+    corrected: _Count = 0
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.evicted > self.inserted:
-            raise ValueError("say that more entries were evicted than inserted")
+        if self.evicted + self.retracted > self.inserted:
+            raise ValueError("say that more entries have left than were inserted")
         return self
 
     def counts(self) -> Counts:

@@ -1,15 +1,18 @@
-"""Writes that remove entries, as values; see `records.py`."""
+"""Writes that remove or correct entries, as values; see `records.py`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from sash.durability.columns import batch_to, size_of
 from sash_engine.errors import InvalidArgument
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import WriteResult
+from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.window import Window
 
-__all__ = ["BulkEvict", "Evict", "EvictRange", "eviction_of"]
+__all__ = ["BulkEvict", "Evict", "EvictRange", "Retract", "Update", "eviction_of"]
 
 
 @dataclass(slots=True)
@@ -51,7 +54,51 @@ class EvictRange:
         return 100
 
 
-Evict = BulkEvict | EvictRange
+@dataclass(slots=True)
+class Retract:
+    """Remove the entries that a batch names by time, identity and key."""
+
+    kind: ClassVar[str] = "retract"
+    batch: AnyBatch
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return finished(self.steps(window, now_ns))
+
+    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
+        """As `apply`, in steps."""
+        return window.retract_steps(self.batch)
+
+    def fields(self) -> list[Any]:
+        return [batch_to(self.batch)]
+
+    @property
+    def size(self) -> int:
+        return 100 + size_of(self.batch)
+
+
+@dataclass(slots=True)
+class Update:
+    """Give the entries that a batch names by time, identity and key the values of the batch."""
+
+    kind: ClassVar[str] = "update"
+    batch: AnyBatch
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return finished(self.steps(window, now_ns))
+
+    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
+        """As `apply`, in steps."""
+        return window.update_steps(self.batch)
+
+    def fields(self) -> list[Any]:
+        return [batch_to(self.batch)]
+
+    @property
+    def size(self) -> int:
+        return 100 + size_of(self.batch)
+
+
+Evict = BulkEvict | EvictRange | Retract
 """Writes that make room."""
 
 

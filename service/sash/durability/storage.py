@@ -155,7 +155,7 @@ class Storage:
         """
         self.store.check_served(name)
         window = self._catalogue.find(name)
-        window.reader.check_memory = self._check_answer
+        window.reader.limit_memory(self._check_answer)
         return window
 
     def _check_answer(self, needed: int) -> None:
@@ -185,7 +185,7 @@ class Storage:
         finally:
             if name not in self._catalogue:  # it is gone, also where the tier has not confirmed that
                 self._staged.forget(name)
-        return counts.inserted - counts.evicted
+        return counts.present
 
     # ---------------------------------------------------------------- locks
 
@@ -244,7 +244,7 @@ class Storage:
             needed = footprint(hosted.window.spec, operation.batch, size)
         if not isinstance(operation, records.Evict):
             self._memory.check(needed)
-        if isinstance(operation, records.BulkInsert) and size > _LONG_BYTES:
+        if isinstance(operation, records.Long) and size > _LONG_BYTES:
             result, record = await self._apply_in_slices(hosted, operation, needed, origin)
         else:
             result, record = hosted.apply(operation, origin)

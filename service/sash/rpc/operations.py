@@ -21,6 +21,7 @@ from sash.rpc.parts import PROTO, Parts, query_response
 from sash.rpc.pipeline import in_order
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.batch import AnyBatch, Origin
+from sash_engine.windows.changes import named
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.spec_text import check_spec_bytes
 from sash_proto.v1 import windows_pb2 as pb
@@ -124,7 +125,10 @@ class Operations:
         """Read a bulk. It may take slices, so a stream reads its next bulk after that."""
         spec = await self._checked_spec(request, "bulk_insert")
         origin = translate.origin_of(request)
-        return request.window, await self.in_slices(bulks.batch_steps(request, self._entries_max, spec)), origin
+        return request.window, await self._batch(request, spec), origin
+
+    async def _batch(self, request: pb.BulkInsertRequest, spec: WindowSpec) -> AnyBatch:
+        return await self.in_slices(bulks.batch_steps(request, self._entries_max, spec))
 
     async def _insert(self, bulk: _Bulk) -> pb.InsertResponse:
         window, batch, origin = bulk
@@ -132,6 +136,8 @@ class Operations:
 
     async def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
         key = request.key if request.HasField("key") else None
+        if request.parts:
+            key = translate.key_of(request, await self._plane.look_up(request.window, "bulk_evict"))
         time, start, end = (getattr(request, f) if request.HasField(f) else None for f in ("time", "start", "end"))
         result = await self._plane.bulk_evict(
             request.window, time, key, translate.origin_of(request), start, end, request.end_exclusive
@@ -140,13 +146,23 @@ class Operations:
             evicted=result.evicted, already_applied=result.already_applied, durability=result.durability
         )
 
+    async def Retract(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
+        spec = named(await self._plane.look_up(request.window, "retract"))
+        batch, origin = await self._batch(request, spec), translate.origin_of(request)
+        return translate.changed(await self._plane.retract(request.window, batch, origin))
+
+    async def Update(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
+        spec = await self._checked_spec(request, "update")
+        batch, origin = await self._batch(request, spec), translate.origin_of(request)
+        return translate.changed(await self._plane.update(request.window, batch, origin))
+
     async def StageBatch(self, request: pb.StageBatchRequest) -> pb.StageBatchResponse:
         number = translate.required(request, "batch")
         part = request.entries
         if translate.origin_of(part) is not None:
             raise InvalidArgument("a part has no producer: the batch is applied once", field="entries.producer")
         spec = await self._checked_spec(part, "stage")
-        batch = await self.in_slices(bulks.batch_steps(part, self._entries_max, spec))
+        batch = await self._batch(part, spec)
         staged = await self._plane.stage(part.window, batch, request.query, number)
         return pb.StageBatchResponse(stage=staged.stage, entries=staged.entries, durability=staged.durability)
 

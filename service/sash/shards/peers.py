@@ -1,7 +1,8 @@
 """Calls from one process to the shards of another, over gRPC.
 
     Calls      a stream of calls and one of answers; a message has as many as there are: [[number, shard, operation,
-               arguments], …] and [[number, answer or error], …]. Calls begin in the order in which they were made.
+               arguments, request], …] and [[number, answer or error], …]. Calls begin in the order in which they were
+               made.
     Read       one call ──▶ the parts of a long answer
     Restore    the parts of a file ──▶ one answer
 
@@ -19,10 +20,12 @@ from typing import Any
 import grpc
 
 from sash.plane import Parts
+from sash.requests import HEADER, REQUEST
 from sash.shards.codec import pack, unpack
 from sash_engine.errors import SashError, Unavailable
 from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch
+from sash_wire import traces
 
 __all__ = ["OPTIONS", "SERVICE", "Peer", "RemoteOperations", "RemotePlane"]
 
@@ -42,7 +45,12 @@ _RETRY_S = 0.5
 _TOGETHER_BYTES = 1 << 20
 """A message has no more calls once it has so many bytes."""
 
-_CHANGES = frozenset({"insert", "bulk_insert", "bulk_evict", "stage", "commit", "create", "delete", "add_aggregates"})
+_CHANGES = frozenset(
+    {
+        *("insert", "bulk_insert", "bulk_evict", "retract", "update", "stage", "commit"),
+        *("create", "delete", "add_aggregates"),
+    }
+)
 """After a lost connection nobody knows whether these took place."""
 
 
@@ -83,7 +91,7 @@ class Peer:
             SashError: what the operation raises.
         """
         number = next(self._numbers)
-        data = pack([number, shard, operation, list(args), dict(kwargs)])
+        data = pack([number, shard, operation, list(args), dict(kwargs), _said()])
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = (operation, answer)
         self._unsent.append((number, data))
@@ -194,6 +202,12 @@ class Peer:
         return Unavailable(f"{self._called} cannot be reached ({why}){told}", retry_after_s=_RETRY_S)
 
 
+def _said() -> dict[str, str]:
+    """Return what the other process is told of the request: its id, and the trace that it belongs to."""
+    request = REQUEST.get()
+    return dict(traces.carried()) | ({} if request is None else {HEADER: request.id})
+
+
 class RemotePlane:
     """The operations on a shard of another process. It is a `ShardPlane`."""
 
@@ -224,6 +238,12 @@ class RemotePlane:
 
     async def bulk_evict(self, *args: Any, **kwargs: Any) -> WriteResult:
         return await self._call("bulk_evict", args, kwargs)  # type: ignore[no-any-return]
+
+    async def retract(self, *args: Any, **kwargs: Any) -> WriteResult:
+        return await self._call("retract", args, kwargs)  # type: ignore[no-any-return]
+
+    async def update(self, *args: Any, **kwargs: Any) -> WriteResult:
+        return await self._call("update", args, kwargs)  # type: ignore[no-any-return]
 
     async def stage(self, *args: Any, **kwargs: Any) -> Staged:
         return await self._call("stage", args, kwargs)  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sash_engine.monoids.base import Array, Partials
 from sash_engine.windows.spec import Durability, WindowSpec
 
-__all__ = ["Answer", "Counts", "Page", "Series", "Staged", "WindowInfo", "WriteResult"]
+__all__ = ["LATER_COUNTS", "Answer", "Counts", "Page", "Series", "Staged", "WindowInfo", "WriteResult"]
 
 T = TypeVar("T")
 
@@ -55,6 +55,8 @@ class WriteResult:
     that entry. `ahead` are entries that were dropped as too far ahead of wall time. An insert that asked for answers
     has `answers`. `already_applied` says that a producer's retry, or a batch's second commit, changed nothing; then all
     counts are 0.
+
+    A retraction or an update names `retracted + corrected + missing` entries; the missing ones are not in the window.
     """
 
     inserted: int = 0
@@ -65,6 +67,9 @@ class WriteResult:
     already_applied: bool = False
     durability: Durability = "memory"
     ahead: int = 0
+    retracted: int = 0
+    corrected: int = 0
+    missing: int = 0
 
 
 @dataclass(slots=True)
@@ -99,20 +104,32 @@ class Series:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of all entries a window was ever sent: `inserted - evicted` of them are in it."""
+    """What became of all entries a window was ever sent: `inserted - evicted - retracted` of them are in it.
+
+    `corrected` counts corrections: an entry may have had several.
+    """
 
     inserted: int = 0
     late: int = 0
     evicted: int = 0
     duplicates: int = 0
     ahead: int = 0
+    retracted: int = 0
+    corrected: int = 0
+
+    @property
+    def present(self) -> int:
+        """How many entries are in the window."""
+        return self.inserted - self.evicted - self.retracted
 
     def document(self) -> dict[str, int]:
-        """They as plain values; `ahead` only where it is not 0, so that earlier versions read all that they know."""
+        """They as plain values. Later counts are left out where they are 0, so that earlier versions read the rest."""
         document = asdict(self)
-        if not self.ahead:
-            del document["ahead"]
-        return document
+        return {name: count for name, count in document.items() if count or name not in LATER_COUNTS}
+
+
+LATER_COUNTS = ("ahead", "retracted", "corrected")
+"""Counts that earlier versions do not know."""
 
 
 @dataclass(slots=True)

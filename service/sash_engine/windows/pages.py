@@ -200,6 +200,11 @@ class Pages:
                 self._release(keys[left == 0], starts[left == 0])
         return leaving
 
+    def give(self, key: int, rows: Numbers, columns: Sequence[Array]) -> None:
+        """Give rows of a key, int64 (m,), other values: an array (m,) per column after the time."""
+        for column, values in zip(self._columns[1:], columns, strict=True):
+            column[self._starts[key] + rows] = values
+
     def evict(self, key: int, count: int) -> int:
         """Evict the oldest `count` >= 1 entries, of which there are as many; return the time of the last that left."""
         start = self._starts.item(key)

@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import FieldType, Monoid
-from sash_engine.windows.adaptive_policy import AdaptivePolicy, check_adaptive
+from sash_engine.windows.adaptive_policy import check_adaptive
 from sash_engine.windows.aggregate_spec import monoid_of
+from sash_engine.windows.policies import AggregateSpec, Document, OrderPolicy, SlidePolicy, ticks_or_text
 from sash_engine.windows.predicate import Predicate
 from sash_engine.windows.spec_text import read_yaml
 from sash_engine.words import first_wrong
@@ -66,89 +67,7 @@ def check_time(time: int, field: str) -> None:
         raise InvalidArgument(f"{field} {time} is out of range", field=field, limit="-2^63 < time < 2^63 - 1")
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-def _ticks_or_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-class SlidePolicy(_Document):
-    """Which of the oldest entries of a key leave after each write. An entry leaves if one of the conditions says so."""
-
-    max_count: int | None = Field(None, ge=1, le=2**62, description="Keep the newest `max_count` entries of a key.")
-    max_age: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
-        None, description="Keep entries with `time > now - max_age`. A duration such as `6h`, or ticks."
-    )
-    clock: Literal["event", "wall"] = Field(
-        "event",
-        description="What now is, for `max_age` and lookbacks. `event`: the key's high-water mark, which is the newest "
-        "time that was ever inserted into it. `wall`: wall time; answers then also change while nothing is written.",
-    )
-    when: str | None = Field(
-        None,
-        description="A CEL condition over `total` and `old`. The longest run of oldest entries for which it holds "
-        "leaves.",
-    )
-    adaptive: AdaptivePolicy | None = Field(
-        None, description="Entries from before a change of a field's mean leave (ADWIN), see below."
-    )
-
-
-class OrderPolicy(_Document):
-    """How the window treats late, out-of-order and equal-time entries, and entries from the future."""
-
-    out_of_order: Literal["allow", "reject"] = Field(
-        "allow",
-        description="`allow` inserts entries that are older than the newest time of their key. `reject` refuses a "
-        "write that has one.",
-    )
-    late: Literal["drop", "reject"] = Field(
-        "drop", description="`drop` drops late entries and counts them. `reject` refuses a write that has one."
-    )
-    equal_times: Literal["keep", "first", "last", "reject"] = Field(
-        "keep",
-        description="Which of a key's entries with the same time stay. `keep`: all, in order of arrival. `first` or "
-        "`last`: only that one. `reject` refuses a write that brings a second one.",
-    )
-    ahead: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
-        None,
-        description="Entries with `time > wall time + ahead` are too far ahead. A duration such as `5m`, or ticks. "
-        "Without this guard, one such entry moves its key's now and slides all others out.",
-    )
-    too_far_ahead: Literal["drop", "reject"] | None = Field(
-        None,
-        description="Only with `ahead`. `drop`, the default, drops entries that are too far ahead and counts them. "
-        "`reject` refuses a write that has one.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_by_default(cls, document: Any) -> Any:
-        """Give a policy with `ahead` its default, so that leaving it out and saying it are the same spec."""
-        if not isinstance(document, Mapping) or document.get("ahead") is None:
-            return document
-        return document if document.get("too_far_ahead") is not None else {**document, "too_far_ahead": "drop"}
-
-
-class AggregateSpec(_Document):
-    """One aggregate: a function, the fields it reads, and its parameters (any further keys)."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
-
-    function: str
-    field: str | None = None
-    returns: str | None = None
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """All keys that were given."""
-        named = {"function": self.function, "field": self.field, "returns": self.returns}
-        return {key: value for key, value in named.items() if value is not None} | (self.__pydantic_extra__ or {})
-
-
-class WindowSpec(_Document):
+class WindowSpec(Document):
     """A window's spec. The page Spec of the documentation has one in YAML."""
 
     name: str
@@ -165,10 +84,15 @@ class WindowSpec(_Document):
         None,
         description="A key that was not written for so long, in wall time, is forgotten. A duration such as `30d`.",
     )
-    granularity: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
+    granularity: Annotated[str, BeforeValidator(ticks_or_text)] | None = Field(
         None,
         description="Entries are folded into panes of this length as they are written, and not kept. A duration such "
         "as `1m`, or ticks. Lookbacks, ranges and `max_age` take whole panes, by their start.",
+    )
+    identity: str | None = Field(
+        None,
+        description="The field that tells entries of one key and time apart: an `int64` or a `string`. With it, single "
+        "entries can be retracted and corrected. Sash does not check that it is unique.",
     )
     algorithm: str | None = Field(
         None, description="The name of the algorithm that the window runs on. Without it, the columnar engine."
@@ -291,6 +215,7 @@ class WindowSpec(_Document):
             self._check_ahead()
             self._check_panes()
             check_adaptive(self.slide.adaptive, self.fields, granularity=self.granularity, algorithm=self.algorithm)
+            self._check_identity()
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
             if self.slide.clock == "wall" and self.time_unit == "none":
                 raise InvalidArgument("slide.clock: logical time has no wall clock", field="slide.clock")
@@ -302,9 +227,8 @@ class WindowSpec(_Document):
 
     def _check_parts(self) -> None:
         """Refuse names of parts that stand for something else, or that are no names."""
-        taken = dict.fromkeys(("time", "key"), "every entry's own") | dict.fromkeys(
-            ("entries", "lookback"), "an answer's"
-        )
+        taken = dict.fromkeys(("time", "key", "fields", "value", "partials"), "a column of every entry's own")
+        taken |= dict.fromkeys(("entries", "lookback", "start", "end"), "an answer's own")
         taken |= dict.fromkeys(self.fields, "a field") | dict.fromkeys(self.aggregates, "an aggregate")
         for i, name in enumerate(self.parts):
             check_name(name, f"keys.{i}")
@@ -341,6 +265,30 @@ class WindowSpec(_Document):
         if self.algorithm is not None:
             raise InvalidArgument(
                 f"algorithm: {why}, and {self.algorithm} takes entries; leave one of the two out", field="algorithm"
+            )
+
+    def _check_identity(self) -> None:
+        """Refuse an identity that names no entries, or entries that are not kept."""
+        name = self.identity
+        if name is None:
+            return
+        if name not in self.fields:
+            raise InvalidArgument(
+                f"identity: no field {name[:140]!r}; the window has {', '.join(self.fields)}", field="identity"
+            )
+        if self.fields[name] not in ("int64", "string"):
+            raise InvalidArgument(
+                f"identity: field {name!r} is a {self.fields[name]}", field="identity", limit="int64 or string"
+            )
+        if self.granularity is not None:
+            raise InvalidArgument(
+                "identity: a window with a granularity keeps panes, out of which no single entry can be taken",
+                field="identity",
+            )
+        if self.algorithm is not None:
+            raise InvalidArgument(
+                f"identity: {self.algorithm} keeps partials only, out of which no single entry can be taken",
+                field="identity",
             )
 
 

@@ -103,8 +103,14 @@ class KeyStore(Protocol):
     def evict_between(self, start: int, end: int) -> int:
         """Remove all rows with start <= time <= end; return how many entries they had."""
 
+    def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
+        """Load what `remove` and `correct` of these rows read, so that they cannot fail afterwards."""
+
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Remove single rows, each the first of its time that has some value in a column; see `Forest.remove`."""
+
+    def correct(self, times: Array, column: int, values: Sequence[Any], columns: Sequence[Array]) -> Array:
+        """Give single rows other values, each the first of its time that has some value; see `Forest.correct`."""
 
     def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
         """Evict the longest run of oldest rows for which `holds`; see `Forest.evict_while`.

@@ -30,6 +30,7 @@ from sash_engine.windows.adaptive import layout_of
 from sash_engine.windows.algorithms import check_algorithm
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch
+from sash_engine.windows.changes import Changes
 from sash_engine.windows.entries import BULK_ROWS
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.labels import Labels
@@ -102,6 +103,7 @@ class Window:
         self._keys = Keys(self._layout, pages if shared else None, self._stores())
         self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
         self._writer = Writer(spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes)
+        self._changes = Changes(spec, self._keys, self._slide, self._clock)
         self._labels = Labels(spec, self._keys)
         self._reader = Reader(spec, self._layout, self._keys, self._slide, self._labels, cold)
 
@@ -169,25 +171,26 @@ class Window:
             InvalidArgument: start > end.
             Unsupported: the window's algorithm evicts at the old end only.
         """
-        check_time(start, "start")
-        check_time(end, "end")
-        if start > end:
-            raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
-        if self.spec.algorithm is not None:
-            raise Unsupported(
-                f"window {self.spec.name!r} runs on {self.spec.algorithm}, which evicts the oldest entries only: "
-                "give a time instead of start and end",
-                field="start",
-            )
-        keys = self._keys
-        if key is None:
-            numbers = keys.numbers()
-        else:
-            number = keys.find(self._reader.checked_key(key))
-            numbers = np.array([] if number is None else [number], np.int64)
-        evicted = int(keys.evict_between_each(numbers, start, end).sum())
+        name = None if key is None else self._reader.checked_key(key)
+        evicted = self._changes.evict_range(start, end, name)
         self.counts.evicted += evicted
         return evicted
+
+    def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
+        """Remove single entries, in steps; see `Plane.retract`. Nobody may use the window until the last one."""
+        return self._count((yield from self._changes.retract_steps(batch)))
+
+    def update_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
+        """Give single entries other values, in steps; see `Plane.update`. Nobody may use the window meanwhile."""
+        return self._count((yield from self._changes.update_steps(batch)))
+
+    def retract(self, batch: AnyBatch) -> WriteResult:
+        """As `retract_steps`, at once."""
+        return finished(self.retract_steps(batch))
+
+    def update(self, batch: AnyBatch) -> WriteResult:
+        """As `update_steps`, at once."""
+        return finished(self.update_steps(batch))
 
     def add_aggregates(self, aggregates: Mapping[str, Any]) -> WindowInfo:
         """Add aggregates and compute them from the entries that are there; see `Plane.add_aggregates`."""
@@ -241,6 +244,8 @@ class Window:
         self.counts.late += result.late
         self.counts.duplicates += result.duplicates
         self.counts.ahead += result.ahead
+        self.counts.retracted += result.retracted
+        self.counts.corrected += result.corrected
         if self._keys.top > self._mark:
             self._mark = self._keys.top
         return result
@@ -363,7 +368,7 @@ class Window:
             oldest, _ = self._keys.span(number)
         return WindowInfo(
             spec=self.spec,
-            entries=self.counts.inserted - self.counts.evicted,
+            entries=self.counts.present,
             keys=self._keys.filled,
             oldest=oldest,
             newest=self._keys.newest(),
@@ -379,7 +384,7 @@ class Window:
         self._labels.check_invariants()
         keys, numbers = self._keys, self._keys.numbers()
         entries = keys.entries_each(numbers)
-        assert entries.sum() == self.counts.inserted - self.counts.evicted, "what was inserted and not evicted is here"
+        assert entries.sum() == self.counts.present, "what was inserted, and neither evicted nor retracted, is here"
         newest = keys.newest()
         assert newest is None or newest <= self._mark, f"an entry of {newest} is beyond the mark, {self._mark}"
         most = self.spec.slide.max_count
