@@ -44,6 +44,10 @@ SPECS = {
     "idle": {"idle_expiry": "15s"},
     "guard": {"slide": {"max_age": "20s"}, "order": {"ahead": "10s"}, "time_unit": "s"},
     "panes": {"slide": {"max_age": 20}, "granularity": 3},
+    "sessions": {"slide": {"max_gap": 4}, "identity": "n"},
+    "sessions of panes": {"slide": {"max_gap": 6}, "granularity": 3},
+    "steps": {"slide": {"max_age": 12, "every": 5}},
+    "tumbling, wall": {"slide": {"max_age": "20s", "every": "20s", "clock": "wall"}, "time_unit": "s"},
     "identity": {"slide": {"max_count": 60}, "identity": "n"},
     "identity and when": {"slide": {"when": "total.sum - old.sum > 600"}, "identity": "word"},
 }

@@ -69,16 +69,20 @@ class AggregateSpec(_message.Message):
     def __init__(self, function: _Optional[str] = ..., field: _Optional[str] = ..., returns: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ...) -> None: ...
 
 class SlidePolicy(_message.Message):
-    __slots__ = ("max_count", "max_age", "clock", "when")
+    __slots__ = ("max_count", "max_age", "clock", "when", "max_gap", "every")
     MAX_COUNT_FIELD_NUMBER: _ClassVar[int]
     MAX_AGE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     WHEN_FIELD_NUMBER: _ClassVar[int]
+    MAX_GAP_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
     max_count: int
     max_age: str
     clock: str
     when: str
-    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ...) -> None: ...
+    max_gap: str
+    every: str
+    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ..., max_gap: _Optional[str] = ..., every: _Optional[str] = ...) -> None: ...
 
 class OrderPolicy(_message.Message):
     __slots__ = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")

@@ -100,7 +100,7 @@ class Window:
         self._keys = Keys(self._layout, pages if shared else None, self._stores())
         self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
         self._writer = Writer(spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes)
-        self._changes = Changes(spec, self._keys, self._slide, self._clock)
+        self._changes = Changes(spec, self._keys, self._slide, self.counts, self._clock)
         self._labels = Labels(spec, self._keys)
         self._reader = Reader(spec, self._layout, self._keys, self._slide, self._labels, cold)
 
@@ -169,9 +169,7 @@ class Window:
             Unsupported: the window's algorithm evicts at the old end only.
         """
         name = None if key is None else self._reader.checked_key(key)
-        evicted = self._changes.evict_range(start, end, name)
-        self.counts.evicted += evicted
-        return evicted
+        return self._changes.evict_range(start, end, name)
 
     def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Remove single entries, in steps; see `Plane.retract`. Nobody may use the window until the last one."""
@@ -386,8 +384,7 @@ class Window:
         assert newest is None or newest <= self._mark, f"an entry of {newest} is beyond the mark, {self._mark}"
         most = self.spec.slide.max_count
         assert most is None or not len(entries) or entries.max() <= most, "max_count is kept"
-        age = self.spec.max_age_ticks
-        if age is not None and not self._slide.wall:
+        if self.spec.slide.max_age is not None and not self._slide.wall:
             for number in numbers.tolist():
                 oldest, now = keys.span(number)[0], keys.now_of[number]
-                assert oldest is None or oldest > now - age, f"key {number} has an entry past max_age"
+                assert oldest is None or oldest > self._slide.through(now), f"key {number} has an entry past max_age"
