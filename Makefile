@@ -6,7 +6,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-ROOMS := service clients proto tests bench loadtest docs
+ROOMS := service clients proto tests bench loadtest docs deploy
 
 # Spark: workers use the interpreter of this environment, and nothing listens beyond this machine.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python

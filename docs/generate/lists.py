@@ -16,11 +16,15 @@ from docs.generate import grpc_calls, python_api, rest_calls
 from docs.generate.service import ask
 from docs.generate.text import code, docstring, table
 from sash.calls import INTERVAL_MS_MAX, INTERVAL_MS_MIN
+from sash.connect.codec import TEXTS_MAX
 from sash.main import app
 from sash.rest.connections import HEAD_BYTES_MAX
 from sash.rest.lines import LINE_BYTES_MAX
+from sash.rest.long_json import VALUES_MAX
 from sash.rest.problems import STATUSES, UnsupportedMediaType
 from sash.rpc.errors import CODES
+from sash.rpc.parsing import NAMES_MAX
+from sash.rpc.sizes import FIELDS_MAX
 from sash.settings import Settings
 from sash_engine.aggregators import ALGORITHMS
 from sash_engine.monoids import BUILT_IN
@@ -179,7 +183,9 @@ def _parameters(monoid: Any) -> list[inspect.Parameter]:
 def _parameter(parameter: inspect.Parameter) -> str:
     if parameter.default is parameter.empty:
         return f"{code(parameter.name)}, required"
-    return f"{code(parameter.name)}, default {parameter.default:,}"
+    default = parameter.default
+    shown = f"{default:,}" if isinstance(default, int | float) else code(str(default))
+    return f"{code(parameter.name)}, default {shown}"
 
 
 def aggregate_details() -> str:
@@ -253,6 +259,9 @@ def limits() -> str:
         ("`slide.when`", f"{predicate.MAX_LENGTH:,} characters; no macros ({macros}) and no `matches`{additions}"),
         ("entries in one write", "`SASH_MAX_ENTRIES_PER_WRITE`"),
         ("request", "`SASH_MAX_BODY_BYTES`; an import may be larger, a message of gRPC a 64th of `SASH_MEMORY_BYTES`"),
+        ("values of a body of JSON, outside of its lists of plain values", f"{VALUES_MAX:,}"),
+        ("names and values of a message with maps, of gRPC", f"{FIELDS_MAX:,}"),
+        ("texts of one dictionary", f"{NAMES_MAX:,}; of JSON in Connect {TEXTS_MAX:,}"),
         ("line of NDJSON or CSV", f"{LINE_BYTES_MAX // MIB} MiB"),
         ("write to a stored window", "63 MiB"),
         ("lookbacks of one query", f"{MAX_LOOKBACKS}"),
@@ -276,7 +285,8 @@ def limits() -> str:
         ),
         (
             "connections, of HTTP and of gRPC each",
-            "`SASH_MAX_CONNECTIONS`; of HTTP, `SASH_MAX_CONNECTIONS_PER_ADDRESS` of them from one address",
+            "`SASH_MAX_CONNECTIONS`, for each edge; `SASH_MAX_CONNECTIONS_PER_ADDRESS` of them from one address; of "
+            "gRPC, those with calls",
         ),
         ("head of a request of HTTP", f"{HEAD_BYTES_MAX // 2**10} KiB"),
         (

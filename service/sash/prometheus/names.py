@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sash_engine.errors import NotFound
+from sash_engine.errors import InvalidArgument, NotFound
 from sash_engine.monoids import Monoid
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["KEY", "Catalogue", "Metric", "key_of", "label_names", "labels_of", "metrics_of"]
+__all__ = ["KEY", "Catalogue", "Metric", "key_of", "label_names", "labels_of", "metrics_of", "written_key"]
 
 KEY = "key"
 """The label of a window whose keys are one string."""
@@ -64,6 +64,21 @@ def key_of(spec: WindowSpec, equal: Callable[[str], str | None]) -> str | None:
         equal: returns the value that a label must have, or None.
     """
     return equal(KEY) or None
+
+
+def written_key(spec: WindowSpec, labels: Mapping[str, str], label: str) -> str:
+    """The key of a series whose samples are written.
+
+    Args:
+        label: that has the key.
+
+    Raises:
+        InvalidArgument: the series has no such label.
+    """
+    key = labels.get(label, "")
+    if not key:
+        raise InvalidArgument(f"window {spec.name!r} is keyed, and a series has no label {label[:80]!r}", field=label)
+    return key
 
 
 class Catalogue:

@@ -238,9 +238,8 @@ class WindowSpec(Document):
 
     def _check_parts(self) -> None:
         """Refuse names of parts that stand for something else, or that are no names."""
-        taken = dict.fromkeys(("time", "key"), "every entry's own") | dict.fromkeys(
-            ("entries", "lookback"), "an answer's"
-        )
+        taken = dict.fromkeys(("time", "key", "fields", "value", "partials"), "a column of every entry's own")
+        taken |= dict.fromkeys(("entries", "lookback", "start", "end"), "an answer's own")
         taken |= dict.fromkeys(self.fields, "a field") | dict.fromkeys(self.aggregates, "an aggregate")
         for i, name in enumerate(self.parts):
             check_name(name, f"keys.{i}")
