@@ -34,6 +34,8 @@ class Slow:
     wall: bool = False
     every: int = 1
     max_gap: int | None = None
+    punctuated: float | None = None
+    """Of a window until punctuation: what is final."""
     time: float = NEVER
     """Wall time, which the test moves."""
     inserted: int = 0
@@ -43,6 +45,8 @@ class Slow:
 
     @property
     def now(self) -> float:
+        if self.punctuated is not None:
+            return self.punctuated
         return self.time if self.wall else self.mark
 
     @property
@@ -56,6 +60,8 @@ class Slow:
         late_through = self.late_through
         if self.wall and self.max_age is not None:
             late_through = max(late_through, self.begin - 1)
+        if self.punctuated is not None:
+            late_through = max(late_through, self.punctuated)
         on_time = [entry for entry in near if entry[0] > late_through]
         self.entries = sorted(self.entries + on_time, key=lambda entry: entry[0])
         self.mark = max([self.mark, *(time for time, _ in on_time)])
@@ -117,8 +123,14 @@ class Slow:
         return [value for time, value in self.entries if start <= time <= end]
 
     def trailing(self, lookback: int) -> list[object]:
-        """The values of a lookback as of now: nothing is cut off at the newer end."""
-        return self.between(self.now - lookback + 1, EVER)
+        """The values of a lookback as of now: nothing is cut off at the newer end, unless now is what is final."""
+        return self.between(self.now - lookback + 1, EVER if self.punctuated is None else self.now)
+
+    def punctuate(self, time: float) -> int:
+        """Let entries up to a time be final; return how many left."""
+        assert self.punctuated is not None, "the window waits for it"
+        self.punctuated = max(self.punctuated, time)
+        return self.slide()
 
 
 def slow_window(

@@ -69,20 +69,22 @@ class AggregateSpec(_message.Message):
     def __init__(self, function: _Optional[str] = ..., field: _Optional[str] = ..., returns: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ...) -> None: ...
 
 class SlidePolicy(_message.Message):
-    __slots__ = ("max_count", "max_age", "clock", "when", "max_gap", "every")
+    __slots__ = ("max_count", "max_age", "clock", "when", "max_gap", "until", "every")
     MAX_COUNT_FIELD_NUMBER: _ClassVar[int]
     MAX_AGE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     WHEN_FIELD_NUMBER: _ClassVar[int]
     MAX_GAP_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
     EVERY_FIELD_NUMBER: _ClassVar[int]
     max_count: int
     max_age: str
     clock: str
     when: str
     max_gap: str
+    until: str
     every: str
-    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ..., max_gap: _Optional[str] = ..., every: _Optional[str] = ...) -> None: ...
+    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ..., max_gap: _Optional[str] = ..., until: _Optional[str] = ..., every: _Optional[str] = ...) -> None: ...
 
 class OrderPolicy(_message.Message):
     __slots__ = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
@@ -172,7 +174,7 @@ class Strings(_message.Message):
     def __init__(self, dictionary: _Optional[_Iterable[str]] = ..., codes: _Optional[bytes] = ...) -> None: ...
 
 class WindowInfo(_message.Message):
-    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem", "high_water_mark")
+    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem", "high_water_mark", "punctuated")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +184,7 @@ class WindowInfo(_message.Message):
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATER_MARK_FIELD_NUMBER: _ClassVar[int]
+    PUNCTUATED_FIELD_NUMBER: _ClassVar[int]
     spec: WindowSpec
     entries: int
     keys: int
@@ -191,7 +194,8 @@ class WindowInfo(_message.Message):
     durability: str
     problem: str
     high_water_mark: int
-    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ..., high_water_mark: _Optional[int] = ...) -> None: ...
+    punctuated: int
+    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ..., high_water_mark: _Optional[int] = ..., punctuated: _Optional[int] = ...) -> None: ...
 
 class Counts(_message.Message):
     __slots__ = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected")
@@ -359,7 +363,14 @@ class InsertResponse(_message.Message):
     def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: bool = ..., durability: _Optional[str] = ..., ahead: _Optional[int] = ...) -> None: ...
 
 class BulkEvictRequest(_message.Message):
-    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive")
+    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive", "parts")
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -369,6 +380,7 @@ class BulkEvictRequest(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     window: str
     time: int
     key: str
@@ -378,7 +390,8 @@ class BulkEvictRequest(_message.Message):
     start: int
     end: int
     end_exclusive: bool
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ...) -> None: ...
+    parts: _containers.ScalarMap[str, str]
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., parts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class BulkEvictResponse(_message.Message):
     __slots__ = ("evicted", "already_applied", "durability")
@@ -741,3 +754,19 @@ class ChangeResponse(_message.Message):
     already_applied: bool
     durability: str
     def __init__(self, retracted: _Optional[int] = ..., corrected: _Optional[int] = ..., missing: _Optional[int] = ..., evicted: _Optional[int] = ..., already_applied: bool = ..., durability: _Optional[str] = ...) -> None: ...
+
+class PunctuateRequest(_message.Message):
+    __slots__ = ("window", "time")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    time: int
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ...) -> None: ...
+
+class PunctuateResponse(_message.Message):
+    __slots__ = ("evicted", "durability")
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    evicted: int
+    durability: str
+    def __init__(self, evicted: _Optional[int] = ..., durability: _Optional[str] = ...) -> None: ...

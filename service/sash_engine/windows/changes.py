@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument, Unsupported
+from sash_engine.errors import InvalidArgument, SashError, Unsupported
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import Counts, WriteResult
@@ -103,6 +103,27 @@ class Changes:
         if self._slide.sessions is not None:
             for number in numbers[evicted > 0].tolist():
                 self._slide.sessions.after_removal(number, np.array([start]))
+        return self._counts.evicted - before
+
+    def punctuate(self, time: int) -> int:
+        """Note that entries of a time and older are final, and evict what has become too old; return how many.
+
+        Raises:
+            Unsupported: the window does not wait for punctuation.
+        """
+        check_time(time, "time")
+        if not self._slide.until:
+            raise Unsupported(
+                f"window {self._spec.name!r} does not wait for punctuation: its spec has no slide.until", field="time"
+            )
+        before = self._counts.evicted
+        if time > self._slide.punctuated:
+            last, self._slide.punctuated = self._slide.punctuated, time
+            try:
+                self._slide.by_age_each(self._keys.numbers())
+            except SashError:  # a block cannot be read, and nothing has left
+                self._slide.punctuated = last
+                raise
         return self._counts.evicted - before
 
     def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:

@@ -38,6 +38,11 @@ class SlidePolicy(Document):
         description="Only with `max_age`: the window moves in steps of this length, and ends with the step that now is "
         "in. A duration of at most `max_age`, or ticks. With both equal, the window tumbles.",
     )
+    until: Literal["punctuation"] | None = Field(
+        None,
+        description="`punctuation`: now, for `max_age` and lookbacks, is the time that the last `punctuate` named. "
+        "Entries up to it are final, and later ones of such a time are late.",
+    )
     clock: Literal["event", "wall"] = Field(
         "event",
         description="What now is, for `max_age` and lookbacks. `event`: the key's high-water mark, which is the newest "

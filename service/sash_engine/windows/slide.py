@@ -58,6 +58,12 @@ class Slide:
         self._predicate: Predicate | None = None
         self.wall = spec.slide.clock == "wall"
         """Whether now is wall time."""
+        self.until = spec.slide.until is not None
+        """Whether now is `punctuated`."""
+        self.punctuated = NEVER
+        """Entries of this time and older are final."""
+        self.refuses = self.wall or self.until
+        """Whether entries can be late for every key."""
         self.use(spec, layout)
 
     def use(self, spec: WindowSpec, layout: Layout) -> None:
@@ -75,6 +81,10 @@ class Slide:
         """Entries of this time and older are late for every key, by wall time; else `NEVER`."""
         return max(self.through(self.now()), NEVER) if self.wall and self._max_age is not None else NEVER
 
+    def refused_through(self) -> int:
+        """Entries of this time and older are late for every key; `NEVER` if there are none."""
+        return self.punctuated if self.until else self.late_through()
+
     def through(self, now: Any) -> Any:
         """The newest time, or times, that `max_age` evicts at some now; the policy has one.
 
@@ -90,7 +100,7 @@ class Slide:
         """
         keys = self._keys
         if self._max_age is not None:
-            now = self.now() if self.wall else keys.now_of[number]
+            now = self.now() if self.wall else self.punctuated if self.until else keys.now_of[number]
             through = self.through(now)
             if through > keys.late_through_of[number]:
                 self._counts.evicted += keys.bulk_evict(number, through)
@@ -101,8 +111,8 @@ class Slide:
         keys = self._keys
         if self._max_age is not None:
             now, late_through = keys.now[numbers], keys.late_through[numbers]
-            if self.wall:
-                now = np.full(len(numbers), self.now())
+            if self.wall or self.until:
+                now = np.full(len(numbers), self.now() if self.wall else self.punctuated)
             # Where the first is false, now - max_age is before all time, and would be wrapped around.
             sliding = (now > NEVER + self._max_age) & (self.through(now) > late_through)
             if sliding.any():

@@ -294,6 +294,15 @@ class WindowSpec(Document):
                 "slide.max_gap: sessions go by the times of entries: leave slide.clock out", field="slide.max_gap"
             )
 
+        if self.slide.until is not None:
+            for name in ("max_count", "max_gap", "when"):
+                if getattr(self.slide, name) is not None:
+                    raise InvalidArgument(
+                        f"slide.until: entries leave when they are final, and {name} evicts others", field="slide.until"
+                    )
+            if self.slide.clock == "wall":
+                raise InvalidArgument("slide.until: now is what punctuate says, or wall time", field="slide.until")
+
     def _check_identity(self) -> None:
         """Refuse an identity that names no entries, or entries that are not kept."""
         name = self.identity

@@ -162,14 +162,13 @@ class Window:
         return evicted
 
     def evict_range(self, start: int, end: int, key: str | None = None) -> int:
-        """Remove entries with start <= time <= end, of one key or of all; see `Plane.bulk_evict`.
-
-        Raises:
-            InvalidArgument: start > end.
-            Unsupported: the window's algorithm evicts at the old end only.
-        """
+        """Remove entries with start <= time <= end, of one key or of all; see `Changes.evict_range`."""
         name = None if key is None else self._reader.checked_key(key)
         return self._changes.evict_range(start, end, name)
+
+    def punctuate(self, time: int) -> int:
+        """Note that entries of a time and older are final, and evict; see `Plane.punctuate`."""
+        return self._changes.punctuate(time)
 
     def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Remove single entries, in steps; see `Plane.retract`. Nobody may use the window until the last one."""
@@ -260,8 +259,14 @@ class Window:
         """The high-water mark: the newest time ever inserted; `NEVER` before."""
         return self._mark
 
-    def resume(self, counts: Counts, mark: int) -> None:
-        """Go on from what another window had counted, and from its high-water mark."""
+    @property
+    def punctuated(self) -> int:
+        """Entries of this time and older are final; `NEVER` before the first punctuation."""
+        return self._slide.punctuated
+
+    def resume(self, counts: Counts, mark: int, punctuated: int = NEVER) -> None:
+        """Go on from what another window had counted, from its high-water mark, and from what is final there."""
+        self._slide.punctuated = punctuated
         for name in Counts.__slots__:
             setattr(self.counts, name, getattr(counts, name))  # in place: others hold on to it
         self._mark = mark
@@ -369,6 +374,7 @@ class Window:
             newest=self._keys.newest(),
             counts=self.counts,
             high_water_mark=None if self._mark == NEVER else self._mark,
+            punctuated=None if self._slide.punctuated == NEVER else self._slide.punctuated,
         )
 
     # ---------------------------------------------------------------- invariants
@@ -387,4 +393,5 @@ class Window:
         if self.spec.slide.max_age is not None and not self._slide.wall:
             for number in numbers.tolist():
                 oldest, now = keys.span(number)[0], keys.now_of[number]
+                now = self._slide.punctuated if self._slide.until else now
                 assert oldest is None or oldest > self._slide.through(now), f"key {number} has an entry past max_age"

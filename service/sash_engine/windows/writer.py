@@ -74,7 +74,7 @@ class Writer:
         if order.guards and order.is_ahead(time):
             return WriteResult(ahead=1)
         number = keys.find(name)
-        if self._slide.wall and time <= (through := self._slide.late_through()):
+        if self._slide.refuses and time <= (through := self._slide.refused_through()):
             return WriteResult(late=order.refuse_late(1, through))
         if number is None:
             self.check_room(1)
@@ -211,7 +211,7 @@ class Writer:
 
     def _insert_rows(self, rows: Rows, partials: bool) -> Steps[WriteResult]:
         keys, order = self._keys, self._order
-        order.drop_late(rows, self._slide.late_through())
+        order.drop_late(rows, self._slide.refused_through())
         entries = len(rows.columns[0])
         if self._panes is not None and entries:
             rows.lengths, rows.columns = yield from self._panes.folded_steps(rows.columns, rows.lengths, partials)
