@@ -58,6 +58,7 @@ def sliding_aggregate(
     emit: str = "update",
     watermark: str | None = None,
     metrics: str = "sliding",
+    nulls: str = "fail",
 ) -> DataFrame:
     """Aggregate over sliding windows of event time.
 
@@ -76,6 +77,9 @@ def sliding_aggregate(
             without one it stays for good.
         metrics: name under which the query's progress (`observedMetrics`) has `late`, the rows that came too late for
             every window and were dropped, and `answers`, the rows that came out.
+        nulls: ``"fail"``: a null in a column that is read fails the query. ``"ignore"``: an aggregate leaves out rows
+            in which a column that it reads is null, as Spark's do; `entries` and `count` count them. Over nulls alone
+            the answer is null, or what an aggregate that counts or lists answers over no rows. A null time fails.
 
     Returns:
         the key (its column), ``width`` (as given in `windows`), ``start``, ``end``, ``entries``, and each aggregate.
@@ -93,7 +97,7 @@ def sliding_aggregate(
     Later runs must have the same number.
     Order. Entries of one key and time count in order of arrival within a task, and in no order between tasks.
     """
-    plan = Plan.of(frame.schema, key, time, windows, aggregates, emit)
+    plan = Plan.of(frame.schema, key, time, windows, aggregates, emit, nulls)
     if not frame.isStreaming:
         if watermark is not None:
             raise refused("a table has no watermark", "watermark")

@@ -12,6 +12,7 @@ is what Spark keeps; a window is start <= time < end.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -72,6 +73,7 @@ class Plan:
         aggregates: name -> (monoid, the columns it reads).
         widths: the windows: as written, and in microseconds.
         step: microseconds between starts of windows; None where the current answers are wanted.
+        marks: columns that say in which rows a field has a value -> that field; empty where nulls are refused.
     """
 
     key: str | None
@@ -82,6 +84,7 @@ class Plan:
     aggregates: Mapping[str, tuple[Monoid, tuple[str, ...]]]
     widths: tuple[tuple[str, int], ...]
     step: int | None
+    marks: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
@@ -92,6 +95,7 @@ class Plan:
         windows: Sequence[str],
         aggregates: Mapping[str, Mapping[str, Any]],
         emit: str,
+        nulls: str = "fail",
     ) -> Plan:
         """Check everything against the columns there are.
 
@@ -125,14 +129,25 @@ class Plan:
             raise refused(error.message, error.field, error.limit) from None
         if step is not None and step > min(width for _, width in widths):
             raise refused(f"a step of {emit} leaves gaps between windows", "emit")
+        if nulls not in ("fail", "ignore"):
+            raise refused(f"nulls is 'fail' or 'ignore', not {nulls!r}", "nulls")
         key_type = LongType() if key is None else columns[key]
         zoned = isinstance(columns[time], TimestampType)
-        return cls(key, key_type, time, zoned, fields, monoids, widths, step)
+        longer = "_" * (1 + max(map(len, columns)))  # than the name of every column
+        marks = {longer + name: name for name in fields} if nulls == "ignore" else {}
+        if marks:
+            monoids = {name: _ignoring(monoid, reads, longer) for name, (monoid, reads) in monoids.items()}
+        return cls(key, key_type, time, zoned, fields, monoids, widths, step, marks)
 
     @cached_property
     def layout(self) -> Layout:
         """The engine's view of columns and aggregates."""
-        return Layout(self.fields, self.aggregates)
+        return Layout(self.columns, self.aggregates)
+
+    @property
+    def columns(self) -> dict[str, FieldType]:
+        """The columns of an entry besides its time: fields, and marks."""
+        return {**self.fields, **dict.fromkeys(self.marks, "bool")}
 
     @property
     def longest(self) -> int:
@@ -170,7 +185,7 @@ class Plan:
     @cached_property
     def entries_schema(self) -> Any:
         """Entries as Arrow columns: int64 times, then the fields."""
-        return pa.schema([("time", pa.int64()), *((c, _ARROW_TYPES[kind]) for c, kind in self.fields.items())])
+        return pa.schema([("time", pa.int64()), *((c, _ARROW_TYPES[kind]) for c, kind in self.columns.items())])
 
     @cached_property
     def answers_schema(self) -> Any:
@@ -257,7 +272,7 @@ def refused(message: str, field: str | None, limit: str | None = None) -> Except
 
 def columns_of(plan: Plan, batch: Any) -> list[Array]:
     """A record batch of `entries_schema` as the engine's columns."""
-    kinds: list[FieldType] = ["int64", *plan.fields.values()]
+    kinds: list[FieldType] = ["int64", *plan.columns.values()]
     return [
         column.to_numpy(zero_copy_only=False).astype(NUMPY_TYPES[kind], copy=False)
         for column, kind in zip(batch.columns, kinds, strict=True)
@@ -289,6 +304,14 @@ def _monoids(
 
     document = {"name": "sliding", "aggregates": {name: dict(one) for name, one in aggregates.items()}}
     return WindowSpec.parse(document | ({"fields": dict(fields)} if fields else {})).monoids()
+
+
+def _ignoring(monoid: Monoid, reads: tuple[str, ...], prefix: str) -> tuple[Monoid, tuple[str, ...]]:
+    """The aggregate without rows in which a field that it reads is null."""
+    from sash_spark.sliding_nulls import IgnoresNulls
+
+    marks = tuple(prefix + name for name in reads if name != "time")
+    return (IgnoresNulls(monoid, len(marks)), reads + marks) if marks else (monoid, reads)
 
 
 def _is_plain(kind: DataType) -> bool:

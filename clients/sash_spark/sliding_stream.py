@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import TimerValues
@@ -30,6 +31,9 @@ __all__ = ["BUCKET", "KEY", "LATE", "PACKED", "Pack", "StreamBuckets", "Unpack",
 
 BUCKET, KEY, LATE, PACKED = "bucket", "key", "late", "packed"
 """Columns between the steps; `LATE` counts rows that were dropped."""
+
+_NO_VALUE = {pa.float64(): 0.0, pa.int64(): 0, pa.string(): "", pa.bool_(): False}
+"""What columns have in place of a null."""
 
 _TOGETHER = 65_536
 """Rows that are packed together: a packed value costs as much as some thousand rows."""
@@ -62,11 +66,15 @@ def _murmur3(numbers: Array) -> Array:
 def entries_of(plan: Plan, rows: Any) -> Any:
     """Cast the key, the time and the fields of a batch or a table of Spark to the plan's types."""
     for name, column in zip((plan.time, *plan.fields), rows.columns[1:], strict=True):
-        if column.null_count:
+        if column.null_count and (name == plan.time or not plan.marks):
             raise refused(f"column {name!r} has {column.null_count} missing values", name)
     times = rows.column(1)
     columns = [rows.column(0).cast(plan.key_arrow_type), times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())]
-    columns += [c.cast(field.type) for c, field in zip(rows.columns[2:], list(plan.rows_schema)[2:], strict=True)]
+    marks = [column.is_valid() for column in rows.columns[2:]] if plan.marks else []
+    for column, field in zip(rows.columns[2:], list(plan.rows_schema)[2:], strict=False):
+        values = column.cast(field.type)
+        columns.append(pc.fill_null(values, _NO_VALUE[field.type]) if values.null_count else values)
+    columns += marks
     return type(rows).from_arrays(columns, schema=plan.rows_schema)
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from sash_wire.coded import Coded
 from sash_wire.errors import WireError
-from sash_wire.labels import join
+from sash_wire.labels import join, split
 
-__all__ = ["check_named", "joined", "key_of_parts"]
+__all__ = ["check_named", "joined", "key_columns", "key_of_parts"]
 
 
 def check_named(given: Collection[str], parts: Sequence[str], what: str) -> None:
@@ -71,5 +71,24 @@ def joined(columns: Mapping[str, Coded]) -> Coded:
         of = of * values + codes
         size *= max(values, 1)
     _, rows, codes = np.unique(of, return_index=True, return_inverse=True)
+    order = np.argsort(rows)  # distinct keys in the order of their first rows
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    rows, codes = rows[order], place[codes]
     texts = [[column.dictionary[code] for code in column.codes[rows].tolist()] for column in columns.values()]
     return Coded([join(values) for values in zip(*texts, strict=True)], codes)
+
+
+def key_columns(keys: Coded, parts: Sequence[str]) -> dict[str, Coded]:
+    """The columns of n keys: one for each part, or `key` where keys have none; the opposite of `joined`."""
+    if not parts:
+        return {"key": keys}
+    columns = zip(*[split(key, len(parts)) for key in keys.dictionary], strict=True)
+    texts = [list(column) for column in columns] or [[] for _ in parts]
+    return {name: _coded(values, keys) for name, values in zip(parts, texts, strict=True)}
+
+
+def _coded(values: list[str], keys: Coded) -> Coded:
+    """The values of one part, of each distinct key, as a column."""
+    of_keys = Coded.of(values)
+    return Coded(of_keys.dictionary, of_keys.codes[keys.codes] if len(values) else keys.codes)

@@ -20,15 +20,19 @@ from typing import Any
 
 from sash_wire.errors import WireError
 
-__all__ = ["CONDITIONS", "conditions_of", "join", "read_condition", "split"]
+__all__ = ["COMPARISONS", "CONDITIONS", "conditions_of", "join", "read_condition", "read_having", "split"]
 
 CONDITIONS = ("=", "!=", "in", "not in", "=~", "!~")
 """How a condition compares. `=~` and `!~` take a regular expression (RE2) that fits the whole value."""
+
+COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+"""How `having` compares an answer with a number."""
 
 _SOLE = "\\0"
 """The key of one part that is empty."""
 _PIECE = re.compile(r"(?:[^|\\]|\\[|\\])*")
 _CONDITION = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*(=~|!~|!=|==?|(?:not\s+)?in\b)\s*(.*)", re.DOTALL)
+_HAVING = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*(<=|>=|!=|==?|<|>)\s*(\S.*?)\s*", re.DOTALL)
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _ITEM = re.compile(rf"(\s*{_QUOTED}\s*|[^,()\"]*)(?:,|$)", re.DOTALL)
 _NAMES = {"eq": "=", "ne": "!=", "not": "!=", "matches": "=~", "not_matches": "!~", "not_in": "not in"}
@@ -108,6 +112,28 @@ def read_condition(text: str, field: str = "where") -> tuple[str, str, list[str]
         return part, operator, _items(inner, text, field)
     operator = "=" if operator == "==" else operator
     return part, operator, [_value(rest, text, field)]
+
+
+def read_having(text: str, field: str = "having") -> tuple[str, str, float]:
+    """Read a comparison: the aggregate, how it compares, and the number.
+
+    Raises:
+        WireError: it is none.
+
+    >>> read_having("mean >= 1.5")
+    ('mean', '>=', 1.5)
+    """
+    found = _HAVING.fullmatch(text)
+    try:
+        if found is not None:
+            return found[1], "=" if found[2] == "==" else found[2], float(found[3])
+    except ValueError:
+        pass
+    raise WireError(
+        f"{field}: {text[:100]!r} is no comparison of an aggregate with a number",
+        field=field,
+        limit=f"aggregate>number; {', '.join(COMPARISONS)}",
+    )
 
 
 def _items(text: str, whole: str, field: str) -> list[str]:

@@ -34,6 +34,7 @@ from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.prometheus.app import PREFIX as PROMETHEUS
 from sash.prometheus.app import PrometheusApp
+from sash.prometheus.remote_write import RemoteWrite
 from sash.rest.access import METRICS, open_paths, refusal
 from sash.rest.app import create_app
 from sash.rest.front import Front
@@ -122,7 +123,8 @@ class Service:
         front = partial(Front, settings.max_body_bytes, memory, self.plane.turns, metrics)
         places = _places(settings)
         guarded = HttpAccess(front(rest, places), self._access, refusal(metrics), is_open, METRICS)
-        prometheus = PrometheusApp(self.plane, metrics, clock)
+        remote_write = RemoteWrite(self.plane, memory, settings.max_body_bytes, settings.max_entries_per_write)
+        prometheus = PrometheusApp(self.plane, metrics, clock, remote_write)
         ahead = {
             PREFIX: HttpAccess(front(connect), self._access, connect.refuse),
             PROMETHEUS: HttpAccess(front(prometheus, places), self._access, prometheus.refuse),

@@ -187,8 +187,8 @@ class Settings(BaseSettings):
     max_connections_per_address: int = Field(
         2000,
         ge=1,
-        description="How many of those of HTTP may come from one address. A few more are answered on health and "
-        "metrics only.",
+        description="How many of those of each edge may come from one address. Of HTTP, a few more are answered on "
+        "health and metrics only. Of gRPC, connections with calls count.",
     )
     idle_timeout_s: int = Field(
         75, ge=1, description="Seconds after which a connection of HTTP without a request is closed."

@@ -159,11 +159,12 @@ def test_errors_name_what_is_wrong(
     document = answer.json()
     assert (document["status"], document["errorType"]) == ("error", kind)
     assert said in document["error"]
+    assert answer.headers["x-request-id"]
 
 
 def test_only_forms_are_taken_and_only_from_this_site(http: httpx.Client) -> None:
     url, form = "/prometheus/api/v1/query", {"query": "1"}
-    assert http.post(url, json=form).status_code == 400
+    assert http.post(url, json=form).status_code == 415
     assert http.post(url, data=form, headers={"origin": "http://elsewhere"}).status_code == 403
     assert http.post(url, data=form, headers={"host": "elsewhere"}).status_code == 421
     assert http.post("/v1/windows", data=form).status_code == 415

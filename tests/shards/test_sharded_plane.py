@@ -35,6 +35,7 @@ SLIDES: list[dict[str, Any]] = [
     {"slide": {"max_age": 20}},
     {"slide": {"max_count": 3}},
     {"granularity": 4},
+    {"identity": "v"},
 ]
 
 
@@ -60,6 +61,7 @@ operations = st.lists(
         st.tuples(st.just("insert"), keys, times, st.integers(-9, 9), st.booleans()),
         st.tuples(st.just("bulk"), entries),
         st.tuples(st.just("evict"), times, st.one_of(st.none(), keys)),
+        st.tuples(st.just("changes"), entries, st.integers(0, 2)),
         st.tuples(st.just("producer"), entries, st.booleans()),
         st.tuples(st.just("batch"), st.lists(entries, max_size=3), st.booleans()),
         st.tuples(st.just("key"), keys, lookbacks, as_of),
@@ -111,6 +113,18 @@ class Pair:
 
     async def evict(self, time: int, key: str | None) -> None:
         await self.both(lambda plane: plane.bulk_evict("w", time, key))
+
+    async def changes(self, rows: Any, number: int) -> None:
+        """Insert entries, and correct and retract some of them; with numbers, and again, if there are any."""
+        await self.bulk(rows)
+        number = number if self.spec.identity else 0  # a write that is refused uses no number
+        for change in ("update", "retract"):
+            self.sequence += bool(number)
+            origin = Origin("p", self.sequence) if number else None
+            for _ in range(max(number, 1)):
+                await self.both(
+                    lambda plane, change=change, origin=origin: getattr(plane, change)("w", bulk(rows[::2]), origin)
+                )
 
     async def producer(self, rows: Any, again: bool) -> None:
         self.sequence += 1

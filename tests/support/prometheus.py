@@ -14,12 +14,19 @@ import pytest
 
 from tests.support.waiting import wait_until
 
-__all__ = ["prometheus_of", "running_prometheus"]
+__all__ = ["PROMETHEUS", "PROMTOOL", "free_port", "prometheus_of", "running_prometheus"]
 
 Sample = tuple[Mapping[str, str], float, float]
 """Labels, seconds and a value."""
 
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
 
 
 @contextlib.contextmanager
@@ -28,8 +35,7 @@ def running_prometheus(folder: Path, config: str = "") -> Iterator[httpx.Client]
     if PROMETHEUS is None:
         pytest.skip("prometheus is not installed")
     (folder / "prometheus.yml").write_text(config or "{}")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [
         PROMETHEUS,
         f"--config.file={folder}/prometheus.yml",

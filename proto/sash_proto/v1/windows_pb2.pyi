@@ -69,16 +69,30 @@ class AggregateSpec(_message.Message):
     def __init__(self, function: _Optional[str] = ..., field: _Optional[str] = ..., returns: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ...) -> None: ...
 
 class SlidePolicy(_message.Message):
-    __slots__ = ("max_count", "max_age", "clock", "when")
+    __slots__ = ("max_count", "max_age", "clock", "when", "adaptive")
     MAX_COUNT_FIELD_NUMBER: _ClassVar[int]
     MAX_AGE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     WHEN_FIELD_NUMBER: _ClassVar[int]
+    ADAPTIVE_FIELD_NUMBER: _ClassVar[int]
     max_count: int
     max_age: str
     clock: str
     when: str
-    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ...) -> None: ...
+    adaptive: AdaptivePolicy
+    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ..., adaptive: _Optional[_Union[AdaptivePolicy, _Mapping]] = ...) -> None: ...
+
+class AdaptivePolicy(_message.Message):
+    __slots__ = ("field", "delta", "every", "range")
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    field: str
+    delta: float
+    every: int
+    range: float
+    def __init__(self, field: _Optional[str] = ..., delta: _Optional[float] = ..., every: _Optional[int] = ..., range: _Optional[float] = ...) -> None: ...
 
 class OrderPolicy(_message.Message):
     __slots__ = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
@@ -355,7 +369,14 @@ class InsertResponse(_message.Message):
     def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: bool = ..., durability: _Optional[str] = ..., ahead: _Optional[int] = ...) -> None: ...
 
 class BulkEvictRequest(_message.Message):
-    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive")
+    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive", "parts")
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -365,6 +386,7 @@ class BulkEvictRequest(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     window: str
     time: int
     key: str
@@ -374,7 +396,8 @@ class BulkEvictRequest(_message.Message):
     start: int
     end: int
     end_exclusive: bool
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ...) -> None: ...
+    parts: _containers.ScalarMap[str, str]
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., parts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class BulkEvictResponse(_message.Message):
     __slots__ = ("evicted", "already_applied", "durability")

@@ -13,7 +13,7 @@ from sash.rpc.parsing import parsed
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
 
-__all__ = ["CODECS", "Codec"]
+__all__ = ["CODECS", "TEXTS_MAX", "Codec"]
 
 M = TypeVar("M", bound=Message)
 

@@ -155,7 +155,7 @@ class Storage:
         """
         self.store.check_served(name)
         window = self._catalogue.find(name)
-        window.reader.check_memory = self._check_answer
+        window.reader.limit_memory(self._check_answer)
         return window
 
     def _check_answer(self, needed: int) -> None:

@@ -2,6 +2,7 @@
 
     GET, POST  /prometheus/api/v1/query  query_range  labels  series  query_exemplars  format_query  parse_query
     GET        /prometheus/api/v1/label/<name>/values  metadata  status/buildinfo  rules  alerts
+    GET        /prometheus/federate
     POST       /prometheus/api/v1/write  application/x-protobuf, compressed by snappy
 
 Forms are taken here and nowhere else. They change nothing, and `Guard`, which stands ahead, refuses those of other
@@ -15,9 +16,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import platform
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import promql_parser
 
@@ -27,14 +28,17 @@ from sash.plane import Plane
 from sash.prometheus.documents import entries_steps, failure, instant_steps, range_steps, success
 from sash.prometheus.errors import BadData
 from sash.prometheus.evaluate import Evaluator
+from sash.prometheus.federate import TEXT, exposed
 from sash.prometheus.fetch import Fetch
 from sash.prometheus.metadata import Metadata
 from sash.prometheus.names import Catalogue
-from sash.prometheus.parsing import parsed, pretty
+from sash.prometheus.parsing import parsed, parsed_selector, pretty
+from sash.prometheus.remote_write import RemoteWrite
 from sash.prometheus.requests import Gone, Parameters, Receive, Scope, parameters_of
 from sash.prometheus.selectors import Selectors
 from sash.prometheus.times import Times, duration_ms, ms_of, range_steps_of, time_ms
 from sash.prometheus.values import Text
+from sash.requests import HEADER, request_id
 from sash.version import version
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
@@ -45,8 +49,11 @@ PREFIX = "/prometheus/"
 
 Send = Callable[[Any], Awaitable[None]]
 Answer = bytes | list[bytes]
+R = TypeVar("R")
 
 _API = f"{PREFIX}api/v1/"
+_WRITE = f"{_API}write"
+_FEDERATE = f"{PREFIX}federate"
 _JSON = (b"content-type", b"application/json")
 _log = logging.getLogger(__name__)
 
@@ -58,10 +65,12 @@ class PrometheusApp:
         plane: the operations, called on the event loop that serves the app.
         metrics: counts requests that end in an error.
         clock: says what now is, where a request does not.
+        remote_write: takes samples.
     """
 
-    def __init__(self, plane: Plane, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, plane: Plane, metrics: Metrics, clock: Clock, remote_write: RemoteWrite) -> None:
         self._plane = plane
+        self._remote_write = remote_write
         self._metrics = metrics
         self._clock = clock
         self._catalogue = Catalogue()
@@ -90,7 +99,12 @@ class PrometheusApp:
         await self._fail(send, error)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._found(scope["path"])
+        if scope["path"] == _WRITE:
+            await self._write(scope, receive, send)
+            return
+        route, kind = self._found(scope["path"]), _JSON
+        if scope["path"] == _FEDERATE:
+            route, kind = (("GET",), self._federate), (b"content-type", TEXT.encode())
         if route is None:
             await self._send(send, HTTPStatus.NOT_FOUND, [b"404 page not found\n"], (b"content-type", b"text/plain"))
             return
@@ -99,22 +113,41 @@ class PrometheusApp:
             allow = (b"allow", ", ".join(methods).encode())
             await self._send(send, HTTPStatus.METHOD_NOT_ALLOWED, [], allow)
             return
-        try:
+
+        async def called() -> Answer:
             given = await parameters_of(scope, receive)
             if scope["method"] == "POST":  # `Front` meters reads with GET
-                answer = await self._plane.turns.metered(caller_of(), _awaited(handler(given)))
-            else:
-                answer = await handler(given)
+                return await self._plane.turns.metered(caller_of(), _awaited(handler(given)))
+            return await handler(given)
+
+        answer = await self._tried(scope, send, called())
+        if answer is not None:
+            await self._send(send, HTTPStatus.OK, [answer] if isinstance(answer, bytes) else answer, kind)
+
+    async def _write(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await self._send(send, HTTPStatus.METHOD_NOT_ALLOWED, [], (b"allow", b"POST"))
+            return
+
+        async def called() -> bool:
+            await self._remote_write.write(scope, receive)
+            return True
+
+        if await self._tried(scope, send, called()):
+            await self._send(send, HTTPStatus.NO_CONTENT, [])
+
+    async def _tried(self, scope: Scope, send: Send, call: Coroutine[Any, Any, R]) -> R | None:
+        """Await a call; None where it failed, and the failure is answered."""
+        try:
+            return await call
         except Gone:
             raise
         except SashError as error:
             await self._fail(send, error)
-            return
         except Exception:
             _log.exception("%s %s failed", scope["method"], scope["path"])
             await self._fail(send, SashError("the service failed; its log says how"), HTTPStatus.INTERNAL_SERVER_ERROR)
-            return
-        await self._send(send, HTTPStatus.OK, [answer] if isinstance(answer, bytes) else answer, _JSON)
+        return None
 
     def _found(self, path: str) -> tuple[Sequence[str], Callable[[Parameters], Awaitable[Answer]]] | None:
         if not path.startswith(_API):
@@ -187,6 +220,12 @@ class PrometheusApp:
             }
         )
 
+    async def _federate(self, given: Parameters) -> Answer:
+        times = Times(ms_of(self._clock.now_ns() / 1e9), 1, 1)
+        fetch = Fetch(self._plane, Selectors(self._plane, self._catalogue))
+        vectors = [await fetch.instant(parsed_selector(text), times) for text in given.all("match[]")]
+        return await self._plane.in_slices(exposed(vectors, times))
+
     def _nothing(self, data: Any) -> Callable[[Parameters], Awaitable[Answer]]:
         answer = success(data)
 
@@ -201,7 +240,7 @@ class PrometheusApp:
         body, found = failure(error)
         status = status or found
         self._metrics.count_rejected("prometheus", str(int(status)))
-        headers = [_JSON]
+        headers = [_JSON, (HEADER.encode(), request_id().encode())]
         if error.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % max(1, -int(-error.retry_after_s // 1))))
         if status == HTTPStatus.UNAUTHORIZED:
@@ -209,8 +248,8 @@ class PrometheusApp:
         await self._send(send, status, [body], *headers)
 
     async def _send(self, send: Send, status: int, parts: Sequence[bytes], *headers: tuple[bytes, bytes]) -> None:
-        length = (b"content-length", b"%d" % sum(map(len, parts)))
-        await send({"type": "http.response.start", "status": int(status), "headers": [*headers, length]})
+        length = [] if status == HTTPStatus.NO_CONTENT else [(b"content-length", b"%d" % sum(map(len, parts)))]
+        await send({"type": "http.response.start", "status": int(status), "headers": [*headers, *length]})
         for a in range(0, len(parts), 500):
             body = b"".join(parts[a : a + 500])
             await send({"type": "http.response.body", "body": body, "more_body": True})

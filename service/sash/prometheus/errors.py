@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from sash_engine import errors
 
-__all__ = ["BadData", "Refused", "kind_of"]
+__all__ = ["BadData", "Refused", "UnsupportedMediaType", "kind_of"]
 
 
 class Refused(errors.Unsupported):
@@ -17,8 +17,13 @@ class BadData(errors.InvalidArgument):
     """A parameter is wrong, or the expression is none."""
 
 
+class UnsupportedMediaType(BadData):
+    """The body is of a type, or compressed in a way, that is not taken."""
+
+
 _KINDS: tuple[tuple[type[errors.SashError], str, HTTPStatus], ...] = (
     (errors.TooLarge, "bad_data", HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (UnsupportedMediaType, "bad_data", HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
     (BadData, "bad_data", HTTPStatus.BAD_REQUEST),
     (errors.Unauthenticated, "unauthorized", HTTPStatus.UNAUTHORIZED),
     (errors.PermissionDenied, "forbidden", HTTPStatus.FORBIDDEN),

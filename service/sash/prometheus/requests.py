@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
-from sash.prometheus.errors import BadData
+from sash.prometheus.errors import BadData, UnsupportedMediaType
 from sash_engine.errors import TooLarge
 
 __all__ = ["FORM", "Gone", "Parameters", "header", "parameters_of", "read_body"]
@@ -68,7 +68,8 @@ async def parameters_of(scope: Scope, receive: Receive) -> Parameters:
     """Read the parameters of a request.
 
     Raises:
-        BadData: they are no UTF-8, too many, or the body is no form.
+        BadData: they are no UTF-8, or too many.
+        UnsupportedMediaType: the body is no form.
         TooLarge: the body is too large.
         Gone: the caller hung up.
     """
@@ -76,7 +77,9 @@ async def parameters_of(scope: Scope, receive: Receive) -> Parameters:
     if scope["method"] == "POST":
         body = await read_body(scope, receive, FORM_BYTES_MAX)
         if body and (given := header(scope, b"content-type").partition(";")[0].strip().lower()) != FORM:
-            raise BadData(f"Content-Type {given[:80]!r} is not taken here; send {FORM}", field="Content-Type")
+            raise UnsupportedMediaType(
+                f"Content-Type {given[:80]!r} is not taken here; send {FORM}", field="Content-Type"
+            )
     found = dict[str, list[str]]()
     for part in (body, scope["query_string"]):
         try:

@@ -22,6 +22,7 @@ from sash_engine.monoids.pane import part_names
 from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Coded, PartialBatch
 from sash_engine.windows.spec import WindowSpec
+from sash_wire.key_parts import key_columns
 
 __all__ = [
     "answer_document",
@@ -31,6 +32,7 @@ __all__ = [
     "eviction_document",
     "json_bytes",
     "json_response",
+    "parts_document",
     "plain",
     "series_document",
     "staged_document",
@@ -63,6 +65,7 @@ def answer_document(answer: Answer, spec: WindowSpec | None = None) -> dict[str,
         "entries": answer.entries,
         "aggregates": {name: plain(value) for name, value in answer.aggregates.items()},
     }
+    document |= parts_document(answer)
     if answer.partials is not None and spec is not None:
         document["partials"] = _partials(answer.partials, spec)
     return document
@@ -72,7 +75,9 @@ def bulk_document(batch: AnyBatch, spec: WindowSpec) -> dict[str, Any]:
     """Return entries of a window as JSON columns that bulk-insert takes."""
     document: dict[str, Any] = {"time": np.ascontiguousarray(batch.times)}
     if batch.keys is not None:
-        document["key"] = batch.keys.decode().tolist()
+        columns = key_columns(batch.keys, spec.parts)
+        keys: dict[str, Any] = {name: values.decode().tolist() for name, values in columns.items()}
+        document |= {"key": keys} if spec.parts else keys
     if isinstance(batch, PartialBatch):
         return document | {"partials": _partials(batch.partials, spec), "entries": np.ascontiguousarray(batch.entries)}
     fields = {
@@ -102,7 +107,12 @@ def series_document(series: Series, start: int, end: int, step: int) -> dict[str
         "time": np.ascontiguousarray(series.times),
         "entries": np.ascontiguousarray(series.entries),
         "aggregates": {name: column(answers) for name, answers in series.aggregates.items()},
-    }
+    } | parts_document(series)
+
+
+def parts_document(answer: Answer | Series) -> dict[str, Any]:
+    """Return the parts of a key or group, where it has any."""
+    return {} if answer.parts is None else {"parts": answer.parts}
 
 
 def window_document(window: WindowInfo) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash.calls import origin_of
+from sash.calls import origin_of, refusing
 from sash.rest.long_json import LongList
 from sash.rest.scalars import flag, integer, kind_of, number, text
 from sash_engine.errors import InvalidArgument, TooLarge
@@ -22,6 +22,7 @@ from sash_engine.monoids.pane import part_names
 from sash_engine.steps import ROWS, Steps, finished, spans_of
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, Origin, PartialBatch
 from sash_engine.windows.spec import WindowSpec
+from sash_wire.key_parts import check_named, joined, key_of_parts
 
 __all__ = [
     "BLOB",
@@ -29,6 +30,7 @@ __all__ = [
     "batch_steps",
     "column_of",
     "entry_of",
+    "key_of",
     "member",
     "taken_origin",
     "taken_question",
@@ -58,12 +60,39 @@ def entry_of(document: Mapping[str, Any], spec: WindowSpec) -> tuple[int, dict[s
         InvalidArgument: a member is missing, unknown or of the wrong type.
     """
     time = integer(member(document, "time"), "time")
-    key = text(document["key"], "key") if "key" in document else None
+    key = key_of(document, spec)
     fields = {
         name: _scalar(value, spec.fields[name], name) if name in spec.fields else value
         for name, value in _named(document, spec).items()
     }
     return time, fields, key
+
+
+@refusing
+def key_of(document: Mapping[str, Any], spec: WindowSpec) -> str | None:
+    """Return the key of one entry: a text, or its parts, which are an object or beside the time."""
+    if (parts := _parts_of_key(document, spec)) is not None:
+        return key_of_parts(parts, spec.parts, f"window {spec.name!r}")
+    return text(document["key"], "key") if "key" in document else None
+
+
+def _keys(document: Mapping[str, Any], spec: WindowSpec) -> Steps[Coded | None]:
+    """Return the keys of a bulk: a list of texts, or a list for each part."""
+    if (parts := _parts_of_key(document, spec)) is None:
+        return (yield from _coded(_list(document["key"], "key"), "key")) if "key" in document else None
+    refusing(check_named)(parts, spec.parts, f"window {spec.name!r}")
+    columns = {}
+    for name in spec.parts:
+        columns[name] = yield from _coded(_list(parts[name], name), name)
+    return joined(columns)
+
+
+def _parts_of_key(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any] | None:
+    """Return what is given for the parts of keys; None where no part is given."""
+    if "key" in document:
+        given = document["key"]
+        return given if spec.parts and type(given) is dict else None
+    return {name: document[name] for name in spec.parts if name in document} or None
 
 
 def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, list[str | int]]:
@@ -101,11 +130,12 @@ def taken_origin(document: dict[str, Any], spec: WindowSpec) -> Origin | None:
 def _taken(document: dict[str, Any], spec: WindowSpec, names: Sequence[str]) -> dict[str, Any]:
     """Take some members out of a document.
 
-    If a field has the name of such a member, the member beside time and key is the field. With ``"fields"``, the field
-    is in there, and both can be given.
+    If a field or a part of keys has the name of such a member, the member beside the time is that one. With
+    ``"fields"``, the field is in there, and both can be given; a part is in ``"key"`` then.
     """
     nested = "fields" in document and "fields" not in spec.fields
-    return {name: document.pop(name) for name in names if name in document and (nested or name not in spec.fields)}
+    own = () if nested else (*spec.fields, *spec.parts)
+    return {name: document.pop(name) for name in names if name in document and name not in own}
 
 
 def texts(value: Any, path: str) -> list[str]:
@@ -147,7 +177,7 @@ def batch_steps(document: Mapping[str, Any], spec: WindowSpec, entries_max: int)
     times = _list(member(document, "time"), "time")
     if len(times) > entries_max:
         raise TooLarge(f"a write of {len(times)} entries is too large", field="time", limit=f"{entries_max} entries")
-    keys = (yield from _coded(_list(document["key"], "key"), "key")) if "key" in document else None
+    keys = yield from _keys(document, spec)
     # A field may be called "partials": its values are a list, and partials are an object.
     partials = document.get("partials")
     if "partials" in document and ("partials" not in spec.fields or (spec.granularity and type(partials) is dict)):
@@ -167,7 +197,7 @@ def _partial_batch(
 ) -> Steps[PartialBatch]:
     """Return rows that have partials of every aggregate instead of values of every field."""
     for name in document:
-        if name not in ("time", "key", "partials", "entries"):
+        if name not in ("time", "key", "partials", "entries", *spec.parts):
             raise InvalidArgument(
                 f"{name!r} is unknown beside partials; only time, key and entries are taken there", field=name
             )
@@ -324,7 +354,8 @@ def _named(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any]:
     They are in ``"fields"``, or beside time and key. If the window has one field, ``"value"`` is that field, whatever
     its name.
     """
-    found = {name: value for name, value in document.items() if name not in ("time", "key")}
+    apart = ("time", "key") if "key" in document else ("time", *spec.parts)
+    found = {name: value for name, value in document.items() if name not in apart}
     if "fields" in found and "fields" not in spec.fields:
         fields = found.pop("fields")
         for name in found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sash.rest.bodies import JSON
-from sash.rest.members import BOOL, INT64, ORIGIN_MEMBERS, STRING, STRINGS, WRITER, Document, Member
+from sash.rest.members import BOOL, INT64, KEY, ORIGIN_MEMBERS, STRINGS, WRITER, Document, Member
 
 __all__ = [
     "AGGREGATES_EXAMPLE",
@@ -14,10 +14,12 @@ __all__ = [
     "COUNT_EXAMPLE",
     "ENTRY_EXAMPLES",
     "EVICTION",
+    "GROUP_EXAMPLE",
     "NAMED",
     "ORIGIN",
     "SCHEMAS",
     "SERIES_EXAMPLE",
+    "SERIES_GROUPS_EXAMPLE",
     "SPEC_EXAMPLE",
     "YAML_EXAMPLE",
 ]
@@ -58,6 +60,17 @@ SERIES_EXAMPLE = {
     "entries": [2, 0],
     "aggregates": {"flights": [2, 0], "mean": [12.5, None], "worst": ["AA", None]},
 }
+GROUP_EXAMPLE = {**ANSWER_EXAMPLE, "key": None, "lookback": None, "parts": {"carrier": "AA"}}
+SERIES_GROUPS_EXAMPLE = {
+    **{name: SERIES_EXAMPLE[name] for name in ("start", "end", "step", "width", "time")},
+    "groups": [
+        {
+            "key": None,
+            "parts": {"carrier": "AA"},
+            **{name: SERIES_EXAMPLE[name] for name in ("entries", "aggregates")},
+        }
+    ],
+}
 AGGREGATES_EXAMPLE = {
     "p95": {"function": "quantile", "field": "delay", "q": 0.95},
     "longest": {"function": "max", "field": "delay"},
@@ -84,7 +97,7 @@ EVICTION = Document(
         "start": Member(INT64, about={"description": "With `end`: entries with start <= time <= end leave."}),
         "end": Member(INT64),
         "end_exclusive": Member(BOOL, about={"default": False, "description": "start <= time < end"}),
-        "key": Member(STRING),
+        "key": Member(KEY),
         **ORIGIN_MEMBERS,
     },
     "Either `time`, or `start` and `end`.",
@@ -110,6 +123,9 @@ _GIVEN = {
         "description": "The write is a retry and changed nothing. Absent unless true.",
     },
 }
+_PARTS_OF_KEY = {"type": "object", "additionalProperties": {"type": "string"}}
+_NEXT = {"type": "string", "description": "Where to go on (`position`); absent if there are no more groups."}
+_PARTS = {**_PARTS_OF_KEY, "description": "The parts of the key by name, or those of the group."}
 _PARTIALS = {
     "description": "By aggregate and part: columns, as the page Partials of the documentation lists them. Parts that "
     "are not numbers are a column `blob` in base64.",
@@ -235,7 +251,7 @@ SCHEMAS: dict[str, Any] = {
         "required": ["time"],
         "properties": {
             "time": INT64.schema,
-            "key": {"type": "string"},
+            "key": KEY.schema,
             "value": _VALUE,
             "fields": {"type": "object", "additionalProperties": _VALUE},
             "answer": {"type": "boolean", "default": False, "description": "Answer as a query does, after the write."},
@@ -249,13 +265,17 @@ SCHEMAS: dict[str, Any] = {
     },
     "Columns": {
         "description": "Entries as columns of one length: `time`, `key` where keyed, and each field by its name, "
-        "beside them or in `fields`. A window with a granularity takes `partials` of every aggregate, and `entries`, "
+        "beside them or in `fields`. Where keys have parts, each part may be a column in place of `key`. "
+        "A window with a granularity takes `partials` of every aggregate, and `entries`, "
         "instead.",
         "type": "object",
         "required": ["time"],
         "properties": {
             "time": {"type": "array", "items": INT64.schema},
-            "key": {"type": "array", "items": {"type": "string"}},
+            "key": {
+                "description": "The keys; where keys have parts also a list for each part, by name.",
+                "anyOf": [STRINGS.schema, {"type": "object", "additionalProperties": STRINGS.schema}],
+            },
             "fields": {"type": "object", "additionalProperties": {"type": "array", "items": _VALUE}},
             "partials": _PARTIALS,
             "entries": {
@@ -280,12 +300,19 @@ SCHEMAS: dict[str, Any] = {
             "entries": INT64.schema,
             "aggregates": {"type": "object", "additionalProperties": True},
             "partials": {**_PARTIALS, "description": "If asked for: columns of one row, as bulk-insert takes them."},
+            "parts": _PARTS,
         },
     },
     "Answers": {
         "type": "object",
         "required": ["answers"],
-        "properties": {"answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}},
+        "properties": {"answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}, "next": _NEXT},
+    },
+    "Groups": {
+        "description": "An answer for each group of keys.",
+        "type": "object",
+        "required": ["groups"],
+        "properties": {"groups": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}, "next": _NEXT},
     },
     "Event": {
         "description": "A server-sent event: answers, or the `problem` that ends the stream.",
@@ -324,6 +351,30 @@ SCHEMAS: dict[str, Any] = {
             "time": {"type": "array", "items": INT64.schema},
             "entries": {"type": "array", "items": INT64.schema},
             "aggregates": {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
+            "parts": _PARTS,
+        },
+    },
+    "SeriesGroups": {
+        "description": "A series for each group of keys, over the same buckets.",
+        "type": "object",
+        "required": ["start", "end", "step", "time", "groups"],
+        "properties": {
+            **dict.fromkeys(("start", "end", "step", "width"), INT64.schema),
+            "time": {"type": "array", "items": INT64.schema},
+            "groups": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "parts", "entries", "aggregates"],
+                    "properties": {
+                        "key": {"type": ["string", "null"]},
+                        "parts": _PARTS,
+                        "entries": {"type": "array", "items": INT64.schema},
+                        "aggregates": {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
+                    },
+                },
+            },
+            "next": _NEXT,
         },
     },
     "Keys": {

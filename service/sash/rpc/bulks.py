@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sash.rpc.refusals import refusing
+from sash.calls import refusing
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import Array, Partials, object_array
 from sash_engine.steps import ROWS, Steps, finished, spans_of

@@ -136,6 +136,8 @@ class Operations:
 
     async def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
         key = request.key if request.HasField("key") else None
+        if request.parts:
+            key = translate.key_of(request, await self._plane.look_up(request.window, "bulk_evict"))
         time, start, end = (getattr(request, f) if request.HasField(f) else None for f in ("time", "start", "end"))
         result = await self._plane.bulk_evict(
             request.window, time, key, translate.origin_of(request), start, end, request.end_exclusive

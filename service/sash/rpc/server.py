@@ -30,6 +30,7 @@ from sash.access.tls import Certificates
 from sash.calls import unbroken
 from sash.limits.caller import address_of_peer, caller, caller_of
 from sash.limits.memory import MemoryBudget, unlimited
+from sash.limits.open_calls import OpenCalls
 from sash.limits.places import Places
 from sash.limits.receiving import Lease, Receiving
 from sash.limits.turns import Turns
@@ -58,6 +59,10 @@ without it."""
 _MESSAGE_SHARE = 64
 _PLACES_MIN = 16
 """A message may take a 64th of the memory, and 16 are received at a time where memory is small: a quarter of it."""
+
+_OPEN, _REFUSED = 2, 1000
+"""An address may have twice as many calls open as calls in progress: the others wait for their messages. So many more
+may be on their way to their refusals."""
 
 _LARGE_BYTES = 65_536
 _PARSED = 4
@@ -109,6 +114,8 @@ class RpcServer:
                 ("grpc.so_reuseport", int(shared)),
                 # Connections need no token, and would use up the files that HTTP, the tier and new tokens need.
                 ("grpc.max_allowed_incoming_connections", settings.max_connections),
+                # Calls beyond the limit of an address are refused with a reason. Far beyond, they wait at the client.
+                ("grpc.max_concurrent_streams", _OPEN * settings.calls_per_address + _REFUSED),
                 # A client opens another connection when it has something to say again.
                 ("grpc.max_connection_idle_ms", 300_000),
                 # Calls that the loop has not taken up after 30 s were cancelled, and so were those of a burst of
@@ -121,11 +128,12 @@ class RpcServer:
         self._closing = asyncio.Event()
         names = (SERVICE, HEALTH, reflection.SERVICE_NAME)
         beside = Places(settings.max_concurrent_calls, settings.calls_per_address)
-        self._health = Health(("", SERVICE), beside, self._closing, metrics)
+        self._health = Health(("", SERVICE), beside, _open_calls(settings), self._closing, metrics)
         operations = Operations(plane, settings.max_entries_per_write, self._closing)
         limits = _Limits(
             Gate(Places(settings.max_concurrent_calls, settings.calls_per_address), self._closing),
             Receiving(max(_PLACES_MIN, memory.most("bodies") // message_bytes_max), settings.body_timeout_s),
+            _open_calls(settings),
             memory,
             plane.turns,
             operations.in_slices,
@@ -175,6 +183,10 @@ class RpcServer:
         # them in a way that tells clients to try again.
         await asyncio.sleep(_REFUSING_S)
         await self._server.stop(grace_s)
+
+
+def _open_calls(settings: Settings) -> OpenCalls:
+    return OpenCalls(_OPEN * settings.calls_per_address, settings.max_connections_per_address)
 
 
 class _Handlers(grpc.ServiceRpcHandler):
@@ -241,6 +253,7 @@ class _Limits:
 
     gate: Gate
     receiving: Receiving
+    open_calls: OpenCalls
     memory: MemoryBudget
     turns: Turns
     in_slices: Callable[[Steps[Message]], Coroutine[Any, Any, Message]]
@@ -260,11 +273,12 @@ class _Guarded:
     async def unary(self, data: Any, context: Context) -> Any:
         note_peer(context)
         try:
-            request = await self._request(data, context)
-            with self._gate:
-                if self._method.reads_only:
-                    return await self._turns.metered(caller_of(), self._called(request))
-                return await unbroken(self._method.call(request))
+            with self._limits.open_calls.call(context.peer()):
+                request = await self._request(data, context)
+                with self._gate:
+                    if self._method.reads_only:
+                        return await self._turns.metered(caller_of(), self._called(request))
+                    return await unbroken(self._method.call(request))
         except Exception as error:
             return await self._refuse(error, context)
 
@@ -272,12 +286,13 @@ class _Guarded:
         answered = 0
         note_peer(context)
         try:
-            request = await self._request(stream, context)
-            with self._gate:
-                async with aclosing(self._method.call(request)) as responses:
-                    async for response in responses:
-                        yield response
-                        answered += 1
+            with self._limits.open_calls.call(context.peer()):
+                request = await self._request(stream, context)
+                with self._gate:
+                    async with aclosing(self._method.call(request)) as responses:
+                        async for response in responses:
+                            yield response
+                            answered += 1
         except Exception as error:
             await self._refuse(error, context, answered if self._method.streams_requests else None)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ParamSpec
+from typing import Any
 
 import numpy as np
 
 from sash import calls
 from sash.rpc.bulks import fill_partials
 from sash.rpc.grouping import grouped_of, where_of
-from sash.rpc.refusals import refusing
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.windows.answers import Answer, Page, Series, WindowInfo, WriteResult
@@ -47,7 +46,6 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 _FLOAT64 = np.dtype("<f8")
 
-P = ParamSpec("P")
 # ---------------------------------------------------------------- requests
 
 
@@ -135,9 +133,9 @@ def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
     return {name: _scalar(value, f"fields.{name}") for name, value in request.fields.items()}
 
 
-@refusing
-def key_of(request: pb.InsertRequest, spec: WindowSpec) -> str | None:
-    """Return the key of an entry, which may be given by its parts.
+@calls.refusing
+def key_of(request: pb.InsertRequest | pb.BulkEvictRequest, spec: WindowSpec) -> str | None:
+    """Return the key of a write, which may be given by its parts.
 
     Raises:
         InvalidArgument: a part is missing or unknown, or there is a key, too.
@@ -150,13 +148,13 @@ def key_of(request: pb.InsertRequest, spec: WindowSpec) -> str | None:
     return key_of_parts(request.parts, spec.parts, f"window {spec.name!r}")
 
 
-@refusing
+@calls.refusing
 def document_of(message: pb.WindowSpec) -> dict[str, Any]:
     """Return a spec as the document that `WindowSpec.parse` validates, without what is not set."""
     return specs.document_of(message)
 
 
-@refusing
+@calls.refusing
 def aggregates_of(messages: Mapping[str, pb.AggregateSpec]) -> dict[str, Any]:
     """Return aggregates by name, as in the document that `WindowSpec.parse` validates."""
     return specs.aggregates_of(messages)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import grpc
 
 from sash.calls import each
+from sash.requests import REQUEST, Request
 from sash.shards.codec import pack, unpack
 from sash.shards.peers import OPTIONS, SERVICE
 from sash_engine.errors import InvalidArgument, SashError
+from sash_wire import traces
 
 __all__ = ["PEER_SECRET", "PeerServer", "Resolve"]
 
@@ -100,8 +103,8 @@ class PeerServer:
         answers: list[bytes] = []
         wake = asyncio.Event()
 
-        async def answer(number: int, shard: int | None, operation: str, args: Any, kwargs: Any) -> None:
-            answers.append(await self._answer(number, shard, operation, args, kwargs))
+        async def answer(call: Sequence[Any]) -> None:
+            answers.append(await self._answer(*call))
             wake.set()
 
         async def write() -> None:
@@ -122,18 +125,23 @@ class PeerServer:
             async for data in requests:
                 for raw in unpack(data):
                     # A write goes on when the process that asked for it has gone.
-                    task = asyncio.create_task(answer(*unpack(raw)))
+                    task = asyncio.create_task(answer(unpack(raw)))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
         finally:
             writing.cancel()
 
-    async def _answer(self, number: int, shard: int | None, operation: str, args: Any, kwargs: Any) -> bytes:
-        try:
-            answer = await self._resolve(shard, operation)(*args, **kwargs)
-            return pack([number, answer])
-        except Exception as error:
-            return pack([number, _told(error, operation)])
+    async def _answer(
+        self, number: int, shard: int | None, operation: str, args: Any, kwargs: Any, said: Mapping[str, str]
+    ) -> bytes:
+        """Make a call, in a task of its own; `said` is what the caller says of its request."""
+        REQUEST.set(Request(said.items))
+        attributes = {} if shard is None else {"sash.shard": str(shard)}
+        with nullcontext() if traces.tracer is None else traces.serving(f"peer {operation}", said, attributes):
+            try:
+                return pack([number, await self._resolve(shard, operation)(*args, **kwargs)])
+            except Exception as error:
+                return pack([number, _told(error, operation)])
 
     async def _read(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
         await self._admit(context)

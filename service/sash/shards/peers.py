@@ -1,7 +1,8 @@
 """Calls from one process to the shards of another, over gRPC.
 
     Calls      a stream of calls and one of answers; a message has as many as there are: [[number, shard, operation,
-               arguments], …] and [[number, answer or error], …]. Calls begin in the order in which they were made.
+               arguments, request], …] and [[number, answer or error], …]. Calls begin in the order in which they were
+               made.
     Read       one call ──▶ the parts of a long answer
     Restore    the parts of a file ──▶ one answer
 
@@ -19,10 +20,12 @@ from typing import Any
 import grpc
 
 from sash.plane import Parts
+from sash.requests import HEADER, REQUEST
 from sash.shards.codec import pack, unpack
 from sash_engine.errors import SashError, Unavailable
 from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch
+from sash_wire import traces
 
 __all__ = ["OPTIONS", "SERVICE", "Peer", "RemoteOperations", "RemotePlane"]
 
@@ -88,7 +91,7 @@ class Peer:
             SashError: what the operation raises.
         """
         number = next(self._numbers)
-        data = pack([number, shard, operation, list(args), dict(kwargs)])
+        data = pack([number, shard, operation, list(args), dict(kwargs), _said()])
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = (operation, answer)
         self._unsent.append((number, data))
@@ -197,6 +200,12 @@ class Peer:
         why = error.details() if isinstance(error, grpc.aio.AioRpcError) else error or "it has ended the connection"
         told = "; the call may have taken place" if perhaps else ""
         return Unavailable(f"{self._called} cannot be reached ({why}){told}", retry_after_s=_RETRY_S)
+
+
+def _said() -> dict[str, str]:
+    """Return what the other process is told of the request: its id, and the trace that it belongs to."""
+    request = REQUEST.get()
+    return dict(traces.carried()) | ({} if request is None else {HEADER: request.id})
 
 
 class RemotePlane:

@@ -19,10 +19,12 @@ from sash_engine.windows.pages import Numbers
 from sash_engine.windows.questions import Grouped, Having, Top
 from sash_engine.windows.totals import Totals, rows_of
 
-__all__ = ["Compared", "check_choice", "chosen", "passing"]
+__all__ = ["Compared", "check_choice", "check_top", "chosen", "passing"]
 
 MAX_HAVING = 64
 _ENTRIES = "entries"
+_VALUES = 65_536
+"""Values of which one step finds the first ones: 2 ms."""
 
 _COMPARE = {
     "=": operator.eq,
@@ -39,10 +41,7 @@ def check_choice(question: Grouped, monoids: Mapping[str, Monoid]) -> None:
     top = question.top
     if top is not None:
         _check_name(top.by, monoids, "top.by")
-        if not 1 <= top.n <= MAX_ANSWERS:
-            raise InvalidArgument(f"top.n {top.n} is out of range", field="top.n", limit=f"1 to {MAX_ANSWERS}")
-        if top.order not in ("asc", "desc"):
-            raise InvalidArgument(f"top.order {str(top.order)[:40]!r} is none", field="top.order", limit="asc or desc")
+        check_top(top)
     if len(question.having) > MAX_HAVING:
         raise InvalidArgument(
             f"{len(question.having)} comparisons in having", field="having", limit=f"{MAX_HAVING} comparisons"
@@ -55,6 +54,14 @@ def check_choice(question: Grouped, monoids: Mapping[str, Monoid]) -> None:
             )
         if math.isnan(having.value):
             raise InvalidArgument("having.value is NaN, with which nothing compares", field="having.value")
+
+
+def check_top(top: Top) -> None:
+    """Check how many answers `top` asks for, and in which order; raises InvalidArgument."""
+    if not 1 <= top.n <= MAX_ANSWERS:
+        raise InvalidArgument(f"top.n {top.n} is out of range", field="top.n", limit=f"1 to {MAX_ANSWERS}")
+    if top.order not in ("asc", "desc"):
+        raise InvalidArgument(f"top.order {str(top.order)[:40]!r} is none", field="top.order", limit="asc or desc")
 
 
 def _check_name(name: str, monoids: Mapping[str, Monoid], field: str) -> None:
@@ -117,6 +124,8 @@ class Compared:
 
 def passing(having: Sequence[Having], values: Mapping[str, Array], n: int) -> Numbers:
     """The places of n answers for which all comparisons hold, int64."""
+    if not having:
+        return np.arange(n)
     left = np.ones(n, np.bool_)
     for each in having:
         column = values[each.aggregate]
@@ -125,8 +134,16 @@ def passing(having: Sequence[Having], values: Mapping[str, Array], n: int) -> Nu
     return np.flatnonzero(left)
 
 
-def chosen(top: Top, values: Array, among: Numbers) -> Numbers:
+def chosen(top: Top, values: Array, among: Numbers) -> Steps[Numbers]:
     """The places of those `among` answers that are first, in order; of equal ones those that come first."""
+    best = among[:0]
+    for a, b in spans_of(len(among), max(_VALUES, top.n)):
+        best = _first(top, values, np.concatenate((best, among[a:b])))
+        yield
+    return best
+
+
+def _first(top: Top, values: Array, among: Numbers) -> Numbers:
     column = values[among]
     if column.dtype == np.float64:
         number = ~np.isnan(column)
@@ -137,6 +154,6 @@ def chosen(top: Top, values: Array, among: Numbers) -> Numbers:
     if len(rank) > top.n:
         last = np.partition(rank, top.n - 1)[top.n - 1]
         better, equal = np.flatnonzero(rank < last), np.flatnonzero(rank == last)
-        left = np.sort(np.concatenate((better, equal[: top.n - len(better)])))
+        left = np.concatenate((better, equal[: top.n - len(better)]))
         among, rank = among[left], rank[left]
-    return among[np.argsort(rank, kind="stable")]
+    return among[np.lexsort((among, rank))]

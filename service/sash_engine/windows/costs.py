@@ -7,7 +7,7 @@ values in lists and blobs     of all answers together
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sash_engine.errors import InvalidArgument
@@ -43,6 +43,8 @@ class Costs:
         large = [name for name, monoid in monoids.items() if monoid.external]
         self._answer_us = _ANSWER_US + len(monoids) * _NUMBER_US + len(large) * _LARGE_US
         self._large = large[0] if large else None
+        self.check_memory: Callable[[int], None] = _ignore
+        """Called with the bytes that an answer may take, before it is made; raises if they are too many."""
         self._many = {name: monoid for name, monoid in monoids.items() if monoid.answer in _MANY}
 
     def takes_a_step(self, answers: int) -> bool:
@@ -53,6 +55,11 @@ class Costs:
     def sized(self) -> bool:
         """Whether an answer may have many values, because an aggregate answers a list, a dict or a blob."""
         return bool(self._many)
+
+    def check_entries(self, entries: int) -> None:
+        """Check that there is memory for an answer over so many entries, if it may list them."""
+        if self.sized:
+            self.check_memory(ENTRY_BYTES * entries)
 
     def check_buckets(self, buckets: int) -> None:
         """Check the number of buckets of a series.
@@ -136,3 +143,7 @@ def size_of(answer: Any) -> int:
         # All items of a list have the same form.
         return len(answer) * size_of(answer[0]) if answer else 0
     return 1
+
+
+def _ignore(needed: int) -> None:
+    """Takes what no service limits."""

@@ -43,6 +43,8 @@ __all__ = ["Chosen", "GroupReader", "Span"]
 
 _KEYS = 65_536
 """Keys that one step looks at."""
+_SPANS = 16_384
+"""Keys of which one step reads the oldest and the newest time: 2 ms."""
 _ANSWERS = 256
 """Answers that one step makes: 1 ms."""
 
@@ -76,6 +78,9 @@ class Chosen:
 
     def only(self, groups: Numbers) -> Chosen:
         """Some of the groups, in this order."""
+        if self.groups is None:  # each is a key
+            numbers = self.numbers[groups]
+            return Chosen(numbers, np.arange(len(numbers)), None, numbers, self.position)
         to = np.full(len(self.names), -1)
         to[groups] = np.arange(len(groups))
         of = to[self.of]
@@ -114,7 +119,6 @@ class GroupReader:
         spec, layout, keys, slide, costs: the window's.
         asked: finds keys by name.
         labels: finds keys by label.
-        check_memory: called with how many entries an answer with lists is over.
     """
 
     def __init__(
@@ -126,12 +130,10 @@ class GroupReader:
         costs: Costs,
         asked: AskedKeys,
         labels: Labels,
-        check_memory: Callable[[int], None],
     ) -> None:
         self._spec, self._layout, self._keys, self._slide = spec, layout, keys, slide
         self._costs, self._asked, self._labels = costs, asked, labels
         self._monoids = {name: monoid for name, (monoid, _) in spec.monoids().items()}
-        self._check_memory = check_memory
 
     # ---------------------------------------------------------------- checking
 
@@ -244,8 +246,7 @@ class GroupReader:
         left = passing(question.having, values, len(found))
         yield
         if question.top is not None:
-            left = chosen(question.top, values[question.top.by], left)
-            yield
+            left = yield from chosen(question.top, values[question.top.by], left)
         return found.only(left)
 
     # ---------------------------------------------------------------- answering
@@ -277,14 +278,17 @@ class GroupReader:
         """The answer of each group over some time; None: over all entries."""
         n, layout = len(found), self._layout
         totals = yield from fold_groups(self._keys, layout, found.numbers, found.of, n, bounds)
-        self._check_memory(int(totals.entries.sum()))
+        self._costs.check_entries(int(totals.entries.sum()))
         filled = np.flatnonzero(totals.there)
         columns = [rows_of(each, filled) for each in totals.partials]
         yield
         answers = yield from answers_of(layout, columns if len(filled) else [], filled, totals.entries)
         entries, answers = layout.counted(totals.entries, answers)
         listed, counts = [column.tolist() for column in answers], entries.tolist()
-        starts, ends = self._spans(found) if bounds is None else (bounds[0].tolist(), bounds[1].tolist())
+        if bounds is None:
+            starts, ends = yield from self._spans(found)
+        else:
+            starts, ends = bounds[0].tolist(), bounds[1].tolist()
         out, values = list[Answer](), 0
         for i in range(n):
             aggregates = dict(zip(layout.names, [column[i] for column in listed], strict=True))
@@ -306,11 +310,14 @@ class GroupReader:
             return found.groups.labels(int(found.names[group]))
         return parts_of(self._spec, self._keys.name(int(found.names[group])))
 
-    def _spans(self, found: Chosen) -> tuple[list[int], list[int]]:
+    def _spans(self, found: Chosen) -> Steps[tuple[list[int], list[int]]]:
         """The times of the oldest and the newest row of each group."""
         oldest, newest = np.full(len(found), TICK_MAX), np.full(len(found), NEVER)
-        np.minimum.at(oldest, found.of, self._keys.oldest_each(found.numbers))
-        np.maximum.at(newest, found.of, self._keys.newest_each(found.numbers))
+        for a, b in spans_of(len(found.numbers), _SPANS):
+            some, of = found.numbers[a:b], found.of[a:b]
+            np.minimum.at(oldest, of, self._keys.oldest_each(some))
+            np.maximum.at(newest, of, self._keys.newest_each(some))
+            yield
         return oldest.tolist(), newest.tolist()
 
     def queries(self, question: Query, spans: Sequence[Span]) -> Steps[Page[Answer]]:
@@ -327,7 +334,7 @@ class GroupReader:
             text = None if span is None else span[0]
             answers.append((yield from self.answers(found, bounds(found, span), text, question.partials)))
         if not spans and as_of is not None:
-            oldest, _ = self._spans(found)
+            oldest, _ = yield from self._spans(found)
             for answer, start in zip(answers[0], oldest, strict=True):
                 answer.start = start if answer.entries else None
         for group in np.flatnonzero(np.isin(found.names, list(found.empty))).tolist() if found.empty else ():

@@ -44,12 +44,14 @@ class Label:
         values: the distinct values, by code.
         index: value -> code.
         codes: int32, by the number of a key; of numbers that no key has they mean nothing.
+        matches: regular expression -> which values it fits, bool, by code; for the first so many of the values.
     """
 
     def __init__(self) -> None:
         self.values: list[str] = []
         self.index: dict[str, int] = {}
         self.codes: Codes = np.empty(0, np.int32)
+        self.matches: dict[str, npt.NDArray[np.bool_]] = {}
         self._ranks: Codes = np.empty(0, np.int32)
         self._sorted: list[int] = []
 

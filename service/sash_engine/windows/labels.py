@@ -39,6 +39,8 @@ _NUMBERS = 262_144
 """Numbers that one step looks at: 1 to 2 ms."""
 _TEXTS = 1_024
 """Texts of which one step asks a regular expression: 2 ms."""
+_PATTERNS = 8
+"""So many regular expressions are remembered for each label, with a byte for each distinct value."""
 _DENSE = 2**20
 """Up to so many combinations are counted by a table; more are sorted."""
 
@@ -167,10 +169,7 @@ class Labels:
         label = labels[self._names.index(condition.part)]
         wanted = np.zeros(len(label.values), np.bool_)
         if condition.op in ("=~", "!~"):
-            fits = pattern(condition.values[0]).fullmatch
-            for a, b in spans_of(len(label.values), _TEXTS):
-                wanted[a:b] = [fits(value) is not None for value in label.values[a:b]]
-                yield
+            wanted = yield from _matching(label, condition.values[0])
         else:
             wanted[[code for value in condition.values if (code := label.index.get(value)) is not None]] = True
         if condition.op in ("!=", "not in", "!~"):
@@ -256,6 +255,22 @@ class Labels:
         if self._table is None:
             self._table = LabelTable(self._keys, self._parts)
         return (yield from self._table.current())
+
+
+def _matching(label: Label, text: str) -> Steps[npt.NDArray[np.bool_]]:
+    """Which values of a label a regular expression fits; it is asked about values that are new since the last time."""
+    known, values = label.matches.pop(text, np.empty(0, np.bool_)), label.values
+    wanted = np.zeros(len(values), np.bool_)
+    wanted[: len(known)] = known
+    fits = pattern(text).fullmatch
+    for a, b in spans_of(len(values) - len(known), _TEXTS):
+        some = slice(len(known) + a, len(known) + b)
+        wanted[some] = [fits(value) is not None for value in values[some]]
+        yield
+    label.matches[text] = wanted
+    if len(label.matches) > _PATTERNS:
+        del label.matches[next(iter(label.matches))]
+    return wanted
 
 
 class _InOrder(Sequence[str]):

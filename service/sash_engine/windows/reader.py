@@ -27,7 +27,7 @@ from sash_engine.windows.answering import parts_of
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.asked_keys import AskedKeys, Numbers
 from sash_engine.windows.bounds import buckets_of, last_of
-from sash_engine.windows.costs import ENTRY_BYTES, Costs
+from sash_engine.windows.costs import Costs
 from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.group_reader import GroupReader, Span
 from sash_engine.windows.grouped import fold_together
@@ -66,9 +66,14 @@ class Reader:
         self._costs = Costs({name: monoid for name, (monoid, _) in spec.monoids().items()})
         self._asked = AskedKeys(spec, keys, slide, self._costs)
         self._labels = labels
-        self._groups = GroupReader(spec, layout, keys, slide, self._costs, self._asked, labels, self._check_memory)
-        self.check_memory: Callable[[int], None] = _ignore
-        """Called with the bytes that an answer may take, before it is made; raises if they are too many."""
+        self._groups = GroupReader(spec, layout, keys, slide, self._costs, self._asked, labels)
+
+    def limit_memory(self, check: Callable[[int], None]) -> None:
+        """Have `check` called with the bytes that an answer may take, before it is made.
+
+        It raises if they are too many.
+        """
+        self._costs.check_memory = check
 
     def checked_key(self, key: str | None) -> str:
         """Return the name of the one key of a question or a write."""
@@ -283,7 +288,7 @@ class Reader:
             answer = self._range(number, key, TICK_MIN, as_of, None, partials)
             answer.start = keys.span(number)[0] if answer.entries else None
             return [answer]
-        self._check_memory(keys.entries(number))
+        self._costs.check_entries(keys.entries(number))
         entries, answers = keys.query(number)
         answer = Answer(key, *keys.span(number), entries, self._named(answers), parts=parts_of(self._spec, key))
         if partials:
@@ -360,10 +365,6 @@ class Reader:
                 field="keys",
             )
 
-    def _check_memory(self, entries: int) -> None:
-        if self._costs.sized:
-            self.check_memory(ENTRY_BYTES * entries)
-
     def _nothing(
         self, key: str | None, start: int | None, end: int | None, lookback: str | None, partials: bool
     ) -> Answer:
@@ -379,14 +380,10 @@ class Reader:
         lookback: str | None,
         partials: bool,
     ) -> Answer:
-        self._check_memory(entries)
+        self._costs.check_entries(entries)
         answers = self._named(self._layout.lower(entries, totals))
         out = partials_of(self._layout, entries, totals) if partials else None
         return Answer(key, start, end, entries, answers, lookback, out, parts_of(self._spec, key))
 
     def _named(self, answers: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._layout.names, answers, strict=True))
-
-
-def _ignore(needed: int) -> None:
-    """Takes what no service limits."""

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import FieldType, Monoid
+from sash_engine.windows.adaptive_policy import check_adaptive
 from sash_engine.windows.aggregate_spec import monoid_of
 from sash_engine.windows.policies import AggregateSpec, Document, OrderPolicy, SlidePolicy, ticks_or_text
 from sash_engine.windows.predicate import Predicate
@@ -213,6 +214,7 @@ class WindowSpec(Document):
             _ = self.max_age_ticks, self.idle_expiry_ns, self.granularity_ticks
             self._check_ahead()
             self._check_panes()
+            check_adaptive(self.slide.adaptive, self.fields, granularity=self.granularity, algorithm=self.algorithm)
             self._check_identity()
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
             if self.slide.clock == "wall" and self.time_unit == "none":
@@ -225,9 +227,8 @@ class WindowSpec(Document):
 
     def _check_parts(self) -> None:
         """Refuse names of parts that stand for something else, or that are no names."""
-        taken = dict.fromkeys(("time", "key"), "every entry's own") | dict.fromkeys(
-            ("entries", "lookback"), "an answer's"
-        )
+        taken = dict.fromkeys(("time", "key", "fields", "value", "partials"), "a column of every entry's own")
+        taken |= dict.fromkeys(("entries", "lookback", "start", "end"), "an answer's own")
         taken |= dict.fromkeys(self.fields, "a field") | dict.fromkeys(self.aggregates, "an aggregate")
         for i, name in enumerate(self.parts):
             check_name(name, f"keys.{i}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -39,20 +40,30 @@ class Totals:
 
     def add(self, groups: Numbers, entries: Numbers, partials: Sequence[Partials]) -> Steps[None]:
         """Add to k distinct groups: how many rows, and per slot k partials."""
-        self.entries[groups] += entries
-        there = self.there[groups]
+        at: Any = groups
+        if len(groups) and groups[-1] - groups[0] == len(groups) - 1 and (groups[1:] > groups[:-1]).all():
+            at = slice(int(groups[0]), int(groups[-1]) + 1)  # neighbours: nothing is gathered
+        self.entries[at] += entries
+        there = self.there[at]
+        if not there.any():
+            for mine, theirs in zip(self.partials, partials, strict=True):
+                for part, column in zip(mine, theirs, strict=True):
+                    part[at] = column
+                yield
+            self.there[at] = True
+            return
         both, new = np.flatnonzero(there), np.flatnonzero(~there)
         for monoid, mine, theirs in zip(self.layout.monoids, self.partials, partials, strict=True):
             for a, b in spans_of(len(both), at_once(monoid, "combine_columns")):
-                some, at = both[a:b], groups[both[a:b]]
-                combined = monoid.combine_columns(rows_of(mine, at), rows_of(theirs, some))
+                some, places = both[a:b], groups[both[a:b]]
+                combined = monoid.combine_columns(rows_of(mine, places), rows_of(theirs, some))
                 for part, column in zip(mine, combined, strict=True):
-                    part[at] = column
+                    part[places] = column
                 yield
             for part, column in zip(mine, theirs, strict=True):
                 part[groups[new]] = column[new]
             yield
-        self.there[groups] = True
+        self.there[at] = True
 
     def of(self, group: int) -> list[Partial]:
         """The partials of a group that has rows, one per slot."""

@@ -235,16 +235,18 @@ class Writer:
             yield from self._insert_of_key(written.item(), rows.columns)
         elif len(written):
             yield from self._insert_of_keys(rows)
+        lengths = rows.lengths
         if rows.replaced:
             written = np.union1d(written, [number for number, _ in rows.replaced])
+            lengths = np.full(len(written), entries)
         if self._idle_ns is not None:
             keys.touched[written] = self._clock.now_ns()
         evicted = 0
         if len(written) == 1:
-            evicted = self._slide.after(written.item())
+            evicted = self._slide.after(written.item(), entries)
         else:
             for a, b in spans_of(len(written), _KEYS):
-                evicted += self._slide.after_each(written[a:b])
+                evicted += self._slide.after_each(written[a:b], lengths[a:b])
                 yield
         return WriteResult(entries, rows.late, evicted, rows.duplicates)
 

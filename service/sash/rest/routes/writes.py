@@ -139,8 +139,10 @@ async def bulk_evict(call: Call, name: Name) -> dict[str, Any]:
     given = EVICTION.read(await call.json())
     origin = origin_of(given.get("producer"), given.get("sequence"), given.get("epoch"))
     time, start, end = given.get("time"), given.get("start"), given.get("end")
-    exclusive = given.get("end_exclusive", False)
-    write = call.plane.bulk_evict(name, time, given.get("key"), origin, start, end, exclusive)
+    key, exclusive = given.get("key"), given.get("end_exclusive", False)
+    if type(key) is dict:
+        key = columns.key_of(given, await call.plane.look_up(name, "bulk_evict"))
+    write = call.plane.bulk_evict(name, time, key, origin, start, end, exclusive)
     return eviction_document(await unbroken(write))
 
 
