@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Concatenate, ParamSpec, Self, TypeVar
 
 import grpc
 
-from sash_client import handle, questions, writes
+from sash_client import changes, handle, questions, writes
 from sash_client.answers import Answer, Bulk, WindowInfo, WriteResult
 from sash_client.calls import Patience, stood_still
 from sash_client.connection import Connection
@@ -294,12 +294,17 @@ class AsyncWindow(Handle):
     insert = _performed(writes.insert)
     bulk_insert = _performed(writes.bulk_insert)
     bulk_evict = _performed(writes.bulk_evict)
+    retract = _performed(changes.retract)
+    update = _performed(changes.update)
+    punctuate = _performed(changes.punctuate)
     stage = _performed(writes.stage)
     commit = _performed(writes.commit)
 
     query = _answered(questions.query)
     range_query = _performed(questions.range_query)
+    range_groups = _answered(questions.range_groups)
     series = _performed(questions.series)
+    series_groups = _performed(questions.series_groups)
     watch = _watched(questions.watch)
     entries = _read(questions.entries)
 

@@ -1,12 +1,12 @@
 """Fine-sliding windows inside Spark: `sliding_aggregate` for streams and for tables.
 
-    stream     rows ── packed into columns per key ──▶ shuffle ──▶ transformWithState ──▶ unpacked answers
-               (Arrow, in the tasks that read them)   sliding_operator.py, state in blocks: sliding_state.py
-    table      rows ──▶ shuffle ──▶ one forest per key, one series per width
+    stream     rows ──▶ buckets of keys ──▶ shuffle ──▶ transformWithState ──▶ answers
+               sliding_stream.py            sliding_operator.py, sliding_state.py
+    table      rows ──▶ buckets of keys ──▶ shuffle ──▶ answers
 
 Spark's own `window(time, "10 minutes", "1 second")` copies every row into 600 windows. This operator stores a row once,
-and folds a window from the partials of blocks. Rows travel to the state as one binary value for each key and Arrow
-batch, because PySpark would pass them to a stateful operator one by one, as Python objects.
+and folds windows from the partials of runs of rows. Keys are grouped into buckets by their hash, as many as there are
+partitions. One call deals with all keys of a bucket, because a call costs as much as thousands of rows.
 
 The windows are those of Spark's `window`: start <= time < start + width, with a start at every multiple of the step
 since 1970. Each window that has rows is emitted once, when the watermark passes its end.
@@ -16,28 +16,36 @@ Source: the operator is Spark's arbitrary state API v2 (SPARK-46815), on rows si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.stateful_processor import TimerValues
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, DoubleType, FloatType, IntegerType, LongType, StructField, StructType
 
-from sash_engine.monoids.base import Array
 from sash_spark.sliding_operator import Operator
 from sash_spark.sliding_plan import EVER, NEVER, Plan, columns_of, refused
-from sash_spark.sliding_state import KeyState, Store
-
-if TYPE_CHECKING:
-    from sash_engine.forest import Forest
+from sash_spark.sliding_state import Bucket
+from sash_spark.sliding_stream import (
+    BUCKET,
+    KEY,
+    LATE,
+    PACKED,
+    Pack,
+    StreamBuckets,
+    Unpack,
+    answers_of,
+    entries_of,
+    spread,
+)
 
 __all__ = ["sliding_aggregate"]
 
-_KEY, _TIME, _FIELD, _LATE, _PACKED = "key", "time", "field_", "late", "packed"
+_TIME, _FIELD = "time", "field_"
 _WATERMARK = "spark.watermarkDelayMs"  # metadata of a column with a watermark
+_TABLE_BUCKETS = 4
+"""Buckets of a table for each partition: a task has the rows of one in memory."""
 
 
 def sliding_aggregate(
@@ -50,6 +58,7 @@ def sliding_aggregate(
     emit: str = "update",
     watermark: str | None = None,
     metrics: str = "sliding",
+    nulls: str = "fail",
 ) -> DataFrame:
     """Aggregate over sliding windows of event time.
 
@@ -68,6 +77,9 @@ def sliding_aggregate(
             without one it stays for good.
         metrics: name under which the query's progress (`observedMetrics`) has `late`, the rows that came too late for
             every window and were dropped, and `answers`, the rows that came out.
+        nulls: ``"fail"``: a null in a column that is read fails the query. ``"ignore"``: an aggregate leaves out rows
+            in which a column that it reads is null, as Spark's do; `entries` and `count` count them. Over nulls alone
+            the answer is null, or what an aggregate that counts or lists answers over no rows. A null time fails.
 
     Returns:
         the key (its column), ``width`` (as given in `windows`), ``start``, ``end``, ``entries``, and each aggregate.
@@ -78,11 +90,14 @@ def sliding_aggregate(
         InvalidArgument: a column, duration or aggregate that does not fit. On the executors: missing values
             in a column that is read. State of another version or other aggregates is a FailedPrecondition there.
 
-    Late. A row behind the watermark still counts in windows that are open, as with Spark's `window`. For a key
-    without state (new, or long silent) those are the windows that end after the watermark of the micro-batch itself.
+    Watermark. With a step, the column `end` carries the watermark on: `.groupBy(window("end", …))` works behind it.
+    Late. A row behind the watermark still counts in windows that are open: as with Spark's `window`, those that end
+    after the watermark of the micro-batch before.
+    Partitions. State is in as many buckets of keys as `spark.sql.shuffle.partitions` says when the query first starts.
+    Later runs must have the same number.
     Order. Entries of one key and time count in order of arrival within a task, and in no order between tasks.
     """
-    plan = Plan.of(frame.schema, key, time, windows, aggregates, emit)
+    plan = Plan.of(frame.schema, key, time, windows, aggregates, emit, nulls)
     if not frame.isStreaming:
         if watermark is not None:
             raise refused("a table has no watermark", "watermark")
@@ -95,249 +110,63 @@ def sliding_aggregate(
     return _of_stream(frame, plan, "EventTime" if has_watermark else "None", metrics)
 
 
-# ---------------------------------------------------------------- tables
-
-
 def _of_table(frame: DataFrame, plan: Plan) -> DataFrame:
-    grouped = _selected(frame, plan).groupBy(_KEY)
-    key = [StructField(_KEY, plan.key_type)]
-    schema = StructType(key + plan.result.fields[0 if plan.key is None else 1 :])
-    found = grouped.applyInArrow(_table_function(plan), schema)
-    return found.drop(_KEY) if plan.key is None else found.withColumnRenamed(_KEY, plan.key)
+    buckets = _partitions(frame) * _TABLE_BUCKETS if plan.key is not None else 1
+    grouped = _selected(frame, plan, buckets).groupBy(BUCKET)
+    return _named(grouped.applyInArrow(_table_function(plan), StructType(plan.result)), plan)
 
 
 def _table_function(plan: Plan) -> Callable[[pa.Table], pa.Table]:
-    """Answers all windows of one key of a table."""
+    """Answers all windows of one bucket of a table."""
 
     def answer(table: pa.Table) -> pa.Table:
-        from sash_engine.forest import Forest
-
-        columns = _sorted(columns_of(plan, _entries(plan, table.select(table.column_names[1:]))))
-        forest = Forest(plan.layout)
-        forest.bulk_insert(columns[0], columns[1:])
-        batches = list(_answers(plan, columns[0], columns[0], NEVER, EVER, _of_forest(forest)))
-        answers = pa.Table.from_batches(batches, plan.answers_schema)
-        keys = pa.repeat(table[_KEY][0], answers.num_rows)
-        return answers.add_column(0, pa.field(_KEY, keys.type), keys)
+        rows = entries_of(plan, table.drop_columns([BUCKET]))
+        bucket = Bucket(plan)
+        bucket.insert(rows[KEY].combine_chunks(), columns_of(plan, rows.drop_columns([KEY])))
+        found = bucket.newest() if plan.step is None else bucket.steps(NEVER, EVER)
+        return pa.Table.from_batches(answers_of(plan, found), plan.answers_schema)
 
     return answer
 
 
-# ---------------------------------------------------------------- streams
-
-
 def _of_stream(frame: DataFrame, plan: Plan, time_mode: str, metrics: str) -> DataFrame:
-    key = StructField(_KEY, plan.key_type)
-    packed = StructType([key, StructField(_PACKED, BinaryType())])
-    settled = StructType([key, StructField(_LATE, LongType()), StructField(_PACKED, BinaryType())])
-    unpacked = StructType(settled.fields[:2] + plan.result.fields[0 if plan.key is None else 1 :])
+    buckets = _partitions(frame) if plan.key is not None else 1
+    packed = StructType([StructField(BUCKET, IntegerType()), StructField(PACKED, BinaryType())])
+    settled = StructType([*packed, StructField(LATE, LongType())])
+    result = [StructField(LATE, LongType()), *plan.result]
+    if plan.step is not None:
+        end = next(field for field in result if field.name == "end")
+        end.metadata = {_WATERMARK: 0}
     answers = (
-        _selected(frame, plan)
-        .mapInArrow(_Pack(plan), packed)
-        .groupBy(_KEY)
-        .transformWithState(Operator(_Keys(plan, time_mode != "None")), settled, "Append", time_mode)
-        .mapInArrow(_Unpack(plan), unpacked)
-        .observe(metrics, F.coalesce(F.sum(_LATE), F.lit(0)).alias("late"), F.count("width").alias("answers"))
+        _selected(frame, plan, buckets)
+        .mapInArrow(Pack(plan, spread(buckets)), packed)
+        .groupBy(BUCKET)
+        .transformWithState(Operator(StreamBuckets(plan, buckets, time_mode != "None")), settled, "Append", time_mode)
+        .mapInArrow(Unpack(plan), StructType(result))
+        .observe(metrics, F.coalesce(F.sum(LATE), F.lit(0)).alias("late"), F.count("width").alias("answers"))
         .where(F.col("width").isNotNull())
     )
-    answers = answers.drop(_LATE)
-    return answers.drop(_KEY) if plan.key is None else answers.withColumnRenamed(_KEY, plan.key)
+    return _named(answers.drop(LATE), plan)
 
 
-class _Pack:
-    """Packs the rows of each Arrow batch: one row for each key, with its entries as one binary value."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            keys, entries = batch.column(0), _entries(self._plan, batch.select(batch.schema.names[1:]))
-            codes = keys.dictionary_encode(null_encoding="encode").indices.to_numpy()
-            order = np.argsort(codes, kind="stable")
-            codes = codes[order]
-            starts = np.flatnonzero(np.diff(codes, prepend=-1))
-            stops = np.append(starts[1:], len(codes))
-            entries = entries.take(order)
-            parts = [
-                entries.slice(a, b - a).serialize().to_pybytes()
-                for a, b in zip(starts.tolist(), stops.tolist(), strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays([keys.take(order[starts]), pa.array(parts, pa.binary())], [_KEY, _PACKED])
+def _partitions(frame: DataFrame) -> int:
+    return int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
 
 
-class _Unpack:
-    """Unpacks the answers in each binary value. A count of late rows becomes a row without an answer."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        schema = self._plan.answers_schema
-        nothing = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            values = batch.column(2)
-            parts = [pa.ipc.read_record_batch(v.as_buffer(), schema) if v.is_valid else nothing for v in values]
-            rows = np.repeat(np.arange(batch.num_rows), [part.num_rows for part in parts])
-            (answers,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
-            columns = [batch.column(0).take(rows), batch.column(1).take(rows), *answers.columns]
-            yield pa.RecordBatch.from_arrays(columns, [_KEY, _LATE, *schema.names])
+def _named(answers: DataFrame, plan: Plan) -> DataFrame:
+    return answers.drop(KEY) if plan.key is None else answers.withColumnRenamed(KEY, plan.key)
 
 
-class _Keys:
-    """Processes the rows and the timer of the current key."""
-
-    def __init__(self, plan: Plan, has_watermark: bool) -> None:
-        self._plan = plan
-        self._has_watermark = has_watermark
-
-    def rows(self, handle: Any, store: Store, key: Any, rows: Any, timers: TimerValues) -> Iterator[Row]:
-        """Insert the rows of a micro-batch, and answer the windows that are due."""
-        plan, watermark = self._plan, _micros(timers)
-        state = KeyState(plan, store)
-        if state.is_new:
-            state.mark = watermark
-        entries = [pa.ipc.read_record_batch(row[_PACKED], plan.entries_schema) for row in rows]
-        columns = [np.concatenate(parts) for parts in zip(*(columns_of(plan, e) for e in entries), strict=True)]
-        columns, late = _in_time(plan, _sorted(columns), state, watermark)
-        state.insert(columns)
-        if late:
-            yield Row(key=key[0], late=late, packed=None)
-        if plan.step is None:
-            if len(columns[0]):
-                times = np.array([state.newest])
-                yield from _packed(key, _answers(plan, times, times, NEVER, EVER, state.answers))
-        else:
-            yield from self._emit(key, state, watermark)
-        self._settle(handle, state, watermark)
-
-    def expired(self, handle: Any, store: Store, key: Any, timers: TimerValues) -> Iterator[Row]:
-        """Answer the windows that the watermark has passed, and delete old state."""
-        watermark = _micros(timers)
-        state = KeyState(self._plan, store)
-        state.timer = -1  # Spark deletes it after this
-        if self._plan.step is not None:
-            yield from self._emit(key, state, watermark)
-        self._settle(handle, state, watermark)
-
-    def _emit(self, key: Any, state: KeyState, watermark: int) -> Iterator[Row]:
-        """Answer the windows that the watermark has passed."""
-        yield from _packed(key, _answers(self._plan, *state.spans(), state.mark, watermark, state.answers))
-        state.mark = max(state.mark, watermark)
-
-    def _settle(self, handle: Any, state: KeyState, watermark: int) -> None:
-        """Delete what no window needs any more, set the timer for the next window, and save."""
-        plan = self._plan
-        if plan.step is None:
-            state.evict_before(max(state.newest, watermark) - plan.longest + 1)
-            due = state.newest + plan.longest
-        else:
-            # The start of the oldest open window.
-            state.evict_before((watermark - plan.longest) // plan.step * plan.step + plan.step)
-            found = plan.due(*state.spans(), watermark)
-            due = NEVER if found is None else found
-        timer = -(-due // 1000) if len(state) and self._has_watermark else -1
-        if timer != state.timer:
-            if state.timer >= 0:
-                handle.deleteTimer(state.timer)
-            if timer >= 0:
-                handle.registerTimer(timer)
-            state.timer = timer
-        if len(state):
-            state.save()
-        else:
-            state.clear()
-
-
-def _micros(timer_values: TimerValues) -> int:
-    """Return the watermark; NEVER before there is one (Spark then has 0 or -1)."""
-    milliseconds = timer_values.getCurrentWatermarkInMs()
-    return milliseconds * 1000 if milliseconds > 0 else NEVER
-
-
-def _in_time(plan: Plan, columns: list[Array], state: KeyState, watermark: int) -> tuple[list[Array], int]:
-    """Return the rows that fall into a window that is not answered yet, and the number of the other rows."""
-    times = columns[0]
-    if plan.step is None:
-        late = int(times.searchsorted(max(state.newest, watermark) - plan.longest, "right"))
-    else:
-        late = int(plan.closes(times).searchsorted(state.mark, "right"))
-    return [column[late:] for column in columns], late
-
-
-def _packed(key: Any, batches: Iterator[Any]) -> Iterator[Row]:
-    for batch in batches:
-        yield Row(key=key[0], late=0, packed=batch.serialize().to_pybytes())
-
-
-# ---------------------------------------------------------------- both
-
-
-_Fold = Callable[[Array, Array], tuple[Array, list[Array]]]
-
-
-def _answers(plan: Plan, first: Array, last: Array, after: int, upto: int, fold: _Fold) -> Iterator[Any]:
-    """Yield answers as record batches, by width, then time: windows with entries that end in after < end <= upto.
-
-    Args:
-        first, last: spans of time with entries.
-        fold: as `KeyState.answers`.
-    """
-    if not len(last):
-        return
-    for number, (_, width) in enumerate(plan.widths):
-        if plan.step is None:
-            newest = last[-1:]
-            entries, answers = fold(newest - width + 1, newest + 1)
-            yield plan.table(number, newest - width, newest, entries, answers)
-            continue
-        for starts in plan.starts(first, last, width, after, upto):
-            entries, answers = fold(starts, starts + width)
-            filled = starts[entries > 0]
-            if len(filled):
-                yield plan.table(number, filled, filled + width, entries[entries > 0], answers)
-
-
-def _of_forest(forest: Forest) -> _Fold:
-    """Return a forest's series in the form of `KeyState.answers`."""
-
-    def fold(starts: Array, stops: Array) -> tuple[Array, list[Array]]:
-        entries, answers = forest.series(starts, stops)
-        return entries, [column[entries > 0] for column in answers]
-
-    return fold
-
-
-def _selected(frame: DataFrame, plan: Plan) -> DataFrame:
-    """Select key, time and fields, under names that cannot collide."""
+def _selected(frame: DataFrame, plan: Plan, buckets: int) -> DataFrame:
+    """Select bucket, key, time and fields, under names that cannot collide."""
     key = F.lit(0).cast("long") if plan.key is None else _column(plan.key)
+    if isinstance(plan.key_type, DoubleType | FloatType):
+        # 0.0 equals -0.0, and NaN equals NaN, as in Spark's own groups.
+        key = F.when(key == 0, F.lit(0.0)).when(F.isnan(key), F.lit(float("nan"))).otherwise(key).cast(plan.key_type)
+    bucket = F.pmod(F.xxhash64(key), F.lit(buckets)).cast("int")
     fields = [_column(name).alias(_FIELD + name) for name in plan.fields]
-    return frame.select(key.alias(_KEY), _column(plan.time).alias(_TIME), *fields)
+    return frame.select(bucket.alias(BUCKET), key.alias(KEY), _column(plan.time).alias(_TIME), *fields)
 
 
 def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")  # a dot in a name is a dot, not a path
-
-
-def _entries(plan: Plan, rows: Any) -> Any:
-    """Cast the time and the fields of a batch or a table of Spark to the plan's types."""
-    for name, column in zip((plan.time, *plan.fields), rows.columns, strict=True):
-        if column.null_count:
-            raise refused(f"column {name!r} has {column.null_count} missing values", name)
-    times = rows.column(0)
-    columns = [times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())]
-    columns += [c.cast(field.type) for c, field in zip(rows.columns[1:], list(plan.entries_schema)[1:], strict=True)]
-    return type(rows).from_arrays(columns, schema=plan.entries_schema)
-
-
-def _sorted(columns: list[Array]) -> list[Array]:
-    """Sort columns by time; rows of equal time keep their order."""
-    times = columns[0]
-    if not np.count_nonzero(times[1:] < times[:-1]):
-        return columns
-    order = np.argsort(times, kind="stable")
-    return [column[order] for column in columns]

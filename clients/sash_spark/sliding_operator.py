@@ -1,7 +1,7 @@
 """The stateful operator for Spark: it declares its state, and passes calls on to `sliding.py`.
 
-    driver       Operator ──▶ init: "head", "blocks", "sketches"            while planning; imports this module only
-    executors    Operator ──▶ init, then rows and timers, key by key ──▶ `_packed`, unpacked when it is first called
+    driver       Operator ──▶ init: "head", "parts"                         while planning; imports this module only
+    executors    Operator ──▶ init, then rows and timers of each bucket ──▶ `_packed`, unpacked when first called
 
 While Spark plans a query, it starts a Python process that only reads which state the operator has. Importing the engine
 would take longer than all else in that process. So this module does not import it: what needs it stays pickled.
@@ -23,26 +23,25 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-__all__ = ["Keys", "Operator", "SparkStore"]
+__all__ = ["Buckets", "Operator", "SparkStore"]
 
 
-class Keys(Protocol):
-    """Works on the state of the current key; pickled to the executors."""
+class Buckets(Protocol):
+    """Works on the state of the current bucket; pickled to the executors."""
 
-    def rows(self, handle: Any, store: SparkStore, key: Any, rows: Any, timers: TimerValues) -> Iterator[Row]:
+    def rows(self, handle: Any, store: SparkStore, bucket: int, rows: Any, timers: TimerValues) -> Iterator[Row]:
         """Process the rows of a micro-batch."""
 
-    def expired(self, handle: Any, store: SparkStore, key: Any, timers: TimerValues) -> Iterator[Row]:
-        """Process an expired timer of the key."""
+    def expired(self, handle: Any, store: SparkStore, bucket: int, timers: TimerValues) -> Iterator[Row]:
+        """Process an expired timer of the bucket."""
 
 
 class SparkStore:
-    """The `Store` (see `sliding_state.py`) of the current key."""
+    """The `Store` (see `sliding_state.py`) of the current bucket."""
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
         self._head = handle.getValueState("head", "value binary")
-        self._blocks = handle.getMapState("blocks", "number long", "value binary")
-        self._sketches = handle.getMapState("sketches", "number long", "value binary")
+        self._parts = handle.getMapState("parts", "chunk long, part int", "value binary")
 
     def head(self) -> bytes | None:
         found = self._head.get()
@@ -52,37 +51,29 @@ class SparkStore:
         self._head.update((value,))
 
     def clear(self) -> None:
-        for state in (self._head, self._blocks, self._sketches):
-            state.clear()
+        self._head.clear()
+        self._parts.clear()
 
-    def block(self, number: int) -> bytes | None:
-        found = self._blocks.getValue((number,))
+    def get(self, number: int, part: int) -> bytes | None:
+        found = self._parts.getValue((number, part))
         return None if found is None else bytes(found[0])
 
-    def put_block(self, number: int, value: bytes) -> None:
-        self._blocks.updateValue((number,), (value,))
+    def put(self, number: int, part: int, value: bytes) -> None:
+        self._parts.updateValue((number, part), (value,))
 
-    def sketches(self, number: int) -> bytes | None:
-        found = self._sketches.getValue((number,))
-        return None if found is None else bytes(found[0])
-
-    def put_sketches(self, number: int, value: bytes) -> None:
-        self._sketches.updateValue((number,), (value,))
-
-    def remove(self, number: int) -> None:
-        self._blocks.removeKey((number,))
-        self._sketches.removeKey((number,))
+    def remove(self, number: int, part: int) -> None:
+        self._parts.removeKey((number, part))
 
 
 class Operator(StatefulProcessor):
-    """The state of all keys. Spark calls it for each key with rows in a micro-batch, and for each expired timer."""
+    """The state of all buckets. Spark calls it for each one with rows in a micro-batch, and for each expired timer."""
 
-    def __init__(self, keys: Keys) -> None:
-        self._packed: bytes = cloudpickle.dumps(keys)  # type: ignore[no-untyped-call]
+    def __init__(self, buckets: Buckets) -> None:
+        self._packed: bytes = cloudpickle.dumps(buckets)  # type: ignore[no-untyped-call]
 
     @cached_property
-    def _keys(self) -> Keys:
-        unpacked: Keys = pickle.loads(self._packed)
+    def _buckets(self) -> Buckets:
+        unpacked: Buckets = pickle.loads(self._packed)
         return unpacked
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -91,11 +82,11 @@ class Operator(StatefulProcessor):
         self._store = SparkStore(handle)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
-        """Process a key's rows of a micro-batch."""
-        return self._keys.rows(self._handle, self._store, key, rows, timerValues)
+        """Process a bucket's rows of a micro-batch."""
+        return self._buckets.rows(self._handle, self._store, key[0], rows, timerValues)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
-        """Process an expired timer of a key."""
-        return self._keys.expired(self._handle, self._store, key, timerValues)
+        """Process an expired timer of a bucket."""
+        return self._buckets.expired(self._handle, self._store, key[0], timerValues)

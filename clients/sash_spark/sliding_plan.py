@@ -12,18 +12,20 @@ is what Spark keeps; a window is start <= time < end.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import (
+    AtomicType,
     BooleanType,
     DataType,
     DoubleType,
@@ -41,18 +43,15 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.forest import Layout
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType
+from sash_spark.columns import arrow_type
 
 __all__ = ["EVER", "NEVER", "Plan", "columns_of", "record_batch_of", "refused"]
 
 NEVER, EVER = -(2**62), 2**62
 """Before and after all times: half of int64, so that a width more or less does not overflow."""
 
-BUCKETS_AT_ONCE = 65_536
-"""So many windows are computed in one pass: the tables of a series take some 100 bytes for each and aggregate."""
-
 _OWN = ("width", "start", "end", "entries")
 _ARROW_TYPES = {"float64": pa.float64(), "int64": pa.int64(), "string": pa.string(), "bool": pa.bool_()}
-_ANSWER_TYPES = {float: pa.float64(), int: pa.int64(), str: pa.string(), bool: pa.bool_(), bytes: pa.binary()}
 _SAMPLES: dict[str, Array] = {
     "float64": np.array([1.0, 2.0]),
     "int64": np.array([1, 2]),
@@ -74,6 +73,7 @@ class Plan:
         aggregates: name -> (monoid, the columns it reads).
         widths: the windows: as written, and in microseconds.
         step: microseconds between starts of windows; None where the current answers are wanted.
+        marks: columns that say in which rows a field has a value -> that field; empty where nulls are refused.
     """
 
     key: str | None
@@ -84,6 +84,7 @@ class Plan:
     aggregates: Mapping[str, tuple[Monoid, tuple[str, ...]]]
     widths: tuple[tuple[str, int], ...]
     step: int | None
+    marks: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
@@ -94,6 +95,7 @@ class Plan:
         windows: Sequence[str],
         aggregates: Mapping[str, Mapping[str, Any]],
         emit: str,
+        nulls: str = "fail",
     ) -> Plan:
         """Check everything against the columns there are.
 
@@ -106,6 +108,8 @@ class Plan:
             if not isinstance(document, Mapping):
                 raise refused(f"aggregates.{name}: write {{'function': …}}", f"aggregates.{name}")
             wanted += [str(document[option]) for option in ("field", "returns") if document.get(option) is not None]
+        if key is not None and not _is_plain(columns.get(key, LongType())):
+            raise refused(f"column {key!r} is a {columns[key].simpleString()}: cast the key to a string", key)
         for column in wanted:
             if column not in columns:
                 raise refused(f"no column {column!r}; there are {', '.join(columns)}", column)
@@ -125,14 +129,25 @@ class Plan:
             raise refused(error.message, error.field, error.limit) from None
         if step is not None and step > min(width for _, width in widths):
             raise refused(f"a step of {emit} leaves gaps between windows", "emit")
+        if nulls not in ("fail", "ignore"):
+            raise refused(f"nulls is 'fail' or 'ignore', not {nulls!r}", "nulls")
         key_type = LongType() if key is None else columns[key]
         zoned = isinstance(columns[time], TimestampType)
-        return cls(key, key_type, time, zoned, fields, monoids, widths, step)
+        longer = "_" * (1 + max(map(len, columns)))  # than the name of every column
+        marks = {longer + name: name for name in fields} if nulls == "ignore" else {}
+        if marks:
+            monoids = {name: _ignoring(monoid, reads, longer) for name, (monoid, reads) in monoids.items()}
+        return cls(key, key_type, time, zoned, fields, monoids, widths, step, marks)
 
     @cached_property
     def layout(self) -> Layout:
         """The engine's view of columns and aggregates."""
-        return Layout(self.fields, self.aggregates)
+        return Layout(self.columns, self.aggregates)
+
+    @property
+    def columns(self) -> dict[str, FieldType]:
+        """The columns of an entry besides its time: fields, and marks."""
+        return {**self.fields, **dict.fromkeys(self.marks, "bool")}
 
     @property
     def longest(self) -> int:
@@ -143,7 +158,13 @@ class Plan:
     def digest(self) -> bytes:
         """Eight bytes that change with anything that stored state depends on."""
         aggregates = [[name, repr(m), repr(sorted(vars(m).items())), reads] for name, (m, reads) in self._sorted()]
-        facts = [dict(self.fields), aggregates, [width for _, width in self.widths], self.step]
+        facts = [
+            str(self.key_arrow_type),
+            dict(self.fields),
+            aggregates,
+            [width for _, width in self.widths],
+            self.step,
+        ]
         return hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).digest()
 
     def _sorted(self) -> list[tuple[str, tuple[Monoid, tuple[str, ...]]]]:
@@ -152,41 +173,61 @@ class Plan:
     # ---------------------------------------------------------------- schemas
 
     @cached_property
+    def key_arrow_type(self) -> Any:
+        """The Arrow type of keys."""
+        return to_arrow_type(self.key_type)
+
+    @cached_property
+    def rows_schema(self) -> Any:
+        """Rows as Arrow columns: the key, then those of `entries_schema`."""
+        return pa.schema([("key", self.key_arrow_type), *self.entries_schema])
+
+    @cached_property
     def entries_schema(self) -> Any:
         """Entries as Arrow columns: int64 times, then the fields."""
-        return pa.schema([("time", pa.int64()), *((c, _ARROW_TYPES[kind]) for c, kind in self.fields.items())])
+        return pa.schema([("time", pa.int64()), *((c, _ARROW_TYPES[kind]) for c, kind in self.columns.items())])
 
     @cached_property
     def answers_schema(self) -> Any:
-        """A result without its key."""
+        """A result, with its key under the name `key`."""
         instant = pa.timestamp("us", "UTC" if self.zoned else None)
         answers = [(name, _answer_type(monoid)) for name, (monoid, _) in self.aggregates.items()]
         return pa.schema(
-            [("width", pa.string()), ("start", instant), ("end", instant), ("entries", pa.int64()), *answers]
+            [
+                ("key", self.key_arrow_type),
+                *(("width", pa.string()), ("start", instant), ("end", instant), ("entries", pa.int64())),
+                *answers,
+            ]
         )
 
-    @cached_property
-    def result(self) -> StructType:
-        """The DataFrame that comes out."""
-        key = [] if self.key is None else [StructField(self.key, self.key_type)]
-        answers = [StructField(f.name, from_arrow_type(f.type)) for f in self.answers_schema]
-        return StructType(key + answers)
+    @property
+    def result(self) -> list[StructField]:
+        """The columns of the answers, with the key first."""
+        answers = [StructField(f.name, from_arrow_type(f.type)) for f in list(self.answers_schema)[1:]]
+        return [StructField("key", self.key_type), *answers]
 
-    def table(self, width: int, starts: Array, ends: Array, entries: Array, answers: Sequence[Array]) -> Any:
-        """Answers as a record batch of `answers_schema`; `width` is the number of the window's width.
+    def table(self, keys: Any, width: int, spans: tuple[Array, Array], entries: Array, answers: Sequence[Array]) -> Any:
+        """Answers as a record batch of `answers_schema`.
+
+        Args:
+            keys: (k,) in Arrow.
+            width: the number of the windows' width.
+            spans: starts and ends, int64 (k,).
+            entries: int64 (k,).
+            answers: (k,) of each aggregate.
 
         Raises:
             InvalidArgument: an answer fits no column, as a sum of integers of more than 64 bits.
         """
-        schema, k = self.answers_schema, len(starts)
+        schema, k = self.answers_schema, len(entries)
         instant = schema.field("start").type
         columns = [
+            keys,
             pa.repeat(pa.scalar(self.widths[width][0]), k),
-            pa.array(starts).cast(instant),
-            pa.array(ends).cast(instant),
+            *(pa.array(times).cast(instant) for times in spans),
             pa.array(entries),
         ]
-        for field, column in zip(list(schema)[4:], answers, strict=True):
+        for field, column in zip(list(schema)[5:], answers, strict=True):
             try:
                 columns.append(pa.array(column if column.dtype.kind != "O" else column.tolist(), field.type))
             except (pa.ArrowException, OverflowError) as error:
@@ -200,29 +241,17 @@ class Plan:
         assert self.step is not None
         return times // self.step * self.step + self.longest
 
-    def starts(self, first: Array, last: Array, width: int, after: int, upto: int) -> Iterator[Array]:
-        """Starts of the windows with after < end <= upto that may hold an entry, in order, in parts.
-
-        Args:
-            first, last: int64 (k,), spans of time with entries, `first` sorted.
-            width: of the windows, in microseconds.
-        """
-        step = self.step
-        assert step is not None
-        low = np.maximum((first - width) // step, (after - width) // step) + 1  # in steps, inclusive
-        high = np.minimum(last // step, (upto - width) // step)
-        low[1:] = np.maximum(low[1:], np.maximum.accumulate(high)[:-1] + 1)  # spans overlap: each start once
-        some = low <= high
-        low, lengths = low[some], (high - low + 1)[some]
-        offsets = np.cumsum(lengths) - lengths
-        total = int(lengths.sum())
-        for at in range(0, total, BUCKETS_AT_ONCE):
-            numbers = np.arange(at, min(at + BUCKETS_AT_ONCE, total))
-            span = offsets.searchsorted(numbers, "right") - 1
-            yield (low[span] + numbers - offsets[span]) * step
+    def needed(self, watermark: int) -> int:
+        """The start of the oldest window that is open."""
+        assert self.step is not None
+        return (watermark - self.longest) // self.step * self.step + self.step
 
     def due(self, first: Array, last: Array, after: int) -> int | None:
-        """The earliest end of a window with end > after that may hold an entry; None where there is none."""
+        """The earliest end of a window with end > after that may hold an entry; None where there is none.
+
+        Args:
+            first, last: int64 (k,), spans of time with entries.
+        """
         step = self.step
         assert step is not None
         dues = []
@@ -243,7 +272,7 @@ def refused(message: str, field: str | None, limit: str | None = None) -> Except
 
 def columns_of(plan: Plan, batch: Any) -> list[Array]:
     """A record batch of `entries_schema` as the engine's columns."""
-    kinds: list[FieldType] = ["int64", *plan.fields.values()]
+    kinds: list[FieldType] = ["int64", *plan.columns.values()]
     return [
         column.to_numpy(zero_copy_only=False).astype(NUMPY_TYPES[kind], copy=False)
         for column, kind in zip(batch.columns, kinds, strict=True)
@@ -277,6 +306,21 @@ def _monoids(
     return WindowSpec.parse(document | ({"fields": dict(fields)} if fields else {})).monoids()
 
 
+def _ignoring(monoid: Monoid, reads: tuple[str, ...], prefix: str) -> tuple[Monoid, tuple[str, ...]]:
+    """The aggregate without rows in which a field that it reads is null."""
+    from sash_spark.sliding_nulls import IgnoresNulls
+
+    marks = tuple(prefix + name for name in reads if name != "time")
+    return (IgnoresNulls(monoid, len(marks)), reads + marks) if marks else (monoid, reads)
+
+
+def _is_plain(kind: DataType) -> bool:
+    """Whether values of a type are equal where their bytes are: not those of collations, nor of nested types."""
+    if isinstance(kind, StringType):
+        return getattr(kind, "collation", "UTF8_BINARY") == "UTF8_BINARY"
+    return isinstance(kind, AtomicType)
+
+
 def _field_type(column: str, kind: DataType) -> FieldType:
     if isinstance(kind, DoubleType | FloatType):
         return "float64"
@@ -290,8 +334,8 @@ def _field_type(column: str, kind: DataType) -> FieldType:
 
 
 def _answer_type(monoid: Monoid) -> Any:
-    """The Arrow type of answers; that of lists and dicts is seen from an answer over two rows."""
-    if monoid.answer in _ANSWER_TYPES:
-        return _ANSWER_TYPES[monoid.answer]
+    """Return the Arrow type of answers. An aggregate of another package may have no schema: then try two rows."""
+    if monoid.schema is not None:
+        return arrow_type(monoid.schema)
     sample = monoid.lower(monoid.reduce([_SAMPLES[kind] for kind in monoid.types]))
     return pa.array([sample]).type

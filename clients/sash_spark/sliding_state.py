@@ -1,55 +1,48 @@
-"""The state of one key of a sliding aggregation: entries in blocks, which are read only when they are needed.
+"""The state of one bucket of keys: the rows that some window may still need, in chunks, by arrival.
 
-    head        version, digest | mark, timer | directory: id, first, last, count, partials | the open block
-    blocks      id -> columns                     [ ]  [ ]  [ ]  [ ]  [..       (in `head`)
-    sketches    id -> partials that are large      o    o    o    o
+    head       version, digest, buckets | mark, timer | directory: number, first, last, rows
+    parts      (chunk, 0) its segments     (chunk, 1), (chunk, 2), … its rows       sliding_chunk.py
 
-    a window         |---------------------|      the blocks at its ends are read and cut; of the others,
-                   [ /]  [ ]  [ ]  [ ] [/ ]       the partials are enough
+    arrival    [ chunk ][ chunk ][ chunk ][ch][c]  ◀── rows of a micro-batch
+    windows    |------------------------|          of chunks between the edges, the segments are enough
 
-A micro-batch reads the head, the blocks at the ends of the windows that it answers, and the blocks of late rows. It
-writes the head and the blocks that changed. A key with less than one block of entries is only a head: one read, one
-write. There is no forest above the blocks, because it would live for one micro-batch only. Runs of partials are folded
-by doubling, as in a series (`sash_engine.forest.series`).
+A micro-batch writes its rows as one chunk, and deletes chunks whose rows no window needs. It reads the segments of all
+chunks, and the rows of those that an edge of a window divides. Small neighbouring chunks are united, as long as the new
+one covers less time than an eighth of the longest window, so that a window has some dozen chunks at most.
 
-Cost for m newcomers and k windows over n entries in blocks of B: O(m + B) in order, and per window O(log n) combines in
-vectorised passes, after O(n / B) for the directory.
-Requires: associativity.
+`mark` is the watermark up to which windows are answered. Each bucket with windows by step is called whenever the
+watermark moves, so the mark is the watermark of the micro-batch before. Spark's `window` drops late rows by that one.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from sash_engine.forest.block import merge
-from sash_engine.forest.series import fold_runs
-from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
-from sash_engine.steps import finished
-from sash_spark.sliding_plan import NEVER, Plan, columns_of, record_batch_of
+from sash_engine.windows.ragged import ragged
+from sash_spark.sliding_chunk import INLINE, Chunk
+from sash_spark.sliding_fold import Answers, Newest, Steps, Windows, answers_over, joined
+from sash_spark.sliding_plan import EVER, NEVER, Plan
 
-__all__ = ["VERSION", "KeyState", "Store"]
+__all__ = ["VERSION", "Bucket", "Store"]
 
-VERSION = 1
+VERSION = 2
 """Version of the state's layout; it changes when an older program would misread the state."""
 
-_HEAD = struct.Struct("<4sH8sqqqII")  # magic, version, digest, mark, timer, next id, lengths of directory and tail
+_HEAD = struct.Struct("<4sH8sIqqqI")  # magic, version, digest, buckets, mark, timer, next number, chunks
+_CHUNK = struct.Struct("<qqqq")  # number, first, last, rows
 _MAGIC = b"sash"
-_BULK = 8
-"""A bulk's full blocks are stored in groups of this many: a call to the state store costs as much as 20,000 rows."""
-
-_SMALL = 64
-"""Encoded partials of at most so many bytes are kept in the directory, which is written with every micro-batch; larger
-ones (sketches, sets) apart, and written once."""
+_SPANS = 8
+"""A united chunk covers at most this part of the longest window."""
 
 
 class Store(Protocol):
-    """Stores the values of one key. `get` returns what was put last, until it is removed."""
+    """Stores the values of one bucket. `get` returns what was put last, until it is removed."""
 
     def head(self) -> bytes | None: ...
 
@@ -58,268 +51,219 @@ class Store(Protocol):
     def clear(self) -> None:
         """Delete everything."""
 
-    def block(self, number: int) -> bytes | None: ...
+    def get(self, number: int, part: int) -> bytes | None: ...
 
-    def put_block(self, number: int, value: bytes) -> None: ...
+    def put(self, number: int, part: int, value: bytes) -> None: ...
 
-    def sketches(self, number: int) -> bytes | None: ...
-
-    def put_sketches(self, number: int, value: bytes) -> None: ...
-
-    def remove(self, number: int) -> None:
-        """Delete the block and the sketches of that number, if there are any."""
+    def remove(self, number: int, part: int) -> None: ...
 
 
-class _Block:
-    """Entries sorted by (time, arrival); `columns` or `partials` may be None, not both unless both are stored."""
-
-    __slots__ = ("columns", "count", "dirty", "first", "last", "number", "partials")
-
-    def __init__(self, first: int, last: int, count: int) -> None:
-        self.first, self.last, self.count = first, last, count
-        self.number = -1
-        """Number under which it is stored; -1 if it is not stored."""
-        self.dirty = False
-        self.columns: list[Array] | None = None
-        self.partials: list[Partial] | None = None
-
-    @classmethod
-    def of(cls, columns: list[Array]) -> _Block:
-        block = cls(int(columns[0][0]), int(columns[0][-1]), len(columns[0]))
-        block.columns = columns
-        block.dirty = True
-        return block
-
-
-class KeyState:
-    """The entries of one key that some window may still need.
+class Bucket:
+    """The rows of some keys that some window may still need.
 
     Args:
         plan: the aggregates and their types.
-        store: has the state; it is read at once, and only `save` and `clear` write it.
+        store: has the state; the head is read at once, the rest when it is needed; only `save` writes. None where the
+            rows are not kept.
+        buckets: how many buckets there are.
 
     Raises:
-        FailedPrecondition: the state was written by another version, or for other aggregates.
+        FailedPrecondition: the state was written by another version, for other aggregates, or other buckets.
         DataLoss: a value that the head names is not in the store.
     """
 
-    def __init__(self, plan: Plan, store: Store) -> None:
-        self._plan, self._store, self._layout = plan, store, plan.layout
-        self._blocks: list[_Block] = []
+    def __init__(self, plan: Plan, store: Store | None = None, buckets: int = 1) -> None:
+        self._plan, self._store, self._buckets = plan, store, buckets
+        self._chunks: list[Chunk] = []
         self._next = 0
-        self._released: list[int] = []
+        self._released: list[Chunk] = []
+        self._known: _Known | None = None
         self.mark = NEVER
         """Windows that end at or before this time (microseconds) have been answered."""
         self.timer = -1
-        """The timer that is set for this key, in milliseconds; -1 for none."""
-        head = store.head()
-        self.is_new = head is None
-        if head is not None:
-            self._open(head)
+        """The timer that is set for this bucket, in milliseconds; -1 for none."""
+        self._head = store.head() if store is not None else None
+        self.is_new = self._head is None
+        if self._head is not None:
+            self._open(self._head)
 
     def __len__(self) -> int:
-        return sum(block.count for block in self._blocks)
-
-    @property
-    def newest(self) -> int:
-        """Time of the newest entry; NEVER without entries."""
-        return self._blocks[-1].last if self._blocks else NEVER
+        return sum(chunk.rows for chunk in self._chunks)
 
     def spans(self) -> tuple[Array, Array]:
-        """Spans of time that hold entries: int64 (k,) sorted firsts, and lasts; exact where entries are at hand."""
-        first: list[Any] = [[b.first] if b.columns is None else b.columns[0][: b.count] for b in self._blocks]
-        last: list[Any] = [[b.last] if b.columns is None else f for b, f in zip(self._blocks, first, strict=True)]
-        empty = np.empty(0, np.int64)
-        return np.concatenate([empty, *first]), np.concatenate([empty, *last])
+        """The first and the last times of the chunks, int64."""
+        return np.array([c.first for c in self._chunks], np.int64), np.array([c.last for c in self._chunks], np.int64)
 
-    # ---------------------------------------------------------------- entries come and go
+    def expires(self, watermark: int) -> int:
+        """Return when the newest row of some key leaves the longest window; later than the watermark."""
+        due = self._load().newest() + self._plan.longest
+        return int(due[due > watermark].min(initial=EVER))
 
-    def insert(self, columns: list[Array]) -> None:
-        """Insert m >= 0 entries, sorted by time; they go behind entries of equal time."""
-        times = columns[0]
-        older = int(times.searchsorted(self.newest, "left"))
-        if older:
-            self._splice([column[:older] for column in columns])
-        if older < len(times):
-            self._append([column[older:] for column in columns])
+    # ---------------------------------------------------------------- rows come and go
 
-    def _append(self, columns: list[Array]) -> None:
-        size = self._layout.block
-        number = -1
-        if self._blocks and self._blocks[-1].count < size:
-            open_block = self._blocks.pop()
-            number = open_block.number
-            columns = [np.concatenate(both) for both in zip(self._columns(open_block), columns, strict=True)]
-        rows = len(columns[0])
-        full = rows - rows % size
-        added = self._cut(columns, [*range(0, full, _BULK * size), *([full] if full < rows else [])])
-        added[0].number = number
-        self._blocks += added
+    def insert(self, keys: Any, columns: list[Array]) -> None:
+        """Insert n >= 1 rows in order of arrival: their keys in Arrow, times and fields."""
+        self._chunks.append(Chunk.of(self._plan, keys, columns))
+        self._known = None
 
-    def _splice(self, columns: list[Array]) -> None:
-        """Insert entries that are older than the newest one into the blocks of their times."""
-        firsts, size = np.array([block.first for block in self._blocks]), _BULK * self._layout.block
-        owners = np.maximum(firsts.searchsorted(columns[0], "right") - 1, 0)
-        touched, starts = np.unique(owners, return_index=True)
-        stops = [*starts[1:].tolist(), len(owners)]
-        rebuilt: dict[int, list[_Block]] = {}
-        for owner, start, stop in zip(touched.tolist(), starts.tolist(), stops, strict=True):
-            block = self._blocks[owner]
-            merged = merge(self._columns(block), 0, block.count, [column[start:stop] for column in columns])
-            rows = len(merged[0])
-            pieces = -(-rows // size) if rows > 2 * size else 1
-            rebuilt[owner] = self._cut(merged, [rows * i // pieces for i in range(pieces)])
-            rebuilt[owner][0].number = block.number
-        self._blocks = [b for i, block in enumerate(self._blocks) for b in rebuilt.get(i, (block,))]
+    def drop_late(self, watermark: int) -> int:
+        """Drop the rows of the newest chunk that no window of their key holds; return how many.
 
-    @staticmethod
-    def _cut(columns: list[Array], starts: Sequence[int]) -> list[_Block]:
-        stops = [*starts[1:], len(columns[0])]
-        return [_Block.of([column[a:b] for column in columns]) for a, b in zip(starts, stops, strict=True)]
+        A key's newest row before them, or the watermark, tells which these are.
+        """
+        known = self._load()
+        chunk, codes = self._chunks[-1], known.codes[-1]
+        bounds = np.maximum(known.newest(len(self._chunks) - 1), watermark)[codes] - self._plan.longest + 1
+        kept = self._trimmed(chunk, bounds)
+        late = chunk.rows - sum(each.rows for each in kept)
+        if late:
+            self._replace(self._chunks[:-1] + kept)
+        return late
 
-    def evict_before(self, time: int) -> None:
-        """Delete blocks of entries older than `time`. A few such entries may stay in the oldest block."""
-        keep = 0
-        while keep < len(self._blocks) and self._blocks[keep].last < time:
-            keep += 1
-        self._released += [block.number for block in self._blocks[:keep] if block.number >= 0]
-        del self._blocks[:keep]
+    def evict(self, watermark: int, before: int = NEVER) -> None:
+        """Delete rows that no window needs any more: whole chunks, and parts where little of a chunk is needed.
+
+        Args:
+            watermark: now, in microseconds.
+            before: the watermark at the last call.
+        """
+        plan = self._plan
+        if plan.step is not None:
+            needed = plan.needed(watermark)
+            if not self._chunks or needed == plan.needed(before) or needed <= int(self.spans()[0].min()):
+                return
+        elif not self._chunks:
+            return
+        known = self._load()
+        segments = known.segments
+        if plan.step is not None:
+            bounds = np.full(len(segments.key), needed)
+        else:
+            bounds = (np.maximum(known.newest(), watermark) - plan.longest + 1)[segments.key]
+        part = (segments.last - bounds + 1) / (segments.last - segments.first + 1)
+        live = np.bincount(segments.chunk, segments.count * np.clip(part, 0, 1), len(self._chunks))
+        chunks = []
+        for i, chunk in enumerate(self._chunks):
+            if live[i] and (chunk.is_inline or live[i] >= chunk.rows / 2):
+                chunks.append(chunk)
+            elif live[i]:
+                chunks += self._trimmed(chunk, bounds[segments.chunk == i])
+        self._replace(chunks)
+
+    def _trimmed(self, chunk: Chunk, bounds: Array) -> list[Chunk]:
+        """Return a chunk of the rows with time >= bound, int64 by segment; the same if these are all."""
+        columns = chunk.columns(self._get)
+        needed = columns[0] >= np.repeat(bounds, chunk.counts)
+        if needed.all():
+            return [chunk]
+        rows = np.flatnonzero(needed)
+        if not len(rows):
+            return []
+        return [Chunk.of(self._plan, chunk.row_keys().take(pa.array(rows)), [column[rows] for column in columns])]
+
+    def _unite(self) -> None:
+        """Unite the newest chunks, where they are small, or close in time and no longer much larger."""
+        span = self._plan.longest // _SPANS
+        while len(self._chunks) > 1:
+            older, newer = self._chunks[-2:]
+            close = max(older.last, newer.last) - min(older.first, newer.first) <= span
+            if not (older.rows + newer.rows <= INLINE or (older.rows <= 2 * newer.rows and close)):
+                return
+            self._load()
+            both = [chunk.columns(self._get) for chunk in (older, newer)]
+            columns = [np.concatenate(pair) for pair in zip(*both, strict=True)]
+            keys = pa.chunked_array([older.row_keys(), newer.row_keys()]).combine_chunks()
+            self._replace([*self._chunks[:-2], Chunk.of(self._plan, keys, columns)])
+
+    def _replace(self, chunks: list[Chunk]) -> None:
+        kept = set(map(id, chunks))
+        self._released += [chunk for chunk in self._chunks if id(chunk) not in kept]
+        self._chunks, self._known = chunks, None
 
     # ---------------------------------------------------------------- answers
 
-    def answers(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
-        """Answer over k ranges start <= time < stop, in any order.
+    def steps(self, after: int, upto: int) -> Iterator[tuple[Any, Answers]]:
+        """Answer the windows with rows and after < end <= upto: keys in Arrow, and answers."""
+        due = self._plan.due(*self.spans(), after)
+        if due is not None and due <= upto:
+            yield from self._answers(Steps(self._plan, after, upto))
 
-        Returns:
-            the number of entries in each, int64 (k,), and the answers of each aggregate over those that have any.
+    def newest(self, watermark: int = NEVER) -> Iterator[tuple[Any, Answers]]:
+        """Answer the windows that end with the newest row, for the keys of the newest chunk.
+
+        Rows that are older than the watermark by the longest width do not count.
         """
-        times, counts, folds = self._atoms(starts, stops)
-        before = np.concatenate(([0], np.cumsum(counts)))
-        begin, end = times.searchsorted(starts, "left"), times.searchsorted(stops, "left")
-        entries = before[end] - before[begin]
-        filled = np.flatnonzero(entries)
-        begin, length = begin[filled], (end - begin)[filled]
-        lowered = []
-        for monoid, partials in zip(self._layout.monoids, folds, strict=True):
-            some = tuple(part[:0] for part in partials)
-            if len(filled):
-                some = finished(fold_runs(monoid, partials, begin, length))
-            lowered.append(monoid.lower_columns(some))
-        return entries, [entries[filled] if slot < 0 else lowered[slot] for slot in self._layout.answers]
+        known = self._load()
+        newest = known.newest()
+        wanted = np.zeros(len(newest), np.bool_)
+        wanted[known.codes[-1]] = True
+        yield from self._answers(Newest(self._plan, newest, wanted, watermark - self._plan.longest + 1))
 
-    def _atoms(self, starts: Array, stops: Array) -> tuple[Array, Array, list[Partials]]:
-        """Return the pieces that no range divides, as first times, counts and partials: blocks and parts of blocks."""
-        times: list[int] = []
-        counts: list[int] = []
-        folds: list[list[Partial]] = [[] for _ in self._layout.monoids]
-        cuts = np.unique(np.concatenate((starts, stops)))
-        for block, low, high in self._covered(cuts, int(starts.min()), int(stops.max())):
-            if low == high:
-                times.append(block.first)
-                counts.append(block.count)
-                for fold, partial in zip(folds, self._partials(block), strict=True):
-                    fold.append(partial)
-                continue
-            columns = self._columns(block)
-            pieces = np.unique(np.concatenate(([0], columns[0].searchsorted(cuts[low:high], "left"))))
-            times += columns[0][pieces].tolist()
-            counts += np.diff(pieces, append=block.count).tolist()
-            for fold, monoid, partials in zip(
-                folds, self._layout.monoids, self._layout.reduce_segments(columns, pieces), strict=True
-            ):
-                fold += monoid.unpack(partials)
-        packed = [monoid.pack(fold) for monoid, fold in zip(self._layout.monoids, folds, strict=True)]
-        return np.array(times, np.int64), np.array(counts, np.int64), packed
+    def _answers(self, windows: Windows) -> Iterator[tuple[Any, Answers]]:
+        known, plan = self._load(), self._plan
+        for found in answers_over(plan.layout, [w for _, w in plan.widths], known.segments, self._read, windows):
+            yield known.keys.take(pa.array(found.key)), found
 
-    def _covered(self, cuts: Array, start: int, stop: int) -> Iterator[tuple[_Block, int, int]]:
-        """Yield the blocks with entries in start <= time < stop, and the cuts that go through each."""
-        blocks = [block for block in self._blocks if block.last >= start and block.first < stop]
-        low = cuts.searchsorted([block.first for block in blocks], "right").tolist()
-        high = cuts.searchsorted([block.last for block in blocks], "right").tolist()
-        return zip(blocks, low, high, strict=True)
+    def _read(self, wanted: Array) -> list[Array]:
+        """Return the rows of some segments by their place among all, one segment after the other."""
+        known = self._load()
+        owner = known.ends.searchsorted(wanted, "right")
+        counts = known.segments.count[wanted]
+        places = np.cumsum(counts) - counts
+        out = [np.empty(int(counts.sum()), dtype) for dtype in self._plan.layout.dtypes]
+        for i in np.unique(owner).tolist():
+            some = np.flatnonzero(owner == i)
+            inside = wanted[some] - (int(known.ends[i - 1]) if i else 0)
+            columns = self._chunks[i].read(self._get, inside)
+            if len(some) == len(wanted):
+                return list(columns)
+            into = ragged(places[some], counts[some])
+            for column, values in zip(out, columns, strict=True):
+                column[into] = values
+        return out
 
-    def _columns(self, block: _Block) -> list[Array]:
-        if block.columns is None:
-            data = self._store.block(block.number)
-            if data is None:
-                raise _lost(f"block {block.number} is")
-            block.columns = columns_of(self._plan, pa.ipc.read_record_batch(data, self._plan.entries_schema))
-        return block.columns
+    def _load(self) -> _Known:
+        """Read the segments of all chunks."""
+        if self._known is None:
+            for chunk in self._chunks:
+                if chunk.keys is None:
+                    chunk.load(self._get(chunk.number, 0))
+            self._known = _Known(self._chunks)
+        return self._known
 
-    def _partials(self, block: _Block) -> list[Partial]:
-        if block.partials is None:
-            block.partials = self._layout.reduce(self._columns(block))
-        if any(partial is _APART for partial in block.partials):
-            data = self._store.sketches(block.number)
-            if data is None:
-                raise _lost(f"the sketches of block {block.number} are")
-            for slot, encoded in _unframe(data):
-                block.partials[slot] = self._layout.monoids[slot].decode(encoded)
-        return block.partials
+    def _get(self, number: int, part: int) -> bytes:
+        data = None if self._store is None else self._store.get(number, part)
+        if data is None:
+            from sash_client import DataLoss  # imported here: few Python workers need gRPC
+
+            raise DataLoss(f"part {part} of chunk {number} is not in the state store")
+        return data
 
     # ---------------------------------------------------------------- to and from the store
 
-    def clear(self) -> None:
-        """Delete the key."""
-        self._blocks, self._released = [], []
-        if not self.is_new:
-            self._store.clear()
-
     def save(self) -> None:
         """Write the changes."""
-        blocks, tail = self._blocks, b""
-        if blocks and blocks[-1].count < self._layout.block:
-            blocks, open_block = blocks[:-1], blocks[-1]
-            tail = record_batch_of(self._plan, self._columns(open_block)).serialize().to_pybytes()
-            if open_block.number >= 0:
-                self._released.append(open_block.number)
-        for block in blocks:
-            if block.dirty:
-                self._save_block(block)
-        directory = self._directory(blocks)
-        for number in self._released:
-            self._store.remove(number)
-        head = _HEAD.pack(
-            *(_MAGIC, VERSION, self._plan.digest, self.mark, self.timer, self._next, len(directory), len(tail))
-        )
-        self._store.put_head(head + directory + tail)
-
-    def _save_block(self, block: _Block) -> None:
-        if block.number < 0:
-            block.number, self._next = self._next, self._next + 1
-        columns = record_batch_of(self._plan, self._columns(block))
-        self._store.put_block(block.number, columns.serialize().to_pybytes())
-        large = []
-        for slot, (monoid, partial) in enumerate(zip(self._layout.monoids, self._partials(block), strict=True)):
-            if _is_object(monoid):
-                encoded = monoid.encode(partial)
-                if len(encoded) > _SMALL:
-                    large.append((slot, encoded))
-        if large:
-            self._store.put_sketches(block.number, _frame(large))
-
-    def _directory(self, blocks: Sequence[_Block]) -> bytes:
-        facts = [(block.number, block.first, block.last, block.count) for block in blocks]
-        arrays = [pa.array(column, pa.int64()) for column in (zip(*facts, strict=True) if facts else ([],) * 4)]
-        for slot, monoid in enumerate(self._layout.monoids):
-            # Partials that were read as _APART and never loaded are still stored under the number of their block.
-            partials = [(block.partials or self._partials(block))[slot] for block in blocks]
-            if _is_object(monoid):
-                encoded = [None if p is _APART else monoid.encode(p) for p in partials]
-                arrays.append(pa.array([None if e is None or len(e) > _SMALL else e for e in encoded], pa.binary()))
-            else:
-                arrays += [pa.array(column) for column in monoid.pack(partials)]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._directory_schema())
-        return batch.serialize().to_pybytes()  # type: ignore[no-any-return]
-
-    def _directory_schema(self) -> Any:
-        fields = [(name, pa.int64()) for name in ("number", "first", "last", "count")]
-        for slot, monoid in enumerate(self._layout.monoids):
-            if _is_object(monoid):
-                fields.append((f"{slot}", pa.binary()))
-            else:
-                fields += [(f"{slot}.{i}", pa.from_numpy_dtype(dtype)) for i, dtype in enumerate(monoid.dtypes)]
-        return pa.schema(fields)
+        assert self._store is not None
+        self._unite()
+        if not self._chunks and self._plan.step is None:  # with steps, the mark stays
+            if not self.is_new:
+                self._store.clear()
+            return
+        for chunk in self._released:
+            if chunk.number >= 0:
+                for part in chunk.parts:
+                    self._store.remove(chunk.number, part)
+        for chunk in self._chunks:
+            if chunk.number < 0:
+                chunk.number, self._next = self._next, self._next + 1
+                for part, value in chunk.values().items():
+                    self._store.put(chunk.number, part, value)
+        facts = (self._buckets, self.mark, self.timer, self._next, len(self._chunks))
+        directory = [_CHUNK.pack(c.number, c.first, c.last, c.rows) for c in self._chunks]
+        head = _HEAD.pack(_MAGIC, VERSION, self._plan.digest, *facts) + b"".join(directory)
+        if head != self._head:
+            self._store.put_head(head)
+            self._head = head
 
     def _open(self, head: bytes) -> None:
         magic, version = struct.unpack_from("<4sH", head)
@@ -328,67 +272,50 @@ class KeyState:
                 f"the state in this checkpoint has version {version}, this program reads version {VERSION}: start from "
                 "a new checkpoint, or with the release that wrote it",
             )
-        _, _, digest, self.mark, self.timer, self._next, directory, tail = _HEAD.unpack_from(head)
+        _, _, digest, buckets, self.mark, self.timer, self._next, chunks = _HEAD.unpack_from(head)
         if digest != self._plan.digest:
             raise _foreign(
-                "the state in this checkpoint belongs to other fields, aggregates, windows or steps: start from a new "
-                "checkpoint, or with those that it was written with",
+                "the state in this checkpoint belongs to other keys, fields, aggregates, windows or steps: start from "
+                "a new checkpoint, or with those that it was written with",
             )
-        data = pa.py_buffer(head)
-        self._read_directory(data.slice(_HEAD.size, directory))
-        if tail:
-            batch = pa.ipc.read_record_batch(data.slice(_HEAD.size + directory, tail), self._plan.entries_schema)
-            self._blocks.append(_Block.of(columns_of(self._plan, batch)))
-
-    def _read_directory(self, data: Any) -> None:
-        batch = pa.ipc.read_record_batch(data, self._directory_schema())
-        columns, at, partials = batch.columns, 4, []
-        for monoid in self._layout.monoids:
-            if _is_object(monoid):
-                encoded = columns[at].to_pylist()
-                partials.append([_APART if e is None else monoid.decode(e) for e in encoded])
-                at += 1
-            else:
-                width = len(monoid.dtypes)
-                parts = tuple(column.to_numpy(zero_copy_only=False) for column in columns[at : at + width])
-                partials.append(monoid.unpack(parts))
-                at += width
-        folds = zip(*partials, strict=True) if partials else [()] * batch.num_rows
-        facts = zip(*(column.to_pylist() for column in columns[:4]), strict=True)
-        for (number, first, last, count), fold in zip(facts, folds, strict=True):
-            block = _Block(first, last, count)
-            block.number, block.partials = number, list(fold)
-            self._blocks.append(block)
+        if buckets != self._buckets:
+            raise _foreign(
+                f"the state in this checkpoint is in {buckets} buckets of keys, and this run has {self._buckets}: set "
+                f"spark.sql.shuffle.partitions to {buckets} again, or start from a new checkpoint",
+            )
+        facts = [_CHUNK.unpack_from(head, _HEAD.size + i * _CHUNK.size) for i in range(chunks)]
+        self._chunks = [Chunk(self._plan, *one) for one in facts]
 
 
-def _lost(what: str) -> Exception:
-    from sash_client import DataLoss  # imported here, because every Python worker imports this module and few need gRPC
+class _Known:
+    """The segments of all chunks, with one number for each key.
 
-    return DataLoss(f"{what} not in the state store")
+    Attributes:
+        keys: the keys by number, in Arrow.
+        codes: by chunk: the number of each segment's key.
+        ends: int64, by chunk: how many segments it and the chunks before it have.
+        segments: of all chunks, one after the other.
+    """
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        encoded = pa.chunked_array([chunk.keys for chunk in chunks]).combine_chunks()
+        encoded = encoded.dictionary_encode(null_encoding="encode")
+        self.keys = encoded.dictionary
+        codes = encoded.indices.to_numpy().astype(np.int64)
+        self.ends = np.cumsum([len(chunk.keys) for chunk in chunks])
+        self.codes = np.split(codes, self.ends[:-1])
+        parts = [chunk.segments(own, i) for i, (chunk, own) in enumerate(zip(chunks, self.codes, strict=True))]
+        self.segments = parts[0] if len(parts) == 1 else joined(parts)
+
+    def newest(self, chunks: int | None = None) -> Array:
+        """The time of each key's newest row, in the first so many chunks; NEVER without rows."""
+        stop = len(self.segments.key) if chunks is None else int(self.ends[chunks - 1]) if chunks else 0
+        newest = np.full(len(self.keys), NEVER)
+        np.maximum.at(newest, self.segments.key[:stop], self.segments.last[:stop])
+        return newest
 
 
 def _foreign(message: str) -> Exception:
     from sash_client import FailedPrecondition
 
     return FailedPrecondition(message, field="checkpointLocation")
-
-
-_APART: Any = object()
-"""Stands for a partial that is stored with the sketches of its block."""
-
-
-def _is_object(monoid: Any) -> bool:
-    return any(dtype.hasobject for dtype in monoid.dtypes)
-
-
-def _frame(parts: Sequence[tuple[int, bytes]]) -> bytes:
-    return b"".join(struct.pack("<HI", slot, len(data)) + data for slot, data in parts)
-
-
-def _unframe(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at < len(data):
-        slot, length = struct.unpack_from("<HI", data, at)
-        at += 6
-        yield slot, data[at : at + length]
-        at += length

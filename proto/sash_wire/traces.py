@@ -12,16 +12,20 @@ Source: W3C Trace Context (the headers `traceparent` and `tracestate`), OpenTele
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["begin", "called", "carried", "commits", "context", "end", "export", "fail", "rename", "serving", "tracer"]
+__all__ = [
+    *("begin", "called", "carried", "commits", "context", "end", "export", "fail", "operating", "rename", "serving"),
+    "tracer",
+]
 
 tracer: Any = None
 """Makes the spans of this process; None while nobody asks for any."""
 
 _ending: set[asyncio.Task[None]] = set()
+R = TypeVar("R")
 _Metadata = tuple[tuple[str, str], ...]
 
 
@@ -118,11 +122,20 @@ def serving(name: str, headers: Mapping[str, str], attributes: Mapping[str, str]
     attach(set_span_in_context(span))
     try:
         yield span
-    except Exception as error:
-        _fail(span, type(error).__name__)
-        raise
     finally:
         span.end()
+
+
+async def operating(name: str, attributes: Mapping[str, str], work: Awaitable[R]) -> R:
+    """Await an operation in a span of its own."""
+    with tracer.start_as_current_span(
+        name, attributes=attributes, record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            return await work
+        except Exception as error:
+            _fail(span, type(error).__name__)
+            raise
 
 
 def context() -> Any:

@@ -18,7 +18,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from sash.access.access import Access
 from sash.access.rights import RIGHTS, Right
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
+from sash.durability.records import AddAggregates, BulkInsert, Insert, Retract, Update
+from sash.durability.removals import Punctuate, eviction_of
 from sash.durability.storage import Storage
 from sash.held import Held
 from sash.limits.caller import caller_of
@@ -28,16 +29,18 @@ from sash.metrics import Metrics
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
+from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
+from sash_wire import traces
 
 __all__ = ["Parts", "Plane", "observed"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S", bound="Plane")
 T = TypeVar("T")
 
 Parts = Iterator[T] | AsyncIterator[T]
@@ -45,20 +48,23 @@ Parts = Iterator[T] | AsyncIterator[T]
 
 
 def observed(
-    operation: Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]:
+    operation: Callable[Concatenate[S, str, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[S, str, P], Coroutine[Any, Any, R]]:
     """Observe latency and errors of an operation on the window that its first argument names."""
     name = operation.__name__
     reads = RIGHTS[name] is Right.READ
 
     @wraps(operation)
-    async def call(self: Plane, window: str, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call(self: S, window: str, *args: P.args, **kwargs: P.kwargs) -> R:
         start = self._clock.monotonic_s()
         try:
             self._access.require(name, window)
+            work = operation(self, window, *args, **kwargs)
+            if traces.tracer is not None:
+                work = traces.operating(name, {"sash.window": window}, work)
             # Edges charge questions themselves. A write may go on when its edge's part has ended.
             spend = None if reads else partial(self.turns.wrote, caller_of())
-            return await self._held.timed(name, window, operation(self, window, *args, **kwargs), start, spend)
+            return await self._held.timed(name, window, work, start, spend)
         except SashError as error:
             self._metrics.count_error(name, type(error).__name__)
             raise
@@ -66,7 +72,7 @@ def observed(
             self._trim()  # what it brought into memory may go again
             self._metrics.observe(name, self._class_of(window), self._clock.monotonic_s() - start)
 
-    return cast("Callable[Concatenate[Plane, str, P], Coroutine[Any, Any, R]]", call)
+    return cast("Callable[Concatenate[S, str, P], Coroutine[Any, Any, R]]", call)
 
 
 def _observed_at_once(
@@ -223,12 +229,37 @@ class Plane:
 
     @observed
     async def bulk_evict(
-        self, name: str, time: int, key: str | None = None, origin: Origin | None = None
+        self,
+        name: str,
+        time: int | None,
+        key: str | None = None,
+        origin: Origin | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        end_exclusive: bool = False,
     ) -> WriteResult:
-        """Remove every entry with time <= `time` (of one key, or of all where `key` is None)."""
+        """Remove every entry with time <= `time`, or with start <= time <= end (of one key, or of all without one)."""
+        operation = eviction_of(time, key, start, end, end_exclusive)
         # Producers evict all the time. An administrator does it by hand.
         with self._access.audited("bulk_evict", name) if self._access.is_admin else nullcontext():
-            return await self._storage.write(name, BulkEvict(time, key), origin)
+            return await self._storage.write(name, operation, origin)
+
+    @observed
+    async def retract(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        """Remove single entries, named by time, key and the only column, the identity; others count as missing."""
+        self._access.charge(len(batch.times))
+        return await self._storage.write(name, Retract(batch), origin)
+
+    @observed
+    async def update(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        """Give single entries other values, in place; as `retract`, with a column for every field."""
+        self._access.charge(len(batch.times))
+        return await self._storage.write(name, Update(batch), origin)
+
+    @observed
+    async def punctuate(self, name: str, time: int) -> WriteResult:
+        """Say that entries with time <= `time` are final: later ones are late. Raises Unsupported without until."""
+        return await self._storage.write(name, Punctuate(time))
 
     @observed
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:
@@ -262,17 +293,31 @@ class Plane:
     async def range_query(self, name: str, question: RangeQuery) -> Answer:
         """Answer over a range of time; raises as `Reader.range_query`."""
         await self._storage.whole(name)
-        if not question.keys:
+        if not question.keys and not question.where:
             return self._storage.find(name).reader.range_query(question)
         return await self._in_slices(name, lambda reader: reader.range_steps(question))
+
+    @observed
+    async def range_groups(self, name: str, question: RangeQuery) -> Page[Answer]:
+        """Answer over a range of time for each group of keys; raises as `Reader.range_groups`."""
+        return await self._in_slices(name, lambda reader: reader.range_groups(question))
 
     @observed
     async def series(self, name: str, question: SeriesQuery) -> Series:
         """Answer over many buckets at once; raises as `Reader.series`."""
         return await self._in_slices(name, lambda reader: reader.series_steps(question))
 
+    @observed
+    async def series_groups(self, name: str, question: SeriesQuery) -> Page[Series]:
+        """Answer over many buckets for each group of keys; raises as `Reader.series_groups`."""
+        return await self._in_slices(name, lambda reader: reader.series_groups(question))
+
     async def in_slices(self, steps: Steps[R]) -> R:
-        """Take the steps of an edge's own long work, which changes nothing, with turns for other calls."""
+        """Take the steps of an edge's own work, which changes nothing, with turns for other calls where it is long."""
+        try:
+            next(steps)  # work of one step waits for no other
+        except StopIteration as end:
+            return cast("R", end.value)
         return await self._slices.run(steps, lambda: None)
 
     async def _in_slices(self, name: str, steps: Callable[[Reader], Steps[R]]) -> R:
@@ -299,6 +344,8 @@ class Plane:
     async def entries(self, name: str, question: EntriesQuery) -> Parts[AnyBatch]:
         """The entries as of now, in bulks of bounded size; raises as `Reader.entries`."""
         self._access.require("entries", name)
+        if question.where:
+            await self._in_slices(name, lambda reader: reader.select_steps(question.where))
         await self._storage.whole(name)
         return self._storage.entries(name, question)
 
@@ -328,9 +375,11 @@ class Plane:
         return self._storage.info(window)
 
     async def keys(
-        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0
+        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
     ) -> tuple[builtins.list[str], int | None]:
         """List up to `limit` keys that start with `prefix`, in the order of their first entries, and where to go on.
+
+        With `where`, only keys for which all the conditions hold.
 
         Only keys that have entries are listed: one whose entries have all left is not, though its mark is remembered.
 
@@ -343,5 +392,7 @@ class Plane:
             InvalidArgument: it is not keyed, or `limit` or `position` are out of range.
         """
         self._access.require("keys", name)
+        if where:
+            await self._in_slices(name, lambda reader: reader.select_steps(where))
         await self._storage.whole(name)
-        return self._storage.find(name).key_names(prefix, limit, position)
+        return self._storage.find(name).key_names(prefix, limit, position, where)

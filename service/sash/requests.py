@@ -19,6 +19,7 @@ __all__ = ["HEADER", "REQUEST", "Request", "new_id", "of_metadata", "of_scope", 
 
 HEADER = "x-request-id"
 
+_TRACE = ("traceparent", "tracestate")
 _PLAIN = re.compile(r"[A-Za-z0-9._:/@+=-]{1,128}")
 
 Headers = Iterable[tuple[str | bytes, str | bytes]]
@@ -49,6 +50,11 @@ class Request:
         """Return a header; None where there is none, or more than one."""
         found = [_text(value) for each, value in self._headers() if _text(each) == name]
         return found[0] if len(found) == 1 else None
+
+    def trace(self) -> dict[str, str]:
+        """Return the headers of W3C Trace Context."""
+        found = ((name, self.header(name)) for name in _TRACE)
+        return {name: value for name, value in found if value is not None}
 
 
 REQUEST: ContextVar[Request | None] = ContextVar("request", default=None)

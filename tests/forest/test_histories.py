@@ -53,6 +53,13 @@ def test_agrees_with_recalculation(block, steps):
         lockstep.run([step])
         arrived = [(time, value) for time, value in lockstep.entries if value >= before]
         oracle.bulk_insert(sorted(arrived, key=lambda entry: entry[1]))
+        if step[0] in (
+            "evict_between",
+            "remove",
+            "correct",
+        ):  # which the oracle answers as if the entries had never come
+            oracle = Recalc(Collect("int64"), equal_times="keep")
+            oracle.bulk_insert(sorted(lockstep.entries, key=lambda entry: entry[1]))
         oracle.evict_count(len(oracle) - len(lockstep.entries))
         assert lockstep.forest.query()[0] == oracle.query()
         if oracle.oldest is not None:
@@ -68,6 +75,9 @@ SHORT = [
     ("evict", 1),
     ("evict", 2),
     ("bulk_evict", -1),
+    ("evict_between", -1, 0),
+    ("remove", [1]),
+    ("correct", [1]),
 ]
 
 
@@ -91,6 +101,9 @@ def test_around_the_real_block_size(kind, size):
             ("bulk", [-size // 3] + [1] * 700),
             ("range", -size // 2, size // 3),
             ("series", -size // 2, 50, 7, 300),
+            ("evict_between", -size // 3, 40),
+            ("correct", list(range(0, size // 2, 5))),
+            ("remove", list(range(0, size // 2, 3))),
             ("bulk", [-size] + [size // 100] * 99),
             ("bulk_evict", -size // 4),
             ("insert", 1),

@@ -20,11 +20,14 @@ from sash.durability.export import Importer, export
 from sash.rest import arrow, columns
 from sash.rest.bodies import parse_json
 from sash.rest.call import Call
+from sash.rest.long_json import parse_long_json
 from sash.rest.routes import ROUTES
-from sash.rpc import translate
+from sash.rpc import bulks
+from sash.rpc.parsing import parsed
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, SashError
 from sash_engine.monoids.pane import exported
+from sash_engine.steps import finished
 from sash_engine.windows.batch import Batch, PartialBatch
 from sash_engine.windows.predicate import MAX_LENGTH, MAX_SUMS, Predicate
 from sash_engine.windows.spec import WindowSpec, parse_duration
@@ -171,7 +174,7 @@ def arrow_columns(n):
 
 def protobuf_bulk(n):
     message = protobuf_of(n)
-    return lambda: translate.batch_of(message, 10**6).checked(SPEC)
+    return lambda: bulks.batch_of(message, 10**6, SPEC).checked(SPEC)
 
 
 def protobuf_of(n):
@@ -189,12 +192,32 @@ def protobuf_of(n):
 def protobuf_bulk_that_repeats_strings(n):
     message = protobuf_of(n)
     message.key.dictionary[0] = message.key.dictionary[n - 1]
-    return lambda: translate.batch_of(message, 10**6).checked(SPEC)
+    return lambda: bulks.batch_of(message, 10**6, SPEC).checked(SPEC)
 
 
 def protobuf_json(n):
     data = CODECS["json"].write(protobuf_of(n))
     return lambda: CODECS["json"].read(pb.BulkInsertRequest, data)
+
+
+def protobuf_json_in_steps(n):
+    data = CODECS["json"].write(protobuf_of(n))
+    return lambda: finished(CODECS["json"].steps(pb.BulkInsertRequest, data))()
+
+
+def protobuf_in_steps(n):
+    data = protobuf_of(30 * n).SerializeToString()
+    return lambda: finished(parsed(pb.BulkInsertRequest, data))
+
+
+def long_json_in_steps(n):
+    body = dumped(bulk(30 * n))
+    return lambda: columns.batch_of(finished(parse_long_json(body, None)), SPEC, 10**6)
+
+
+def long_json_of_lists(n):
+    body = b'{"time":[' + b"[]," * (30 * n) + b"[]]}"
+    return lambda: finished(parse_long_json(body))
 
 
 def protobuf_json_of_many_keys(n):
@@ -300,6 +323,7 @@ READERS = [
     *(json_bulk_with_unknown_fields, json_entry_with_unknown_fields, json_with_a_literal_nan, json_with_a_name_twice),
     *(json_of_brackets, json_with_colons_in_texts, json_partials),
     *(arrow_rows, arrow_columns),
+    *(protobuf_json_in_steps, protobuf_in_steps, long_json_in_steps, long_json_of_lists),
     *(protobuf_bulk, protobuf_bulk_that_repeats_strings, protobuf_json, protobuf_json_of_many_keys),
     *(yaml_spec, yaml_names_twice, json_spec),
     *(imported_file, imported_in_small_parts),
@@ -362,7 +386,7 @@ def test_the_names_of_twice_the_columns_are_compared_twice_as_often(refused):
     for n in (1000, 2000):
         names = [Counted(f"f{i}") for i in range(n)]
         fields = {str(name): "float64" for name in names}
-        spec = type("Spec", (), {"fields": {} if refused else fields, "granularity": None, "name": "w"})
+        spec = type("Spec", (), {"fields": {} if refused else fields, "granularity": None, "name": "w", "parts": ()})
         Counted.compared = 0
         try:
             arrow._check_names(names, spec)
@@ -417,7 +441,15 @@ async def test_long_json_of_connect_is_read_in_a_thread():
             seen.append(threading.current_thread() is threading.main_thread())
             return kind()
 
+        def steps(self, kind, data):
+            yield
+            return lambda: self.read(kind, data)
+
+    async def in_slices(steps):
+        return finished(steps)
+
     reader = connect.ConnectApp.__new__(connect.ConnectApp)
+    reader._in_slices = in_slices
     reader._parser = connect.ThreadPoolExecutor(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(connect.CODECS, "json", Slow())

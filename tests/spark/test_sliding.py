@@ -57,6 +57,14 @@ def settings(spark):
         spark.conf.set(name, value)
 
 
+@pytest.fixture
+def three_partitions(spark):
+    """Some buckets of keys have no rows at first."""
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", SETTINGS["spark.sql.shuffle.partitions"])
+
+
 def row(second, key, value):
     return START + dt.timedelta(seconds=second), key, value, value % 11 * 0.25, f"s{value % 6}"
 
@@ -98,10 +106,12 @@ class Stream:
         (path / "in").mkdir(parents=True, exist_ok=True)
 
     def source(self):
-        return self.spark.readStream.schema(self.schema).parquet(str(self.path / "in"))
+        return self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1).parquet(str(self.path / "in"))
 
     def run(self, *files, beside=()):
         """Start from the checkpoint, write files and deal with each, stop; raises what the query raises.
+
+        Without files, deal with those that are there.
 
         `beside` are other queries over `source()` that run already.
         """
@@ -114,8 +124,9 @@ class Stream:
         query = sliding_aggregate(self.source(), **self.options).writeStream.foreachBatch(keep)
         query = query.option("checkpointLocation", str(self.path / "checkpoint")).start()
         try:
-            for rows in files:
-                self.write(rows)
+            for rows in files or [None]:
+                if rows is not None:
+                    self.write(rows)
                 for each in (query, *beside):
                     each.processAllAvailable()
             for progress in query.recentProgress:
@@ -165,12 +176,22 @@ def test_a_stream_gives_what_spark_s_windows_give(spark, tmp_path):
     assert len({found[:4] for found in stream.rows}) == len(stream.rows), "every window once"
 
 
-def test_late_rows_are_dropped_as_spark_drops_them_and_counted(spark, tmp_path):
+@pytest.mark.parametrize(("at_once", "late"), [(False, 5), (True, 1)])
+def test_late_rows_are_dropped_as_spark_drops_them_and_counted(spark, tmp_path, three_partitions, at_once, late):
+    """At once, the watermark moves between micro-batches with rows, and late is what was late in the one before."""
     files = [
-        [row(s, "a", s) for s in range(30)],
+        [row(s, "a", s) for s in range(30)] + [row(3, "silent", 1)],
         # The watermark is at 24: a window of 10 s that holds 14 has ended, one that holds 15 is open.
         [row(14, "a", 100), row(15, "a", 101), row(13, "new", 102), row(20, "new", 103), row(40, "a", 104)],
-        [row(25, "a", 105), row(24, "new", 106), row(90, "a", 107)],
+        # At 35: a key without state, and one that was silent, count in the same windows as the others.
+        [
+            row(25, "a", 105),
+            row(24, "new", 106),
+            row(26, "silent", 107),
+            row(27, "newer", 108),
+            row(10, "n", 109),
+            row(90, "a", 107),
+        ],
     ]
     stream = Stream(spark, tmp_path, key="k", time="at", windows=["10s"], emit="1s", aggregates=AGGREGATES)
     stream.options["watermark"] = "5 seconds"
@@ -185,12 +206,16 @@ def test_late_rows_are_dropped_as_spark_drops_them_and_counted(spark, tmp_path):
     query = own.writeStream.foreachBatch(lambda batch, number: theirs.update({number: batch.collect()}))
     query = query.outputMode("append").option("checkpointLocation", str(tmp_path / "theirs")).start()
     try:
+        if at_once:
+            for rows in files:
+                stream.write(rows)
+            files = []
         stream.run(*files, beside=[query])
     finally:
         query.stop()
     assert_same(stream.rows, ordered(found for part in theirs.values() for found in part))
     assert len({found[:4] for found in stream.rows}) == len(stream.rows), "every window once"
-    assert stream.late == 4
+    assert stream.late == late
 
 
 def test_update_gives_the_current_answers_of_each_key(spark, tmp_path):
@@ -231,21 +256,46 @@ def test_update_gives_the_current_answers_of_each_key(spark, tmp_path):
     assert stream.late == 1
 
 
-def test_the_state_of_an_idle_key_goes_with_the_watermark(spark, tmp_path):
-    for emit in ("update", "1s"):
-        stream = Stream(
-            *(spark, tmp_path / emit),
-            key="k",
-            time="at",
-            windows=["10s"],
-            emit=emit,
-            aggregates={"n": {"function": "count"}},
-            watermark="1 second",
-        )
-        stream.run([row(s, "idle", s) for s in range(5)] + [row(s, "busy", s) for s in range(30)])
-        checkpoint = str(tmp_path / emit / "checkpoint")
-        state = spark.read.format("statestore").option("path", checkpoint).option("stateVarName", "head").load()
-        assert [found["key"]["key"] for found in state.select("key").collect()] == ["busy"]
+def test_windows_of_windows_follow_the_watermark(spark, tmp_path):
+    """`end` carries the watermark: Spark's own windows behind it end, as they do behind its own windows."""
+
+    def twice(windows, end):
+        windows = windows.groupBy("k", F.window(end, "1 minute").alias("m"))
+        return windows.agg(F.count("*").alias("n"), F.sum("n").alias("rows")).select("k", "m.start", "n", "rows")
+
+    def started(frame, name):
+        def keep(batch, number):
+            found[name] += [tuple(row) for row in batch.collect()]
+
+        query = frame.writeStream.foreachBatch(keep).outputMode("append")
+        return query.option("checkpointLocation", str(tmp_path / name)).start()
+
+    found = {"ours": [], "theirs": []}
+    stream = Stream(spark, tmp_path, aggregates={"n": {"function": "count"}})
+    source = stream.source().withWatermark("at", "5 seconds")
+    ours = sliding_aggregate(
+        source, key="k", time="at", windows=["10s"], aggregates={"n": {"function": "count"}}, emit="5s"
+    )
+    own = source.groupBy("k", F.window("at", "10 seconds", "5 seconds").alias("w")).agg(F.count("*").alias("n"))
+    queries = [
+        started(twice(ours.drop("entries"), "end"), "ours"),
+        # Spark takes a window's `end` less a microsecond for its time.
+        started(twice(own.select("k", F.window_time("w").alias("at"), "n"), "at"), "theirs"),
+    ]
+    try:
+        for rows in (
+            [row(s, f"k{s % 2}", s) for s in range(150)],
+            [row(140, "k0", 0), row(230, "k1", 0)],
+            [row(400, "k0", 0)],
+        ):
+            stream.write(rows)
+            for query in queries:
+                query.processAllAvailable()
+    finally:
+        for query in queries:
+            query.stop()
+    assert len(found["ours"]) >= 4
+    assert sum(n for _, _, n, _ in found["ours"]) == sum(n for _, _, n, _ in found["theirs"])
 
 
 def test_state_of_other_aggregates_fails_the_query(spark, tmp_path):
@@ -253,7 +303,7 @@ def test_state_of_other_aggregates_fails_the_query(spark, tmp_path):
     stream = Stream(spark, tmp_path, **options, aggregates={"n": {"function": "count"}})
     stream.run([row(1, "a", 1)])
     stream.options["aggregates"] = {"n": {"function": "sum", "field": "v"}}
-    with pytest.raises(StreamingQueryException, match="belongs to other fields, aggregates, windows or steps"):
+    with pytest.raises(StreamingQueryException, match="belongs to other keys, fields, aggregates, windows or steps"):
         stream.run([row(2, "a", 1)])
 
 

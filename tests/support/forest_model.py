@@ -7,6 +7,9 @@ random history is mostly in order and never far from it.
     ("bulk", [0, 1, -3, 1])     several at once; each is relative to the one before, the first to now
     ("evict", 3)                the three oldest
     ("bulk_evict", -5)          all up to now - 5
+    ("evict_between", -9, 4)    those from now - 9 on, and the 4 ticks behind
+    ("remove", [0, 7, -1])      the entries with these places in the list, by time and value; and one that is not there
+    ("correct", [0, 7, -1])     those entries get values of their own; two of one entry: the second
     ("evict_while", 20)         the longest prefix of values with a sum of at most 20
     ("range", -9, 4)            nothing changes; ask about now - 9 and the 4 ticks behind
     ("series", -9, 4, 2, 5)     4 ranges from now - 9 on, one every 2 ticks, each 5 wide
@@ -134,6 +137,32 @@ class ForestLockstep:
         assert self.forest.bulk_evict(self.now + after) == len(self.entries) - len(kept)
         self.entries = kept
 
+    def evict_between(self, after: int, width: int) -> None:
+        start, end = self.now + after, self.now + after + width
+        kept = [entry for entry in self.entries if not start <= entry[0] <= end]
+        assert self.forest.evict_between(start, end) == len(self.entries) - len(kept)
+        self.entries = kept
+
+    def remove(self, places: list[int]) -> None:
+        size = len(self.entries)
+        gone = sorted({self.entries[place % size] for place in places}) if size else []
+        asked = sorted([*gone, (self.now - 3, -1)])
+        times, values = np.array([time for time, _ in asked]), [value for _, value in asked]
+        found = self.forest.remove(times, 1, values)
+        assert found.tolist() == [value >= 0 for value in values]
+        self.entries = [entry for entry in self.entries if entry not in gone]
+
+    def correct(self, places: list[int]) -> None:
+        size = len(self.entries)
+        mine = sorted(self.entries[place % size] for place in places) if size else []
+        asked = sorted([*mine, (self.now - 3, -1)])
+        times, names = np.array([time for time, _ in asked]), [value for _, value in asked]
+        values = np.arange(self.arrivals, self.arrivals + len(asked))
+        self.arrivals += len(asked)
+        assert self.forest.correct(times, 1, names, [values]).tolist() == [name >= 0 for name in names]
+        given = dict(zip(asked, values.tolist(), strict=True))
+        self.entries = [(entry[0], given.get(entry, entry[1])) for entry in self.entries]
+
     def evict_while(self, most: int) -> None:
         slot = self.layout.answers[self.layout.names.index("sum")]
         asked = []
@@ -183,15 +212,25 @@ class ForestLockstep:
 
 
 def histories(
-    span: int = 20, bulk: int = 30, length: int = 30, between: st.SearchStrategy[Step] | None = None
+    span: int = 20,
+    bulk: int = 30,
+    length: int = 30,
+    between: st.SearchStrategy[Step] | None = None,
+    middle: bool = True,
 ) -> st.SearchStrategy[list[Step]]:
     """Histories of at most `length` steps: disorder up to `span` ticks, bulks of up to `bulk` entries.
 
     Args:
         between: other steps, every third one or so.
+        middle: whether entries leave from the middle.
     """
     ahead = st.sampled_from([0, 0, 1, 1, 2])
     behind = st.integers(-span, 0)
+    removals = [
+        st.tuples(st.just("evict_between"), st.integers(-span, 1), st.integers(-1, span)),
+        st.tuples(st.just("remove"), st.lists(st.integers(0, 4 * bulk), max_size=bulk)),
+        st.tuples(st.just("correct"), st.lists(st.integers(0, 4 * bulk), max_size=bulk)),
+    ]
     deltas = st.lists(st.one_of(ahead, ahead, ahead, st.integers(-3, 3), behind), max_size=bulk)
     step = st.one_of(
         st.tuples(st.just("insert"), st.one_of(ahead, ahead, behind)),
@@ -199,6 +238,7 @@ def histories(
         st.tuples(st.just("bulk"), st.lists(ahead, max_size=bulk)),
         st.tuples(st.just("evict"), st.sampled_from([0, 1, 1, 1, 2, 3, bulk // 2, bulk])),
         st.tuples(st.just("bulk_evict"), st.integers(-span, 1)),
+        *(removals if middle else ()),
         st.tuples(st.just("evict_while"), st.integers(-1, 200)),
         st.tuples(st.just("range"), st.integers(-2 * span, 2), st.integers(-1, span)),
         st.tuples(

@@ -5,6 +5,8 @@ import random
 import re
 import resource
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -31,6 +33,14 @@ def test_the_directory_is_made_for_the_owner_alone(open_tier, tmp_path):
         "data.mdb": 0o600,
         "lock.mdb": 0o600,
     }
+
+
+def test_the_directory_is_made_by_a_user_like_any_other(tmp_path):
+    """Root may enter every directory. Without its capabilities, it is as other users are."""
+    code = "import sys; from sash.tiers.lmdb_open import create; from pathlib import Path; create(Path(sys.argv[1]))"
+    as_others = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
+    subprocess.run([*as_others, sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert (tmp_path / "data.mdb").exists()
 
 
 @pytest.mark.parametrize("loss", [Path.unlink, lambda file: os.truncate(file, 0)], ids=["gone", "empty"])

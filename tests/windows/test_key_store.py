@@ -123,6 +123,7 @@ def test_an_algorithm_refuses_what_needs_the_values(kind):
     "step",
     [
         ("bulk_evict", -15),
+        ("evict_between", -30, 13),
         ("evict_while", 200),
         ("range", -30, 13),
         ("series", -30, 3, 5, 4),
@@ -142,6 +143,19 @@ def test_a_store_that_cannot_load_is_as_it_was(kind, step):
     beside.rows, beside.arrivals, beside.now = before
     beside.check()
     getattr(beside, step[0])(*step[1:])
+    beside.check()
+
+
+@pytest.mark.parametrize("step", ["remove", "correct"])
+def test_single_entries_change_only_once_they_are_loaded(step):
+    beside = filled("tiered forest")
+    beside.save()
+    times, values = (np.array(each) for each in zip(*((t, v[0]) for t, v in beside.rows[:30:3]), strict=True))
+    beside.tier.down = True
+    more = [] if step == "remove" else [[values + 1000]]
+    with pytest.raises(Unavailable):
+        getattr(beside.store, step)(times, 1, values.tolist(), *more)
+    beside.tier.down = False
     beside.check()
 
 

@@ -6,7 +6,7 @@ import pytest
 from sash_engine.errors import InvalidArgument
 from sash_engine.forest import series as forest_series
 from sash_engine.steps import finished
-from sash_engine.windows import asked_keys, reader, together
+from sash_engine.windows import asked_keys, grouped, reader, together
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
@@ -81,6 +81,7 @@ def tiny(monkeypatch):
     for module, name, value in (
         (asked_keys, "_NAMES", 2),
         (reader, "KEYS", 2),
+        *((grouped, name, 2) for name in ("_KEYS", "_ROWS")),
         *((together, name, 2) for name in ("KEYS", "_ROWS", "_ROWS_OF_FOREST")),
         *((forest_series, name, 2) for name in ("_RANGES", "_ROWS", "_WIDE_PANES", "_COLUMNS", "_SCALARS", "_LARGE")),
         (forest_series, "_WIDE_BLOCKS", 1),
@@ -130,7 +131,7 @@ def test_a_step_looks_at_so_many_keys_and_no_more(monkeypatch):
     window = filled(300, 3)
     given = []
 
-    for name in ("range_totals_each", "newest_each", "find_each", "small"):
+    for name in ("shared_rows", "newest_each", "find_each", "small"):
         whole = getattr(window.keys, name)
 
         def counted(several, *args, whole=whole):
@@ -140,6 +141,7 @@ def test_a_step_looks_at_so_many_keys_and_no_more(monkeypatch):
         monkeypatch.setattr(window.keys, name, counted)
     monkeypatch.setattr(asked_keys, "_NAMES", 32)
     monkeypatch.setattr(reader, "KEYS", 32)
+    monkeypatch.setattr(grouped, "_KEYS", 32)
     monkeypatch.setattr(together, "KEYS", 32)
     for question in QUESTIONS.values():
         finished(steps_of(window, question))

@@ -18,6 +18,7 @@ steps = st.one_of(
     st.tuples(st.just("insert"), entries),
     st.tuples(st.just("bulk"), st.lists(entries, max_size=25)),
     st.tuples(st.just("evict"), st.tuples(st.sampled_from([*KEYS, None]), times)),
+    st.tuples(st.just("evict range"), st.tuples(st.sampled_from([*KEYS, None]), times, st.integers(0, 20))),
     st.tuples(st.just("query"), st.tuples(st.sampled_from(KEYS), times, st.integers(1, 30))),
 )
 
@@ -51,11 +52,16 @@ def expect(answer, values):
     st.lists(steps, max_size=25),
     st.sampled_from([None, 1, 7, 100]),
     st.sampled_from([None, 1, 3, 10]),
+    st.sampled_from([None, None, 1, 2, 5]),
+    st.sampled_from([None, 1, 3, 7]),
     st.sampled_from([1, 2, 3, 8, 1024]),
 )
-def test_any_history_equals_the_fold(history, max_age, max_count, block):
-    slide = {name: limit for name, limit in (("max_age", max_age), ("max_count", max_count)) if limit}
-    w, slow, value = window(block, slide=slide), slow_window(max_age, max_count), 0
+def test_any_history_equals_the_fold(history, max_age, max_count, max_gap, every, block):
+    every = every if max_age is not None and every is not None and every <= max_age else None
+    limits = {"max_age": max_age, "max_count": max_count, "max_gap": max_gap, "every": every}
+    slide = {name: limit for name, limit in limits.items() if limit}
+    w, value = window(block, slide=slide), 0
+    slow = slow_window(max_age, max_count, every=every or 1, max_gap=max_gap)
     sent = 0
     for step, what in history:
         if step == "insert":
@@ -75,6 +81,10 @@ def test_any_history_equals_the_fold(history, max_age, max_count, block):
             key, time = what
             gone = sum(slow[k].evict(time) for k in ([key] if key else list(slow)))
             assert w.bulk_evict(time, key) == gone
+        elif step == "evict range":
+            key, start, width = what
+            gone = sum(slow[k].evict_range(start, start + width) for k in ([key] if key else list(slow)))
+            assert w.evict_range(start, start + width, key) == gone
         else:
             key, time, width = what
             expect(w.range_query(time, time + width, key), slow[key].between(time, time + width))

@@ -37,8 +37,10 @@ from sash.requests import HEADER, request_id
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
+from sash.rpc.parsing import LONG_BYTES
 from sash.rpc.parts import Parts
 from sash_engine.errors import InvalidArgument, TooLarge, Unauthenticated, Unsupported
+from sash_wire import traces
 
 __all__ = ["PREFIX", "ConnectApp"]
 
@@ -76,6 +78,7 @@ class ConnectApp:
         self._metrics = metrics
         self._gate = gate
         self._bytes_max = body_bytes_max
+        self._in_slices = operations.in_slices
         self._parser = ThreadPoolExecutor(1, "json")
         self._methods = {PREFIX + name: method for name, method in methods(operations).items()}
         self._waits = {path for path, method in self._methods.items() if iscoroutinefunction(method.call)}
@@ -86,6 +89,8 @@ class ConnectApp:
         if method is None:
             await self._refuse(send, Unsupported(f"{SERVICE} has no method {scope['path'][len(PREFIX) :][:80]!r}"), "")
             return
+        if traces.tracer is not None:
+            traces.rename(scope["path"][1:])
         with contextlib.suppress(_Gone):
             if method.streams_requests and method.streams_responses:
                 await _respond(send, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, [])
@@ -135,11 +140,12 @@ class ConnectApp:
         await _respond(send, HTTPStatus.OK, [(b"content-type", kind)], body)
 
     async def _read(self, codec: Codec, method: Method, data: bytes) -> Any:
-        """Parse the request. Protobuf parses long JSON in Python, so one thread does it, a message at a time."""
-        if codec is not CODECS["json"] or len(data) <= _LONG_JSON_BYTES:
+        """Parse a message. Protobuf reads long JSON in Python, so one thread does it, a message at a time."""
+        is_json = codec is CODECS["json"]
+        if len(data) <= (_LONG_JSON_BYTES if is_json else LONG_BYTES):
             return codec.read(method.request, data)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._parser, codec.read, method.request, data)
+        made = await self._in_slices(codec.steps(method.request, data))
+        return await asyncio.get_running_loop().run_in_executor(self._parser, made) if is_json else made()
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
         """Read the whole body. A body with a `Content-Length` that is too large is not read."""
@@ -203,7 +209,7 @@ class ConnectApp:
 
     async def _messages(self, method: Method, codec: Codec, receive: Receive) -> AsyncIterator[Any]:
         async for data in opened(_parts(receive), self._bytes_max):
-            yield codec.read(method.request, data)
+            yield await self._read(codec, method, data)
 
     async def _answers(self, method: Method, codec: Codec, receive: Receive, send: Send) -> None:
         """Answer one message with many, until there are no more or the caller disconnects (which ends a watch)."""

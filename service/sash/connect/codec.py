@@ -2,67 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
-from google.protobuf.json_format import MessageToJson, Parse, ParseError
+from google.protobuf.json_format import MessageToJson, Parse, ParseDict, ParseError
 from google.protobuf.message import DecodeError, Message
 
-from sash.rpc.sizes import check_size
+from sash.rest.long_json import parse_long_json
+from sash.rpc.parsing import parsed
 from sash_engine.errors import InvalidArgument
+from sash_engine.steps import Steps
 
-__all__ = ["CODECS", "Codec"]
+__all__ = ["CODECS", "TEXTS_MAX", "Codec"]
 
 M = TypeVar("M", bound=Message)
+
+TEXTS_MAX = 2**20
+"""Of one message in JSON. To read them takes a second."""
 
 
 class Codec(Protocol):
     """Reads and writes messages."""
 
     def read(self, kind: type[M], data: bytes) -> M:
-        """Parse a message; raises InvalidArgument."""
+        """Parse a short message; raises InvalidArgument."""
+
+    def steps(self, kind: type[M], data: bytes) -> Steps[Callable[[], M]]:
+        """Parse a long message; return what makes it, which may take long, and needs no event loop.
+
+        Both raise InvalidArgument.
+        """
 
     def write(self, message: Message) -> bytes:
         """Write a message."""
 
-    def join(self, parts: Sequence[bytes]) -> bytes:
+    def join(self, parts: Sequence[bytes], last: bytes) -> bytes:
         """Join written messages into one; see `sash.rpc.parts`."""
 
 
 class _Proto:
     def read(self, kind: type[M], data: bytes) -> M:
-        check_size(kind, data)
         try:
             return kind.FromString(data)
         except DecodeError:
             raise InvalidArgument(f"the body is no {kind.DESCRIPTOR.full_name}", field="body") from None
 
+    def steps(self, kind: type[M], data: bytes) -> Steps[Callable[[], M]]:
+        try:
+            message = yield from parsed(kind, data)
+        except DecodeError:
+            raise InvalidArgument(f"the body is no {kind.DESCRIPTOR.full_name}", field="body") from None
+        return lambda: message
+
     def write(self, message: Message) -> bytes:
         return message.SerializeToString()
 
-    def join(self, parts: Sequence[bytes]) -> bytes:
-        return b"".join(parts)
+    def join(self, parts: Sequence[bytes], last: bytes) -> bytes:
+        return b"".join([*parts, last])
 
 
 class _Json:
     """JSON. Unknown names are refused, because a misspelt name would be ignored in silence."""
 
     def read(self, kind: type[M], data: bytes) -> M:
-        message = kind()
-        try:
-            Parse(data, message)
-        except (ParseError, ValueError, RecursionError) as error:
-            raise InvalidArgument(
-                f"the body is no {kind.DESCRIPTOR.full_name} in JSON: {error}", field="body"
-            ) from None
-        return message
+        return _filled(kind, lambda message: Parse(data, message))
+
+    def steps(self, kind: type[M], data: bytes) -> Steps[Callable[[], M]]:
+        document = yield from parse_long_json(data, TEXTS_MAX)
+        return lambda: _filled(kind, lambda message: ParseDict(document, message))
 
     def write(self, message: Message) -> bytes:
         return MessageToJson(message, indent=None).encode()
 
-    def join(self, parts: Sequence[bytes]) -> bytes:
+    def join(self, parts: Sequence[bytes], last: bytes) -> bytes:
         inside = [part[part.index(b"[") + 1 : -2] for part in parts]
-        return parts[0][: parts[0].index(b"[") + 1] + b", ".join(inside) + parts[0][-2:]
+        tail = b"}" if last == b"{}" else b", " + last[1:]
+        return parts[0][: parts[0].index(b"[") + 1] + b", ".join(inside) + b"]" + tail
+
+
+def _filled(kind: type[M], fill: Callable[[M], Any]) -> M:
+    message = kind()
+    try:
+        fill(message)
+    except (ParseError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"the body is no {kind.DESCRIPTOR.full_name} in JSON: {error}", field="body") from None
+    return message
 
 
 CODECS: Mapping[str, Codec] = {"proto": _Proto(), "json": _Json()}

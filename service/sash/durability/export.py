@@ -26,10 +26,11 @@ import numpy as np
 from sash.durability.columns import batch_to, columns_to, size_of
 from sash.durability.formats import seal, unseal
 from sash.durability.forms import Header, Totals, batch_of, checked, names_of, states_of
+from sash.durability.image import punctuated
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished, spans_of
-from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
+from sash_engine.windows.batch import MAX_COUNTED, AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.entries import Entries
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.spec import WindowSpec, check_name
@@ -63,6 +64,7 @@ def export(window: Window) -> Iterator[bytes]:
         "spec": window.spec.document(),
         "counts": window.counts.document(),
         "newest": window.mark,
+        **punctuated(window),
         "extra": {"ledger": window.ledger.document(parts=False)},
     }
     states = [keys.now[numbers], keys.late_through[numbers], keys.touched[numbers]]
@@ -143,6 +145,7 @@ class Importer:
         self._frames = 0
         self._rows = 0
         self._expected = 0  # entries of the window that were not read yet
+        self._uncounted = False
         self._states: list[list[Array]] = []
         self._ended = False
         self.window: Window | None = None
@@ -222,9 +225,10 @@ class Importer:
             raise InvalidArgument("staged parts are not exported", field="header.extra.ledger.parts")
         ledger.next_part = 1  # staged parts are not imported, so no number is used yet
         counts = header.counts.counts()
-        self._expected = counts.inserted - counts.evicted
+        self._expected = MAX_COUNTED if header.uncounted else counts.present
+        self._uncounted = header.uncounted
         self.window = self._make(spec)
-        self.window.resume(counts, header.newest)
+        self.window.resume(counts, header.newest, header.punctuated)
         self.window.ledger = ledger
 
     def _take_keys(self, payload: Any) -> None:
@@ -262,7 +266,9 @@ class Importer:
             raise InvalidArgument(
                 f"{totals.keys} keys and {totals.rows} rows were written, {keys} and {self._rows} read", field="end"
             )
-        if self._expected:
+        if self._uncounted:
+            window.counts.inserted += MAX_COUNTED - self._expected
+        elif self._expected:
             raise InvalidArgument(f"{self._expected} entries less are there than counted", field="header.counts")
         if keys != sum(len(now) for now, *_ in self._states):
             raise InvalidArgument("there are not as many times of keys as keys", field="states")
@@ -279,7 +285,7 @@ class Importer:
             raise InvalidArgument("an entry is newer than now, of its key or of the window", field="states.now")
         if (keys.bulk_evict_each(numbers, late_through) > 0).any():
             raise InvalidArgument("an entry is older than what is late", field="states.late_through")
-        if slide.clock == "event":
+        if slide.clock == "event" and slide.until is None:
             wrong = (late_through >= now) & (late_through != NEVER)
             if (age := window.spec.max_age_ticks) is not None:
                 wrong |= (now > NEVER + age) & (now - age > late_through)

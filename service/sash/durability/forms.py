@@ -98,11 +98,13 @@ class CountsForm(_Form):
     evicted: _Count
     duplicates: _Count
     ahead: _Count = 0
+    retracted: _Count = 0
+    corrected: _Count = 0
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.evicted > self.inserted:
-            raise ValueError("say that more entries were evicted than inserted")
+        if self.evicted + self.retracted > self.inserted:
+            raise ValueError("say that more entries have left than were inserted")
         return self
 
     def counts(self) -> Counts:
@@ -154,16 +156,22 @@ class Head(_Form):
 
     counts: CountsForm
     newest: _Newest
+    punctuated: _Newest = NEVER
     large: list[Annotated[int, Field(ge=0)]] | None = None
 
 
 class Header(_Form):
-    """The header of an export. `WindowSpec` checks the spec."""
+    """The header of an export. `WindowSpec` checks the spec.
+
+    `uncounted` says that the counts are only of entries that are gone: those in the file are added to them.
+    """
 
     spec: dict[str, Any]
     counts: _RoomyCounts
     newest: _Newest
+    punctuated: _Newest = NEVER
     extra: _Extra
+    uncounted: bool = False
 
 
 class Totals(_Form):

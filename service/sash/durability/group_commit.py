@@ -42,6 +42,8 @@ class PendingRecord:
     size: int
     puts: Callable[[], Mapping[bytes, bytes]] | None
     logged: bool
+    trace: Any = None
+    """OpenTelemetry's context of the call that wrote it; None while tracing is off."""
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from sash.durability.groups import GroupIndex
 from sash.durability.roots import End, JournalPosition, Start
 from sash.durability.tier import ColdTier
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, ResourceExhausted, SashError, Unavailable
+from sash_wire import traces
 
 __all__ = ["Journal", "anew"]
 
@@ -164,7 +165,8 @@ class Journal:
         """
         self.last += 1
         now_s = asyncio.get_running_loop().time()
-        self._records.append(PendingRecord(self.last, now_s, window, encode, size, puts, logged))
+        trace = None if traces.tracer is None else traces.context()
+        self._records.append(PendingRecord(self.last, now_s, window, encode, size, puts, logged, trace))
         self._appended += size
         self.pending_record_bytes += size
         self._added(size)
@@ -306,7 +308,9 @@ class Journal:
 
     def _commit(self, group: GroupCommit) -> None:
         """Commit a group; in the committer's thread."""
-        self._tier.commit(*group.encode(self._before, self._end.record))
+        attributes = {"sash.records": len(group.records), "sash.bytes": sum(each.size for each in group.records)}
+        with traces.commits((each.trace for each in group.records), attributes):
+            self._tier.commit(*group.encode(self._before, self._end.record))
 
     def _fail(self, error: SashError) -> None:
         if self.error is None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from sash.durability import digests
 from sash.durability.columns import batch_from, batch_to, size_of, texts_bytes
+from sash.durability.removals import BulkEvict, Evict, EvictRange, Punctuate, Retract, Update
 from sash_engine.errors import DataLoss, FailedPrecondition
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, WriteResult
@@ -30,11 +31,17 @@ __all__ = [
     "BulkEvict",
     "BulkInsert",
     "Commit",
+    "Evict",
+    "EvictRange",
     "Expire",
     "Insert",
+    "Long",
     "Operation",
+    "Punctuate",
+    "Retract",
     "Stage",
     "Tidy",
+    "Update",
     "Write",
     "joined",
     "read",
@@ -92,7 +99,7 @@ class Write:
 
     def steps(self, window: Window) -> Steps[WriteResult]:
         """As `apply`, in steps; of an operation that has some. Nobody may use the window from the first to the last."""
-        assert isinstance(self.operation, BulkInsert | Commit), "only these take long"
+        assert isinstance(self.operation, Long | Commit), "only these take long"
         result = yield from self.operation.steps(window, self.now_ns)
         if self.origin is not None:
             window.ledger.note(self.origin, self.now_ns)
@@ -159,23 +166,8 @@ class BulkInsert:
         return 100 + size_of(self.batch)
 
 
-@dataclass(slots=True)
-class BulkEvict:
-    """Evict all entries up to a time."""
-
-    kind: ClassVar[str] = "bulk_evict"
-    time: int
-    key: str | None = None
-
-    def apply(self, window: Window, now_ns: int) -> WriteResult:
-        return WriteResult(evicted=window.bulk_evict(self.time, self.key))
-
-    def fields(self) -> list[Any]:
-        return [self.time, self.key]
-
-    @property
-    def size(self) -> int:
-        return 100
+Long = BulkInsert | Retract | Update
+"""Writes with a bulk, that take long if it is large."""
 
 
 @dataclass(slots=True)
@@ -306,9 +298,11 @@ class Expire:
 
 
 _KINDS: dict[str, Callable[..., Operation]] = {
-    cls.kind: cls for cls in (Insert, BulkEvict, AddAggregates, Tidy, Stage, Commit, Expire)
+    cls.kind: cls for cls in (Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire)
 }
 _KINDS[BulkInsert.kind] = lambda payload: BulkInsert(batch_from(payload))
+_KINDS[Retract.kind] = lambda payload: Retract(batch_from(payload))
+_KINDS[Update.kind] = lambda payload: Update(batch_from(payload))
 
 
 def signed(origin: Origin, operation: Operation) -> Origin:
@@ -318,8 +312,12 @@ def signed(origin: Origin, operation: Operation) -> Origin:
             digest = digests.of_entry(operation.time, operation.values, operation.key)
         case BulkInsert():
             digest = digests.of_bulk(operation.batch)
+        case Retract() | Update():
+            digest = digests.of_bulk(operation.batch, operation.kind.encode())
         case BulkEvict():
             digest = digests.of_evict(operation.time, operation.key)
+        case EvictRange():
+            digest = digests.of_evict_range(operation.start, operation.end, operation.key)
         case _:
             raise AssertionError(f"no producer numbers a write of kind {operation.kind}")
     return replace(origin, digest=digest)

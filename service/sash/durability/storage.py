@@ -155,7 +155,7 @@ class Storage:
         """
         self.store.check_served(name)
         window = self._catalogue.find(name)
-        window.reader.check_memory = self._check_answer
+        window.reader.limit_memory(self._check_answer)
         return window
 
     def _check_answer(self, needed: int) -> None:
@@ -185,7 +185,7 @@ class Storage:
         finally:
             if name not in self._catalogue:  # it is gone, also where the tier has not confirmed that
                 self._staged.forget(name)
-        return counts.inserted - counts.evicted
+        return counts.present
 
     # ---------------------------------------------------------------- locks
 
@@ -236,15 +236,15 @@ class Storage:
         def applied(ledger: Ledger) -> bool:
             return origin is not None and ledger.applied(origin)
 
-        hosted = await self.store.admit(name, size, applied, isinstance(operation, records.BulkEvict))
+        hosted = await self.store.admit(name, size, applied, isinstance(operation, records.Evict))
         if applied(hosted.window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
         needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
             needed = footprint(hosted.window.spec, operation.batch, size)
-        if not isinstance(operation, records.BulkEvict):
+        if not isinstance(operation, records.Evict):
             self._memory.check(needed)
-        if isinstance(operation, records.BulkInsert) and size > _LONG_BYTES:
+        if isinstance(operation, records.Long) and size > _LONG_BYTES:
             result, record = await self._apply_in_slices(hosted, operation, needed, origin)
         else:
             result, record = hosted.apply(operation, origin)

@@ -127,7 +127,7 @@ class WritePath:
         """Log a write that was applied just now, and do what it makes necessary; return the number of its record."""
         operation = write.operation
         number = self._append(stored, write, stored.durability == "sync", puts, size)
-        if isinstance(operation, records.BulkEvict):
+        if isinstance(operation, records.Evict):
             stored.backoff.reset()
             self._capacity.check()
         if isinstance(operation, records.Commit | records.Expire):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,14 @@ from starlette.types import Receive, Scope
 from sash.plane import Plane
 from sash.rest.bodies import JSON, parse_json
 from sash.rest.declare import SAFE, Body
+from sash.rest.long_json import LISTED_MAX, LONG_BYTES, parse_long_json
 from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, TooLarge
 
-__all__ = ["Call", "Edge", "Gone"]
+__all__ = ["Call", "Collect", "Edge", "Gone"]
+
+Collect = Callable[[], Awaitable[CollectorRegistry]]
 
 
 class Gone(Exception):
@@ -34,6 +37,7 @@ class Edge:
         registry: the metrics that ``/metrics`` shows.
         not_ready: returns why ``/readyz`` asks for no requests; None if it asks for them.
         closing: is set when the service is about to end.
+        collected: returns the metrics of more than this process, if there are such.
     """
 
     plane: Plane
@@ -41,6 +45,11 @@ class Edge:
     registry: CollectorRegistry
     not_ready: Callable[[], str | None]
     closing: asyncio.Event
+    collected: Collect | None = None
+
+    async def metrics(self) -> CollectorRegistry:
+        """The metrics that ``/metrics`` shows."""
+        return self.registry if self.collected is None else await self.collected()
 
 
 class Call:
@@ -98,9 +107,16 @@ class Call:
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def json(self) -> dict[str, Any]:
-        """Read the body as a JSON object; raises as `body` and `parse_json`."""
-        return parse_json(await self.body())
+    async def json(self, columns: bool = False) -> dict[str, Any]:
+        """Read the body as a JSON object, with turns for other calls where it is long; raises as `body` and parsing do.
+
+        Args:
+            columns: whether its long lists are `LongList`s.
+        """
+        body = await self.body()
+        if len(body) <= LONG_BYTES:
+            return parse_json(body)
+        return await self.plane.in_slices(parse_long_json(body, None if columns else LISTED_MAX))
 
     async def text(self) -> str:
         """Read the body as text.

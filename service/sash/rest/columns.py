@@ -7,29 +7,33 @@ before anything becomes an array. `set(map(type, …))` does that in 15 ns a val
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sash.calls import origin_of
+from sash.calls import origin_of, refusing
+from sash.rest.long_json import LongList
+from sash.rest.scalars import flag, integer, kind_of, number, text
 from sash_engine.errors import InvalidArgument, TooLarge
-from sash_engine.monoids.base import FieldType, Monoid, Partials, object_array
+from sash_engine.monoids.base import NUMPY_TYPES, FieldType, Monoid, Partials, object_array
 from sash_engine.monoids.pane import part_names
+from sash_engine.steps import ROWS, Steps, finished, spans_of
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, Origin, PartialBatch
 from sash_engine.windows.spec import WindowSpec
+from sash_wire.key_parts import check_named, joined, key_of_parts
 
 __all__ = [
     "BLOB",
     "batch_of",
+    "batch_steps",
     "column_of",
     "entry_of",
-    "integer",
+    "key_of",
     "member",
     "taken_origin",
     "taken_question",
-    "text",
     "texts",
 ]
 
@@ -39,11 +43,9 @@ BLOB = "blob"
 ORIGIN = ("producer", "sequence", "epoch")
 """The members that say who sends a write."""
 
-TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
-INT64_RANGE = "-2^63 to 2^63 - 1"
-# As proto3's JSON mapping writes them.
-SPECIALS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-_NAMES = {bool: "a bool", int: "an integer", float: "a float", str: "a string", dict: "an object", list: "a list"}
+_INT64 = np.dtype(np.int64)
+Values = list[Any] | LongList
+"""A column as the parser has it."""
 
 Array = npt.NDArray[Any]
 
@@ -58,12 +60,39 @@ def entry_of(document: Mapping[str, Any], spec: WindowSpec) -> tuple[int, dict[s
         InvalidArgument: a member is missing, unknown or of the wrong type.
     """
     time = integer(member(document, "time"), "time")
-    key = text(document["key"], "key") if "key" in document else None
+    key = key_of(document, spec)
     fields = {
         name: _scalar(value, spec.fields[name], name) if name in spec.fields else value
         for name, value in _named(document, spec).items()
     }
     return time, fields, key
+
+
+@refusing
+def key_of(document: Mapping[str, Any], spec: WindowSpec) -> str | None:
+    """Return the key of one entry: a text, or its parts, which are an object or beside the time."""
+    if (parts := _parts_of_key(document, spec)) is not None:
+        return key_of_parts(parts, spec.parts, f"window {spec.name!r}")
+    return text(document["key"], "key") if "key" in document else None
+
+
+def _keys(document: Mapping[str, Any], spec: WindowSpec) -> Steps[Coded | None]:
+    """Return the keys of a bulk: a list of texts, or a list for each part."""
+    if (parts := _parts_of_key(document, spec)) is None:
+        return (yield from _coded(_list(document["key"], "key"), "key")) if "key" in document else None
+    refusing(check_named)(parts, spec.parts, f"window {spec.name!r}")
+    columns = {}
+    for name in spec.parts:
+        columns[name] = yield from _coded(_list(parts[name], name), name)
+    return joined(columns)
+
+
+def _parts_of_key(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any] | None:
+    """Return what is given for the parts of keys; None where no part is given."""
+    if "key" in document:
+        given = document["key"]
+        return given if spec.parts and type(given) is dict else None
+    return {name: document[name] for name in spec.parts if name in document} or None
 
 
 def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, list[str | int]]:
@@ -73,12 +102,12 @@ def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, li
         InvalidArgument: one of them is of the wrong type.
     """
     taken = _taken(document, spec, ("answer", "lookbacks"))
-    answer = _bool(taken.get("answer", False), "answer")
-    lookbacks = _list(taken.get("lookbacks", []), "lookbacks")
+    answer = flag(taken.get("answer", False), "answer")
+    lookbacks = _plain_list(taken.get("lookbacks", []), "lookbacks")
     for i, lookback in enumerate(lookbacks):
         if type(lookback) is not str and type(lookback) is not int:
             raise InvalidArgument(
-                f"lookbacks[{i}] must be a duration or ticks, not {_kind(lookback)}", field=f"lookbacks[{i}]"
+                f"lookbacks[{i}] must be a duration or ticks, not {kind_of(lookback)}", field=f"lookbacks[{i}]"
             )
     return answer, lookbacks
 
@@ -101,38 +130,12 @@ def taken_origin(document: dict[str, Any], spec: WindowSpec) -> Origin | None:
 def _taken(document: dict[str, Any], spec: WindowSpec, names: Sequence[str]) -> dict[str, Any]:
     """Take some members out of a document.
 
-    If a field has the name of such a member, the member beside time and key is the field. With ``"fields"``, the field
-    is in there, and both can be given.
+    If a field or a part of keys has the name of such a member, the member beside the time is that one. With
+    ``"fields"``, the field is in there, and both can be given; a part is in ``"key"`` then.
     """
     nested = "fields" in document and "fields" not in spec.fields
-    return {name: document.pop(name) for name in names if name in document and (nested or name not in spec.fields)}
-
-
-def integer(value: Any, path: str) -> int:
-    """Return a value that is an int64.
-
-    Raises:
-        InvalidArgument: it is not: a float (1.0 too), a bool, a string, null, or out of range.
-    """
-    if type(value) is not int:
-        # The parser makes a float of an integer of more than 64 bits.
-        if isinstance(value, float) and abs(value) >= 2.0**63:
-            raise InvalidArgument(f"{path} is out of range", field=path, limit=INT64_RANGE)
-        raise InvalidArgument(f"{path} must be an integer, not {_kind(value)}", field=path)
-    if not TICK_MIN <= value <= TICK_MAX:
-        raise InvalidArgument(f"{path} {value} is out of range", field=path, limit=INT64_RANGE)
-    return value
-
-
-def text(value: Any, path: str) -> str:
-    """Return a value that is a string.
-
-    Raises:
-        InvalidArgument: it is not.
-    """
-    if type(value) is not str:
-        raise InvalidArgument(f"{path} must be a string, not {_kind(value)}", field=path)
-    return value
+    own = () if nested else (*spec.fields, *spec.parts)
+    return {name: document.pop(name) for name in names if name in document and name not in own}
 
 
 def texts(value: Any, path: str) -> list[str]:
@@ -141,32 +144,14 @@ def texts(value: Any, path: str) -> list[str]:
     Raises:
         InvalidArgument: it is not a list, or one of its values is not a string.
     """
-    return _strings(_list(value, path), path)
-
-
-def _float(value: Any, path: str) -> float:
-    if type(value) is float or type(value) is int:
-        return float(value)
-    if type(value) is str and value in SPECIALS:
-        return SPECIALS[value]
-    what = f'the string "{value[:40]}"' if type(value) is str else _kind(value)
-    raise InvalidArgument(
-        f'{path} must be a number, "NaN", "Infinity" or "-Infinity", not {what}',
-        field=path,
-    )
-
-
-def _bool(value: Any, path: str) -> bool:
-    if type(value) is not bool:
-        raise InvalidArgument(f"{path} must be true or false, not {_kind(value)}", field=path)
-    return value
+    return _strings(_plain_list(value, path), path, 0)
 
 
 _SCALARS: Mapping[FieldType, Callable[[Any, str], Any]] = {
-    "float64": _float,
+    "float64": number,
     "int64": integer,
     "string": text,
-    "bool": _bool,
+    "bool": flag,
 }
 
 
@@ -178,6 +163,11 @@ def _scalar(value: Any, kind: FieldType, path: str) -> Any:
 
 
 def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) -> AnyBatch:
+    """Return the columns of a bulk; raises as `batch_steps`."""
+    return finished(batch_steps(document, spec, entries_max))
+
+
+def batch_steps(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) -> Steps[AnyBatch]:
     """Return the columns of a bulk, which are values or, with ``"partials"``, partials.
 
     Raises:
@@ -187,29 +177,32 @@ def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) ->
     times = _list(member(document, "time"), "time")
     if len(times) > entries_max:
         raise TooLarge(f"a write of {len(times)} entries is too large", field="time", limit=f"{entries_max} entries")
-    keys = Coded.of(texts(document["key"], "key")) if "key" in document else None
+    keys = yield from _keys(document, spec)
     # A field may be called "partials": its values are a list, and partials are an object.
     partials = document.get("partials")
     if "partials" in document and ("partials" not in spec.fields or (spec.granularity and type(partials) is dict)):
-        return _partial_batch(document, spec, _integers(times, "time"), keys)
+        return (yield from _partial_batch(document, spec, times, keys))
     named = _named(document, spec)
     columns: dict[str, Array | Coded] = {}
     for name, values in named.items():
         if name not in spec.fields:
             known = ", ".join(spec.fields)
             raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
-        columns[name] = column_of(_list(values, name), spec.fields[name], name)
-    return Batch(_integers(times, "time"), columns, keys)
+        columns[name] = yield from _column(_list(values, name), spec.fields[name], name)
+    return Batch((yield from _numbers(times, _INT64, "time")), columns, keys)
 
 
-def _partial_batch(document: Mapping[str, Any], spec: WindowSpec, times: Array, keys: Coded | None) -> PartialBatch:
+def _partial_batch(
+    document: Mapping[str, Any], spec: WindowSpec, times: Values, keys: Coded | None
+) -> Steps[PartialBatch]:
     """Return rows that have partials of every aggregate instead of values of every field."""
     for name in document:
-        if name not in ("time", "key", "partials", "entries"):
+        if name not in ("time", "key", "partials", "entries", *spec.parts):
             raise InvalidArgument(
                 f"{name!r} is unknown beside partials; only time, key and entries are taken there", field=name
             )
-    entries = _integers(_list(member(document, "entries"), "entries"), "entries")
+    ticks = yield from _numbers(times, _INT64, "time")
+    entries = yield from _numbers(_list(member(document, "entries"), "entries"), _INT64, "entries")
     monoids = spec.monoids()
     partials = {}
     for name, parts in _object(document["partials"], "partials").items():
@@ -219,22 +212,25 @@ def _partial_batch(document: Mapping[str, Any], spec: WindowSpec, times: Array, 
                 f"window {spec.name!r} has no aggregate {name[:80]!r}; it has {known}", field=f"partials.{name}"
             )
         path = f"partials.{name}"
-        partials[name] = _partials(_object(parts, path), monoids[name][0], path)
-    return PartialBatch(times, partials, entries, keys)
+        partials[name] = yield from _partials(_object(parts, path), monoids[name][0], path)
+    return PartialBatch(ticks, partials, entries, keys)
 
 
-def _partials(document: Mapping[str, Any], monoid: Monoid, path: str) -> Partials:
+def _partials(document: Mapping[str, Any], monoid: Monoid, path: str) -> Steps[Partials]:
     """Return the columns of one aggregate's partials: a list for each part, or one list of blobs in base64."""
     # Sums over int64 are blobs, as they may have any size. Those that fit into an int64 may come as numbers, too.
     numbers = monoid.fixed or getattr(monoid, "integers", False)
     if list(document) == [BLOB] or not numbers:
-        blobs = texts(_parts(document, [BLOB], path)[0], f"{path}.{BLOB}")
-        return (object_array([_blob(each, f"{path}.{BLOB}[{i}]") for i, each in enumerate(blobs)]),)
-    names = part_names(monoid)
-    return tuple(
-        _numbers(_list(values, f"{path}.{name}"), dtype, f"{path}.{name}")
-        for name, values, dtype in zip(names, _parts(document, names, path), monoid.dtypes, strict=True)
-    )
+        (values,) = _parts(document, [BLOB], path)
+        path, blobs = f"{path}.{BLOB}", list[bytes]()
+        for at, some in _pieces(_list(values, path)):
+            blobs += [_blob(each, f"{path}[{at + i}]") for i, each in enumerate(_strings(some, path, at))]
+            yield
+        return (object_array(blobs),)
+    names, columns = part_names(monoid), list[Array]()
+    for name, values, dtype in zip(names, _parts(document, names, path), monoid.dtypes, strict=True):
+        columns.append((yield from _numbers(_list(values, f"{path}.{name}"), dtype, f"{path}.{name}")))
+    return tuple(columns)
 
 
 def _parts(document: Mapping[str, Any], names: Sequence[str], path: str) -> list[Any]:
@@ -254,58 +250,89 @@ def _blob(value: str, path: str) -> bytes:
         raise InvalidArgument(f"{path} is not base64", field=path) from None
 
 
-def _numbers(values: list[Any], dtype: np.dtype[Any], path: str) -> Array:
-    if dtype.kind == "f":
-        return _floats(values, path)
-    return _bools(values, path) if dtype.kind == "b" else _integers(values, path)
-
-
 def column_of(values: list[Any], kind: FieldType, name: str) -> Array | Coded:
     """Return values as a column of a type.
 
     Raises:
         InvalidArgument: a value is of another type; `field` names it: ``delay[17]``.
     """
-    if kind == "float64":
-        return _floats(values, name)
-    if kind == "int64":
-        return _integers(values, name)
+    return finished(_column(values, kind, name))
+
+
+def _column(values: Values, kind: FieldType, name: str) -> Steps[Array | Coded]:
     if kind == "string":
-        return Coded.of(_strings(values, name))
-    return _bools(values, name)
+        return (yield from _coded(values, name))
+    return (yield from _numbers(values, NUMPY_TYPES[kind], name))
 
 
-def _integers(values: list[Any], name: str) -> Array:
+def _numbers(values: Values, dtype: np.dtype[Any], name: str) -> Steps[Array]:
+    """Numbers or bools, by the kind of their dtype."""
+    read = {"f": numbers, "b": _bools}.get(dtype.kind, _integers)
+    if len(values) <= ROWS and type(values) is list:
+        return read(values, name, 0)
+    found = np.empty(len(values), dtype if dtype.kind in "fb" else np.int64)
+    for at, some in _pieces(values):
+        found[at : at + len(some)] = read(some, name, at)
+        yield
+    return found
+
+
+def _coded(values: Values, name: str) -> Steps[Coded]:
+    if len(values) <= ROWS and type(values) is list:
+        return Coded.of(_strings(values, name, 0))
+    numbers, dictionary, codes = dict[str, int](), list[str](), np.empty(len(values), np.int64)
+    for at, some in _pieces(values):
+        for text_ in dict.fromkeys(_strings(some, name, at)):
+            if numbers.setdefault(text_, len(dictionary)) == len(dictionary):
+                dictionary.append(text_)
+        codes[at : at + len(some)] = np.fromiter(map(numbers.__getitem__, some), np.int64, len(some))
+        yield
+    return Coded(dictionary, codes)
+
+
+def _pieces(values: Values) -> Iterator[tuple[int, list[Any]]]:
+    """The values in pieces, each with the number of its first one."""
+    if isinstance(values, LongList):
+        at = 0
+        for some in values.pieces():
+            yield at, some
+            at += len(some)
+    else:
+        for start, stop in spans_of(len(values), ROWS):
+            yield start, values[start:stop]
+
+
+def _integers(values: list[Any], name: str, at: int) -> Array:
     if set(map(type, values)) <= {int}:
         try:
             return np.array(values, np.int64)
         except OverflowError:
             pass  # find out which one
-    raise _first_wrong(values, name, integer)
+    raise _first_wrong(values, name, at, integer)
 
 
-def _bools(values: list[Any], name: str) -> Array:
+def _bools(values: list[Any], name: str, at: int) -> Array:
     if set(map(type, values)) <= {bool}:
         return np.array(values, np.bool_)
-    raise _first_wrong(values, name, _bool)
+    raise _first_wrong(values, name, at, flag)
 
 
-def _floats(values: list[Any], name: str) -> Array:
+def numbers(values: list[Any], name: str, at: int) -> Array:
     if set(map(type, values)) <= {float, int}:
         return np.array(values, np.float64)
-    return np.array([_float(value, f"{name}[{i}]") for i, value in enumerate(values)], np.float64)
+    return np.array([number(value, f"{name}[{at + i}]") for i, value in enumerate(values)], np.float64)
 
 
-def _strings(values: list[Any], name: str) -> list[str]:
+def _strings(values: list[Any], name: str, at: int) -> list[str]:
     if set(map(type, values)) <= {str}:
         return values
-    raise _first_wrong(values, name, text)
+    raise _first_wrong(values, name, at, text)
 
 
-def _first_wrong(values: list[Any], name: str, check: Callable[[Any, str], Any]) -> InvalidArgument:
+def _first_wrong(values: list[Any], name: str, at: int, check: Callable[[Any, str], Any]) -> InvalidArgument:
     for i, value in enumerate(values):
         try:
-            check(value, f"{name}[{i}]")
+            check(value, f"{name}[{at + i}]")
         except InvalidArgument as error:
             return error
     raise AssertionError("no value is wrong")
@@ -327,7 +354,8 @@ def _named(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any]:
     They are in ``"fields"``, or beside time and key. If the window has one field, ``"value"`` is that field, whatever
     its name.
     """
-    found = {name: value for name, value in document.items() if name not in ("time", "key")}
+    apart = ("time", "key") if "key" in document else ("time", *spec.parts)
+    found = {name: value for name, value in document.items() if name not in apart}
     if "fields" in found and "fields" not in spec.fields:
         fields = found.pop("fields")
         for name in found:
@@ -338,17 +366,19 @@ def _named(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any]:
     return found
 
 
-def _list(value: Any, path: str) -> list[Any]:
+def _plain_list(value: Any, path: str) -> list[Any]:
     if type(value) is not list:
-        raise InvalidArgument(f"{path} must be a list, not {_kind(value)}", field=path)
+        raise InvalidArgument(f"{path} must be a list, not {kind_of(value)}", field=path)
+    return value
+
+
+def _list(value: Any, path: str) -> Values:
+    if type(value) is not list and type(value) is not LongList:
+        raise InvalidArgument(f"{path} must be a list, not {kind_of(value)}", field=path)
     return value
 
 
 def _object(value: Any, path: str) -> dict[str, Any]:
     if type(value) is not dict:
-        raise InvalidArgument(f"{path} must be an object, not {_kind(value)}", field=path)
+        raise InvalidArgument(f"{path} must be an object, not {kind_of(value)}", field=path)
     return value
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else _NAMES[type(value)]

@@ -22,6 +22,7 @@ from sash.rest.call import Call, Edge, Gone
 from sash.rest.declare import Right, Route
 from sash.rest.problems import of_error, of_status
 from sash_engine.errors import NotFound
+from sash_wire import traces
 
 __all__ = ["Admit", "Router", "wrong_method"]
 
@@ -90,6 +91,8 @@ class Router:
         return plain, None
 
     async def _serve(self, route: Route, name: str | None, scope: Scope, receive: Receive, send: Send) -> None:
+        if traces.tracer is not None:
+            traces.rename(f"{scope['method']} {route.path}")
         try:
             if self._admit is not None and route.right is not None:
                 self._admit(route.right, name)

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sash.metrics import Metrics
 from sash.rest.connections import Connections
 from sash.rest.guards import Guard
+from sash.rest.traced import traced
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
 
@@ -31,6 +32,7 @@ class RestServer:
         metrics: counts the requests that are refused ahead of the app.
         ahead: apps that get the requests under a path prefix, without passing through `app`.
         tls: the context for TLS; without it where None.
+        shared: other processes of this service listen on the port, too.
     """
 
     def __init__(
@@ -41,14 +43,16 @@ class RestServer:
         metrics: Metrics,
         ahead: Mapping[str, ASGIApp] | None = None,
         tls: ssl.SSLContext | None = None,
+        shared: bool = False,
     ) -> None:
+        self._shared = shared
         self._closing = closing
         self._settings = settings
         self.connections = Connections(
             settings.max_connections, settings.max_connections_per_address, settings.body_timeout_s, metrics
         )
         config = uvicorn.Config(
-            Guard(_by_prefix(ahead or {}, app), settings, metrics),
+            traced(Guard(_by_prefix(ahead or {}, app), settings, metrics)),
             http=cast("type[asyncio.Protocol]", self.connections.protocol),
             timeout_keep_alive=settings.idle_timeout_s,
             ws="none",
@@ -73,7 +77,10 @@ class RestServer:
         host, port = self._settings.host, self._settings.rest_port
         try:
             listening = socket.create_server(
-                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
+                (host, port),
+                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+                backlog=1024,
+                reuse_port=self._shared,
             )
         except OSError as error:
             raise InvalidArgument(

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,21 +30,25 @@ from sash.access.tls import Certificates
 from sash.calls import unbroken
 from sash.limits.caller import address_of_peer, caller, caller_of
 from sash.limits.memory import MemoryBudget, unlimited
+from sash.limits.open_calls import OpenCalls
 from sash.limits.places import Places
 from sash.limits.receiving import Lease, Receiving
 from sash.limits.turns import Turns
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.requests import of_metadata
 from sash.rpc.access import AccessInterceptor, note_peer, server_credentials
 from sash.rpc.errors import status_of
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.monitors import HEALTH, Health, Reflection
 from sash.rpc.operations import Operations
+from sash.rpc.parsing import LONG_BYTES, parsed
 from sash.rpc.parts import PROTO, Parts
-from sash.rpc.sizes import check_size
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
+from sash_engine.steps import Steps
+from sash_wire import traces
 
 __all__ = ["RpcServer"]
 
@@ -55,6 +59,10 @@ without it."""
 _MESSAGE_SHARE = 64
 _PLACES_MIN = 16
 """A message may take a 64th of the memory, and 16 are received at a time where memory is small: a quarter of it."""
+
+_OPEN, _REFUSED = 2, 1000
+"""An address may have twice as many calls open as calls in progress: the others wait for their messages. So many more
+may be on their way to their refusals."""
 
 _LARGE_BYTES = 65_536
 _PARSED = 4
@@ -73,6 +81,7 @@ class RpcServer:
         memory: bounds how long messages may be, and how many are received at a time; nothing does where None.
         access: who may call; everybody where None.
         certificates: for TLS; without it where None.
+        shared: other processes of this service listen on the port, too, and this one also on a port of its own.
 
     Create it inside a running event loop.
     """
@@ -85,6 +94,7 @@ class RpcServer:
         memory: MemoryBudget | None = None,
         access: Access | None = None,
         certificates: Certificates | None = None,
+        shared: bool = False,
     ) -> None:
         memory = memory or unlimited()
         message_bytes_max = min(settings.max_body_bytes, memory.limit_bytes // _MESSAGE_SHARE)
@@ -101,9 +111,11 @@ class RpcServer:
                 # Clients look after the connection, too; by default a ping more often than every five minutes is abuse.
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 # With it a second service on the same port would start and take half of the calls.
-                ("grpc.so_reuseport", 0),
+                ("grpc.so_reuseport", int(shared)),
                 # Connections need no token, and would use up the files that HTTP, the tier and new tokens need.
                 ("grpc.max_allowed_incoming_connections", settings.max_connections),
+                # Calls beyond the limit of an address are refused with a reason. Far beyond, they wait at the client.
+                ("grpc.max_concurrent_streams", _OPEN * settings.calls_per_address + _REFUSED),
                 # A client opens another connection when it has something to say again.
                 ("grpc.max_connection_idle_ms", 300_000),
                 # Calls that the loop has not taken up after 30 s were cancelled, and so were those of a burst of
@@ -116,21 +128,26 @@ class RpcServer:
         self._closing = asyncio.Event()
         names = (SERVICE, HEALTH, reflection.SERVICE_NAME)
         beside = Places(settings.max_concurrent_calls, settings.calls_per_address)
-        self._health = Health(("", SERVICE), beside, self._closing, metrics)
+        self._health = Health(("", SERVICE), beside, _open_calls(settings), self._closing, metrics)
         operations = Operations(plane, settings.max_entries_per_write, self._closing)
         limits = _Limits(
             Gate(Places(settings.max_concurrent_calls, settings.calls_per_address), self._closing),
             Receiving(max(_PLACES_MIN, memory.most("bodies") // message_bytes_max), settings.body_timeout_s),
+            _open_calls(settings),
             memory,
             plane.turns,
+            operations.in_slices,
         )
         self._server.add_generic_rpc_handlers([_Handlers(operations, metrics, limits), self._health])
         reflecting = Reflection(names, beside, self._closing, metrics)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflecting, self._server)
         self._settings = settings
         self._credentials = None if certificates is None else server_credentials(certificates)
+        self._shared = shared
         self.port = 0
         """The port it listens on, once started."""
+        self.own_port = 0
+        """The port that only this process listens on, if `port` is shared."""
 
     async def start(self) -> None:
         """Listen, and report to be serving.
@@ -140,16 +157,20 @@ class RpcServer:
         """
         host, port = self._settings.host, self._settings.grpc_port
         try:
-            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            if self._credentials is None:
-                self.port = self._server.add_insecure_port(address)
-            else:
-                self.port = self._server.add_secure_port(address, self._credentials)
+            self.port = self._listen(host, port)
+            if self._shared:
+                self.own_port = self._listen(host, 0)
         except RuntimeError:
             await self._server.stop(None)
             raise InvalidArgument(f"cannot listen on {host}, port {port} for gRPC", field="grpc_port") from None
         await self._server.start()
         self.set_ready(True)
+
+    def _listen(self, host: str, port: int) -> int:
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if self._credentials is None:
+            return self._server.add_insecure_port(address)
+        return self._server.add_secure_port(address, self._credentials)
 
     def set_ready(self, ready: bool) -> None:
         """Report to be serving or not to be, and serve either way."""
@@ -164,6 +185,10 @@ class RpcServer:
         await self._server.stop(grace_s)
 
 
+def _open_calls(settings: Settings) -> OpenCalls:
+    return OpenCalls(_OPEN * settings.calls_per_address, settings.max_connections_per_address)
+
+
 class _Handlers(grpc.ServiceRpcHandler):
     """Says how each call is handled, before its message is read.
 
@@ -176,7 +201,7 @@ class _Handlers(grpc.ServiceRpcHandler):
         self._unary: dict[str, _Guarded] = {}
         self._streams: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for name, method in methods(operations).items():
-            guarded = _Guarded(method, metrics, limits)
+            guarded = (_Guarded if traces.tracer is None else _Traced)(method, metrics, limits)
             path = f"/{SERVICE}/{name}"
             handler: grpc.RpcMethodHandler[Any, Any]
             if method.streams_responses:
@@ -228,8 +253,10 @@ class _Limits:
 
     gate: Gate
     receiving: Receiving
+    open_calls: OpenCalls
     memory: MemoryBudget
     turns: Turns
+    in_slices: Callable[[Steps[Message]], Coroutine[Any, Any, Message]]
 
 
 class _Guarded:
@@ -246,11 +273,12 @@ class _Guarded:
     async def unary(self, data: Any, context: Context) -> Any:
         note_peer(context)
         try:
-            request = await self._request(data, context)
-            with self._gate:
-                if self._method.reads_only:
-                    return await self._turns.metered(caller_of(), self._called(request))
-                return await unbroken(self._method.call(request))
+            with self._limits.open_calls.call(context.peer()):
+                request = await self._request(data, context)
+                with self._gate:
+                    if self._method.reads_only:
+                        return await self._turns.metered(caller_of(), self._called(request))
+                    return await unbroken(self._method.call(request))
         except Exception as error:
             return await self._refuse(error, context)
 
@@ -258,12 +286,13 @@ class _Guarded:
         answered = 0
         note_peer(context)
         try:
-            request = await self._request(stream, context)
-            with self._gate:
-                async with aclosing(self._method.call(request)) as responses:
-                    async for response in responses:
-                        yield response
-                        answered += 1
+            with self._limits.open_calls.call(context.peer()):
+                request = await self._request(stream, context)
+                with self._gate:
+                    async with aclosing(self._method.call(request)) as responses:
+                        async for response in responses:
+                            yield response
+                            answered += 1
         except Exception as error:
             await self._refuse(error, context, answered if self._method.streams_requests else None)
 
@@ -289,15 +318,13 @@ class _Guarded:
         """Parse a message when it is its caller's turn."""
         if self._turns.pays(name, len(data), self._method.reads_only):
             await self._turns.turn(name, len(data), self._method.reads_only)
-        return self._parsed(data)
-
-    def _parsed(self, data: bytes) -> Message:
         if len(data) > _LARGE_BYTES:
             self._limits.memory.check(_PARSED * len(data), transient=True)
-        check_size(self._method.request, data)
         # Parsed here and not by gRPC, which would answer bytes that are no message with INTERNAL.
         try:
-            return self._method.request.FromString(data)
+            if len(data) <= LONG_BYTES:
+                return self._method.request.FromString(data)
+            return await self._limits.in_slices(parsed(self._method.request, data))
         except DecodeError:
             raise InvalidArgument(f"the request is no message of {self._method.name}", field="request") from None
 
@@ -309,3 +336,26 @@ class _Guarded:
         status = status_of(error, self._method.name, applied)
         self._metrics.count_rejected("grpc", status.code.name)
         await context.abort(status.code, status.details, status.trailing_metadata)
+
+
+class _Traced(_Guarded):
+    """A method whose calls have spans."""
+
+    async def unary(self, data: Any, context: Context) -> Any:
+        with self._span(context):
+            return await super().unary(data, context)
+
+    async def stream(self, stream: Any, context: Context) -> AsyncGenerator[Any, None]:
+        with self._span(context):
+            async with aclosing(super().stream(stream, context)) as responses:
+                async for response in responses:
+                    yield response
+
+    async def _refuse(self, error: Exception, context: Context, applied: int | None = None) -> None:
+        traces.fail(status_of(error, self._method.name, applied).code.name)
+        await super()._refuse(error, context, applied)
+
+    def _span(self, context: Context) -> AbstractContextManager[Any]:
+        request = of_metadata(context.invocation_metadata)
+        attributes = {"rpc.system": "grpc", "rpc.method": self._method.name}
+        return traces.serving(f"{SERVICE}/{self._method.name}", request.trace(), attributes)

@@ -1,9 +1,8 @@
 """What a message costs to parse, found before it is parsed.
 
 Protobuf's parser takes 4 µs for an entry of a map, which may be six bytes long, and holds the event loop. So the
-entries of maps are counted first, in messages that are long. So are the names of a query, each of which takes 0.2 µs to
-parse and to list: a query of 30 MB has three million. All else costs less than 0.01 µs a byte. To count costs 1 µs for
-each field, so a message with very many fields is refused as well.
+entries of maps are counted first, in messages that are long. To count costs 1 µs for each field, so a message with very
+many fields is refused as well. What costs less is parsed in steps (`parsing.py`).
 
     06 0a 02 66 31 12 00 …      a message is fields, each with a tag and, where it is a map's entry, its length
 
@@ -12,17 +11,16 @@ Source: protobuf.dev/programming-guides/encoding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import cache
 from typing import Any
 
 from google.protobuf.message import Message
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.windows.costs import MAX_ANSWERS
-from sash_proto.v1 import windows_pb2 as pb
+from sash_engine.steps import Steps
 
-__all__ = ["FIELDS_MAX", "MAP_ENTRIES_MAX", "check_size"]
+__all__ = ["FIELDS_MAX", "MAP_ENTRIES_MAX", "check_size", "varint"]
 
 MAP_ENTRIES_MAX = 1_024
 """A window has no more than 64 fields and 64 aggregates."""
@@ -33,28 +31,20 @@ FIELDS_MAX = 16_384
 _DEPTH_MAX = 100
 """The parser refuses messages that are nested deeper."""
 
-_LONG_BYTES = 1 << 16
-"""A shorter message has no more than 10,000 entries."""
-
-_QUERY_FIELDS_MAX = MAX_ANSWERS + 16
-"""Keys times lookbacks are at most `MAX_ANSWERS`: together they are one more at most. Other fields are few."""
+_STEP_FIELDS = 1_024
+"""So many fields are counted in a step: 1 ms."""
 
 
-def check_size(kind: type[Message], data: bytes) -> None:
+def check_size(kind: type[Message], data: bytes) -> Steps[None]:
     """Check how many entries the maps of a message have, and of those messages within it that may have maps.
-
-    Of a query, check how many keys and lookbacks it names.
 
     Raises:
         InvalidArgument: too many, or too many fields.
     """
-    if kind is pb.QueryRequest and len(data) > 2 * _QUERY_FIELDS_MAX:
-        _check_names(data)
-    if len(data) > _LONG_BYTES:
-        _check(kind.DESCRIPTOR, data, 0, len(data), 0, 0)
+    yield from _check(kind.DESCRIPTOR, data, 0, len(data), 0, 0)
 
 
-def _check(kind: Any, data: bytes, at: int, stop: int, fields: int, depth: int) -> int:
+def _check(kind: Any, data: bytes, at: int, stop: int, fields: int, depth: int) -> Generator[None, None, int]:
     """Count in data[at:stop], and return the fields, with those before. The parser refuses a message that is cut."""
     maps, inner = _plan(kind)
     counted = 0
@@ -62,23 +52,25 @@ def _check(kind: Any, data: bytes, at: int, stop: int, fields: int, depth: int) 
         return fields
     while at < stop:
         fields += 1
+        if fields % _STEP_FIELDS == 0:
+            yield
         if fields > FIELDS_MAX:
             raise InvalidArgument("the request has too many fields", field="request", limit=f"{FIELDS_MAX} fields")
-        tag, at = _varint(data, at)
+        tag, at = varint(data, at)
         number, wire = tag >> 3, tag & 7
         if wire == 0:
-            _, at = _varint(data, at)
+            _, at = varint(data, at)
         elif wire in (1, 5):
             at += 8 if wire == 1 else 4
         elif wire == 2:
-            length, at = _varint(data, at)
+            length, at = varint(data, at)
             if number in maps:
                 counted += 1
                 if counted > MAP_ENTRIES_MAX:
                     name = maps[number]
                     raise InvalidArgument(f"{name} has too many names", field=name, limit=f"{MAP_ENTRIES_MAX} names")
             if number in inner:
-                fields = _check(inner[number], data, at, min(at + length, stop), fields, depth + 1)
+                fields = yield from _check(inner[number], data, at, min(at + length, stop), fields, depth + 1)
             at += length
         else:
             break  # the parser refuses it
@@ -98,32 +90,6 @@ def _plan(kind: Any) -> tuple[Mapping[int, str], Mapping[int, Any]]:
     return maps, inner
 
 
-def _check_names(data: bytes) -> None:
-    """Count the fields of a query. A message that is cut short is left to the parser."""
-    at, stop = 0, len(data) - 1
-    for _ in range(_QUERY_FIELDS_MAX):
-        if at >= stop:
-            return
-        length = data[at + 1]
-        if data[at] & 0x87 == 2 and length < 0x80:  # a tag and a length of one byte each, as names have
-            at += 2 + length
-            continue
-        tag, at = _varint(data, at)
-        if tag & 7 == 2:
-            length, at = _varint(data, at)
-            at += length
-        elif tag & 7 == 0:
-            _, at = _varint(data, at)
-        elif tag & 7 in (1, 5):
-            at += 8 if tag & 7 == 1 else 4
-        else:
-            return  # the parser refuses it
-    if at < stop:
-        raise InvalidArgument(
-            f"more than {MAX_ANSWERS} keys and lookbacks in one query", field="keys", limit=f"{MAX_ANSWERS} answers"
-        )
-
-
 def _is_map(field: Any) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
@@ -138,8 +104,8 @@ def _kinds(kind: Any, found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read a number; return where it ends, too."""
     value = shift = 0
     for byte in data[at : at + 10]:
         value |= (byte & 0x7F) << shift

@@ -32,6 +32,7 @@ def create(path: Path) -> None:
     """Create the file of values under another name, then rename it: a half-written one is not taken for Sash's."""
     new = path / "new"
     shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(mode=0o700)  # LMDB would make it with the mode of the file, and only root could enter it
     env = lmdb.open(os.fspath(new), map_size=_MIB, mode=0o600, max_dbs=1)
     with env, env.begin(write=True) as change:
         env.open_db(VALUES, txn=change)

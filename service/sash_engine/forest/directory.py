@@ -123,10 +123,11 @@ class Directory(Level):
     def exchange(
         self, position: int, drop: int, pieces: Sequence[list[Array]], folds: Sequence[Sequence[Partial]]
     ) -> None:
-        """Put other blocks in the place of `drop` of them (0 or 1), at least as many; those behind move on.
+        """Put other blocks in the place of `drop` of them; those behind move on, or back.
 
         Args:
-            position: of the one to be dropped, which was given out to be changed; or of the one to move on.
+            position: of the first one to be dropped, or of the one to move on.
+            drop: how many there are to be dropped.
             pieces: the columns of each new block.
             folds: its fold per slot.
         """
@@ -140,6 +141,7 @@ class Directory(Level):
         self._blocks[row:] = [*pieces, *(block.cut(p) if type(block) is _Slab else block for p, block in behind)]
         self._shift(row + drop, stop, more)
         self._clear(slice(row, row + len(pieces)))
+        self._clear(slice(stop + more, stop))  # rows that have moved back are there twice
         for at, (columns, partials) in enumerate(zip(pieces, folds, strict=True), row):
             self._first[at], self._last[at] = columns[0][0], columns[0][-1]
             self.put(at, len(columns[0]), partials)
@@ -295,6 +297,11 @@ class Directory(Level):
         rows = positions - self.base
         self._first[rows] = np.minimum(self._first[rows], first)
         self._last[rows] = np.maximum(self._last[rows], last)
+
+    def respan(self, position: int, first: int, last: int) -> None:
+        """Note that the entries of a block have times first..last now."""
+        self._first[position - self.base] = first
+        self._last[position - self.base] = last
 
     def ending(self, time: int, side: str) -> int:
         """The first block whose last time is >= `time` ("left") or > `time` ("right"); `tail` if none."""

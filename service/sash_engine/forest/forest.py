@@ -8,6 +8,7 @@
 
 Insert, in order: a row in the tail; amortised O(1).  Insert, out of order: a splice in one block, O(B + log n).
 Bulk insert of m: O(m), a few vectorised passes.  Evict, bulk evict: O(log n), whatever the number of entries.
+Remove from the middle: O(B + log n), and O(n / B) where a whole block goes; see remover.py.
 Query: amortised O(1).  Range query: O(B + log n).  Space: the raw columns and 2 n / B partials.
 Requires: associativity; deferred splices only where every aggregate commutes.
 Source: Villalba, Berral, Carrera, TPDS 2019 (AMTA); the head's scan and the small window are Two-Stacks Lite
@@ -16,8 +17,8 @@ Source: Villalba, Berral, Carrera, TPDS 2019 (AMTA); the head's scan and the sma
 No I/O, no threads, no clock, no randomness. Arrays that are passed in are handed over: the forest keeps views of
 them and never writes to them, and nobody else may write to them.
 
-The class is in three parts: `reader.py` has the state and what reads it, `writer.py` inserts, and this file evicts,
-changes aggregates and stores.
+The class is in four parts: `reader.py` has the state and what reads it, `writer.py` inserts, `remover.py` removes
+entries from the middle, and this file evicts, changes aggregates and stores.
 
 Blocks may be kept in a tier (cold.py) and loaded when their rows are read. So may the partials of sketches and
 collections, at all levels (external.py), which are loaded when they are folded; others are in memory for all blocks:
@@ -29,6 +30,8 @@ collections, at all levels (external.py), which are loaded when they are folded;
                                       the blocks of narrow ones at once
     out of order                      the blocks that are spliced, at once, but none for rows that are deferred; with
                                       them what their ancestors are combined from
+    remove from the middle            the blocks at both ends of the range, or those of the single entries and the next
+                                      of each that becomes small; what their ancestors are combined from
     a cut, other aggregates           when nodes are next read, the large partials of all blocks that moved
 
 An operation loads all it needs before it changes anything: where loading raises, the forest is as it was. If a block is
@@ -43,15 +46,16 @@ from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.external import inline_partials, level_monoids
 from sash_engine.forest.image import ForestImage
 from sash_engine.forest.layout import Layout
+from sash_engine.forest.pieces import pieces
 from sash_engine.forest.prefix import Prefix
 from sash_engine.forest.reader import BEFORE_ALL
-from sash_engine.forest.writer import BlockWriter
+from sash_engine.forest.remover import BlockRemover
 from sash_engine.monoids import Monoid, Partial, Partials
 
 __all__ = ["Forest"]
 
 
-class Forest(BlockWriter):
+class Forest(BlockRemover):
     """The entries of one key, sorted by (time, arrival), and their aggregates.
 
     Args:
@@ -158,33 +162,16 @@ class Forest(BlockWriter):
             self._cut(position, row, prefix.entries)
         return prefix.entries, last
 
+    def pieces(self, slot: int) -> tuple[list[int], list[Partial]]:
+        """Cut the entries into O(log n) pieces: how many entries each has, and its partial in a slot, oldest first.
+
+        A piece has one entry, or at most a fifth of the newer entries, or is a block.
+        """
+        return pieces(self._directory, self._levels, self._tail, self._skip, self._layout, slot)
+
     def _taker(self, prefix: Prefix) -> Callable[[int, int], bool]:
         levels = self._levels
         return lambda i, index: prefix.take(levels.entries(i, index), levels.node(i, index))
-
-    def _cut(self, position: int, row: int, count: int) -> None:
-        """Evict the `count` entries before row `row` of the block at `position` (not the end of that block)."""
-        self._answers = None
-        directory, head = self._directory, self._head
-        if position != directory.head:
-            head.reset()
-            self._split = 0
-            directory.advance(position)
-        if row and position < directory.tail:
-            head.rows = directory.count(position)
-        self._skip = row
-        self._len -= count
-
-    def _clear(self) -> int:
-        count = self._len
-        self._answers = None
-        self._directory.advance(self._directory.tail)
-        self._sealed.forget()
-        self._head.reset()
-        self._tail.clear()
-        self._skip = self._split = self._len = 0
-        self._newest = BEFORE_ALL
-        return count
 
     def sweep(self, blocks: int = 256) -> bool:
         """Free the memory of up to `blocks` evicted blocks and release their ids; return whether there are more."""

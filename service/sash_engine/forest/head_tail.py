@@ -130,6 +130,18 @@ class Tail(Block):
         self.rows -= skip
         self.refold()
 
+    def remove(self, rows: Array) -> None:
+        """Remove some rows, int64 (k,) and increasing."""
+        stay = np.ones(self.rows, np.bool_)
+        stay[rows] = False
+        left = self.rows - len(rows)
+        for column in self.columns:
+            column[:left] = column[: self.rows][stay]
+            if column.dtype.hasobject:
+                column[left : self.rows] = None
+        self.rows = left
+        self.refold()
+
     def closed(self) -> int:
         """How many rows do not change any more: all of them."""
         return self.rows

@@ -100,14 +100,14 @@ class Splicer:
         """Put newcomers between two rows of a block, as blocks of their own."""
         directory = self._directory
         block = directory.block(position)
-        pieces, drop = self._even_blocks(rows), 0
+        pieces, drop = self.even_blocks(rows), 0
         if at == block.rows:
             position += 1
         elif at:
             block, drop = directory.edit(position), 1
             skip = skip if position == directory.head else 0
-            before = self._even_blocks([column[skip:at] for column in block.columns]) if at > skip else []
-            pieces = [*before, *pieces, *self._even_blocks([column[at : block.rows] for column in block.columns])]
+            before = self.even_blocks([column[skip:at] for column in block.columns]) if at > skip else []
+            pieces = [*before, *pieces, *self.even_blocks([column[at : block.rows] for column in block.columns])]
         directory.exchange(position, drop, pieces, [self._layout.reduce(piece) for piece in pieces])
         self._levels.truncate(position)
         return SpliceResult(position, position)
@@ -158,7 +158,7 @@ class Splicer:
         for position, following in itertools.pairwise([*overfull, directory.tail]):
             block = directory.edit(position)
             start = skip if position == directory.head else 0
-            pieces = self._even_blocks([column[start : block.rows] for column in block.columns])
+            pieces = self.even_blocks([column[start : block.rows] for column in block.columns])
             parts.append((pieces, directory.run(position + 1, following)))
         self._rebuild(overfull[0], parts)
         return overfull[0]
@@ -172,7 +172,7 @@ class Splicer:
                 self._directory.append(columns, self._layout.reduce(columns))
             self._directory.extend(following)
 
-    def _even_blocks(self, columns: Sequence[Array]) -> list[list[Array]]:
+    def even_blocks(self, columns: Sequence[Array]) -> list[list[Array]]:
         """Cut sorted columns into even blocks of at most the block size."""
         rows = len(columns[0])
         k = -(-rows // self._layout.block)

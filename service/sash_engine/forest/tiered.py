@@ -127,7 +127,10 @@ class TieredDirectory(Directory):
         self, position: int, drop: int, pieces: Sequence[list[Array]], folds: Sequence[Sequence[Partial]]
     ) -> None:
         """Put other blocks in the place of `drop` of them: see `Directory.exchange`."""
-        gone = self.count(position) if drop else 0
+        row = position - self.base
+        ids = self._ids[row : row + drop]
+        gone = int(self.counts[row : row + drop][ids == _NONE].sum())
+        self._release_blocks(row, row + drop)
         super().exchange(position, drop, pieces, folds)
         row = position - self.base
         self._ids[row : row + len(pieces)] = _NONE
@@ -158,13 +161,17 @@ class TieredDirectory(Directory):
         """Free up to `most` dropped blocks and release their ids; return whether there are more."""
         start, stop = self._swept - self.base, min(self._swept + most, self.head) - self.base
         if start < stop:
-            for number, block in zip(self._ids[start:stop].tolist(), self._blocks[start:stop], strict=True):
-                if number != _NONE:
-                    self._cold.release(number)
-                elif type(block) is DeferredBlock:
-                    self._cold.release(block.stored_id)
+            self._release_blocks(start, stop)
             self.release(slice(start, stop))
         return super().sweep(most)
+
+    def _release_blocks(self, start: int, stop: int) -> None:
+        """Release the ids of the blocks in rows start..stop, which are not needed any more."""
+        for number, block in zip(self._ids[start:stop].tolist(), self._blocks[start:stop], strict=True):
+            if number != _NONE:
+                self._cold.release(number)
+            elif type(block) is DeferredBlock:
+                self._cold.release(block.stored_id)
 
     def relevel(self, monoids: Sequence[Monoid], columns: list[Partials]) -> None:
         """Keep the blocks and replace the partials; stored ones that are not among `columns` are released."""

@@ -168,6 +168,37 @@ class Keys(KeyReader):
             self._note_evicted(numbers.item(i), store)
         return evicted
 
+    def evict_between_each(self, numbers: Numbers, start: int, end: int) -> Numbers:
+        """Remove the rows of k keys with start <= time <= end; return how many entries of each, int64 (k,).
+
+        Raises what loading a block does; then nothing has left.
+        """
+        stores = self._own_among(numbers)
+        for _, store in stores:
+            store.load_between(start, end)  # all blocks that are needed, before anything leaves
+        evicted = self._pages.evict_between_each(numbers, start, end)
+        for i, store in stores:
+            evicted[i] = store.evict_between(start, end)
+            self._note_evicted(numbers.item(i), store)
+        return evicted
+
+    def load_named(self, numbers: Numbers, lengths: Numbers, times: Array, column: int, values: Sequence[Any]) -> None:
+        """Load what `remove` and `correct` of named rows of k keys read: of key i the next lengths[i] names.
+
+        Raises what loading a block does; nothing has changed then.
+        """
+        ends = np.cumsum(lengths)
+        for i, store in self._own_among(numbers):
+            a, b = int(ends[i] - lengths[i]), int(ends[i])
+            store.load_named(times[a:b], column, values[a:b])
+
+    def remove(self, number: int, times: Array, column: int, values: Sequence[Any]) -> Array:
+        """Remove named rows of a key; see `KeyStore.remove`."""
+        store = self.store(number)
+        found = store.remove(times, column, values)
+        self._note_evicted(number, store)
+        return found
+
     def evict_while(self, number: int, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
         """Evict the longest run of a key's oldest rows for which `holds`; see `KeyStore.evict_while`."""
         store = self.store(number)

@@ -116,6 +116,36 @@ class PaneForest:
         self.forest.bulk_evict(time)
         return evicted
 
+    def load_between(self, start: int, end: int) -> None:
+        """Load what `evict_between(start, end)` reads, so that it cannot fail afterwards."""
+        self.forest.load_between(start, end)
+        self.range_totals(start, end)
+
+    def evict_between(self, start: int, end: int) -> int:
+        """Remove all panes with start <= time <= end; return how many entries they had."""
+        evicted, _ = self.range_totals(start, end)
+        self.forest.evict_between(start, end)
+        return evicted
+
+    def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
+        """Do nothing: `remove` and `correct` refuse."""
+
+    def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
+        """Refuse.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise Unsupported("panes keep partials, out of which no single entry can be taken")
+
+    def correct(self, times: Array, column: int, values: Sequence[Any], columns: Sequence[Array]) -> Array:
+        """Refuse, as `remove`.
+
+        Raises:
+            Unsupported: always.
+        """
+        return self.remove(times, column, values)
+
     def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
         """Evict the longest run of oldest panes for which `holds`, which is asked about numbers of entries."""
         before = len(self)
@@ -157,6 +187,10 @@ class PaneForest:
     def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
         """As `series`, in steps; no pane may come or leave from the first to the last."""
         return self._layout.counted(*(yield from self.forest.series_steps(starts, stops)))
+
+    def neighbours(self, time: int) -> tuple[int | None, int | None]:
+        """The starts of the panes beside a time; see `KeyStore.neighbours`."""
+        return self.forest.neighbours(time)
 
     def columns(self) -> list[Array]:
         """All panes as columns (copies)."""

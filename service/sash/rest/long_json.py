@@ -1,0 +1,189 @@
+"""Long bodies of JSON, parsed in steps: one parse of a million numbers holds the event loop for 50 ms.
+
+    body   {"time":[ 1,2,3,4,5,6,7,8,9 ],"fields":{"delay":[ 0.5,1.5,… ]},"producer":"p"}
+                     piece │ piece │ …                       piece │ …
+    rest   {"time":"‹0›","fields":{"delay":"‹1›"},"producer":"p"}        parsed in one go: it has few values
+
+A scan looks for brackets and commas outside texts, 64 KiB at a time, with NumPy: 0.5 ms. A long list of plain values
+becomes a `LongList`, which is parsed piece by piece when its values are wanted. Everything else is the rest, of which a
+body may have little. Each byte is read by the parser, so what is no JSON is refused wherever it is.
+"""
+
+from __future__ import annotations
+
+import secrets
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from sash.rest.bodies import not_json, parse_json
+from sash_engine.errors import InvalidArgument
+from sash_engine.steps import Steps
+
+__all__ = ["LISTED_MAX", "LONG_BYTES", "VALUES_MAX", "LongList", "parse_long_json"]
+
+LONG_BYTES = 1 << 16
+"""A shorter body is parsed and read in at most 6 ms."""
+
+LISTED_MAX = 100_000
+"""Values of the long lists of a body that has no columns, all together."""
+
+VALUES_MAX = 16_384
+"""Names, values, lists and objects outside of long lists of plain values. A write has a few hundred."""
+
+_PIECE_BYTES = 1 << 16
+
+_FEW = 64
+"""A list with fewer values is part of the rest."""
+
+_COMMA, _COLON, _BRACKET, _QUOTE = 1, 2, 3, 4
+_KINDS = np.zeros(256, np.uint8)
+_KINDS[[*b","]], _KINDS[[*b":"]], _KINDS[[*b"[]{}"]], _KINDS[[*b'"']] = _COMMA, _COLON, _BRACKET, _QUOTE
+
+
+class LongList(Sequence[Any]):
+    """A list of plain values that is not parsed yet.
+
+    Args:
+        body: of which it is a part, from `start` to `stop`, without the brackets.
+        cuts: some of the commas, in order.
+        length: how many values it has.
+    """
+
+    def __init__(self, body: bytes, start: int, stop: int, cuts: Sequence[int], length: int) -> None:
+        self._body = body
+        self._bounds = [start - 1, *cuts[bisect_left(cuts, start) : bisect_left(cuts, stop)], stop]
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, at: Any) -> Any:
+        raise TypeError("its values are read piece by piece")
+
+    def pieces(self) -> Iterator[list[Any]]:
+        """Parse the values, piece by piece; raises InvalidArgument."""
+        for before, end in zip(self._bounds, self._bounds[1:], strict=False):
+            piece = b"[" + self._body[before + 1 : end] + b"]"
+            try:
+                values = orjson.loads(piece)
+            except orjson.JSONDecodeError as error:
+                raise not_json(piece, error) from None
+            if not values:
+                raise InvalidArgument("the body is not JSON: a value is missing between commas", field="body")
+            yield values
+
+
+def parse_long_json(body: bytes, listed_max: int | None = LISTED_MAX) -> Steps[dict[str, Any]]:
+    """Parse a JSON object.
+
+    Args:
+        listed_max: how many values its long lists may have together; None: the lists are columns, and `LongList`s.
+
+    Raises:
+        InvalidArgument: as `parse_json`, or it has too much beside its long lists. What is wrong within a long list is
+            found when it is read.
+    """
+    lists, colons = yield from _long_lists(body)
+    mark = secrets.token_hex(8)
+    parts, at = [], 0
+    for i, (start, stop, _) in enumerate(lists):
+        parts += [body[at:start], b'"%b%d"' % (mark.encode(), i)]
+        at = stop
+    document = parse_json(b"".join([*parts, body[at:]]), colons)
+    yield
+    made: dict[str, LongList | list[Any]] = {f"{mark}{i}": found for i, (_, _, found) in enumerate(lists)}
+    if listed_max is not None:
+        if sum(map(len, made.values())) > listed_max:
+            raise InvalidArgument("the body has too many values", field="body", limit=f"{listed_max} values")
+        for name, (_, _, found) in zip(list(made), lists, strict=True):
+            made[name] = yield from _whole(found)
+    _put(document, made)
+    return document
+
+
+def _whole(values: LongList) -> Steps[list[Any]]:
+    found = list[Any]()
+    for some in values.pieces():
+        found += some
+        yield
+    return found
+
+
+def _put(document: dict[str, Any], lists: dict[str, LongList | list[Any]]) -> None:
+    """Put the lists in the places of their marks."""
+    pending: list[Any] = [document]
+    for each in pending:  # grows
+        for name, value in each.items() if type(each) is dict else enumerate(each):
+            if type(value) is str and value in lists:
+                each[name] = lists[value]
+            elif type(value) in (dict, list):
+                pending.append(value)
+
+
+def _long_lists(body: bytes) -> Steps[tuple[list[tuple[int, int, LongList]], int]]:
+    """Find the long lists of plain values, in order: where they are, with their brackets. Count the colons, too."""
+    found: list[tuple[int, int, LongList]] = []
+    open_lists: list[tuple[int, int] | None] = []
+    """Of each list or object that is open: where it begins, and the commas before; None if it is not a plain list."""
+    cuts: list[int] = []
+    commas = colons = brackets_found = within = 0
+    in_text = False
+    at = 0
+    while at < len(body):
+        stop = _end_of_chunk(body, at)
+        chunk = body[at:stop]
+        if b"\\" in chunk:  # neither a backslash nor a quotation mark behind one means anything here
+            chunk = chunk.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+        kinds = _KINDS[np.frombuffer(chunk, np.uint8)]
+        places = np.flatnonzero(kinds)
+        kinds = kinds[places]
+        quotes = places[kinds == _QUOTE]
+        outside = (np.searchsorted(quotes, places) + in_text) % 2 == 0
+        comma_places = places[outside & (kinds == _COMMA)]
+        brackets = places[outside & (kinds == _BRACKET)]
+        colons += int(np.count_nonzero(outside & (kinds == _COLON)))
+        brackets_found += len(brackets)
+        if colons + brackets_found > VALUES_MAX:
+            raise _too_many()
+        for place, before in zip(brackets.tolist(), np.searchsorted(comma_places, brackets).tolist(), strict=True):
+            bracket = chunk[place]
+            if bracket in b"[{":
+                if open_lists:
+                    open_lists[-1] = None
+                open_lists.append((at + place, commas + before) if bracket == ord("[") else None)
+            elif not open_lists:
+                raise InvalidArgument("the body is not JSON: a bracket closes nothing", field="body")
+            elif (opened := open_lists.pop()) is not None:
+                if bracket != ord("]"):
+                    raise InvalidArgument("the body is not JSON: a list ends with a brace", field="body")
+                start, before_it = opened
+                inside = commas + before - before_it
+                if inside > _FEW:
+                    within += inside
+                    found.append((start, at + place + 1, LongList(body, start + 1, at + place, cuts, inside + 1)))
+        commas += len(comma_places)
+        if len(comma_places):
+            cuts.append(at + int(comma_places[-1]))
+        in_text ^= bool(len(quotes) % 2)
+        at = stop
+        yield
+    if colons + brackets_found + commas - within > VALUES_MAX:
+        raise _too_many()
+    return found, colons
+
+
+def _end_of_chunk(body: bytes, at: int) -> int:
+    """Where a chunk ends that begins at `at`: not between a backslash and what it escapes."""
+    chunk = body[at : at + _PIECE_BYTES]
+    odd = (len(chunk) - len(chunk.rstrip(b"\\"))) % 2
+    return min(at + len(chunk) + odd, len(body))
+
+
+def _too_many() -> InvalidArgument:
+    return InvalidArgument(
+        "the body has too many values outside of lists of plain values", field="body", limit=f"{VALUES_MAX} values"
+    )

@@ -1,0 +1,44 @@
+"""Serves requests of the HTTP port in spans of OpenTelemetry, ahead of everything else, where traces are on."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sash.requests import of_scope, request_id
+from sash.rest.front import ALWAYS
+from sash_wire import traces
+
+__all__ = ["traced"]
+
+_PATH_MAX = 200
+
+
+def traced(app: ASGIApp) -> ASGIApp:
+    """Return an app that serves each request in a span; `app` itself if traces are off.
+
+    Requests for health and metrics have no span. What finds the route renames the span.
+    """
+    if traces.tracer is None:
+        return app
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in ALWAYS:
+            await app(scope, receive, send)
+            return
+        attributes = {"http.request.method": scope["method"], "url.path": scope["path"][:_PATH_MAX]}
+        with traces.serving(scope["method"], of_scope(scope).trace(), attributes) as span:
+
+            def noted(message: Message) -> object:
+                if message["type"] == "http.response.start":
+                    status = int(message["status"])
+                    span.set_attribute("http.response.status_code", status)
+                    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                        traces.fail(str(status))
+                return send(message)
+
+            await app(scope, receive, noted)  # type: ignore[arg-type]
+            span.set_attribute("sash.request_id", request_id())
+
+    return answer

@@ -1,0 +1,187 @@
+"""Shards that this process has: each is a small service of its own, with its catalogue, storage and plane.
+
+HostedShards ──▶ shard 0: Catalogue, Storage ──▶ tier      shards that are elsewhere: `elsewhere`
+             └─▶ shard 3: Catalogue, Storage ──▶ tier
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from sash.access.access import Access, Audited
+from sash.durability.catalogue import Catalogue
+from sash.durability.hosting import StorageStatus
+from sash.durability.storage import Storage
+from sash.held import Held
+from sash.limits.turns import Turns
+from sash.metrics import Metrics
+from sash.plane import Plane
+from sash.shards.merging import merged_infos
+from sash.shards.parts import Operations, ShardPlane
+from sash_engine.clock import Clock
+from sash_engine.errors import Unavailable
+from sash_engine.windows.answers import WindowInfo
+from sash_engine.windows.spec import WindowSpec
+
+__all__ = ["HostedShard", "HostedShards", "nobody"]
+
+_RETRY_S = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class HostedShard:
+    """One shard of this process."""
+
+    catalogue: Catalogue
+    storage: Storage
+    plane: Plane
+
+    @classmethod
+    def of(cls, catalogue: Catalogue, storage: Storage, clock: Clock, held: Held, turns: Turns) -> HostedShard:
+        """A shard over a storage.
+
+        Args:
+            held: is told how long its operations hold the loop.
+            turns: are charged for it.
+        """
+        plane = _ShardPlane(catalogue, Metrics(CollectorRegistry()), clock, storage, _Admitted(clock))
+        plane._held, plane.turns = held, turns
+        return cls(catalogue, storage, plane)
+
+
+class HostedShards:
+    """The shards of a deployment, some of which this process has. It is a `Shards`.
+
+    Args:
+        count: how many the deployment has.
+        elsewhere: returns the operations on a shard that this process does not have; raises Unavailable if nobody has
+            it. None: nobody else has any.
+
+    Attributes:
+        hosted: the shards that this process serves. They may come and go.
+        joining: the shards that it will serve when they have the windows of the deployment.
+    """
+
+    def __init__(self, count: int, elsewhere: Callable[[int], ShardPlane] | None = None) -> None:
+        self.count = count
+        self.hosted: dict[int, HostedShard] = {}
+        self.joining: dict[int, HostedShard] = {}
+        self._elsewhere = elsewhere
+        self.deployment: Callable[[], Operations | None] = lambda: None
+        """Where windows are created and deleted: None means here."""
+
+    def plane(self, shard: int) -> ShardPlane:
+        """See `Shards`."""
+        hosted = self.hosted.get(shard)
+        if hosted is not None:
+            return hosted.plane
+        if self._elsewhere is None:
+            raise nobody(shard)
+        return self._elsewhere(shard)
+
+    def administered(self, shard: int) -> ShardPlane:
+        """See `Shards`."""
+        joining = self.joining.get(shard)
+        return self.plane(shard) if joining is None else joining.plane
+
+    def local(self, shard: int) -> ShardPlane:
+        """See `Shards`."""
+        hosted = self.hosted.get(shard)
+        if hosted is None:
+            raise nobody(shard, "is not here")
+        return hosted.plane
+
+    def spec(self, name: str) -> WindowSpec | None:
+        """See `Shards`."""
+        for hosted in self.hosted.values():
+            if name in hosted.catalogue:
+                return hosted.catalogue.find(name).spec
+        return None
+
+    def class_of(self, name: str) -> str:
+        """See `Shards`."""
+        spec = self.spec(name)
+        return "none" if spec is None else "keyed" if spec.keyed else "plain"
+
+    def infos(self) -> list[WindowInfo]:
+        """See `Shards`."""
+        found: dict[str, dict[int, WindowInfo]] = {}
+        for shard, hosted in self.hosted.items():
+            for info in hosted.storage.all():
+                found.setdefault(info.spec.name, {})[shard] = info
+        return [merged_infos(list(found[name].values()), list(found[name])) for name in sorted(found)]
+
+    def tidy(self) -> None:
+        """See `Shards`."""
+        for hosted in list(self.hosted.values()):
+            hosted.storage.tidy()
+
+    def trim(self) -> None:
+        """See `Shards`."""
+        for hosted in self.hosted.values():
+            hosted.storage.trim()
+
+    # ---------------------------------------------------------------- figures
+
+    @property
+    def problem(self) -> str | None:
+        """Why a shard here refuses durable writes; None if none does."""
+        for shard, hosted in self.hosted.items():
+            if hosted.storage.problem is not None:
+                return f"shard {shard}: {hosted.storage.problem}"
+        return None
+
+    @property
+    def cache_bytes(self) -> int:
+        """How many bytes of stored blocks are in memory."""
+        return sum(hosted.storage.cache_bytes for hosted in self.hosted.values())
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes of writes wait for a commit."""
+        return sum(hosted.storage.pending_bytes for hosted in self.hosted.values())
+
+    def status(self) -> StorageStatus | None:
+        """The figures of all shards here, added; None if there is none, or without a tier."""
+        found = [status for hosted in self.hosted.values() if (status := hosted.storage.status()) is not None]
+        return _added(found) if found else None
+
+    async def stop(self) -> None:
+        """Bring all tiers up to date, and release them."""
+        hosted = {**self.joining, **self.hosted}
+        self.hosted.clear()
+        self.joining.clear()
+        await asyncio.gather(*(shard.storage.stop() for shard in hosted.values()))
+
+
+def _added(statuses: Sequence[StorageStatus]) -> StorageStatus:
+    numbers: dict[str, Any] = {}
+    for name in (field.name for field in fields(StorageStatus) if field.name not in ("tier", "error")):
+        known = [value for status in statuses if (value := getattr(status, name)) is not None]
+        one_server = statuses[0].tier == "redis" and name in ("used_bytes", "limit_bytes")
+        numbers[name] = (max if one_server else sum)(known) if known else None
+    errors = [status.error for status in statuses if status.error is not None]
+    return replace(statuses[0], error=errors[0] if errors else None, **numbers)
+
+
+def nobody(shard: int, what: str = "is moving or starting") -> Unavailable:
+    """The error for a shard that nobody serves now."""
+    return Unavailable(f"shard {shard} {what}; nothing was changed on it", field="shard", retry_after_s=_RETRY_S)
+
+
+class _ShardPlane(Plane):
+    """The plane of one shard. Calls have been admitted, counted and audited when they arrive here."""
+
+
+class _Admitted(Access):
+    """Lets every call do everything, and writes nothing to the audit log."""
+
+    @contextmanager
+    def audited(self, operation: str, window: str | None) -> Iterator[Audited]:
+        yield Audited(window)

@@ -1,0 +1,187 @@
+"""Some shards refuse, are away, or lack what others have."""
+
+from __future__ import annotations
+
+import pytest
+
+from sash.calls import ONLY_SHARD, each
+from sash.shards.sharded_plane import ShardedPlane
+from sash_engine.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+    Unsupported,
+)
+from sash_engine.windows.batch import Origin
+from sash_engine.windows.questions import ALL_KEYS, Query
+from sash_wire.placement import shard_of
+from tests.shards.test_sharded_plane import KEYS, bulk, spec
+from tests.support.sharded import in_process
+
+SHARDS = 4
+ROWS = [(key, time, 1) for time, key in enumerate(KEYS)]
+
+
+@pytest.fixture
+async def plane() -> ShardedPlane:
+    made = in_process(SHARDS)
+    await made.create(spec())
+    return made
+
+
+def without(plane: ShardedPlane, shard: int):
+    """Take a shard away; return it."""
+    return plane._shards.hosted.pop(shard)
+
+
+async def test_a_write_that_failed_on_one_shard_is_sent_again_and_counts_once(plane: ShardedPlane) -> None:
+    away = without(plane, 2)
+    with pytest.raises(Unavailable, match="applied on 3 of its 4 shards, and not, or perhaps, on 2"):
+        await plane.bulk_insert("w", bulk(ROWS), Origin("p", 1))
+    plane._shards.hosted[2] = away
+    result = await plane.bulk_insert("w", bulk(ROWS), Origin("p", 1))
+    assert not result.already_applied
+    assert (await plane.bulk_insert("w", bulk(ROWS), Origin("p", 1))).already_applied
+    assert (await plane.window("w")).counts.inserted == len(ROWS)
+
+
+async def test_other_keys_are_served_while_a_shard_is_away(plane: ShardedPlane) -> None:
+    await plane.bulk_insert("w", bulk(ROWS))
+    without(plane, 2)
+    for key in KEYS:
+        if shard_of("w", key, SHARDS) == 2:
+            with pytest.raises(Unavailable, match="shard 2") as raised:
+                await plane.query("w", Query(key))
+            assert raised.value.retry_after_s
+        else:
+            assert (await plane.query("w", Query(key)))[0].entries == 1
+    with pytest.raises(Unavailable, match="shard 2"):
+        await plane.query("w", Query(keys=ALL_KEYS))
+
+
+async def test_a_bulk_that_some_shards_might_reject_is_refused_whole() -> None:
+    plane = in_process(SHARDS)
+    await plane.create(spec(order={"late": "reject"}))
+    with pytest.raises(Unsupported, match="late"):
+        await plane.bulk_insert("w", bulk(ROWS))
+    assert (await plane.window("w")).counts.inserted == 0
+    await plane.bulk_insert("w", bulk([("k1", 1, 1), ("k1", 2, 1)]))
+    assert (await plane.window("w")).counts.inserted == 2
+
+
+async def test_a_wrong_bulk_changes_no_shard(plane: ShardedPlane) -> None:
+    wrong = bulk([*ROWS, ("", 1, 1)])
+    with pytest.raises(InvalidArgument):
+        await plane.bulk_insert("w", wrong)
+    assert (await plane.window("w")).counts.inserted == 0
+
+
+async def test_a_gap_in_numbers_is_noticed_on_every_shard(plane: ShardedPlane) -> None:
+    await plane.bulk_insert("w", bulk(ROWS[:1]), Origin("p", 1))
+    with pytest.raises(FailedPrecondition):
+        await plane.bulk_insert("w", bulk(ROWS[1:2]), Origin("p", 3))
+    assert (await plane.window("w")).counts.inserted == 1
+
+
+async def test_a_call_for_one_shard_has_keys_of_that_shard_only(plane: ShardedPlane) -> None:
+    mine = [row for row in ROWS if shard_of("w", row[0], SHARDS) == 1]
+    token = ONLY_SHARD.set(1)
+    try:
+        assert (await plane.bulk_insert("w", bulk(mine), Origin("p", 1))).inserted == len(mine)
+        assert (await plane.insert("w", 1, {"v": 1}, mine[0][0], origin=Origin("p", 2))).inserted == 1
+        for call in (
+            plane.bulk_insert("w", bulk(ROWS)),
+            plane.query("w", Query(keys=KEYS)),
+            *(plane.insert("w", 1, {"v": 1}, key) for key in KEYS if shard_of("w", key, SHARDS) != 1),
+        ):
+            with pytest.raises(InvalidArgument, match="shard 1"):
+                await call
+        without(plane, 1)
+        plane._shards._elsewhere = lambda shard: pytest.fail("forwarded")
+        with pytest.raises(Unavailable, match="not here"):
+            await plane.bulk_insert("w", bulk(mine))
+    finally:
+        ONLY_SHARD.reset(token)
+
+
+async def test_a_window_exists_on_all_shards_or_on_none() -> None:
+    plane = in_process(SHARDS)
+    away = without(plane, 3)
+    with pytest.raises(Unavailable):
+        await plane.create(spec())
+    plane._shards.hosted[3] = away
+    for shard in range(SHARDS):
+        assert await plane._shards.plane(shard).windows() == []
+    assert (await plane.create(spec()))[1]
+    assert not (await plane.create(spec()))[1]
+    with pytest.raises(AlreadyExists):
+        await plane.create(spec(granularity=5))
+
+
+async def test_what_is_left_over_on_a_shard_goes_and_what_it_lacks_comes(plane: ShardedPlane) -> None:
+    away = without(plane, 2)
+    assert await plane.delete("w") == 0
+    plane._shards.hosted[2] = away
+    with pytest.raises(NotFound):
+        await plane.window("w")
+    await plane.lifecycle.reconcile_one(2)
+    assert await away.plane.windows() == []
+
+    await plane.create(spec(name="v"))
+    await away.plane.delete("v")
+    await plane._shards.hosted[0].plane.add_aggregates("v", {"min": {"function": "min"}})
+    for shard in range(1, SHARDS):
+        await plane.lifecycle.reconcile_one(shard)
+    for shard in range(SHARDS):
+        (info,) = await plane._shards.plane(shard).windows()
+        assert "min" in info.spec.aggregates
+
+
+async def test_a_left_over_window_has_no_entries_when_it_is_created_again(plane: ShardedPlane) -> None:
+    await plane.bulk_insert("w", bulk(ROWS))
+    away = without(plane, 2)
+    await plane.delete("w")
+    plane._shards.hosted[2] = away
+    await plane.create(spec())
+    assert (await plane.window("w")).entries == 0
+
+
+async def test_a_damaged_file_makes_no_window(plane: ShardedPlane) -> None:
+    await plane.bulk_insert("w", bulk(ROWS))
+    data = b"".join([part async for part in each(await plane.export("w"))])
+
+    async def pieces(data: bytes):
+        yield data
+
+    for cut in range(0, len(data), 37):
+        with pytest.raises(InvalidArgument):
+            await plane.restore(pieces(data[:cut]), "copy")
+        assert [info.spec.name for info in await plane.windows()] == ["w"]
+    for shard in range(SHARDS):
+        assert len(await plane._shards.plane(shard).windows()) == 1
+
+
+async def test_a_file_that_home_refuses_leaves_nothing(plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    await plane.bulk_insert("w", bulk(ROWS))
+    data = b"".join([part async for part in each(await plane.export("w"))])
+
+    async def pieces():
+        yield data
+
+    async def refuse(parts, name):
+        async for _ in parts:
+            pass
+        raise ResourceExhausted("full")
+
+    with pytest.raises(AlreadyExists):
+        await plane.restore(pieces())
+    with monkeypatch.context() as patch:
+        patch.setattr(plane._shards.hosted[0].plane, "restore", refuse)
+        with pytest.raises(ResourceExhausted):
+            await plane.restore(pieces(), "copy")
+    for shard in range(SHARDS):
+        assert len(await plane._shards.plane(shard).windows()) == 1
+    assert (await plane.restore(pieces(), "copy")).entries == len(ROWS)
