@@ -34,7 +34,9 @@ def main() -> None:
     parser.add_argument("system")
     parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--start-ms", type=int, required=True)
-    parser.add_argument("--reopen", metavar="DIRECTORY", help="start on this data, and say how long the first answer took")
+    parser.add_argument(
+        "--reopen", metavar="DIRECTORY", help="start on this data, and say how long the first answer took"
+    )
     given = parser.parse_args()
     module = importlib.import_module(f"bench.peers.systems.{given.system}")
     size = SMOKE if given.smoke else REAL
@@ -61,7 +63,7 @@ def measured(module: Any, where: Path, data: Data, size: Size) -> dict[str, Any]
 
     system: System = module.System(where / "shuffled")
     system.start()
-    figures["version"], figures["kept"] = system.version(), system.kept
+    figures |= {"name": system.name, "version": system.version(), "kept": system.kept}
     attempt("shuffled", lambda: ingested(system, data, size, data.shuffled))
     attempt("single", lambda: singles(system, data, size))
     system.stop()
@@ -188,11 +190,10 @@ def under_pressure(system: System, data: Data, size: Size) -> dict[str, float]:
 
     feeder = threading.Thread(target=feed)
     feeder.start()
-    took, i = [], 0
+    took: list[float] = []
     try:
         while feeder.is_alive():
-            took.append(clocked(lambda: system.trailing(i % KEYS, data.now_ms)))
-            i += 1
+            took.append(clocked(lambda code=len(took) % KEYS: system.trailing(code, data.now_ms)))
     finally:
         stop.set()
         feeder.join()

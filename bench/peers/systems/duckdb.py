@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.system import NotInstalled, System as Base
+from bench.peers.system import NotInstalled
+from bench.peers.system import System as Base
 from bench.peers.work import LOOKBACKS_MS, SERIES_LOOKBACK_MS, Floats, Ints, Sketches, Trailing
 
 try:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.system import NotInstalled, System as Base
+from bench.peers.system import NotInstalled
+from bench.peers.system import System as Base
 from bench.peers.work import LOOKBACKS_MS, SERIES_LOOKBACK_MS, SERIES_STEP_MS, Floats, Ints, Sketches, Trailing
 
 try:
@@ -79,7 +80,9 @@ class System(Base):
     def sketches(self, code: int, now_ms: int) -> Sketches:
         value = pl.col("v")
         low, high = (value.quantile(q, "linear").alias(f"q{q}") for q in (0.5, 0.99))
-        return Sketches(*self._part(code, now_ms).select(low, high, value.n_unique().cast(pl.Float64).alias("n")).row(0))
+        return Sketches(
+            *self._part(code, now_ms).select(low, high, value.n_unique().cast(pl.Float64).alias("n")).row(0)
+        )
 
 
 def _frame(times: Ints, codes: Ints, values: Floats) -> Any:

@@ -51,5 +51,3 @@ class System(PromQL):
         asked = {"median": f"quantile_over_time(0.5, {of})", "p99": f"quantile_over_time(0.99, {of})"}
         found = self._instant(asked, now_ms)
         return Sketches(found["median"], found["p99"], None)
-
-

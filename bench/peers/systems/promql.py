@@ -85,17 +85,12 @@ class PromQL(Server):
         return [(int(found[f"count{ms}"]), found[f"avg{ms}"], found[f"max{ms}"]) for ms in LOOKBACKS_MS]
 
     def series(self, code: int, ends: Ints) -> tuple[Floats, Floats]:
-        lines = []
-        for function in ("avg", "max"):
-            lines.append(
-                self._ask(
-                    "query_range",
-                    query=f'{function}_over_time(v{{k="{named(code)}"}}[{SERIES_LOOKBACK_MS // 1000}s])',
-                    start=f"{ends[0] / 1000:.3f}",
-                    end=f"{ends[-1] / 1000:.3f}",
-                    step=f"{SERIES_STEP_MS / 1000}",
-                )[0]["values"]
-            )
+        asked = {"start": f"{ends[0] / 1000:.3f}", "end": f"{ends[-1] / 1000:.3f}", "step": f"{SERIES_STEP_MS / 1000}"}
+        of = f'v{{k="{named(code)}"}}[{SERIES_LOOKBACK_MS // 1000}s]'
+        lines = [
+            self._ask("query_range", query=f"{function}_over_time({of})", **asked)[0]["values"]
+            for function in ("avg", "max")
+        ]
         means, tops = (np.array([float(value) for _, value in line]) for line in lines)
         return means, tops
 

@@ -15,7 +15,7 @@ SKETCHES = {
 
 class System(sash.System):
     name = "Sash, with sketches"
-    aggregates = {**SPEC["aggregates"], **SKETCHES}
+    aggregates = SPEC["aggregates"] | SKETCHES
 
     def sketches(self, code: int, now_ms: int) -> Sketches:
         answer = self._window.query(key=named(code), lookbacks=WIDTHS[-1:], as_of=now_ms)[0]

@@ -12,7 +12,6 @@ from bench.peers.systems.promql import PromQL
 from bench.peers.work import LOOKBACKS_MS, Sketches
 from bench.peers.work import key_of as named
 
-
 FLUSH_S = 10
 
 
@@ -29,7 +28,9 @@ class System(PromQL):
         self.port = free_port()
 
     def version(self) -> str:
-        line = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", "victoria-metrics"], capture_output=True, text=True)
+        line = subprocess.run(
+            ["dpkg-query", "-W", "-f", "${Version}", "victoria-metrics"], capture_output=True, text=True
+        )
         return line.stdout.partition("+")[0] or "?"
 
     def command(self) -> list[str]:
