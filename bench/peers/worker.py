@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +194,7 @@ def under_pressure(system: System, data: Data, size: Size) -> dict[str, float]:
     took: list[float] = []
     try:
         while feeder.is_alive():
-            took.append(clocked(lambda code=len(took) % KEYS: system.trailing(code, data.now_ms)))
+            took.append(clocked(partial(system.trailing, len(took) % KEYS, data.now_ms)))
     finally:
         stop.set()
         feeder.join()
