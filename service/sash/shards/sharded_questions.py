@@ -10,13 +10,24 @@ from typing import TypeVar
 from sash.calls import ONLY_SHARD, each
 from sash.plane import Parts, observed
 from sash.shards.merging import merged_answers, merged_series_steps
-from sash.shards.parts import together, worst
+from sash.shards.parts import HOME, together, worst
 from sash.shards.sharded_calls import Call, ShardedCalls, wrong_shard
 from sash.shards.splitting import split_keys
-from sash_engine.windows.answers import Answer, Series
+from sash_engine.errors import Unsupported
+from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.costs import Costs
-from sash_engine.windows.questions import AllKeys, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.questions import (
+    ALL_KEYS,
+    AllKeys,
+    EntriesQuery,
+    Grouped,
+    KeyList,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+    Where,
+)
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["ShardedQuestions"]
@@ -29,7 +40,7 @@ class ShardedQuestions(ShardedCalls):
 
     @observed
     async def query(self, name: str, question: Query) -> builtins.list[Answer]:
-        asked = await self._asked(name, question.key, question.keys)
+        asked = await self._asked(name, question.key, question.keys, question)
         if len(asked) == 1 or question.key is not None:
             ((shard, keys),) = asked.items()
             return await self._on(shard, lambda plane: plane.query(name, replace(question, keys=keys)))
@@ -47,7 +58,7 @@ class ShardedQuestions(ShardedCalls):
         costs.check_answers(len(answers) // max(lookbacks, 1), lookbacks)
         if question.partials or costs.sized:
             costs.check_values(sum(map(costs.values_of, answers)))
-        if isinstance(question.keys, AllKeys):
+        if isinstance(question.keys, AllKeys) or question.where:
             return answers
         by_key: dict[str | None, builtins.list[Answer]] = {}
         for answer in answers:
@@ -81,7 +92,7 @@ class ShardedQuestions(ShardedCalls):
 
     @observed
     async def range_query(self, name: str, question: RangeQuery) -> Answer:
-        asked = await self._asked(name, question.key, question.keys)
+        asked = await self._asked(name, question.key, question.keys, question)
         if len(asked) == 1:
             ((shard, keys),) = asked.items()
             return await self._on(shard, lambda plane: plane.range_query(name, replace(question, keys=keys)))
@@ -91,7 +102,7 @@ class ShardedQuestions(ShardedCalls):
 
     @observed
     async def series(self, name: str, question: SeriesQuery) -> Series:
-        asked = await self._asked(name, question.key, question.keys)
+        asked = await self._asked(name, question.key, question.keys, question)
         if len(asked) == 1:
             ((shard, keys),) = asked.items()
             return await self._on(shard, lambda plane: plane.series(name, replace(question, keys=keys)))
@@ -100,9 +111,20 @@ class ShardedQuestions(ShardedCalls):
         parts = [found[shard] for shard in sorted(found)]
         return await self.in_slices(merged_series_steps(await self._spec(name), parts, question.partials))
 
+    @observed
+    async def range_groups(self, name: str, question: RangeQuery) -> Page[Answer]:
+        await self._asked(name, question.key, question.keys, question)
+        return await self._on(HOME, lambda plane: plane.range_groups(name, question))
+
+    @observed
+    async def series_groups(self, name: str, question: SeriesQuery) -> Page[Series]:
+        await self._asked(name, question.key, question.keys, question)
+        return await self._on(HOME, lambda plane: plane.series_groups(name, question))
+
     async def entries(self, name: str, question: EntriesQuery) -> Parts[AnyBatch]:
         self._access.require("entries", name)
-        asked = await self._asked(name, question.key, question.keys)
+        every = question.where and question.key is None and not question.keys
+        asked = await self._asked(name, question.key, ALL_KEYS if every else question.keys)
         found = await self._ask(asked, lambda keys: lambda plane: plane.entries(name, replace(question, keys=keys)))
         return _chained([found[shard] for shard in sorted(found)])
 
@@ -119,10 +141,21 @@ class ShardedQuestions(ShardedCalls):
             return found, next_ * shards + shard
         return found, shard + 1 if shard + 1 < shards else None
 
-    async def _asked(self, name: str, key: str | None, keys: KeyList) -> dict[int, KeyList]:
-        """The shards that a question is about, and which of its keys each has."""
+    async def _asked(self, name: str, key: str | None, keys: KeyList, how: Grouped | None = None) -> dict[int, KeyList]:
+        """The shards that a question is about, and which of its keys each has.
+
+        Raises:
+            Unsupported: the question groups keys, or chooses among answers, of several shards.
+        """
         if self._shards.count == 1:
             return {0: keys}
+        if how is not None and how.is_grouped:
+            raise Unsupported(
+                "by, top, having and limit are not answered across shards: ask for the keys, and group their answers",
+                field="by",
+            )
+        if how is not None and how.where and key is None and not keys:
+            keys = ALL_KEYS
         only = ONLY_SHARD.get()
         if key is not None or not keys or (only is None and not (await self._spec(name)).keyed):
             return {self._home_of(name, key): keys}
