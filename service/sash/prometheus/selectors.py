@@ -35,6 +35,7 @@ __all__ = [
     "buckets_of",
     "milliseconds",
     "shifted",
+    "spread",
     "stacked",
     "trailing_of",
 ]
@@ -300,6 +301,19 @@ def stacked(vectors: Iterable[Vector], count: int) -> Vector:
         np.concatenate([vector.values for vector in found]),
         np.concatenate([vector.there for vector in found]),
         times_ms=times,
+    )
+
+
+def spread(vector: Vector, times: Times) -> Vector:
+    """A vector of one time at all times, where `@` fixes it."""
+    if vector.there.shape[1] == times.count:
+        return vector
+    check_cells(len(vector.labels), times.count)
+    return Vector(
+        vector.labels,
+        np.repeat(vector.values, times.count, 1),
+        np.repeat(vector.there, times.count, 1),
+        times_ms=None if vector.times_ms is None else np.repeat(vector.times_ms, times.count, 1),
     )
 
 
