@@ -167,6 +167,7 @@ class Series(Tabular):
             mask stands NaN, or 0. Answers that are no numbers have the dtype object, with None for no answer. Sorted by
             name.
         time_unit: what a tick is: "ns", "us", "ms", "s", or "none".
+        last: of sessions: int64 (n,), the times of their last entries, as `times` are of the first; else None.
     """
 
     key: str | None
@@ -175,6 +176,7 @@ class Series(Tabular):
     entries: npt.NDArray[np.int64]
     aggregates: Mapping[str, npt.NDArray[Any]]
     time_unit: str
+    last: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.times)
@@ -189,6 +191,8 @@ class Series(Tabular):
         table = {"time": Values.times(self.times, self.time_unit)}
         if self.key is not None:
             table["key"] = Values.texts([self.key] * len(self))
+        if self.last is not None:
+            table["last"] = Values.times(self.last, self.time_unit)
         table["entries"] = Values.of(self.entries)
         return with_aggregates(table, {name: Values.of(column) for name, column in self.aggregates.items()})
 

@@ -114,8 +114,9 @@ def series(
     start: TimeLike,
     end: TimeLike,
     *,
-    step: Duration,
+    step: Duration | None = None,
     width: Duration | None = None,
+    gap: Duration | None = None,
     key: str | None = None,
     keys: Sequence[str] | AllKeys | None = None,
 ) -> Plan[Series]:
@@ -128,6 +129,8 @@ def series(
         end: every bucket starts before it.
         step: from one bucket's start to the next: a duration ("1s", timedelta) or ticks.
         width: how long a bucket is; `step` if None. If it is larger than `step`, buckets overlap.
+        gap: in the place of `step`: buckets are sessions of one key. A session ends where no entry follows within the
+            gap. `times` and `last` of the result say where each begins and ends.
         key, keys: as in `range_query`.
 
     Raises:
@@ -139,8 +142,9 @@ def series(
         window=window.name,
         start=first,
         end=last,
-        step=to_duration(step, "step"),
+        step="" if step is None else to_duration(step, "step"),
         width="" if width is None else to_duration(width, "width"),
+        gap="" if gap is None else to_duration(gap, "gap"),
     )
     set_keys(request, key, keys)
     message = yield Ask("Series", request)

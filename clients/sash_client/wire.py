@@ -158,6 +158,7 @@ def from_series(message: pb.SeriesResponse, time_unit: str) -> Series:
         entries=np.frombuffer(message.entries, "<i8"),
         aggregates={name: _answers(column) for name, column in sorted(message.aggregates.items())},
         time_unit=time_unit,
+        last=np.frombuffer(message.last, "<i8") if message.last else None,
     )
 
 

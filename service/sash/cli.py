@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -179,7 +179,8 @@ def series(
     name: Name,
     start: Annotated[str, typer.Option(metavar="TIME", help="Where the first bucket starts: ticks, or ISO 8601.")],
     end: Annotated[str, typer.Option(metavar="TIME", help="What all buckets start before.")],
-    step: Annotated[str, typer.Option(metavar="DURATION", help="From one bucket's start to the next.")],
+    step: Annotated[str | None, typer.Option(metavar="DURATION", help="From one bucket's start to the next.")] = None,
+    gap: Annotated[str | None, typer.Option(metavar="DURATION", help="Instead: sessions that end with it.")] = None,
     width: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a bucket is. [step]")] = None,
     key: Key = None,
     target: Target = LOCAL,
@@ -187,15 +188,18 @@ def series(
 ) -> None:
     """Show the aggregates of many buckets, one a line."""
     with _service(target) as sash:
-        found = sash.window(name).series(time_of(start), time_of(end), step=step, width=width, key=key)
+        found = sash.window(name).series(time_of(start), time_of(end), step=step, width=width, gap=gap, key=key)
     columns = [values.tolist() for values in found.aggregates.values()]
+    ends = {} if found.last is None else {"last": found.last}
     if as_json:
-        for tick, entries, *values in zip(found.times.tolist(), found.entries.tolist(), *columns, strict=True):
+        heads = {"time": found.times, **ends, "entries": found.entries}
+        for *head, values in zip(*(each.tolist() for each in heads.values()), zip(*columns, strict=True), strict=True):
             aggregates = dict(zip(found.aggregates, values, strict=True))
-            typer.echo(json_line({"time": tick, "entries": entries, "aggregates": aggregates}))
+            typer.echo(json_line({**dict(zip(heads, head, strict=True)), "aggregates": aggregates}))
         return
-    rows = zip(instants(found), found.entries.tolist(), *columns, strict=True)
-    typer.echo(table(("time", "entries", *found.aggregates), rows))
+    shown = [instants(found), *(instants(replace(found, times=last)) for last in ends.values())]
+    rows = zip(*shown, found.entries.tolist(), *columns, strict=True)
+    typer.echo(table(("time", *ends, "entries", *found.aggregates), rows))
 
 
 @app.command()
@@ -280,7 +284,7 @@ def punctuate(
     time: Annotated[str, typer.Argument(metavar="TIME", help="Entries with this time and older are final.")],
     target: Target = LOCAL,
 ) -> None:
-    """Say that entries up to a time are final, in a window with slide.until."""
+    """Say what is final, in a window with slide.until."""
     with _service(target) as sash:
         typer.echo(f"{time} is final; {sash.window(name).punctuate(time_of(time)).evicted} entries have left")
 
