@@ -2,11 +2,8 @@
 
 import asyncio
 
-import pytest
-
 from sash.calls import each
 from sash_engine.clock import ManualClock
-from sash_engine.errors import Unsupported
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Top, Where
 from sash_engine.windows.spec import WindowSpec
@@ -39,13 +36,10 @@ def test_conditions_reach_every_shard_and_groups_none():
             key async for batch in each(await plane.entries("w", EntriesQuery(where=WHERE))) for key in names(batch)
         ]
         assert sorted(found) == odd
-        for question in (Query(by=["b"]), Query(where=WHERE, top=Top("n"))):
-            with pytest.raises(Unsupported, match="across shards"):
-                await plane.query("w", question)
-        with pytest.raises(Unsupported, match="across shards"):
-            await plane.range_groups("w", RangeQuery(0, 9, by=["b"]))
-        with pytest.raises(Unsupported, match="across shards"):
-            await plane.series_groups("w", SeriesQuery(0, 9, "1", by=["b"]))
+        counted = sum([answer.entries for answer in await plane.query("w", Query(by=["b"]))])
+        assert counted == 30
+        (first,) = await plane.query("w", Query(where=WHERE, by=["b"], top=Top("n", 1)))
+        assert first.entries == 15
 
     def names(batch):
         return [batch.keys.dictionary[code] for code in batch.keys.codes]
