@@ -18,7 +18,7 @@ import numpy as np
 from sash_engine.forest import BLOCK, Layout
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import exported, imported
-from sash_engine.steps import Steps
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_engine.windows.choosing import chosen, passing
 from sash_engine.windows.partials import partials_of_buckets
@@ -118,7 +118,7 @@ def chosen_groups(spec: WindowSpec, question: Grouped, groups: Sequence[Sequence
     values = {name: _compared([answers[0] for answers in groups], name, name in counts) for name in names}
     left = passing(question.having, values, len(groups))
     if question.top is not None:
-        left = chosen(question.top, values[question.top.by], left)
+        left = finished(chosen(question.top, values[question.top.by], left))
     return [groups[place] for place in left.tolist()]
 
 
