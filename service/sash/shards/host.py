@@ -35,7 +35,7 @@ PROCESS = -1
 
 _ADMINISTRATION = frozenset({"create", "delete", "add_aggregates", "restore", "window", "windows"})
 _SHARD = _ADMINISTRATION | {
-    *("insert", "bulk_insert", "bulk_evict", "retract", "update", "stage", "commit"),
+    *("insert", "bulk_insert", "bulk_evict", "retract", "update", "punctuate", "stage", "commit"),
     *("query", "range_query", "range_groups", "series", "series_groups", "entries", "export", "keys"),
 }
 _DEPLOYMENT = frozenset({"create", "delete", "add_aggregates", "restore", "reconcile_one"})

@@ -59,8 +59,15 @@ def merged_infos(infos: Sequence[WindowInfo], labels: Sequence[int]) -> WindowIn
         counts=counts,
         durability=infos[0].durability,
         problem="; ".join(problems) or None,
+        punctuated=_final([info.punctuated for info in infos]),
         high_water_mark=max((info.high_water_mark for info in infos if info.high_water_mark is not None), default=None),
     )
+
+
+def _final(times: Sequence[int | None]) -> int | None:
+    """Entries of this time and older are final on every shard."""
+    known = [time for time in times if time is not None]
+    return min(known) if len(known) == len(times) else None
 
 
 def merged_answers(spec: WindowSpec, answers: Sequence[Answer], partials: bool) -> Answer:

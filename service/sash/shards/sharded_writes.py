@@ -121,6 +121,15 @@ class ShardedWrites(ShardedCalls):
         return await self._written(calls)
 
     @observed
+    async def punctuate(self, name: str, time: int) -> WriteResult:
+        shards = self._all if (await self._spec(name)).keyed else [self._home_of(name)]
+
+        def punctuate(plane: ShardPlane) -> Awaitable[WriteResult]:
+            return plane.punctuate(name, time)
+
+        return await self._written(dict.fromkeys(shards, punctuate))
+
+    @observed
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:
         self._access.charge(len(batch.times))
         if ONLY_SHARD.get() is not None:
