@@ -44,7 +44,7 @@ from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
 from sash.settings import Settings, misspelt
 from sash.shards.host import Host
-from sash.shards.layout import Share, check_single, shards_of_store, store_of
+from sash.shards.layout import Share, check_single, check_standby, shards_of_store, store_of
 from sash.shards.metrics import MetricsOfAll
 from sash.tiers import open_tier
 from sash.version import version
@@ -79,6 +79,7 @@ class Service:
     def __init__(self, settings: Settings, clock: Clock | None = None, share: Share | None = None) -> None:
         self._settings = settings
         check_exposure(settings)
+        check_standby(settings)
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -109,6 +110,8 @@ class Service:
         if isinstance(self._storage, Host) and shared:
             collected = MetricsOfAll(self._storage, share, registry)
         self._started = asyncio.Event()
+        self.taken = asyncio.Event()
+        """Set when another service has taken the store over, if this one may then become its standby."""
         is_open = open_paths(settings.public, ui.PATHS)
         rest = create_app(
             self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open), collected
@@ -159,7 +162,7 @@ class Service:
         """
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._storage.stop)
-            await self._storage.start()
+            await self._storage.start(self._settings.standby)
             if isinstance(self._storage, Storage):
                 check_single(self._settings)
             undo.push_async_callback(self._rest.stop, 0)
@@ -202,6 +205,10 @@ class Service:
                 ready = not ready
                 self._rpc.set_ready(ready)
 
+        async def look_for_others() -> None:
+            if self._settings.standby and self._storage.taken:
+                self.taken.set()
+
         async def collect() -> None:
             nonlocal looked_s
             full = self._memory.problem() is not None
@@ -215,7 +222,7 @@ class Service:
         while True:
             await asyncio.sleep(_TIDY_EVERY_S)
             # Each for itself: a window that cannot be tidied must not keep a token alive.
-            for step in (*refreshes, tidy, tell_ready, collect):
+            for step in (*refreshes, look_for_others, tidy, tell_ready, collect):
                 try:
                     await step()
                 except Exception:
@@ -242,7 +249,7 @@ def _opened(
     storage = Storage(
         catalogue,
         clock,
-        open_tier(data, prefix, max_bytes=most),
+        open_tier(data, prefix, max_bytes=most, lease_s=settings.lease_s),
         cache_bytes=settings.cache_bytes // here,
         checkpoint_bytes=max(settings.checkpoint_bytes // here, 4096),
         store_entries=settings.store_entries,
@@ -311,7 +318,12 @@ async def _serve(settings: Settings) -> None:
     settle()
     keep_free()
     print(started(settings, service.grpc_port, service.rest_port), flush=True)
-    await asked_to_stop.wait()
+    ends = [asyncio.create_task(asked_to_stop.wait()), asyncio.create_task(service.taken.wait())]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if service.taken.is_set():
+        # Nothing is left to be stored, and what is in memory is out of date: no call may wait for its end.
+        _log.critical("another service has taken the store over: this one ends")
+        os._exit(1)
     _log.info("shutting down")
     await service.stop()
     _log.info("stopped")
