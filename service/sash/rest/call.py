@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -19,7 +19,9 @@ from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, TooLarge
 
-__all__ = ["Call", "Edge", "Gone"]
+__all__ = ["Call", "Collect", "Edge", "Gone"]
+
+Collect = Callable[[], Awaitable[CollectorRegistry]]
 
 
 R = TypeVar("R")
@@ -39,6 +41,7 @@ class Edge:
         registry: the metrics that ``/metrics`` shows.
         not_ready: returns why ``/readyz`` asks for no requests; None if it asks for them.
         closing: is set when the service is about to end.
+        collected: returns the metrics of more than this process, if there are such.
     """
 
     plane: Plane
@@ -46,8 +49,13 @@ class Edge:
     registry: CollectorRegistry
     not_ready: Callable[[], str | None]
     closing: asyncio.Event
+    collected: Collect | None = None
     reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "reader"))
     """Reads long bodies that are no JSON, one at a time."""
+
+    async def metrics(self) -> CollectorRegistry:
+        """The metrics that ``/metrics`` shows."""
+        return self.registry if self.collected is None else await self.collected()
 
 
 class Call:

@@ -269,6 +269,18 @@ class BlockReader:
         runs = _runs(at[there]) if there.any() else []
         return there, rows.columns(runs, range(1, len(self._layout.dtypes)))[1:]
 
+    def neighbours(self, time: int) -> tuple[int | None, int | None]:
+        """The newest time of an entry that is <= `time`, and the oldest that is newer; None where there is none."""
+        directory = self._directory
+        position, row = self._locate(time, "right")
+        in_tail, in_head = position == directory.tail, position == directory.head
+        older = None if in_head else directory.last(position - 1)
+        if row > (self._skip if in_head else 0):
+            older = self._columns(position)[0].item(row - 1)
+        if in_tail and row == self._tail.rows:
+            return older, None
+        return older, self._columns(position)[0].item(row) if in_tail or row else directory.first(position)
+
     # ---------------------------------------------------------------- places: a block's position and a row in it
 
     def _locate(self, time: int, side: str) -> tuple[int, int]:
