@@ -296,12 +296,15 @@ class AsyncWindow(Handle):
     bulk_evict = _performed(writes.bulk_evict)
     retract = _performed(changes.retract)
     update = _performed(changes.update)
+    punctuate = _performed(changes.punctuate)
     stage = _performed(writes.stage)
     commit = _performed(writes.commit)
 
     query = _answered(questions.query)
     range_query = _performed(questions.range_query)
+    range_groups = _answered(questions.range_groups)
     series = _performed(questions.series)
+    series_groups = _performed(questions.series_groups)
     watch = _watched(questions.watch)
     entries = _read(questions.entries)
 

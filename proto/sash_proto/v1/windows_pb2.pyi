@@ -69,18 +69,24 @@ class AggregateSpec(_message.Message):
     def __init__(self, function: _Optional[str] = ..., field: _Optional[str] = ..., returns: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ...) -> None: ...
 
 class SlidePolicy(_message.Message):
-    __slots__ = ("max_count", "max_age", "clock", "when", "adaptive")
+    __slots__ = ("max_count", "max_age", "clock", "when", "max_gap", "until", "every", "adaptive")
     MAX_COUNT_FIELD_NUMBER: _ClassVar[int]
     MAX_AGE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     WHEN_FIELD_NUMBER: _ClassVar[int]
+    MAX_GAP_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
     ADAPTIVE_FIELD_NUMBER: _ClassVar[int]
     max_count: int
     max_age: str
     clock: str
     when: str
+    max_gap: str
+    until: str
+    every: str
     adaptive: AdaptivePolicy
-    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ..., adaptive: _Optional[_Union[AdaptivePolicy, _Mapping]] = ...) -> None: ...
+    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ..., max_gap: _Optional[str] = ..., until: _Optional[str] = ..., every: _Optional[str] = ..., adaptive: _Optional[_Union[AdaptivePolicy, _Mapping]] = ...) -> None: ...
 
 class AdaptivePolicy(_message.Message):
     __slots__ = ("field", "delta", "every", "range")
@@ -182,7 +188,7 @@ class Strings(_message.Message):
     def __init__(self, dictionary: _Optional[_Iterable[str]] = ..., codes: _Optional[bytes] = ...) -> None: ...
 
 class WindowInfo(_message.Message):
-    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem", "high_water_mark")
+    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem", "high_water_mark", "punctuated")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -192,6 +198,7 @@ class WindowInfo(_message.Message):
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATER_MARK_FIELD_NUMBER: _ClassVar[int]
+    PUNCTUATED_FIELD_NUMBER: _ClassVar[int]
     spec: WindowSpec
     entries: int
     keys: int
@@ -201,7 +208,8 @@ class WindowInfo(_message.Message):
     durability: str
     problem: str
     high_water_mark: int
-    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ..., high_water_mark: _Optional[int] = ...) -> None: ...
+    punctuated: int
+    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ..., high_water_mark: _Optional[int] = ..., punctuated: _Optional[int] = ...) -> None: ...
 
 class Counts(_message.Message):
     __slots__ = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected")
@@ -556,7 +564,7 @@ class RangeQueryRequest(_message.Message):
     def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., partials: bool = ..., end_exclusive: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ...) -> None: ...
 
 class SeriesRequest(_message.Message):
-    __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys", "where", "by", "top", "having", "limit", "position")
+    __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys", "where", "by", "top", "having", "limit", "position", "gap")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -571,6 +579,7 @@ class SeriesRequest(_message.Message):
     HAVING_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     start: int
@@ -585,10 +594,11 @@ class SeriesRequest(_message.Message):
     having: _containers.RepeatedCompositeFieldContainer[Having]
     limit: int
     position: str
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ...) -> None: ...
+    gap: str
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., gap: _Optional[str] = ...) -> None: ...
 
 class SeriesResponse(_message.Message):
-    __slots__ = ("key", "time", "entries", "aggregates", "width", "parts", "groups", "next")
+    __slots__ = ("key", "time", "entries", "aggregates", "width", "parts", "groups", "next", "last")
     class AggregatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -611,6 +621,7 @@ class SeriesResponse(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
     key: str
     time: bytes
     entries: bytes
@@ -619,7 +630,8 @@ class SeriesResponse(_message.Message):
     parts: _containers.ScalarMap[str, str]
     groups: _containers.RepeatedCompositeFieldContainer[SeriesResponse]
     next: str
-    def __init__(self, key: _Optional[str] = ..., time: _Optional[bytes] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ..., width: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[SeriesResponse, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+    last: bytes
+    def __init__(self, key: _Optional[str] = ..., time: _Optional[bytes] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ..., width: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[SeriesResponse, _Mapping]]] = ..., next: _Optional[str] = ..., last: _Optional[bytes] = ...) -> None: ...
 
 class SeriesColumn(_message.Message):
     __slots__ = ("float64", "int64", "values", "valid")
@@ -760,3 +772,19 @@ class ChangeResponse(_message.Message):
     already_applied: bool
     durability: str
     def __init__(self, retracted: _Optional[int] = ..., corrected: _Optional[int] = ..., missing: _Optional[int] = ..., evicted: _Optional[int] = ..., already_applied: bool = ..., durability: _Optional[str] = ...) -> None: ...
+
+class PunctuateRequest(_message.Message):
+    __slots__ = ("window", "time")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    time: int
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ...) -> None: ...
+
+class PunctuateResponse(_message.Message):
+    __slots__ = ("evicted", "durability")
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    evicted: int
+    durability: str
+    def __init__(self, evicted: _Optional[int] = ..., durability: _Optional[str] = ...) -> None: ...

@@ -105,6 +105,7 @@ def series_document(series: Series, start: int, end: int, step: int) -> dict[str
         "step": step,
         "width": series.width,
         "time": np.ascontiguousarray(series.times),
+        **({} if series.last is None else {"last": np.ascontiguousarray(series.last)}),
         "entries": np.ascontiguousarray(series.entries),
         "aggregates": {name: column(answers) for name, answers in series.aggregates.items()},
     } | parts_document(series)
@@ -127,6 +128,7 @@ def window_document(window: WindowInfo) -> dict[str, Any]:
         "oldest": window.oldest,
         "newest": window.newest,
         "high_water_mark": window.high_water_mark,
+        **({} if window.spec.slide.until is None else {"punctuated": window.punctuated}),
         "counts": {name: getattr(window.counts, name) for name in names},
         "durability": window.durability,
         "problem": window.problem,

@@ -134,7 +134,8 @@ def stream_of(series: Series) -> bytes:
     Raises:
         Unsupported: answers of an aggregate have no common type in Arrow, as integers of more than 64 bits.
     """
-    columns = {"time": pa.array(series.times), "entries": pa.array(series.entries)}
+    columns = {"time": pa.array(series.times)} | ({} if series.last is None else {"last": pa.array(series.last)})
+    columns["entries"] = pa.array(series.entries)
     columns |= {f"aggregates.{name}": _answers(answers, name) for name, answers in series.aggregates.items()}
     metadata = {"width": str(series.width)} | ({} if series.key is None else {"key": series.key})
     table = pa.table(columns).replace_schema_metadata(metadata)

@@ -102,6 +102,7 @@ EVICTION = Document(
     },
     "Either `time`, or `start` and `end`.",
 )
+PUNCTUATION = Document({"time": Member(INT64, required=True, about={"description": "Entries up to it are final."})})
 COMMIT = Document(
     {
         "query": Member(WRITER, required=True),
@@ -189,6 +190,10 @@ SCHEMAS: dict[str, Any] = {
                 **_OPTIONAL_INT64,
                 "description": "The newest time that was ever inserted, even if its entry has left; null if none was.",
             },
+            "punctuated": {
+                **_OPTIONAL_INT64,
+                "description": "Entries of this time and older are final. Only of a window with `slide.until`.",
+            },
             "counts": {"$ref": "#/components/schemas/Counts"},
             "durability": _GIVEN["durability"],
             "problem": {
@@ -239,6 +244,7 @@ SCHEMAS: dict[str, Any] = {
         "properties": {"stage": {"type": "string"}, "entries": INT64.schema, "durability": _GIVEN["durability"]},
     },
     "Commit": COMMIT.schema(),
+    "Punctuation": PUNCTUATION.schema(),
     "Bulks": {
         "description": "Entries, by key and time, as bulks that bulk-insert takes.",
         "type": "object",
@@ -342,14 +348,14 @@ SCHEMAS: dict[str, Any] = {
     },
     "Series": {
         "description": "Answers over buckets: the i-th has the entries with time[i] <= t < time[i] + width. `step` and "
-        "`width` are ticks. Every list has one item per bucket, null where there is no answer.",
+        "`width` are ticks. Every list has one item per bucket, null where there is no answer. With a `gap`, a bucket "
+        "is a session: it has the entries from time[i] through last[i], and `step` and `width` are the gap.",
         "type": "object",
         "required": ["key", "start", "end", "step", "width", "time", "entries", "aggregates"],
         "properties": {
             "key": {"type": ["string", "null"]},
             **dict.fromkeys(("start", "end", "step", "width"), INT64.schema),
-            "time": {"type": "array", "items": INT64.schema},
-            "entries": {"type": "array", "items": INT64.schema},
+            **{name: {"type": "array", "items": INT64.schema} for name in ("time", "last", "entries")},
             "aggregates": {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
             "parts": _PARTS,
         },

@@ -12,7 +12,7 @@ knows its limits, and raises InvalidArgument.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
@@ -141,6 +141,8 @@ class Query(Grouped):
             (ALL_KEYS: the order of their first entries).
         combine: with `keys`: one answer over the entries of all of them.
         partials: answer with partials, too.
+        nows: with `by` and lookbacks: the least now of groups, by their joined values, where a group has keys in other
+            windows as well. Then groups without entries are answered, too: their answers have no `start`.
     """
 
     key: str | None = None
@@ -149,6 +151,7 @@ class Query(Grouped):
     keys: KeyList = ()
     combine: bool = False
     partials: bool = False
+    nows: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +183,8 @@ class SeriesQuery(Grouped):
         step, width: durations or ticks. `width` is `step` where None; where it is larger, buckets overlap.
         key, keys: as of `Query`; the entries of several keys are answered together.
         partials: answer with partials, too, of the buckets that have entries.
+        gap: a duration or ticks, in the place of a step: each bucket is a session of one key, which ends where no entry
+            follows within the gap.
     """
 
     start: int
@@ -189,6 +194,7 @@ class SeriesQuery(Grouped):
     key: str | None = None
     keys: KeyList = ()
     partials: bool = False
+    gap: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
