@@ -296,6 +296,7 @@ class AsyncWindow(Handle):
     bulk_evict = _performed(writes.bulk_evict)
     retract = _performed(changes.retract)
     update = _performed(changes.update)
+    punctuate = _performed(changes.punctuate)
     stage = _performed(writes.stage)
     commit = _performed(writes.commit)
 

@@ -259,6 +259,7 @@ class WindowInfo:
         durability: what writes to it are given: "sync", "interval" or "memory".
         problem: why it answers nothing at the moment; None if it answers.
         high_water_mark: the newest time in ticks that was ever inserted. It stays when entries leave; None before.
+        punctuated: entries of this time and older are final; None without `slide.until`, and before the first call.
     """
 
     name: str
@@ -271,3 +272,4 @@ class WindowInfo:
     durability: str = "memory"
     problem: str | None = None
     high_water_mark: int | None = None
+    punctuated: int | None = None

@@ -8,12 +8,13 @@ from typing import Any
 from sash_client.answers import Bulk, WriteResult
 from sash_client.errors import InvalidArgument, SashClientError
 from sash_client.frames import bulk_of
-from sash_client.handle import Handle, known
+from sash_client.handle import Handle, known, tick_of
 from sash_client.plans import Plan
+from sash_client.times import TimeLike
 from sash_client.writes import number_request, numbers_from, requests_of, send_write
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["retract", "update"]
+__all__ = ["punctuate", "retract", "update"]
 
 
 def retract(
@@ -73,6 +74,19 @@ def update(
     spec = yield from known(window)
     messages = requests_of(window, bulk_of(times, columns, keys, None, None, time, key), spec)
     return (yield from _changed(window, "Update", messages, producer, sequence, epoch))
+
+
+def punctuate(window: Handle, time: TimeLike) -> Plan[WriteResult]:
+    """Say that entries up to a time are final, in a window with `slide.until`; `evicted` says how many left.
+
+        window.punctuate("2013-01-01T06:00Z")
+
+    Entries with time <= `time` that come later are late. An older time than the last one changes nothing. The client
+    sends the call again while the service is away.
+    """
+    request = pb.PunctuateRequest(window=window.name, time=(yield from tick_of(window, time, "time")))
+    done: pb.PunctuateResponse = yield from send_write(window, "Punctuate", request, True)
+    return WriteResult(evicted=done.evicted, durability=done.durability or "memory")
 
 
 def _changed(

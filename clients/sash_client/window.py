@@ -111,6 +111,7 @@ class Window(BlockingHandle):
     bulk_evict = _performed(writes.bulk_evict)
     retract = _performed(changes.retract)
     update = _performed(changes.update)
+    punctuate = _performed(changes.punctuate)
     stage = _performed(writes.stage)
     commit = _performed(writes.commit)
 

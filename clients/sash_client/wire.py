@@ -203,5 +203,6 @@ def from_info(message: pb.WindowInfo) -> WindowInfo:
         ),
         durability=message.durability or "memory",
         problem=message.problem if message.HasField("problem") else None,
+        punctuated=message.punctuated if message.HasField("punctuated") else None,
         high_water_mark=message.high_water_mark if message.HasField("high_water_mark") else None,
     )

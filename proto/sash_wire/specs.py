@@ -16,11 +16,11 @@ __all__ = ["aggregates_of", "document_of", "fill_aggregate", "fill_spec"]
 
 _TEXTS = ("idle_expiry", "algorithm", "durability", "granularity", "identity")
 _KEYS = frozenset({"name", "time_unit", "keyed", "keys", "fields", "aggregates", "slide", "order", *_TEXTS})
-_SLIDE = ("max_age", "clock", "when")
+_SLIDE = ("max_age", "clock", "when", "max_gap", "every", "until")
 _ORDER = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
 _ADAPTIVE = ("field", "delta", "every", "range")
 _GROUPS = {"slide": frozenset({"max_count", "adaptive", *_SLIDE}), "order": frozenset(_ORDER)}
-_DURATIONS = frozenset({"max_age", "granularity", "ahead"})
+_DURATIONS = frozenset({"max_age", "max_gap", "every", "granularity", "ahead"})
 """Durations that may be numbers of ticks."""
 _OPTIONS = ("function", "field", "returns")
 

@@ -273,12 +273,8 @@ def watch(
 @app.command()
 def evict(
     name: Name,
-    through: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Entries with this time and older leave: ticks, or ISO 8601.")
-    ] = None,
-    start: Annotated[
-        str | None, typer.Option(metavar="TIME", help="With --end: entries with start <= time <= end leave.")
-    ] = None,
+    through: Annotated[str | None, typer.Option(metavar="TIME", help="Entries of this time and older leave.")] = None,
+    start: Annotated[str | None, typer.Option(metavar="TIME", help="With --end: a range of time leaves.")] = None,
     end: Annotated[str | None, typer.Option(metavar="TIME", help="The last time of the range.")] = None,
     key: Key = None,
     target: Target = LOCAL,
@@ -306,6 +302,17 @@ def retract(
         named = int(identity) if integer and identity.removeprefix("-").isdecimal() else identity
         retracted = window.retract([time_of(time)], [named], keys=key).retracted
     typer.echo("the entry is retracted" if retracted else "there is no such entry")
+
+
+@app.command()
+def punctuate(
+    name: Name,
+    time: Annotated[str, typer.Argument(metavar="TIME", help="Entries with this time and older are final.")],
+    target: Target = LOCAL,
+) -> None:
+    """Say that entries up to a time are final, in a window with slide.until."""
+    with _service(target) as sash:
+        typer.echo(f"{time} is final; {sash.window(name).punctuate(time_of(time)).evicted} entries have left")
 
 
 @app.command()

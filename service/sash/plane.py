@@ -19,7 +19,7 @@ from sash.access.access import Access
 from sash.access.rights import RIGHTS, Right
 from sash.durability.catalogue import Catalogue
 from sash.durability.records import AddAggregates, BulkInsert, Insert, Retract, Update
-from sash.durability.removals import eviction_of
+from sash.durability.removals import Punctuate, eviction_of
 from sash.durability.storage import Storage
 from sash.held import Held
 from sash.limits.caller import caller_of
@@ -238,12 +238,7 @@ class Plane:
         end: int | None = None,
         end_exclusive: bool = False,
     ) -> WriteResult:
-        """Remove every entry with time <= `time`, or with start <= time <= end (of one key, or of all without one).
-
-        Raises:
-            InvalidArgument: neither a time, nor start and end; or both; or start > end.
-            Unsupported: the window runs on an algorithm, and start and end are given.
-        """
+        """Remove every entry with time <= `time`, or with start <= time <= end (of one key, or of all without one)."""
         operation = eviction_of(time, key, start, end, end_exclusive)
         # Producers evict all the time. An administrator does it by hand.
         with self._access.audited("bulk_evict", name) if self._access.is_admin else nullcontext():
@@ -260,6 +255,11 @@ class Plane:
         """Give single entries other values, in place; as `retract`, with a column for every field."""
         self._access.charge(len(batch.times))
         return await self._storage.write(name, Update(batch), origin)
+
+    @observed
+    async def punctuate(self, name: str, time: int) -> WriteResult:
+        """Say that entries with time <= `time` are final: later ones are late. Raises Unsupported without until."""
+        return await self._storage.write(name, Punctuate(time))
 
     @observed
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sash.durability.records import BulkInsert, EvictRange, Retract, Update
+from sash.durability.records import BulkInsert, EvictRange, Punctuate, Retract, Update
 from sash_engine.errors import SequenceReused
 from sash_engine.windows.batch import Batch, Origin
 from tests.support.stored import StorageServer, spec
@@ -86,3 +86,25 @@ async def test_a_long_change_is_applied_in_slices():
     storage = await server.crash()
     assert storage.find("w").info().entries == 40 + n // 2
     await storage.stop()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("checkpoint_bytes", [1, 10**9])
+async def test_what_is_final_stays_final_after_a_restart_on_each_tier(kind, checkpoint_bytes, tmp_path):
+    with KINDS[kind](tmp_path) as stored:
+        server = StorageServer(checkpoint_bytes=checkpoint_bytes)
+        server.open = stored.open
+        storage = await server.start()
+        slide = {"max_age": 10, "every": 5, "until": "punctuation"}
+        await storage.create(spec(keyed=False, fields=FIELDS, aggregates=ALL, slide=slide))
+        await storage.write("w", BulkInsert(ENTRIES))
+        assert (await storage.write("w", Punctuate(27))).evicted == 20
+        for _ in range(2):
+            window = storage.find("w")
+            assert window.info().punctuated == 27
+            assert (await storage.write("w", Punctuate(3))).evicted == 0
+            assert (await storage.write("w", BulkInsert(named([27], value=np.array([1]))))).late == 1
+            (answer,) = window.query(None, [4])
+            assert (answer.start, answer.end, answer.aggregates["all"]) == (24, 27, [24, 25, 26, 27])
+            storage = await server.restart()
+        await storage.stop()

@@ -24,6 +24,8 @@ SKETCHES = {
     "frequent": {"function": "frequent_items", "limit": 2},
 }
 
+SLIDES = [{}, {"max_age": 9}, {"max_count": 7}, {"when": "total.n > 12"}, {"max_gap": 3}, {"max_age": 9, "every": 4}]
+
 times = st.integers(0, 40)
 entries = st.tuples(st.sampled_from(KEYS), times)
 steps = st.one_of(
@@ -134,7 +136,7 @@ async def follow(history, slide, options, watched=False):
 
 @given(
     st.lists(steps, max_size=25),
-    st.sampled_from([{}, {"max_age": 9}, {"max_count": 7}, {"when": "total.n > 12"}]),
+    st.sampled_from(SLIDES),
     st.sampled_from([0, 64, 10**6]),
     st.sampled_from([4096, 300, 10**6]),
     st.sampled_from([1, 8, 10**6]),
@@ -146,7 +148,7 @@ def test_any_history_equals_the_window_in_memory(history, slide, cache, checkpoi
 
 @given(
     st.lists(steps, max_size=25),
-    st.sampled_from([{}, {"max_age": 9}, {"max_count": 7}, {"when": "total.n > 12"}]),
+    st.sampled_from(SLIDES),
     st.sampled_from([0, 10**6]),
     st.sampled_from([100, 1000]),
     st.sampled_from([1, 8, 10**6]),

@@ -27,6 +27,7 @@ ROUTES = {
     ("post", "/v1/windows/{name}/bulk-evict"),
     ("post", "/v1/windows/{name}/retract"),
     ("post", "/v1/windows/{name}/update"),
+    ("post", "/v1/windows/{name}/punctuate"),
     ("get", "/v1/windows/{name}/query"),
     ("get", "/v1/windows/{name}/range"),
     ("get", "/v1/windows/{name}/series"),
@@ -80,7 +81,7 @@ def test_the_document_is_valid_openapi(openapi):
         assert any(status.startswith("2") for status in operation["responses"])
         if "422" in operation["responses"]:  # FastAPI's own, of a validation that is not used here, has no place
             ours = {"query", "range", "series", "watch", "entries", "aggregates", "export"}
-            assert path.rsplit("/")[-1] in ours | {"bulk-evict", "retract", "update"}
+            assert path.rsplit("/")[-1] in ours | {"bulk-evict", "retract", "update", "punctuate"}
     for reference in references(openapi):
         assert reference.removeprefix("#/components/schemas/") in openapi["components"]["schemas"]
 

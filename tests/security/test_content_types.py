@@ -29,6 +29,7 @@ BODIES = {
     "bulk_insert": b'{"time": [2, 3], "value": [2, 3]}',
     "bulk_evict": b'{"time": 1}',
     "retract": b'{"time": [1], "value": [1]}',
+    "punctuate": b'{"time": 1}',
     "update": b'{"time": [1], "value": [1]}',
     "stage": b'{"time": [2, 3], "value": [2, 3]}',
     "commit": b'{"query": "q", "batch": 0, "stages": []}',

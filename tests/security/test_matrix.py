@@ -35,6 +35,7 @@ METHODS = {
     "InsertStream": (WRITE, lambda name: pb.BulkInsertRequest(window=name)),
     "BulkEvict": (WRITE, lambda name: pb.BulkEvictRequest(window=name, time=-100)),
     "Retract": (WRITE, lambda name: pb.BulkInsertRequest(window=name)),
+    "Punctuate": (WRITE, lambda name: pb.PunctuateRequest(window=name, time=1)),
     "Update": (WRITE, lambda name: pb.BulkInsertRequest(window=name)),
     "Query": (READ, lambda name: pb.QueryRequest(window=name, key="k")),
     "RangeQuery": (READ, lambda name: pb.RangeQueryRequest(window=name, start=0, end=9, key="k")),
@@ -64,6 +65,7 @@ ROUTES = {
     ),
     ("POST", "/v1/windows/{name}/bulk-evict"): (WRITE, lambda _: {"json": {"time": -100}}),
     ("POST", "/v1/windows/{name}/retract"): (WRITE, lambda _: {"json": {"time": [1], "key": ["k"], "id": [1]}}),
+    ("POST", "/v1/windows/{name}/punctuate"): (WRITE, lambda _: {"json": {"time": 1}}),
     ("POST", "/v1/windows/{name}/update"): (
         WRITE,
         lambda _: {"json": {"time": [1], "key": ["k"], "value": [1.0]}},

@@ -36,6 +36,7 @@ SLIDES: list[dict[str, Any]] = [
     {"slide": {"max_count": 3}},
     {"granularity": 4},
     {"identity": "v"},
+    {"slide": {"max_age": 20, "every": 8, "until": "punctuation"}},
 ]
 
 
@@ -62,6 +63,7 @@ operations = st.lists(
         st.tuples(st.just("bulk"), entries),
         st.tuples(st.just("evict"), times, st.one_of(st.none(), keys)),
         st.tuples(st.just("changes"), entries, st.integers(0, 2)),
+        st.tuples(st.just("punctuate"), times),
         st.tuples(st.just("producer"), entries, st.booleans()),
         st.tuples(st.just("batch"), st.lists(entries, max_size=3), st.booleans()),
         st.tuples(st.just("key"), keys, lookbacks, as_of),
@@ -125,6 +127,9 @@ class Pair:
                 await self.both(
                     lambda plane, change=change, origin=origin: getattr(plane, change)("w", bulk(rows[::2]), origin)
                 )
+
+    async def punctuate(self, time: int) -> None:
+        await self.both(lambda plane: plane.punctuate("w", time))
 
     async def producer(self, rows: Any, again: bool) -> None:
         self.sequence += 1

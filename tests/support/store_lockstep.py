@@ -108,6 +108,11 @@ class StoreLockstep:
 
     def check(self):
         store, rows = self.store, self.rows
+        if self.algorithm is None:
+            for time in (self.now, self.now - 7):
+                older = [row for row, _ in rows if row <= time]
+                newer = [row for row, _ in rows if row > time]
+                assert store.neighbours(time) == (max(older, default=None), min(newer, default=None))
         assert len(store) == sum(len(values) for _, values in rows)
         assert store.oldest == (rows[0][0] if rows else None)
         assert store.newest == (rows[-1][0] if rows else None)

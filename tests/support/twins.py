@@ -44,6 +44,11 @@ SPECS = {
     "idle": {"idle_expiry": "15s"},
     "guard": {"slide": {"max_age": "20s"}, "order": {"ahead": "10s"}, "time_unit": "s"},
     "panes": {"slide": {"max_age": 20}, "granularity": 3},
+    "sessions": {"slide": {"max_gap": 4}, "identity": "n"},
+    "sessions of panes": {"slide": {"max_gap": 6}, "granularity": 3},
+    "punctuation": {"slide": {"max_age": 12, "until": "punctuation"}},
+    "steps": {"slide": {"max_age": 12, "every": 5}},
+    "tumbling, wall": {"slide": {"max_age": "20s", "every": "20s", "clock": "wall"}, "time_unit": "s"},
     "identity": {"slide": {"max_count": 60}, "identity": "n"},
     "identity and when": {"slide": {"when": "total.sum - old.sum > 600"}, "identity": "word"},
 }
@@ -84,6 +89,7 @@ steps = st.one_of(
     ),
     st.tuples(st.just("retract"), st.lists(st.integers(0, 60), max_size=12)),
     st.tuples(st.just("update"), st.lists(st.integers(0, 60), max_size=12)),
+    st.tuples(st.just("punctuate"), st.integers(0, 40)),
     st.tuples(st.just("wait"), st.integers(1, 12)),
     st.tuples(st.just("more"), st.none()),
     st.tuples(st.just("store"), st.none()),
@@ -147,6 +153,9 @@ class Twins:
         key, start, width = details
         start = self.shifted(start)
         self.both(lambda w: w.evict_range(start, start + width, key if self.keyed else None))
+
+    def punctuate(self, time):
+        self.both(lambda w: w.punctuate(self.shifted(time)))
 
     def wait(self, seconds):
         self.clock.advance(seconds * SECOND)

@@ -194,3 +194,47 @@ def test_many_entries_of_one_time_are_found_without_looking_at_all_for_each():
     gone = np.arange(0, n, 2)
     assert w.retract(Batch(np.zeros(len(gone), np.int64), {"value": gone[::-1].copy()})).retracted == len(gone)
     assert w.query()[0].aggregates["all"] == list(range(1, n, 2))
+
+
+def test_a_session_without_its_middle_is_its_newer_part():
+    w = window(slide={"max_gap": 3})
+    names = [("a", time, "x") for time in range(0, 20, 2)]
+    w.bulk_insert(rows(names, range(10)))
+    assert w.retract(rows(names[3:4])).evicted == 3
+    assert w.query("a")[0].aggregates["all"] == [4, 5, 6, 7, 8, 9]
+    assert w.evict_range(12, 14, "a") == 2 + 2
+    assert w.query("a")[0].aggregates["all"] == [8, 9]
+    assert w.insert(10, {"id": "x", "value": 0}, "a").late == 1
+    w.check_invariants()
+
+
+@pytest.mark.parametrize(
+    ("slide", "field", "limit"),
+    [
+        ({"every": 5}, "slide.every", None),
+        ({"max_age": 4, "every": 5}, "slide.every", "at most 4"),
+        ({"max_age": 4, "every": 0}, "slide.every", None),
+        ({"max_gap": "soon"}, "slide.max_gap", None),
+    ],
+)
+def test_steps_and_sessions_that_cannot_be_are_refused(slide, field, limit):
+    with pytest.raises(InvalidArgument) as caught:
+        window(slide=slide)
+    assert caught.value.field == field
+    assert limit is None or caught.value.limit == limit
+    with pytest.raises(InvalidArgument) as caught:
+        WindowSpec.parse(SPEC | {"time_unit": "s", "slide": {"max_gap": 5, "clock": "wall"}})
+    assert caught.value.field == "slide.max_gap"
+
+
+def test_gaps_and_steps_at_the_ends_of_time_do_not_overflow():
+    first, last = -(2**63) + 1, 2**63 - 2
+    w = window(slide={"max_gap": 2**63 - 1})
+    w.bulk_insert(rows([("a", first, "x"), ("a", -5, "x")], [1, 2]))
+    assert w.query("a")[0].entries == 2
+    assert w.insert(last, {"id": "x", "value": 3}, "a").evicted == 2  # 2^63 + 3 ticks later
+    w.bulk_insert(rows([("b", first, "x"), ("b", last, "x")], [1, 2]))
+    assert w.query("b")[0].entries == 1
+    w = window(slide={"max_age": 2**63 - 1, "every": 2**62})
+    w.bulk_insert(rows([("a", first, "x"), ("a", last, "x"), ("b", first, "x")], [1, 2, 3]))
+    assert (w.query("a")[0].entries, w.query("b")[0].entries) == (1, 1)

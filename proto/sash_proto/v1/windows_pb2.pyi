@@ -69,18 +69,24 @@ class AggregateSpec(_message.Message):
     def __init__(self, function: _Optional[str] = ..., field: _Optional[str] = ..., returns: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ...) -> None: ...
 
 class SlidePolicy(_message.Message):
-    __slots__ = ("max_count", "max_age", "clock", "when", "adaptive")
+    __slots__ = ("max_count", "max_age", "clock", "when", "max_gap", "until", "every", "adaptive")
     MAX_COUNT_FIELD_NUMBER: _ClassVar[int]
     MAX_AGE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     WHEN_FIELD_NUMBER: _ClassVar[int]
+    MAX_GAP_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
     ADAPTIVE_FIELD_NUMBER: _ClassVar[int]
     max_count: int
     max_age: str
     clock: str
     when: str
+    max_gap: str
+    until: str
+    every: str
     adaptive: AdaptivePolicy
-    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ..., adaptive: _Optional[_Union[AdaptivePolicy, _Mapping]] = ...) -> None: ...
+    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ..., max_gap: _Optional[str] = ..., until: _Optional[str] = ..., every: _Optional[str] = ..., adaptive: _Optional[_Union[AdaptivePolicy, _Mapping]] = ...) -> None: ...
 
 class AdaptivePolicy(_message.Message):
     __slots__ = ("field", "delta", "every", "range")
@@ -182,7 +188,7 @@ class Strings(_message.Message):
     def __init__(self, dictionary: _Optional[_Iterable[str]] = ..., codes: _Optional[bytes] = ...) -> None: ...
 
 class WindowInfo(_message.Message):
-    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem", "high_water_mark")
+    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem", "high_water_mark", "punctuated")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -192,6 +198,7 @@ class WindowInfo(_message.Message):
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATER_MARK_FIELD_NUMBER: _ClassVar[int]
+    PUNCTUATED_FIELD_NUMBER: _ClassVar[int]
     spec: WindowSpec
     entries: int
     keys: int
@@ -201,7 +208,8 @@ class WindowInfo(_message.Message):
     durability: str
     problem: str
     high_water_mark: int
-    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ..., high_water_mark: _Optional[int] = ...) -> None: ...
+    punctuated: int
+    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ..., high_water_mark: _Optional[int] = ..., punctuated: _Optional[int] = ...) -> None: ...
 
 class Counts(_message.Message):
     __slots__ = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected")
@@ -760,3 +768,19 @@ class ChangeResponse(_message.Message):
     already_applied: bool
     durability: str
     def __init__(self, retracted: _Optional[int] = ..., corrected: _Optional[int] = ..., missing: _Optional[int] = ..., evicted: _Optional[int] = ..., already_applied: bool = ..., durability: _Optional[str] = ...) -> None: ...
+
+class PunctuateRequest(_message.Message):
+    __slots__ = ("window", "time")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    time: int
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ...) -> None: ...
+
+class PunctuateResponse(_message.Message):
+    __slots__ = ("evicted", "durability")
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    evicted: int
+    durability: str
+    def __init__(self, evicted: _Optional[int] = ..., durability: _Optional[str] = ...) -> None: ...

@@ -119,6 +119,11 @@ class WindowsStub(object):
                 request_serializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
                 response_deserializer=sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.FromString,
                 )
+        self.Punctuate = channel.unary_unary(
+                '/sash.v1.Windows/Punctuate',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.PunctuateRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.PunctuateResponse.FromString,
+                )
 
 
 class WindowsServicer(object):
@@ -275,6 +280,13 @@ class WindowsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Punctuate(self, request, context):
+        """Says that entries up to a time are final, in a window with slide.until: such entries are late from now on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WindowsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -382,6 +394,11 @@ def add_WindowsServicer_to_server(servicer, server):
                     servicer.Update,
                     request_deserializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.FromString,
                     response_serializer=sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.SerializeToString,
+            ),
+            'Punctuate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Punctuate,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.PunctuateRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.PunctuateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -747,5 +764,22 @@ class Windows(object):
         return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/Update',
             sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
             sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Punctuate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/Punctuate',
+            sash__proto_dot_v1_dot_windows__pb2.PunctuateRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.PunctuateResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -35,6 +35,7 @@ RIGHTS: Mapping[str, Right] = {
     "bulk_evict": Right.WRITE,
     "retract": Right.WRITE,
     "update": Right.WRITE,
+    "punctuate": Right.WRITE,
     "stage": Right.WRITE,
     "commit": Right.WRITE,
     "create": Right.ADMIN,

@@ -156,6 +156,7 @@ class Head(_Form):
 
     counts: CountsForm
     newest: _Newest
+    punctuated: _Newest = NEVER
     large: list[Annotated[int, Field(ge=0)]] | None = None
 
 
@@ -168,6 +169,7 @@ class Header(_Form):
     spec: dict[str, Any]
     counts: _RoomyCounts
     newest: _Newest
+    punctuated: _Newest = NEVER
     extra: _Extra
     uncounted: bool = False
 

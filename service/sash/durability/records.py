@@ -18,7 +18,7 @@ import numpy as np
 
 from sash.durability import digests
 from sash.durability.columns import batch_from, batch_to, size_of, texts_bytes
-from sash.durability.removals import BulkEvict, Evict, EvictRange, Retract, Update
+from sash.durability.removals import BulkEvict, Evict, EvictRange, Punctuate, Retract, Update
 from sash_engine.errors import DataLoss, FailedPrecondition
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, WriteResult
@@ -37,6 +37,7 @@ __all__ = [
     "Insert",
     "Long",
     "Operation",
+    "Punctuate",
     "Retract",
     "Stage",
     "Tidy",
@@ -297,7 +298,7 @@ class Expire:
 
 
 _KINDS: dict[str, Callable[..., Operation]] = {
-    cls.kind: cls for cls in (Insert, BulkEvict, EvictRange, AddAggregates, Tidy, Stage, Commit, Expire)
+    cls.kind: cls for cls in (Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire)
 }
 _KINDS[BulkInsert.kind] = lambda payload: BulkInsert(batch_from(payload))
 _KINDS[Retract.kind] = lambda payload: Retract(batch_from(payload))

@@ -12,7 +12,7 @@ from sash_engine.windows.answers import WriteResult
 from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.window import Window
 
-__all__ = ["BulkEvict", "Evict", "EvictRange", "Retract", "Update", "eviction_of"]
+__all__ = ["BulkEvict", "Evict", "EvictRange", "Punctuate", "Retract", "Update", "eviction_of"]
 
 
 @dataclass(slots=True)
@@ -98,7 +98,25 @@ class Update:
         return 100 + size_of(self.batch)
 
 
-Evict = BulkEvict | EvictRange | Retract
+@dataclass(slots=True)
+class Punctuate:
+    """Note that entries of a time and older are final."""
+
+    kind: ClassVar[str] = "punctuate"
+    time: int
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return WriteResult(evicted=window.punctuate(self.time))
+
+    def fields(self) -> list[Any]:
+        return [self.time]
+
+    @property
+    def size(self) -> int:
+        return 100
+
+
+Evict = BulkEvict | EvictRange | Punctuate | Retract
 """Writes that make room."""
 
 

@@ -127,6 +127,7 @@ def window_document(window: WindowInfo) -> dict[str, Any]:
         "oldest": window.oldest,
         "newest": window.newest,
         "high_water_mark": window.high_water_mark,
+        **({} if window.spec.slide.until is None else {"punctuated": window.punctuated}),
         "counts": {name: getattr(window.counts, name) for name in names},
         "durability": window.durability,
         "problem": window.problem,

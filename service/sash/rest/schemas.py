@@ -102,6 +102,7 @@ EVICTION = Document(
     },
     "Either `time`, or `start` and `end`.",
 )
+PUNCTUATION = Document({"time": Member(INT64, required=True, about={"description": "Entries up to it are final."})})
 COMMIT = Document(
     {
         "query": Member(WRITER, required=True),
@@ -189,6 +190,10 @@ SCHEMAS: dict[str, Any] = {
                 **_OPTIONAL_INT64,
                 "description": "The newest time that was ever inserted, even if its entry has left; null if none was.",
             },
+            "punctuated": {
+                **_OPTIONAL_INT64,
+                "description": "Entries of this time and older are final. Only of a window with `slide.until`.",
+            },
             "counts": {"$ref": "#/components/schemas/Counts"},
             "durability": _GIVEN["durability"],
             "problem": {
@@ -239,6 +244,7 @@ SCHEMAS: dict[str, Any] = {
         "properties": {"stage": {"type": "string"}, "entries": INT64.schema, "durability": _GIVEN["durability"]},
     },
     "Commit": COMMIT.schema(),
+    "Punctuation": PUNCTUATION.schema(),
     "Bulks": {
         "description": "Entries, by key and time, as bulks that bulk-insert takes.",
         "type": "object",

@@ -156,6 +156,10 @@ class Operations:
         batch, origin = await self._batch(request, spec), translate.origin_of(request)
         return translate.changed(await self._plane.update(request.window, batch, origin))
 
+    async def Punctuate(self, request: pb.PunctuateRequest) -> pb.PunctuateResponse:
+        done = await self._plane.punctuate(request.window, translate.required(request, "time"))
+        return pb.PunctuateResponse(evicted=done.evicted, durability=done.durability)
+
     async def StageBatch(self, request: pb.StageBatchRequest) -> pb.StageBatchResponse:
         number = translate.required(request, "batch")
         part = request.entries

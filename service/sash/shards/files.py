@@ -62,7 +62,9 @@ async def merged_file(files: Sequence[Parts[bytes]]) -> AsyncIterator[bytes]:
 def _merged_header(headers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     counts = {name: sum(header["counts"].get(name, 0) for header in headers) for name in _COUNTS}
     counts = {name: count for name, count in counts.items() if count or name not in LATER_COUNTS}
+    final = [header["punctuated"] for header in headers if "punctuated" in header]
     return {
+        **({"punctuated": min(final)} if len(final) == len(headers) else {}),
         "spec": headers[0]["spec"],
         "counts": counts,
         "newest": max(header["newest"] for header in headers),

@@ -47,7 +47,7 @@ _TOGETHER_BYTES = 1 << 20
 
 _CHANGES = frozenset(
     {
-        *("insert", "bulk_insert", "bulk_evict", "retract", "update", "stage", "commit"),
+        *("insert", "bulk_insert", "bulk_evict", "retract", "update", "punctuate", "stage", "commit"),
         *("create", "delete", "add_aggregates"),
     }
 )
@@ -244,6 +244,9 @@ class RemotePlane:
 
     async def update(self, *args: Any, **kwargs: Any) -> WriteResult:
         return await self._call("update", args, kwargs)  # type: ignore[no-any-return]
+
+    async def punctuate(self, *args: Any, **kwargs: Any) -> WriteResult:
+        return await self._call("punctuate", args, kwargs)  # type: ignore[no-any-return]
 
     async def stage(self, *args: Any, **kwargs: Any) -> Staged:
         return await self._call("stage", args, kwargs)  # type: ignore[no-any-return]

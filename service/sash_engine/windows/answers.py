@@ -152,3 +152,5 @@ class WindowInfo:
     durability: Durability = "memory"
     problem: str | None = None
     high_water_mark: int | None = None
+    punctuated: int | None = None
+    """Entries of this time and older are final; None without punctuation, and before the first one."""

@@ -312,6 +312,14 @@ class ByAlgorithm:
         """
         raise self._without_values("its entries cannot be given back")
 
+    def neighbours(self, time: int) -> tuple[int | None, int | None]:
+        """Refuse: nothing leaves from the middle, which this is for.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise self._refused("entries out of the middle of a window")
+
     def columns(self) -> list[Array]:
         """Refuse.
 

@@ -16,15 +16,16 @@ m names of one key in k blocks: O(m + k (B + log n)). All blocks are loaded befo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument, Unsupported
+from sash_engine.errors import InvalidArgument, SashError, Unsupported
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import WriteResult
+from sash_engine.windows.answers import Counts, WriteResult
 from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.keys import UNKEYED, Keys
 from sash_engine.windows.page_allocator import Numbers
@@ -71,11 +72,12 @@ class Changes:
         spec: of the window.
         keys: the entries.
         slide: evicts after each write.
+        counts: counts evicted entries; the caller counts the results of writes.
         clock: tells wall time.
     """
 
-    def __init__(self, spec: WindowSpec, keys: Keys, slide: Slide, clock: Clock) -> None:
-        self._spec, self._keys, self._slide, self._clock = spec, keys, slide, clock
+    def __init__(self, spec: WindowSpec, keys: Keys, slide: Slide, counts: Counts, clock: Clock) -> None:
+        self._spec, self._keys, self._slide, self._counts, self._clock = spec, keys, slide, counts, clock
 
     def evict_range(self, start: int, end: int, name: str | None) -> int:
         """Remove entries with start <= time <= end, of one key or of all; return how many.
@@ -95,20 +97,48 @@ class Changes:
                 field="start",
             )
         numbers = self._keys.numbers() if name is None else self._keys.find_each([name])
-        return int(self._keys.evict_between_each(numbers[numbers >= 0], start, end).sum())
+        numbers, before = numbers[numbers >= 0], self._counts.evicted
+        evicted = self._keys.evict_between_each(numbers, start, end)
+        self._counts.evicted += int(evicted.sum())
+        if self._slide.sessions is not None:
+            for number in numbers[evicted > 0].tolist():
+                self._slide.sessions.after_removal(number, np.array([start]))
+        return self._counts.evicted - before
+
+    def punctuate(self, time: int) -> int:
+        """Note that entries of a time and older are final, and evict what has become too old; return how many.
+
+        Raises:
+            Unsupported: the window does not wait for punctuation.
+        """
+        check_time(time, "time")
+        if not self._slide.until:
+            raise Unsupported(
+                f"window {self._spec.name!r} does not wait for punctuation: its spec has no slide.until", field="time"
+            )
+        before = self._counts.evicted
+        if time > self._slide.punctuated:
+            last, self._slide.punctuated = self._slide.punctuated, time
+            try:
+                self._slide.by_age_each(self._keys.numbers())
+            except SashError:  # a block cannot be read, and nothing has left
+                self._slide.punctuated = last
+                raise
+        return self._counts.evicted - before
 
     def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Remove the entries that a batch names, in steps; see `Plane.retract`."""
         spec = named(self._spec)
         names = yield from self._names(batch, spec, 1)
-        result = WriteResult(missing=names.missing)
+        result, removed = WriteResult(missing=names.missing), list[tuple[int, Array]]()
         for number, a, b in self._parts(names):
             times, identities = names.columns[0][a:b], names.columns[1][a:b].tolist()
-            found = int(np.count_nonzero(self._keys.remove(number, times, self._column, identities)))
-            result.retracted += found
-            result.missing += b - a - found
+            found = self._keys.remove(number, times, 1, identities)
+            result.retracted += int(np.count_nonzero(found))
+            result.missing += int(np.count_nonzero(~found))
+            removed.append((number, times[found]))
             yield
-        result.evicted = self._slid(names.numbers)
+        result.evicted = self._slid(names.numbers, removed)
         return result
 
     def update_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
@@ -173,8 +203,17 @@ class Changes:
             for at in range(a, b, _NAMES)
         ]
 
-    def _slid(self, numbers: Numbers) -> int:
-        """Note the write, and evict what the policy says; return how many entries left."""
+    def _slid(self, numbers: Numbers, removed: Sequence[tuple[int, Array]] = ()) -> int:
+        """Note the write, and evict what the policy says; return how many entries left.
+
+        Args:
+            removed: keys, with times of entries that were removed.
+        """
+        before = self._counts.evicted
+        if self._slide.sessions is not None:
+            for number, times in removed:
+                self._slide.sessions.after_removal(number, times)
         if self._spec.idle_expiry is not None:
             self._keys.touched[numbers] = self._clock.now_ns()
-        return self._slide.after_each(numbers)
+        self._slide.after_each(numbers)
+        return self._counts.evicted - before

@@ -188,6 +188,10 @@ class PaneForest:
         """As `series`, in steps; no pane may come or leave from the first to the last."""
         return self._layout.counted(*(yield from self.forest.series_steps(starts, stops)))
 
+    def neighbours(self, time: int) -> tuple[int | None, int | None]:
+        """The starts of the panes beside a time; see `KeyStore.neighbours`."""
+        return self.forest.neighbours(time)
+
     def columns(self) -> list[Array]:
         """All panes as columns (copies)."""
         return self.forest.columns()

@@ -30,6 +30,21 @@ class SlidePolicy(Document):
     max_age: Annotated[str, BeforeValidator(ticks_or_text)] | None = Field(
         None, description="Keep entries with `time > now - max_age`. A duration such as `6h`, or ticks."
     )
+    max_gap: Annotated[str, BeforeValidator(ticks_or_text)] | None = Field(
+        None,
+        description="Keep the current session of a key: all entries since the last gap that was longer. A duration "
+        "such as `30m`, or ticks.",
+    )
+    every: Annotated[str, BeforeValidator(ticks_or_text)] | None = Field(
+        None,
+        description="Only with `max_age`: the window moves in steps of this length, and ends with the step that now is "
+        "in. A duration of at most `max_age`, or ticks. With both equal, the window tumbles.",
+    )
+    until: Literal["punctuation"] | None = Field(
+        None,
+        description="`punctuation`: now, for `max_age` and lookbacks, is the time that the last `punctuate` named. "
+        "Entries up to it are final, and later ones of such a time are late.",
+    )
     clock: Literal["event", "wall"] = Field(
         "event",
         description="What now is, for `max_age` and lookbacks. `event`: the key's high-water mark, which is the newest "

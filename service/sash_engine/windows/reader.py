@@ -4,7 +4,8 @@ as_of - lookback < time <= as_of        a lookback; without as_of: now - lookbac
 start <= time <= end                    a range; where its end is exclusive: start <= time < end
 t <= time < t + width                   a bucket of a series, t = start, start + step, …
 
-Without as_of nothing is cut off at the newer end of a lookback. In event time now is the high-water mark, and no entry
+With `until: punctuation`, now is the punctuated time, and lookbacks end there, so that their answers are final. Else,
+without as_of nothing is cut off at the newer end of a lookback. In event time now is the high-water mark, and no entry
 is newer. On wall time entries may be ahead of now, as clocks differ: the whole window has them, and so have lookbacks,
 so that a window with a `max_age` of an hour is its own lookback of an hour on both clocks. The alternative, to leave
 such entries out of both, would make a whole-window query of a window with one fast clock a range query, and the slide
@@ -330,6 +331,9 @@ class Reader:
         """
         if as_of is not None:
             return as_of, as_of
+        if self._slide.until:
+            now = self._slide.punctuated
+            return None if now == NEVER else (now, now)
         if self._slide.wall:
             now = self._slide.now()
             return now, now if mark is None else max(now, mark)

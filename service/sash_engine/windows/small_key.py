@@ -177,6 +177,12 @@ class SmallKey:
         """As `series`, in steps."""
         return self._copy().series_steps(starts, stops)
 
+    def neighbours(self, time: int) -> tuple[int | None, int | None]:
+        """The times of the rows beside a time; see `KeyStore.neighbours`."""
+        times = self.columns()[0].tolist()
+        at = bisect_right(times, time)
+        return times[at - 1] if at else None, times[at] if at < len(times) else None
+
     def columns(self) -> list[Array]:
         """All rows as columns (copies)."""
         return self._pages.columns(self._key)

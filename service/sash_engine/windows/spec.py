@@ -159,6 +159,18 @@ class WindowSpec(Document):
         return None if age is None else parse_duration(age, self.time_unit, "slide.max_age")
 
     @property
+    def max_gap_ticks(self) -> int | None:
+        """`slide.max_gap` in ticks."""
+        gap = self.slide.max_gap
+        return None if gap is None else parse_duration(gap, self.time_unit, "slide.max_gap")
+
+    @property
+    def every_ticks(self) -> int | None:
+        """`slide.every` in ticks."""
+        every = self.slide.every
+        return None if every is None else parse_duration(every, self.time_unit, "slide.every")
+
+    @property
     def ahead_ticks(self) -> int | None:
         """`order.ahead` in ticks."""
         ahead = self.order.ahead
@@ -215,6 +227,7 @@ class WindowSpec(Document):
             self._check_ahead()
             self._check_panes()
             check_adaptive(self.slide.adaptive, self.fields, granularity=self.granularity, algorithm=self.algorithm)
+            self._check_slide()
             self._check_identity()
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
             if self.slide.clock == "wall" and self.time_unit == "none":
@@ -266,6 +279,31 @@ class WindowSpec(Document):
             raise InvalidArgument(
                 f"algorithm: {why}, and {self.algorithm} takes entries; leave one of the two out", field="algorithm"
             )
+
+    def _check_slide(self) -> None:
+        """Refuse steps that no `max_age` moves in, and sessions on wall time."""
+        age, every = self.max_age_ticks, self.every_ticks
+        if every is not None and age is None:
+            raise InvalidArgument("slide.every: say in slide.max_age what moves in steps", field="slide.every")
+        if every is not None and age is not None and every > age:
+            raise InvalidArgument(
+                f"slide.every: steps of {self.slide.every} are longer than the window",
+                field="slide.every",
+                limit=f"at most {self.slide.max_age}",
+            )
+        if self.max_gap_ticks is not None and self.slide.clock == "wall":
+            raise InvalidArgument(
+                "slide.max_gap: sessions go by the times of entries: leave slide.clock out", field="slide.max_gap"
+            )
+
+        if self.slide.until is not None:
+            for name in ("max_count", "max_gap", "when"):
+                if getattr(self.slide, name) is not None:
+                    raise InvalidArgument(
+                        f"slide.until: entries leave when they are final, and {name} evicts others", field="slide.until"
+                    )
+            if self.slide.clock == "wall":
+                raise InvalidArgument("slide.until: now is what punctuate says, or wall time", field="slide.until")
 
     def _check_identity(self) -> None:
         """Refuse an identity that names no entries, or entries that are not kept."""

@@ -145,6 +145,9 @@ class KeyStore(Protocol):
     def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
         """As `series`, in steps; nothing may be written from the first to the last."""
 
+    def neighbours(self, time: int) -> tuple[int | None, int | None]:
+        """The newest time of a row that is <= `time`, and the oldest that is newer; None where there is none."""
+
     def columns(self) -> list[Array]:
         """All rows as columns (copies): times, then one array per column after."""
 

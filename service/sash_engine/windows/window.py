@@ -103,7 +103,7 @@ class Window:
         self._keys = Keys(self._layout, pages if shared else None, self._stores())
         self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
         self._writer = Writer(spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes)
-        self._changes = Changes(spec, self._keys, self._slide, self._clock)
+        self._changes = Changes(spec, self._keys, self._slide, self.counts, self._clock)
         self._labels = Labels(spec, self._keys)
         self._reader = Reader(spec, self._layout, self._keys, self._slide, self._labels, cold)
 
@@ -165,16 +165,13 @@ class Window:
         return evicted
 
     def evict_range(self, start: int, end: int, key: str | None = None) -> int:
-        """Remove entries with start <= time <= end, of one key or of all; see `Plane.bulk_evict`.
-
-        Raises:
-            InvalidArgument: start > end.
-            Unsupported: the window's algorithm evicts at the old end only.
-        """
+        """Remove entries with start <= time <= end, of one key or of all; see `Changes.evict_range`."""
         name = None if key is None else self._reader.checked_key(key)
-        evicted = self._changes.evict_range(start, end, name)
-        self.counts.evicted += evicted
-        return evicted
+        return self._changes.evict_range(start, end, name)
+
+    def punctuate(self, time: int) -> int:
+        """Note that entries of a time and older are final, and evict; see `Plane.punctuate`."""
+        return self._changes.punctuate(time)
 
     def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Remove single entries, in steps; see `Plane.retract`. Nobody may use the window until the last one."""
@@ -265,8 +262,14 @@ class Window:
         """The high-water mark: the newest time ever inserted; `NEVER` before."""
         return self._mark
 
-    def resume(self, counts: Counts, mark: int) -> None:
-        """Go on from what another window had counted, and from its high-water mark."""
+    @property
+    def punctuated(self) -> int:
+        """Entries of this time and older are final; `NEVER` before the first punctuation."""
+        return self._slide.punctuated
+
+    def resume(self, counts: Counts, mark: int, punctuated: int = NEVER) -> None:
+        """Go on from what another window had counted, from its high-water mark, and from what is final there."""
+        self._slide.punctuated = punctuated
         for name in Counts.__slots__:
             setattr(self.counts, name, getattr(counts, name))  # in place: others hold on to it
         self._mark = mark
@@ -374,6 +377,7 @@ class Window:
             newest=self._keys.newest(),
             counts=self.counts,
             high_water_mark=None if self._mark == NEVER else self._mark,
+            punctuated=None if self._slide.punctuated == NEVER else self._slide.punctuated,
         )
 
     # ---------------------------------------------------------------- invariants
@@ -389,8 +393,8 @@ class Window:
         assert newest is None or newest <= self._mark, f"an entry of {newest} is beyond the mark, {self._mark}"
         most = self.spec.slide.max_count
         assert most is None or not len(entries) or entries.max() <= most, "max_count is kept"
-        age = self.spec.max_age_ticks
-        if age is not None and not self._slide.wall:
+        if self.spec.slide.max_age is not None and not self._slide.wall:
             for number in numbers.tolist():
                 oldest, now = keys.span(number)[0], keys.now_of[number]
-                assert oldest is None or oldest > now - age, f"key {number} has an entry past max_age"
+                now = self._slide.punctuated if self._slide.until else now
+                assert oldest is None or oldest > self._slide.through(now), f"key {number} has an entry past max_age"

@@ -18,7 +18,7 @@ from sash.rest.ndjson import NdjsonReader
 from sash.rest.parameters import Parameter
 from sash.rest.problems import of_error
 from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, NUMBERED, STORING, UNKNOWN, Name
-from sash.rest.schemas import ANSWER_EXAMPLE, COMMIT, COUNT_EXAMPLE, ENTRY_EXAMPLES, EVICTION, ORIGIN
+from sash.rest.schemas import ANSWER_EXAMPLE, COMMIT, COUNT_EXAMPLE, ENTRY_EXAMPLES, EVICTION, ORIGIN, PUNCTUATION
 from sash.rest.separated import CsvReader
 from sash_engine.errors import SashError
 from sash_engine.windows.batch import AnyBatch, Origin
@@ -201,6 +201,21 @@ async def _numbered(
         return await call.plane.in_slices(columns.batch_steps(document, spec, entries_max)), origin
     origin = origin_of(*beside)
     return arrow.batch_of(await call.body(), spec, entries_max), origin
+
+
+@WRITES.route(
+    "POST",
+    "/v1/windows/{name}/punctuate",
+    "Say that entries up to a time are final, in a window with slide.until",
+    right="write",
+    body=Body({JSON: reference("Punctuation", {"time": 17})}),
+    answers={200: answer("How many entries left", "Removed", {"evicted": 3, "durability": "sync"})},
+    errors=(INVALID, UNKNOWN, {422: "The window does not wait for punctuation"}, STORING),
+)
+async def punctuate(call: Call, name: Name) -> dict[str, Any]:
+    """Entries with time <= `time` are final, and later ones of such a time are late. An older time changes nothing."""
+    given = PUNCTUATION.read(await call.json())
+    return eviction_document(await unbroken(call.plane.punctuate(name, given["time"])))
 
 
 @WRITES.route(
