@@ -6,6 +6,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# One more process than cores: many tests wait for disks and for processes that they start.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 ROOMS := service clients proto tests bench loadtest docs deploy
 
 # Spark: workers use the interpreter of this environment, and nothing listens beyond this machine.
@@ -28,14 +30,17 @@ demo: setup ## real flights through Spark into windows, every answer compared wi
 run: setup ## serve on 127.0.0.1:7070 (gRPC) and :7071 (REST and the page)
 	$(BIN)/sash serve
 
-# Spark's JVMs live for seconds here: what its second compiler makes of them never pays.
+# Spark's JVMs live for seconds here: what its second compiler makes of them never pays. Many tests start processes, which
+# would compile the service's modules each time where nobody has, and PYTHONDONTWRITEBYTECODE keeps them from it.
 test: setup ## all tests: Spark in local mode and real servers included
-	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m compileall -q service clients proto
+	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # A pass of its own: following every line would double the time of the tests above. Few examples reach the same lines.
 coverage: setup ## line and branch coverage of each room, from a shorter pass of the tests
 	@rm -rf build/coverage
-	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 SASH_PROFILE=coverage $(BIN)/python -m coverage run -m pytest -q -n 2 --dist loadfile \
+	$(BIN)/python -m compileall -q service clients proto
+	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 SASH_PROFILE=coverage $(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) --dist loadfile \
 		--ignore tests/bench --ignore tests/crash
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage json -q -o build/coverage/files.json
@@ -56,7 +61,7 @@ format: setup ## put code into the house's format
 	$(BIN)/ruff check --fix $(ROOMS)
 
 soak: setup ## long: properties with thousands of examples, hundreds of kills on each tier, and of losses of power
-	SASH_PROFILE=soak $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 3600 -m "not spark"
+	SASH_PROFILE=soak $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --timeout 3600 -m "not spark"
 	$(BIN)/python -m tests.crash.driver --kills 200
 	$(BIN)/python -m tests.crash.power --losses 200 --lost 100
 

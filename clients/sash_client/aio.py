@@ -302,7 +302,9 @@ class AsyncWindow(Handle):
 
     query = _answered(questions.query)
     range_query = _performed(questions.range_query)
+    range_groups = _answered(questions.range_groups)
     series = _performed(questions.series)
+    series_groups = _performed(questions.series_groups)
     watch = _watched(questions.watch)
     entries = _read(questions.entries)
 

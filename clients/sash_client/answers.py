@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from sash_client.tables import Table, Tabular, Values, with_aggregates
 
-__all__ = ["Answer", "Bulk", "Counts", "PartialColumn", "Series", "Staged", "WindowInfo", "WriteResult"]
+__all__ = [
+    "Answer",
+    "Bulk",
+    "Counts",
+    "Page",
+    "PartialColumn",
+    "Series",
+    "Staged",
+    "WindowInfo",
+    "WriteResult",
+    "page_of",
+]
 
 PartialColumn = npt.NDArray[Any] | list[bytes]
 """One part of n partials: an array (n,), or n blobs of partials that are no numbers."""
+
+T = TypeVar("T")
+
+
+class Page(list[T]):
+    """Some answers of a question.
+
+    Attributes:
+        next: the position to go on at; None after the last answers, and without a limit.
+    """
+
+    next: str | None = None
+
+
+def page_of(answers: Sequence[T], message: Any) -> Page[T]:
+    """Return answers with the position that a message says."""
+    page = Page(answers)
+    page.next = message.next if message.HasField("next") else None
+    return page
+
 
 _STRENGTHS = {"memory": 0, "interval": 1, "sync": 2}
 
@@ -33,6 +64,7 @@ class Answer:
         lookback: the lookback as it was asked for; None for a range and for everything.
         partials: if asked for: aggregate -> the parts of its partial, each a column of one row, or of no row if there
             are no entries; as `Window.bulk_insert` takes them. Sorted by name.
+        parts: the parts of the key by name, or those of the group; None where it has none.
     """
 
     key: str | None
@@ -42,6 +74,7 @@ class Answer:
     aggregates: Mapping[str, Any]
     lookback: str | None = None
     partials: Mapping[str, tuple[PartialColumn, ...]] | None = field(default=None, compare=False)
+    parts: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +188,9 @@ class Bulk:
 class Series(Tabular):
     """Answers over n buckets: bucket i has the entries with `times[i] <= time < times[i] + width`.
 
-    As a table it has a row for each bucket, with the columns "time", "key" if it has one, "entries", and one for each
-    aggregate by its name. An aggregate with the name of another column is in `aggregates.NAME`.
+    As a table it has a row for each bucket, with the columns "time", "key" if it has one, or one for each part of it,
+    "entries", and one for each aggregate by its name. An aggregate with the name of another column is in
+    `aggregates.NAME`.
 
     Args:
         key: the key; None if the window is not keyed, or the answers are over several keys together.
@@ -167,6 +201,7 @@ class Series(Tabular):
             mask stands NaN, or 0. Answers that are no numbers have the dtype object, with None for no answer. Sorted by
             name.
         time_unit: what a tick is: "ns", "us", "ms", "s", or "none".
+        parts: as of `Answer`.
         last: of sessions: int64 (n,), the times of their last entries, as `times` are of the first; else None.
     """
 
@@ -176,6 +211,7 @@ class Series(Tabular):
     entries: npt.NDArray[np.int64]
     aggregates: Mapping[str, npt.NDArray[Any]]
     time_unit: str
+    parts: Mapping[str, str] | None = None
     last: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -189,7 +225,9 @@ class Series(Tabular):
 
     def _table(self) -> Table:
         table = {"time": Values.times(self.times, self.time_unit)}
-        if self.key is not None:
+        for name, part in (self.parts or {}).items():
+            table[name] = Values.texts([part] * len(self))
+        if self.key is not None and self.parts is None:
             table["key"] = Values.texts([self.key] * len(self))
         if self.last is not None:
             table["last"] = Values.times(self.last, self.time_unit)

@@ -131,6 +131,7 @@ def from_answer(message: pb.Answer, partials: bool = False) -> Answer:
         aggregates={name: from_value(value) for name, value in sorted(message.aggregates.items())},
         lookback=message.lookback or None,
         partials={name: from_partials(parts) for name, parts in sorted(message.partials.items())} if partials else None,
+        parts=dict(sorted(message.parts.items())) or None,
     )
 
 
@@ -149,16 +150,18 @@ def from_write(message: pb.InsertResponse, sequences: int = 0) -> WriteResult:
     )
 
 
-def from_series(message: pb.SeriesResponse, time_unit: str) -> Series:
-    """Return a series."""
+def from_series(message: pb.SeriesResponse, time_unit: str, whole: pb.SeriesResponse | None = None) -> Series:
+    """Return a series; `whole` has the times and the width of one of a group."""
+    whole = message if whole is None else whole
     return Series(
         key=message.key if message.HasField("key") else None,
-        times=np.frombuffer(message.time, "<i8"),
-        width=message.width,
+        times=np.frombuffer(whole.time, "<i8"),
+        width=whole.width,
         entries=np.frombuffer(message.entries, "<i8"),
         aggregates={name: _answers(column) for name, column in sorted(message.aggregates.items())},
         time_unit=time_unit,
         last=np.frombuffer(message.last, "<i8") if message.last else None,
+        parts=dict(sorted(message.parts.items())) or None,
     )
 
 

@@ -15,7 +15,8 @@ from sash_client.calls import Patience
 from sash_client.errors import InvalidArgument, SashClientError
 from sash_client.frames import bulk_of
 from sash_client.handle import Handle, known, tick_of
-from sash_client.keys import text
+from sash_client.keys import Key, text
+from sash_client.parts import key_text
 from sash_client.plans import Ask, Plan, asked_again
 from sash_client.questions import to_lookbacks
 from sash_client.times import Duration, TimeLike
@@ -43,7 +44,7 @@ def insert(
     value: float | None = None,
     *,
     fields: Mapping[str, Any] | None = None,
-    key: str | None = None,
+    key: Key | None = None,
     answer: bool = False,
     lookbacks: Sequence[Duration] = (),
     producer: str | None = None,
@@ -56,7 +57,7 @@ def insert(
         time: ticks, or an instant.
         value: the value of a window with one float64 field.
         fields: in any other window: a scalar for every field, by name.
-        key: the key, in a keyed window.
+        key: the key, in a keyed window; where keys have parts also these, by name.
         answer: whether to answer as `query` does for the key, after the insert and the slide. The answers are in the
             result's `answers`.
         lookbacks: with `answer`: as in `query`.
@@ -73,7 +74,7 @@ def insert(
     if (value is None) == (fields is None):
         raise InvalidArgument("give either a value or fields", field="value")
     tick = yield from tick_of(window, time, "time")
-    request = pb.InsertRequest(window=window.name, key=key_of(key), time=tick, answer=answer)
+    request = pb.InsertRequest(window=window.name, key=(yield from key_text(window, key)), time=tick, answer=answer)
     if lookbacks:
         request.lookbacks.extend(to_lookbacks(lookbacks))
     if fields is None:
@@ -115,7 +116,8 @@ def bulk_insert(
             a DataFrame of pandas or Polars, or a Table of Arrow; see `Bulk.from_frame`.
         columns: n values for each field, by name; or n values alone if the window has one field. NumPy, pandas,
             Polars, Arrow, or a sequence. No value may be missing, except NaN in a float64 field, which is a value.
-        keys: n keys in a keyed window; or one string, for all entries.
+        keys: n keys in a keyed window; or one string, for all entries. Where keys have parts also a mapping with n
+            values of each part, or one string; they may also stand among the columns.
         partials: in the place of columns, for windows with a granularity: n partials of every aggregate, by name.
             Their parts are columns: a sequence of them in the order that the page Partials of the documentation lists,
             a mapping in that order, or the only one alone; a list of n `bytes` for sketches. Arrays must have the
@@ -153,7 +155,7 @@ def bulk_evict(
     start: TimeLike | None = None,
     end: TimeLike | None = None,
     end_exclusive: bool = False,
-    key: str | None = None,
+    key: Key | None = None,
     producer: str | None = None,
     sequence: int | None = None,
     epoch: int = 0,
@@ -170,10 +172,12 @@ def bulk_evict(
         key: only entries of this key.
         producer, sequence, epoch: as in `insert`.
     """
-    request = pb.BulkEvictRequest(window=window.name, key=key_of(key), end_exclusive=end_exclusive)
-    for name, given in (("time", time), ("start", start), ("end", end)):
+    request = pb.BulkEvictRequest(
+        window=window.name, key=(yield from key_text(window, key)), end_exclusive=end_exclusive
+    )
+    for bound, given in (("time", time), ("start", start), ("end", end)):
         if given is not None:
-            setattr(request, name, (yield from tick_of(window, given, name)))
+            setattr(request, bound, (yield from tick_of(window, given, bound)))
     numbered = number_request(request, producer, sequence, epoch)
     done = yield from send_write(window, "BulkEvict", request, numbered)
     return WriteResult(
@@ -301,10 +305,6 @@ def send_write(window: Handle, method: str, request: Any, numbered: bool) -> Pla
     if numbered:
         return (yield from asked_again(window._client, method, request))
     return (yield Ask(method, request))
-
-
-def key_of(key: str | None) -> str | None:
-    return None if key is None else text(key)
 
 
 def numbers_from(sequence: int | None) -> Iterator[int | None]:

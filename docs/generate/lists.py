@@ -152,6 +152,11 @@ def spec_slide() -> str:
     return _keys_of("SlidePolicy", "slide.")
 
 
+def spec_adaptive() -> str:
+    """The keys of an adaptive slide policy."""
+    return _keys_of("AdaptivePolicy", "slide.adaptive.")
+
+
 def spec_order() -> str:
     """The keys of an order policy."""
     return _keys_of("OrderPolicy", "order.")
@@ -168,7 +173,7 @@ def aggregates() -> str:
     for monoid in BUILT_IN:
         reads = [read for read in monoid.reads if read.option != "time"]
         takes = [f"{code(read.option)}: {', '.join(read.accepts)}" for read in reads]
-        takes += [_parameter(parameter) for parameter in _parameters(monoid)]
+        takes += [_parameter(parameter, monoid.durations) for parameter in _parameters(monoid)]
         summary = (inspect.getdoc(monoid) or "").split("\n\n")[0]
         link = f"[{code(monoid.function)}](#{monoid.function})"
         rows.append((link, "; ".join(takes), summary, "any" if monoid.commutative else "one"))
@@ -180,12 +185,15 @@ def _parameters(monoid: Any) -> list[inspect.Parameter]:
     return [parameter for parameter in found if parameter.kind is parameter.KEYWORD_ONLY]
 
 
-def _parameter(parameter: inspect.Parameter) -> str:
+def _parameter(parameter: inspect.Parameter, durations: Mapping[str, Any]) -> str:
+    name, default = code(parameter.name), durations.get(parameter.name, parameter.default)
     if parameter.default is parameter.empty:
-        return f"{code(parameter.name)}, required"
-    default = parameter.default
-    shown = f"{default:,}" if isinstance(default, int | float) else code(str(default))
-    return f"{code(parameter.name)}, default {shown}"
+        return f"{name}, required"
+    if default is None:
+        return name
+    if isinstance(default, str):
+        return f"{name}, default {code(default if default == default.strip() else repr(default))}"
+    return f"{name}, default {default:,}"
 
 
 def aggregate_details() -> str:
@@ -315,7 +323,7 @@ def metrics() -> str:
 LISTS: Mapping[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
-        *(settings, command_line, spec_window, spec_slide, spec_order, spec_aggregate),
+        *(settings, command_line, spec_window, spec_slide, spec_adaptive, spec_order, spec_aggregate),
         *(aggregates, aggregate_details, partials, algorithm_details, error_table, limits, metrics),
     )
 } | {

@@ -18,7 +18,8 @@ _TEXTS = ("idle_expiry", "algorithm", "durability", "granularity", "identity")
 _KEYS = frozenset({"name", "time_unit", "keyed", "keys", "fields", "aggregates", "slide", "order", *_TEXTS})
 _SLIDE = ("max_age", "clock", "when", "max_gap", "every", "until")
 _ORDER = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
-_GROUPS = {"slide": frozenset({"max_count", *_SLIDE}), "order": frozenset(_ORDER)}
+_ADAPTIVE = ("field", "delta", "every", "range")
+_GROUPS = {"slide": frozenset({"max_count", "adaptive", *_SLIDE}), "order": frozenset(_ORDER)}
 _DURATIONS = frozenset({"max_age", "max_gap", "every", "granularity", "ahead"})
 """Durations that may be numbers of ticks."""
 _OPTIONS = ("function", "field", "returns")
@@ -53,8 +54,21 @@ def fill_spec(message: pb.WindowSpec, document: Mapping[str, Any]) -> None:
         policy = _mapping(document.get(group), group)
         _known(policy, keys, f"{group}.")
         for key, value in policy.items():
-            if value is not None:
+            if key == "adaptive":
+                _fill_adaptive(message, value)
+            elif value is not None:
                 _assign(getattr(message, group), key, _as_text(key, value), f"{group}.{key}")
+
+
+def _fill_adaptive(message: pb.WindowSpec, document: Any) -> None:
+    if document is None:
+        return
+    policy = _mapping(document, "slide.adaptive")
+    _known(policy, frozenset(_ADAPTIVE), "slide.adaptive.")
+    message.slide.adaptive.SetInParent()
+    for key, value in policy.items():
+        if value is not None:
+            _assign(message.slide.adaptive, key, value, f"slide.adaptive.{key}")
 
 
 def fill_aggregate(message: pb.AggregateSpec, document: Any, path: str) -> None:
@@ -84,6 +98,10 @@ def document_of(message: pb.WindowSpec) -> dict[str, Any]:
         slide = document["slide"] = _texts(message.slide, _SLIDE)
         if message.slide.HasField("max_count"):
             slide["max_count"] = message.slide.max_count
+        if message.slide.HasField("adaptive"):
+            adaptive = message.slide.adaptive
+            set_keys = (key for key in _ADAPTIVE[1:] if adaptive.HasField(key))
+            slide["adaptive"] = _texts(adaptive, ("field",)) | {key: getattr(adaptive, key) for key in set_keys}
     if message.HasField("order"):
         document["order"] = _texts(message.order, _ORDER)
     return document | _texts(message, _TEXTS)

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, NoReturn, Self
@@ -16,7 +16,7 @@ import typer
 
 from sash_client import Answer, Series
 
-__all__ = ["Progress", "cell", "fail", "instants", "json_line", "show", "size_text", "table", "time_of"]
+__all__ = ["Progress", "cell", "fail", "instants", "json_line", "show", "show_series", "size_text", "table", "time_of"]
 
 
 def fail(message: str) -> NoReturn:
@@ -68,12 +68,17 @@ def show(answers: Sequence[Answer], as_json: bool, by_key: bool = False) -> None
         for answer in answers:
             document = asdict(answer)
             del document["partials"]  # the command line never asks for them
+            if answer.parts is None:
+                del document["parts"]
             typer.echo(json_line(document))
         return
     aggregates = list(answers[0].aggregates) if answers else []
-    header = (*(["key"] if by_key else []), "lookback", "entries", *aggregates)
+    parts = list(answers[0].parts or {}) if by_key and answers else []
+    by_key = by_key and not parts
+    header = (*parts, *(["key"] if by_key else []), "lookback", "entries", *aggregates)
     rows = [
         (
+            *((answer.parts or {})[name] for name in parts),
             *([answer.key] if by_key else []),
             *(answer.lookback or "all", answer.entries),
             *(answer.aggregates[name] for name in aggregates),
@@ -81,6 +86,24 @@ def show(answers: Sequence[Answer], as_json: bool, by_key: bool = False) -> None
         for answer in answers
     ]
     typer.echo(table(header, rows))
+
+
+def show_series(found: Series, as_json: bool) -> None:
+    columns = [values.tolist() for values in found.aggregates.values()]
+    times = {"time": found.times} | ({} if found.last is None else {"last": found.last})
+    if as_json:
+        parts = {} if found.parts is None else {"parts": dict(found.parts)}
+        heads = zip(*(each.tolist() for each in (*times.values(), found.entries)), strict=True)
+        for head, values in zip(heads, zip(*columns, strict=True), strict=True):
+            aggregates = dict(zip(found.aggregates, values, strict=True))
+            typer.echo(
+                json_line({**parts, **dict(zip((*times, "entries"), head, strict=True)), "aggregates": aggregates})
+            )
+        return
+    shown = [instants(replace(found, times=each)) for each in times.values()]
+    typer.echo(
+        table((*times, "entries", *found.aggregates), zip(*shown, found.entries.tolist(), *columns, strict=True))
+    )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -43,13 +43,16 @@ from sash.rpc.gate import Gate
 from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
 from sash.settings import Settings, misspelt
+from sash.shards.host import Host
+from sash.shards.layout import Share, check_single, shards_of_store, store_of
+from sash.shards.metrics import MetricsOfAll
 from sash.tiers import open_tier
 from sash.version import version
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument
 from sash_wire import traces
 
-__all__ = ["Service", "serve"]
+__all__ = ["Service", "budget", "prepared", "serve", "started", "tracing"]
 
 _log = logging.getLogger("sash")
 
@@ -68,11 +71,12 @@ class Service:
     Args:
         settings: addresses and limits.
         clock: what latencies are measured with, and windows on wall time go by.
+        share: the part of this process, where there are several; None: everything.
 
     Create, start and stop it on one event loop.
     """
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, clock: Clock | None = None, share: Share | None = None) -> None:
         self._settings = settings
         check_exposure(settings)
         registry = CollectorRegistry()
@@ -80,20 +84,20 @@ class Service:
         PlatformCollector(registry=registry)
         metrics = Metrics(registry, version())
         clock = clock or SystemClock()
-        memory = self._memory = _budget(settings)
-        catalogue = Catalogue(max_windows=settings.max_windows, clock=clock)
-        self._storage = Storage(
-            catalogue,
-            clock,
-            open_tier(settings.data, settings.redis_prefix, max_bytes=settings.data_max_bytes),
-            cache_bytes=settings.cache_bytes,
-            checkpoint_bytes=settings.checkpoint_bytes,
-            store_entries=settings.store_entries,
-            interval_s=settings.commit_interval_ms / 1000,
-            memory=memory,
-        )
+        memory = self._memory = budget(settings)
         self._access = access_of(settings, clock)
-        self.plane = Plane(catalogue, metrics, clock, self._storage, self._access)
+        shards = shards_of_store(settings) if share is None else share.shards
+        share = share or Share(0, 1, shards)
+        shared = share.processes > 1
+        self._storage: Storage | Host
+        if shards == 1:
+            catalogue, self._storage = _opened(settings, clock, memory, 0, share)
+            self.plane = Plane(catalogue, metrics, clock, self._storage, self._access)
+        else:
+            self._storage = Host(
+                share, lambda shard: _opened(settings, clock, memory, shard, share), metrics, clock, self._access
+            )
+            self.plane = self._storage.plane
         metrics.watch(self._storage.all)
         metrics.watch_ready(self._not_ready)
         metrics.watch_storage(self._storage.status)
@@ -101,12 +105,17 @@ class Service:
         metrics.watch_watches(self.plane.watches)
         memory.watch("cache", lambda: self._storage.cache_bytes)
         memory.watch("writes", lambda: self._storage.pending_bytes)
+        collected = None
+        if isinstance(self._storage, Host) and shared:
+            collected = MetricsOfAll(self._storage, share, registry)
         self._started = asyncio.Event()
         is_open = open_paths(settings.public, ui.PATHS)
-        rest = create_app(self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open))
+        rest = create_app(
+            self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open), collected
+        )
         rest.routes.extend(ui.routes())
         self._certificates = certificates_of(settings)
-        self._rpc = RpcServer(self.plane, settings, metrics, memory, self._access, self._certificates)
+        self._rpc = RpcServer(self.plane, settings, metrics, memory, self._access, self._certificates, shared)
         closing = rest.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(_places(settings), closing)
@@ -121,13 +130,18 @@ class Service:
             PROMETHEUS: HttpAccess(front(prometheus, places), self._access, prometheus.refuse),
         }
         tls = None if self._certificates is None else self._certificates.context
-        self._rest = RestServer(guarded, closing, settings, metrics, ahead, tls)
+        self._rest = RestServer(guarded, closing, settings, metrics, ahead, tls, shared)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
 
     @property
     def grpc_port(self) -> int:
         """The port that gRPC listens on, once started."""
         return self._rpc.port
+
+    @property
+    def own_grpc_port(self) -> int:
+        """The port of gRPC that only this process listens on, if it shares the other; 0 where it does not."""
+        return self._rpc.own_port
 
     @property
     def rest_port(self) -> int:
@@ -146,6 +160,8 @@ class Service:
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._storage.stop)
             await self._storage.start()
+            if isinstance(self._storage, Storage):
+                check_single(self._settings)
             undo.push_async_callback(self._rest.stop, 0)
             await self._rest.start()
             await self._rpc.start()
@@ -206,12 +222,34 @@ class Service:
                     _log.exception("%s failed; it is tried again", step.__qualname__)
 
 
-def _budget(settings: Settings) -> MemoryBudget:
+def budget(settings: Settings) -> MemoryBudget:
+    """How much memory a service may use, and its parts."""
     limit = settings.memory_bytes or int(SHARE * available_bytes())
     unread, staged = settings.max_unread_bytes or limit // 4, settings.max_staged_bytes or limit // 2
     return MemoryBudget(
         limit, {"bodies": (unread, "SASH_MAX_UNREAD_BYTES"), "staged": (staged, "SASH_MAX_STAGED_BYTES")}
     )
+
+
+def _opened(
+    settings: Settings, clock: Clock, memory: MemoryBudget, shard: int, share: Share
+) -> tuple[Catalogue, Storage]:
+    """The windows of one shard."""
+    catalogue = Catalogue(max_windows=settings.max_windows, clock=clock)
+    data, prefix = store_of(settings, share.shards, shard)
+    most = settings.data_max_bytes and settings.data_max_bytes // share.shards
+    here = len(share.mine)
+    storage = Storage(
+        catalogue,
+        clock,
+        open_tier(data, prefix, max_bytes=most),
+        cache_bytes=settings.cache_bytes // here,
+        checkpoint_bytes=max(settings.checkpoint_bytes // here, 4096),
+        store_entries=settings.store_entries,
+        interval_s=settings.commit_interval_ms / 1000,
+        memory=memory,
+    )
+    return catalogue, storage
 
 
 def _places(settings: Settings) -> Places:
@@ -221,17 +259,23 @@ def _places(settings: Settings) -> Places:
 
 def serve(settings: Settings) -> None:
     """Serve until told to stop (SIGINT, SIGTERM); raises as `Service.start`."""
+    settings = prepared(settings)
+    with tracing(settings):
+        uvloop.run(_serve(settings))
+
+
+def prepared(settings: Settings) -> Settings:
+    """Begin to log, and return the settings with as many connections as there may be open files."""
     logs.begin(settings.log_level, settings.log_format)
     for said in misspelt(os.environ):
         _log.warning("%s", said)
     # Of the files, two fifths are for connections of HTTP and as many for those of gRPC. The tier has the others.
     connections = max(1, min(settings.max_connections, raise_limit() * 2 // 5))
-    with _traces(settings):
-        uvloop.run(_serve(settings.model_copy(update={"max_connections": connections})))
+    return settings.model_copy(update={"max_connections": connections})
 
 
 @contextmanager
-def _traces(settings: Settings) -> Iterator[None]:
+def tracing(settings: Settings) -> Iterator[None]:
     """Send traces if the settings say so. What is not sent yet is sent at the end."""
     if settings.traces == "off":
         yield
@@ -266,13 +310,15 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, asked_to_stop.set)
     settle()
     keep_free()
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    # Scripts wait for this line and read the ports from it.
-    scheme = "http" if settings.tls_cert is None else "https"
-    print(
-        f"sash: gRPC on {host}:{service.grpc_port}, REST and page on {scheme}://{host}:{service.rest_port}/", flush=True
-    )
+    print(started(settings, service.grpc_port, service.rest_port), flush=True)
     await asked_to_stop.wait()
     _log.info("shutting down")
     await service.stop()
     _log.info("stopped")
+
+
+def started(settings: Settings, grpc_port: int, rest_port: int) -> str:
+    """The line that says that a service serves. Scripts wait for it, and read the ports from it."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    scheme = "http" if settings.tls_cert is None else "https"
+    return f"sash: gRPC on {host}:{grpc_port}, REST and page on {scheme}://{host}:{rest_port}/"

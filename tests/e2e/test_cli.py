@@ -345,3 +345,51 @@ def test_the_benchmark_runs_at_smoke_size():
     )
     assert done.stdout.count("\n") == 23
     assert re.search(r"digest [0-9a-f]{16}", done.stdout)
+
+
+def test_questions_by_parts_of_keys(sash, service):
+    """`where`, `by`, `top` and `having`, of queries, series, keys and watches."""
+    spec = {
+        "name": "flights",
+        "time_unit": "s",
+        "keys": ["airport", "carrier"],
+        "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}},
+    }
+    with Client(service.grpc_target) as client:
+        window = client.create_window(spec)
+        keys = {"airport": ["JFK", "JFK", "LGA"], "carrier": ["AA", "B6", "AA"]}
+        window.bulk_insert([10, 11, 12], [1.0, 2.0, 4.0], keys=keys)
+
+    def lines(*arguments):
+        return [line.split() for line in sash(*arguments, service=service).out.splitlines()]
+
+    assert lines("query", "flights", "--by", "carrier") == [
+        ["carrier", "lookback", "entries", "n", "sum"],
+        ["AA", "all", "2", "2", "5"],
+        ["B6", "all", "1", "1", "2"],
+    ]
+    assert lines("query", "flights", "--all-keys", "--top", "sum", "-n", "1") == [
+        ["airport", "carrier", "lookback", "entries", "n", "sum"],
+        ["LGA", "AA", "all", "1", "1", "4"],
+    ]
+    assert lines("query", "flights", "-w", "airport=JFK", "--having", "sum>1")[1:] == [
+        ["JFK", "B6", "all", "1", "1", "2"]
+    ]
+    (group,) = lines("watch", "flights", "--by", "airport", "--top", "n", "-n", "1", "--times", "1")[1:]
+    assert group == ["JFK", "all", "2", "2", "3"]
+    assert lines("keys", "flights", "-w", "carrier=AA") == [["JFK|AA"], ["LGA|AA"]]
+    asked = ("series", "flights", "--start", "10", "--end", "13", "--step", "2")
+    assert lines(*asked, "--by", "airport")[:3] == [
+        ["airport", "JFK"],
+        ["time", "entries", "n", "sum"],
+        ["1970-01-01T00:00:10Z", "2", "2", "3"],
+    ]
+    answers = sash(*asked, "--by", "airport", "--json", service=service).out.splitlines()
+    assert json.loads(answers[-1]) == {
+        "parts": {"airport": "LGA"},
+        "time": 12,
+        "entries": 1,
+        "aggregates": {"n": 1, "sum": 4},
+    }
+    assert "no condition" in sash("query", "flights", "-w", "x", service=service, expect=1).err
+    assert "either --key" in sash(*asked, "--key", "JFK|AA", "--by", "airport", service=service, expect=1).err

@@ -224,6 +224,10 @@ def test_grafana_finds_its_data_source_and_the_dashboards():
     (source,) = read(DEPLOY / "grafana/provisioning/datasources/prometheus.yaml")["datasources"]
     assert source["type"] == "prometheus"
     assert source["url"].startswith("http://prometheus:")
+    (windows,) = read(DEPLOY / "grafana/provisioning/datasources/sash.yaml")["datasources"]
+    assert windows["url"] == "http://sash:7071/prometheus"
+    variable = windows["secureJsonData"]["httpHeaderValue1"].removeprefix("Bearer $")
+    assert variable in read(DEPLOY / "compose.yaml")["services"]["grafana"]["environment"]
     (provider,) = read(DEPLOY / "grafana/provisioning/dashboards/sash.yaml")["providers"]
     mounts = [each.split(":")[1] for each in read(DEPLOY / "compose.yaml")["services"]["grafana"]["volumes"]]
     assert provider["options"]["path"] in mounts

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sash.rest import columns, long_json
@@ -68,6 +68,7 @@ def whole(value):
     return [whole(each) for each in value] if isinstance(value, list) else value
 
 
+@example({"x": [[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]]}, 37, "}")
 @given(documents, st.integers(0, 200), st.sampled_from(list('\\",:[]{}1a')))
 def test_a_wrong_body_is_refused_as_it_is_at_once(document, at, character):
     text = json.dumps(document)

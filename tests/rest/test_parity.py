@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.arrow import ARROW
 from tests.support.edges import FAR, OverGrpc, OverRest, columns_of, number
-from tests.support.messages import AGGREGATES, FIELDS, SPECIALS
 from tests.support.servers import running_service
+from tests.support.shown import AGGREGATES, FIELDS, SPECIALS
 
 # With an aggregate that depends on the order of entries, which several keys together do not have; and without one.
 SPECS = {

@@ -4,7 +4,7 @@ import grpc
 import numpy as np
 
 from sash_proto.v1 import windows_pb2 as pb
-from tests.support.messages import (
+from tests.support.shown import (
     ADDED,
     FIELDS,
     SPECIALS,

@@ -15,6 +15,7 @@ from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.shards.host import Host
 from sash.shards.hosted import HostedShard, HostedShards
+from sash.shards.layout import Share
 from sash.shards.sharded_plane import ShardedPlane
 from sash_engine.clock import Clock, ManualClock
 
@@ -48,21 +49,13 @@ async def hosts(count: int, processes: int = 2, clock: Clock | None = None) -> A
         return catalogue, Storage(catalogue, clock)
 
     with tempfile.TemporaryDirectory() as folder:
-        addresses = [f"unix:{folder}/{i}" for i in range(processes)]
         made = [
-            Host(
-                count,
-                address,
-                lambda shard: addresses[shard % processes],
-                opened,
-                Metrics(CollectorRegistry()),
-                clock,
-            )
-            for address in addresses
+            Host(Share(number, processes, count, folder), opened, Metrics(CollectorRegistry()), clock)
+            for number in range(processes)
         ]
         try:
-            for number, host in enumerate(made):
-                await host.start(range(number, count, processes))
+            for host in made:
+                await host.start()
             yield made
         finally:
             for host in reversed(made):

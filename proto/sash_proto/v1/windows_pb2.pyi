@@ -69,7 +69,7 @@ class AggregateSpec(_message.Message):
     def __init__(self, function: _Optional[str] = ..., field: _Optional[str] = ..., returns: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ...) -> None: ...
 
 class SlidePolicy(_message.Message):
-    __slots__ = ("max_count", "max_age", "clock", "when", "max_gap", "until", "every")
+    __slots__ = ("max_count", "max_age", "clock", "when", "max_gap", "until", "every", "adaptive")
     MAX_COUNT_FIELD_NUMBER: _ClassVar[int]
     MAX_AGE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +77,7 @@ class SlidePolicy(_message.Message):
     MAX_GAP_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     EVERY_FIELD_NUMBER: _ClassVar[int]
+    ADAPTIVE_FIELD_NUMBER: _ClassVar[int]
     max_count: int
     max_age: str
     clock: str
@@ -84,7 +85,20 @@ class SlidePolicy(_message.Message):
     max_gap: str
     until: str
     every: str
-    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ..., max_gap: _Optional[str] = ..., until: _Optional[str] = ..., every: _Optional[str] = ...) -> None: ...
+    adaptive: AdaptivePolicy
+    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ..., max_gap: _Optional[str] = ..., until: _Optional[str] = ..., every: _Optional[str] = ..., adaptive: _Optional[_Union[AdaptivePolicy, _Mapping]] = ...) -> None: ...
+
+class AdaptivePolicy(_message.Message):
+    __slots__ = ("field", "delta", "every", "range")
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    field: str
+    delta: float
+    every: int
+    range: float
+    def __init__(self, field: _Optional[str] = ..., delta: _Optional[float] = ..., every: _Optional[int] = ..., range: _Optional[float] = ...) -> None: ...
 
 class OrderPolicy(_message.Message):
     __slots__ = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")

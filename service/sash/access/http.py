@@ -73,9 +73,11 @@ class HttpAccess:
 def http_admit(access: Access, is_open: Callable[[str], bool]) -> Callable[[str, str | None], None]:
     """Return what checks a right of the caller of this request on a window, before the body is read."""
 
+    rights = {str(right): right for right in Right}
+
     def admit(right: str, window: str | None) -> None:
-        if access.is_on and not is_open(_SCOPE.get()["path"]):
-            access.admit(_what(_SCOPE.get()), Right[right.upper()], window)
+        if access.is_on and not access.allows(rights[right], window) and not is_open(_SCOPE.get()["path"]):
+            access.admit(_what(_SCOPE.get()), rights[right], window)
 
     return admit
 

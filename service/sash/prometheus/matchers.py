@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import promql_parser
 import re2
@@ -10,13 +11,23 @@ import re2
 from sash.prometheus.errors import BadData
 from sash.prometheus.parsing import pattern_of
 from sash.prometheus.values import NAME, Labels
+from sash_engine.windows.labels import MAX_PATTERN
+from sash_engine.windows.questions import Where
+from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["LOOKBACK", "Matcher", "Matchers"]
 
 LOOKBACK = "__lookback__"
 """Not a label: `window:aggregate{__lookback__="5m"}` is the aggregate over the last five minutes."""
 
-_OPERATORS = {"MatchOp.Equal": "=", "MatchOp.NotEqual": "!=", "MatchOp.Re": "=~", "MatchOp.NotRe": "!~"}
+Operator = Literal["=", "!=", "=~", "!~"]
+
+_OPERATORS: Mapping[str, Operator] = {
+    "MatchOp.Equal": "=",
+    "MatchOp.NotEqual": "!=",
+    "MatchOp.Re": "=~",
+    "MatchOp.NotRe": "!~",
+}
 _REGEX_MEMORY = 1 << 19
 """Some 9,000 instructions; a pattern that needs less compiles within 5 ms."""
 
@@ -24,7 +35,7 @@ _REGEX_MEMORY = 1 << 19
 class Matcher:
     """One matcher, of a label that is the empty text where a series lacks it."""
 
-    def __init__(self, name: str, operator: str, value: str) -> None:
+    def __init__(self, name: str, operator: Operator, value: str) -> None:
         self.name, self.operator, self.value = name, operator, value
         self._regex: Any = None
         if operator in ("=~", "!~"):
@@ -38,6 +49,11 @@ class Matcher:
                 raise BadData(
                     f"{name}: the regular expression is refused: {_text(error)}", field="query", limit="512 KiB of RE2"
                 ) from None
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether a window takes it as a condition."""
+        return self._regex is None or len(self.value) <= MAX_PATTERN
 
     @property
     def needs_value(self) -> bool:
@@ -81,6 +97,16 @@ class Matchers:
                 if each.name == name and each.operator == "=":
                     return each.value
         return None
+
+    def where(self, spec: WindowSpec) -> list[Where]:
+        """Conditions that all keys of a window meet that match; those that match may be fewer."""
+        if len(self._groups) != 1:
+            return []
+        return [
+            Where(each.name, each.operator, [each.value])
+            for each in self._groups[0]
+            if each.name in spec.labels and each.is_simple
+        ]
 
     def constants(self) -> dict[str, str]:
         """The labels, but the name, that have exactly one matcher, by equality: those of a series that is absent."""

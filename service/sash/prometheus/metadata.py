@@ -9,7 +9,7 @@ from typing import Any
 
 from sash.plane import Plane
 from sash.prometheus.matchers import Matchers
-from sash.prometheus.names import Catalogue, Metric, label_names
+from sash.prometheus.names import Catalogue, Metric
 from sash.prometheus.parsing import parsed_selector
 from sash.prometheus.requests import Parameters
 from sash.prometheus.selectors import Selected, Selectors
@@ -37,11 +37,11 @@ class Metadata:
         found = {NAME} if not given.all("match[]") else set()
         if given.all("match[]"):
             for selected in await self._selected(given):
-                found |= {NAME, *label_names(selected.metric.spec)}
+                found |= {NAME, *selected.metric.spec.labels}
         else:
             for spec in self._specs():
                 if self._catalogue.of(spec):
-                    found.update(label_names(spec))
+                    found.update(spec.labels)
         return _some(sorted(found), given)
 
     async def values(self, name: str, given: Parameters) -> list[str]:
@@ -56,7 +56,7 @@ class Metadata:
         for selected in await self._selected(given, name):
             if name == NAME:
                 found.add(selected.metric.name)
-            elif name in label_names(selected.metric.spec) and selected.metric.spec.name not in windows:
+            elif name in selected.metric.spec.labels and selected.metric.spec.name not in windows:
                 if not given.all("match[]"):
                     windows.add(selected.metric.spec.name)  # all metrics of a window have the same keys
                 found.update(label[name] for label in selected.labels() if name in label)
@@ -99,7 +99,7 @@ class Metadata:
             # One metric of each window has all labels of its keys.
             for spec in self._specs():
                 metric = next(iter(self._catalogue.of(spec).values()), None)
-                if metric is not None and label in label_names(spec):
+                if metric is not None and label in spec.labels:
                     found += await selectors.of_metric(metric, most)
         return found
 

@@ -17,8 +17,9 @@ from typing import Any
 from sash_engine.errors import InvalidArgument, NotFound
 from sash_engine.monoids import Monoid
 from sash_engine.windows.spec import WindowSpec
+from sash_wire.labels import join, split
 
-__all__ = ["KEY", "Catalogue", "Metric", "key_of", "label_names", "labels_of", "metrics_of", "written_key"]
+__all__ = ["KEY", "Catalogue", "Metric", "key_of", "labels_of", "metrics_of", "written_key"]
 
 KEY = "key"
 """The label of a window whose keys are one string."""
@@ -47,34 +48,37 @@ class Metric:
     monoid: Monoid | None
 
 
-def label_names(spec: WindowSpec) -> tuple[str, ...]:
-    """The labels that the keys of a window give."""
-    return (KEY,) if spec.keyed else ()
-
-
 def labels_of(spec: WindowSpec, key: str) -> Mapping[str, str]:
-    """The labels of a key. As in Prometheus, one whose value is empty is not there."""
-    return {KEY: key} if key else {}
+    """The labels of a key: its parts, or `key`. As in Prometheus, one whose value is empty is not there."""
+    if not spec.parts:
+        return {KEY: key}
+    parts = zip(spec.parts, split(key, len(spec.parts)), strict=True)
+    return {name: value for name, value in parts if value}
 
 
 def key_of(spec: WindowSpec, equal: Callable[[str], str | None]) -> str | None:
-    """The key that matchers name; None where they name none.
+    """The key that matchers name; None where they leave a part open.
 
     Args:
         equal: returns the value that a label must have, or None.
     """
-    return equal(KEY) or None
+    values = [value for name in spec.labels if (value := equal(name)) is not None]
+    if len(values) < len(spec.labels):
+        return None
+    return join(values) if spec.parts else values[0] or None
 
 
 def written_key(spec: WindowSpec, labels: Mapping[str, str], label: str) -> str:
-    """The key of a series whose samples are written.
+    """The key of a series whose samples are written: its labels are the parts, or one of them is the key.
 
     Args:
-        label: that has the key.
+        label: that has a key without parts.
 
     Raises:
         InvalidArgument: the series has no such label.
     """
+    if spec.parts:
+        return join([labels.get(name, "") for name in spec.parts])
     key = labels.get(label, "")
     if not key:
         raise InvalidArgument(f"window {spec.name!r} is keyed, and a series has no label {label[:80]!r}", field=label)

@@ -107,6 +107,7 @@ class Selectors:
     def __init__(self, plane: Plane, catalogue: Catalogue) -> None:
         self._plane = plane
         self._catalogue = catalogue
+        self._folded = dict[Any, Folded]()
         self.warnings: dict[str, None] = {}
         """What the caller should know of the answers, each once, in order."""
 
@@ -124,6 +125,7 @@ class Selectors:
             if info.problem is None
             for metric in self._catalogue.of(info.spec).values()
             if matchers.may_match({NAME: metric.name})
+            and (matchers.lookback is None or metric.aggregate is not None)  # fields have no lookback
         ]
 
     def _spec(self, window: str) -> WindowSpec:
@@ -159,9 +161,9 @@ class Selectors:
 
     async def _keys(self, metric: Metric, matchers: Matchers, most: int) -> list[str]:
         """The keys of a window that match, by whatever the matchers say of the key."""
-        found, at = list[str](), 0
+        found, at, where = list[str](), 0, matchers.where(metric.spec)
         while True:
-            some, next_ = await key_names(self._plane, metric.spec.name, "", _KEYS_AT_ONCE, at)
+            some, next_ = await key_names(self._plane, metric.spec.name, "", _KEYS_AT_ONCE, at, where)
             found += [key for key in some if matchers.matches({NAME: metric.name, **labels_of(metric.spec, key)})]
             check_cells(len(found), 1)
             if next_ is None or len(found) >= most:
@@ -178,11 +180,17 @@ class Selectors:
         return None if age is None else max(age * NANOSECONDS_PER_TICK[metric.spec.time_unit] // 1_000_000, 1)
 
     async def folded(self, selected: Selected, width_ms: int | None, times: Times) -> Folded:
-        """The aggregates over the trailing range at each time."""
+        """The aggregates over the trailing range at each time, asked for once: `w:total / w:n` is one question."""
         check_cells(selected.count, times.count)
-        if times.count == 1:
-            return await self._at_once(selected, width_ms, times.start_ms)
-        return await self._series(selected, width_ms, times)
+        keys = None if selected.keys is None else tuple(selected.keys)
+        asked = (selected.metric.spec.name, keys, width_ms, times)
+        if asked not in self._folded:
+            if times.count == 1:
+                found = await self._at_once(selected, width_ms, times.start_ms)
+            else:
+                found = await self._series(selected, width_ms, times)
+            self._folded[asked] = found
+        return self._folded[asked]
 
     async def _at_once(self, selected: Selected, width_ms: int | None, at_ms: int) -> Folded:
         spec = selected.metric.spec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,9 @@ from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, TooLarge
 
-__all__ = ["Call", "Edge", "Gone"]
+__all__ = ["Call", "Collect", "Edge", "Gone"]
+
+Collect = Callable[[], Awaitable[CollectorRegistry]]
 
 
 class Gone(Exception):
@@ -35,6 +37,7 @@ class Edge:
         registry: the metrics that ``/metrics`` shows.
         not_ready: returns why ``/readyz`` asks for no requests; None if it asks for them.
         closing: is set when the service is about to end.
+        collected: returns the metrics of more than this process, if there are such.
     """
 
     plane: Plane
@@ -42,6 +45,11 @@ class Edge:
     registry: CollectorRegistry
     not_ready: Callable[[], str | None]
     closing: asyncio.Event
+    collected: Collect | None = None
+
+    async def metrics(self) -> CollectorRegistry:
+        """The metrics that ``/metrics`` shows."""
+        return self.registry if self.collected is None else await self.collected()
 
 
 class Call:

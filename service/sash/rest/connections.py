@@ -16,16 +16,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import is_ssl
 
 from sash.access.tls import CERTIFIED, names_in
 from sash.metrics import Metrics
 from sash.requests import HEADER, new_id
 from sash.rest.front import ALWAYS
+from sash.rest.joined import Joined
 from sash.rest.problems import MEDIA_TYPE, of_error
 from sash_engine.errors import Unavailable
 
@@ -126,6 +128,8 @@ class Connection(HttpToolsProtocol):
     # ---------------------------------------------------------------- life
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if is_ssl(transport):
+            transport = cast("asyncio.Transport", Joined(transport, self.loop))
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
         if self.scheme == "https":

@@ -158,6 +158,8 @@ def _long_lists(body: bytes) -> Steps[tuple[list[tuple[int, int, LongList]], int
             elif not open_lists:
                 raise InvalidArgument("the body is not JSON: a bracket closes nothing", field="body")
             elif (opened := open_lists.pop()) is not None:
+                if bracket != ord("]"):
+                    raise InvalidArgument("the body is not JSON: a list ends with a brace", field="body")
                 start, before_it = opened
                 inside = commas + before - before_it
                 if inside > _FEW:

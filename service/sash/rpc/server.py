@@ -81,6 +81,7 @@ class RpcServer:
         memory: bounds how long messages may be, and how many are received at a time; nothing does where None.
         access: who may call; everybody where None.
         certificates: for TLS; without it where None.
+        shared: other processes of this service listen on the port, too, and this one also on a port of its own.
 
     Create it inside a running event loop.
     """
@@ -93,6 +94,7 @@ class RpcServer:
         memory: MemoryBudget | None = None,
         access: Access | None = None,
         certificates: Certificates | None = None,
+        shared: bool = False,
     ) -> None:
         memory = memory or unlimited()
         message_bytes_max = min(settings.max_body_bytes, memory.limit_bytes // _MESSAGE_SHARE)
@@ -109,7 +111,7 @@ class RpcServer:
                 # Clients look after the connection, too; by default a ping more often than every five minutes is abuse.
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 # With it a second service on the same port would start and take half of the calls.
-                ("grpc.so_reuseport", 0),
+                ("grpc.so_reuseport", int(shared)),
                 # Connections need no token, and would use up the files that HTTP, the tier and new tokens need.
                 ("grpc.max_allowed_incoming_connections", settings.max_connections),
                 # Calls beyond the limit of an address are refused with a reason. Far beyond, they wait at the client.
@@ -141,8 +143,11 @@ class RpcServer:
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflecting, self._server)
         self._settings = settings
         self._credentials = None if certificates is None else server_credentials(certificates)
+        self._shared = shared
         self.port = 0
         """The port it listens on, once started."""
+        self.own_port = 0
+        """The port that only this process listens on, if `port` is shared."""
 
     async def start(self) -> None:
         """Listen, and report to be serving.
@@ -152,16 +157,20 @@ class RpcServer:
         """
         host, port = self._settings.host, self._settings.grpc_port
         try:
-            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            if self._credentials is None:
-                self.port = self._server.add_insecure_port(address)
-            else:
-                self.port = self._server.add_secure_port(address, self._credentials)
+            self.port = self._listen(host, port)
+            if self._shared:
+                self.own_port = self._listen(host, 0)
         except RuntimeError:
             await self._server.stop(None)
             raise InvalidArgument(f"cannot listen on {host}, port {port} for gRPC", field="grpc_port") from None
         await self._server.start()
         self.set_ready(True)
+
+    def _listen(self, host: str, port: int) -> int:
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if self._credentials is None:
+            return self._server.add_insecure_port(address)
+        return self._server.add_secure_port(address, self._credentials)
 
     def set_ready(self, ready: bool) -> None:
         """Report to be serving or not to be, and serve either way."""

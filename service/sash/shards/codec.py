@@ -32,7 +32,7 @@ _CLASSES: Mapping[str, type] = {
 _ERRORS: Mapping[str, type[SashError]] = {
     name: found for name, found in vars(errors).items() if isinstance(found, type) and issubclass(found, SashError)
 }
-_ARRAY, _OBJECTS, _VALUE, _MEMBER, _SPEC, _ERROR, _TUPLE, _LARGE = range(1, 9)
+_ARRAY, _OBJECTS, _VALUE, _MEMBER, _SPEC, _ERROR, _TUPLE, _LARGE, _PAGE = range(1, 10)
 _WHOLE = 2**31 - 1
 
 
@@ -77,6 +77,8 @@ def _known(value: Any) -> Any:
         return _ext(_SPEC, value.document())
     if isinstance(value, SashError):
         return _ext(_ERROR, [type(value).__name__, value.message, value.field, value.limit, value.retry_after_s])
+    if isinstance(value, answers.Page):
+        return _ext(_PAGE, [list(value), value.position])
     name = type(value).__name__
     if name in _CLASSES:
         if isinstance(value, Enum):
@@ -120,4 +122,8 @@ def _value(kind: int, data: bytes) -> Any:
         return tuple(content)
     if kind == _LARGE:
         return int(content)
+    if kind == _PAGE:
+        page: answers.Page[Any] = answers.Page(content[0])
+        page.position = content[1]
+        return page
     raise ValueError(f"extension {kind}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sash.access.access import Access
@@ -17,6 +17,7 @@ from sash.durability.hosting import StorageStatus
 from sash.durability.storage import Storage
 from sash.metrics import Metrics
 from sash.shards.hosted import HostedShard, HostedShards, nobody
+from sash.shards.layout import Share
 from sash.shards.parts import HOME, Operations, ShardPlane
 from sash.shards.peer_server import PeerServer
 from sash.shards.peers import Peer, RemoteOperations, RemotePlane
@@ -35,7 +36,7 @@ PROCESS = -1
 _ADMINISTRATION = frozenset({"create", "delete", "add_aggregates", "restore", "window", "windows"})
 _SHARD = _ADMINISTRATION | {
     *("insert", "bulk_insert", "bulk_evict", "retract", "update", "punctuate", "stage", "commit"),
-    *("query", "range_query", "series", "entries", "export", "keys"),
+    *("query", "range_query", "range_groups", "series", "series_groups", "entries", "export", "keys"),
 }
 _DEPLOYMENT = frozenset({"create", "delete", "add_aggregates", "restore", "reconcile_one"})
 
@@ -49,9 +50,7 @@ class Host:
     """The shards of one process.
 
     Args:
-        count: how many shards the deployment has.
-        address: where other processes call this one: `unix:/run/…`.
-        owner_of: returns the address of the process that has a shard; None if nobody has it.
+        share: which shards these are, and where the others are.
         open_storage: opens the storage of a shard.
         metrics, clock, access: as of `Plane`.
 
@@ -62,44 +61,42 @@ class Host:
 
     def __init__(
         self,
-        count: int,
-        address: str,
-        owner_of: Callable[[int], str | None],
+        share: Share,
         open_storage: Open,
         metrics: Metrics,
         clock: Clock,
         access: Access | None = None,
     ) -> None:
-        self._address = address
-        self._owner_of = owner_of
+        self._share = share
         self._open = open_storage
         self._clock = clock
         self._peers: dict[str, Peer] = {}
-        self._server = PeerServer(address, self._resolve)
+        alone = share.processes == 1
+        self._server = None if alone else PeerServer(share.address_of(share.number), self._resolve)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.shards = HostedShards(count, self._elsewhere)
+        self.shards = HostedShards(share.shards, self._elsewhere)
         self.shards.deployment = self._deployment
         self.plane = ShardedPlane(self.shards, metrics, clock, access)
         self.operations: dict[str, Callable[..., Awaitable[Any]]] = {}
 
     # ---------------------------------------------------------------- life
 
-    async def start(self, mine: Iterable[int]) -> None:
-        """Recover shards, and serve them to other processes; returns when all of them are served.
+    async def start(self) -> None:
+        """Recover the shards, and serve them to other processes; returns when all of them are served.
 
         Raises:
             SashError: as `Storage.start`.
         """
-        await self._server.start()
-        shards = sorted(mine)
-        for shard in shards:
+        if self._server is not None:
+            await self._server.start()
+        for shard in self._share.mine:
             catalogue, storage = self._open(shard)
             hosted = HostedShard.of(catalogue, storage, self._clock, self.plane.held, self.plane.turns)
             await storage.start()
             self.shards.joining[shard] = hosted
-        for shard in shards:
+        for shard in self._share.mine:
             await self._join(shard)
-        if HOME in shards:
+        if HOME in self._share.mine:
             self._spawn(self._reconcile_others())
 
     async def stop(self) -> None:
@@ -107,7 +104,8 @@ class Host:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.stop()
+        if self._server is not None:
+            await self._server.stop()
         await self.shards.stop()
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
@@ -143,14 +141,13 @@ class Host:
         """The process at an address."""
         peer = self._peers.get(address)
         if peer is None:
-            peer = self._peers[address] = Peer(address, f"the process at {address.rpartition('/')[2]}")
+            peer = self._peers[address] = Peer(address, f"process {address.rpartition('/')[2]}")
         return peer
 
     def _peer_of(self, shard: int) -> Peer:
-        address = self._owner_of(shard)
-        if address is None or address == self._address:
+        if shard in self._share.mine:
             raise nobody(shard)
-        return self.peer(address)
+        return self.peer(self._share.address(shard))
 
     def _elsewhere(self, shard: int) -> ShardPlane:
         return RemotePlane(self._peer_of(shard), shard)

@@ -16,7 +16,7 @@ from sash_engine.errors import (
     Unavailable,
     Unsupported,
 )
-from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
+from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.spec import WindowSpec
@@ -79,6 +79,10 @@ class ShardPlane(Protocol):
     async def range_query(self, name: str, question: RangeQuery) -> Answer: ...
 
     async def series(self, name: str, question: SeriesQuery) -> Series: ...
+
+    async def range_groups(self, name: str, question: RangeQuery) -> Page[Answer]: ...
+
+    async def series_groups(self, name: str, question: SeriesQuery) -> Page[Series]: ...
 
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo: ...
 

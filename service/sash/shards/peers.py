@@ -23,7 +23,7 @@ from sash.plane import Parts
 from sash.requests import HEADER, REQUEST
 from sash.shards.codec import pack, unpack
 from sash_engine.errors import SashError, Unavailable
-from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
+from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch
 from sash_wire import traces
 
@@ -262,6 +262,12 @@ class RemotePlane:
 
     async def series(self, *args: Any) -> Series:
         return await self._call("series", args, {})  # type: ignore[no-any-return]
+
+    async def range_groups(self, *args: Any) -> Page[Answer]:
+        return await self._call("range_groups", args, {})  # type: ignore[no-any-return]
+
+    async def series_groups(self, *args: Any) -> Page[Series]:
+        return await self._call("series_groups", args, {})  # type: ignore[no-any-return]
 
     async def add_aggregates(self, *args: Any) -> WindowInfo:
         return await self._call("add_aggregates", args, {})  # type: ignore[no-any-return]

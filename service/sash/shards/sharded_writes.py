@@ -23,7 +23,6 @@ from sash_engine.windows.answers import Staged, WriteResult
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, Origin
 from sash_engine.windows.changes import named
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.window import Window
 from sash_wire.placement import shards_of
 
 __all__ = ["ShardedWrites"]
@@ -200,10 +199,7 @@ class ShardedWrites(ShardedCalls):
         if fields is not None:
             batch.checked(fields)
             return split(name, batch, self._shards.count)
-        checker = self._checkers.get(name)
-        if checker is None or checker.spec is not spec:
-            checker = self._checkers[name] = Window(spec, clock=self._clock)
-        checker.check(batch)
+        self._checker(spec).check(batch)
         return split(name, batch, self._shards.count)
 
     @staticmethod

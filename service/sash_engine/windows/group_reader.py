@@ -30,7 +30,7 @@ from sash_engine.windows.grouped import Bounds, fold_groups
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.labels import Groups, Labels
 from sash_engine.windows.pages import Numbers
-from sash_engine.windows.partials import partials_of
+from sash_engine.windows.partials import partials_of, partials_of_buckets
 from sash_engine.windows.questions import AllKeys, Grouped, KeyList, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
@@ -63,6 +63,7 @@ class Chosen:
         groups: what the groups are called; None: each key is one.
         names: the groups that are answered, in order, as numbers of `groups`; `of` counts in these.
         position: where the next page begins; None after the last.
+        empty: the groups that have no entries, as numbers of `groups`.
     """
 
     numbers: Numbers
@@ -70,6 +71,7 @@ class Chosen:
     groups: Groups | None
     names: Numbers
     position: str | None = None
+    empty: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -83,7 +85,7 @@ class Chosen:
         to[groups] = np.arange(len(groups))
         of = to[self.of]
         there = of >= 0
-        return Chosen(self.numbers[there], of[there], self.groups, self.names[groups], self.position)
+        return Chosen(self.numbers[there], of[there], self.groups, self.names[groups], self.position, self.empty)
 
     def first(self, n: int) -> Chosen:
         """The first groups, and where the next ones begin."""
@@ -215,6 +217,9 @@ class GroupReader:
             return found
         there = np.zeros(len(found), np.bool_)
         there[of[filled]] = True
+        if isinstance(question, Query) and question.nows is not None:
+            found.empty = frozenset(np.flatnonzero(~there).tolist())
+            return found
         return found if there.all() else found.only(np.flatnonzero(there))
 
     def _after(self, question: Grouped, found: Chosen) -> int:
@@ -246,14 +251,17 @@ class GroupReader:
 
     # ---------------------------------------------------------------- answering
 
-    def _trailing(self, found: Chosen, as_of: int | None, span: int) -> Bounds:
+    def _trailing(self, found: Chosen, question: Query, span: int) -> Bounds:
         """A lookback of each group, from its now on; see `Reader`."""
-        n = len(found)
+        n, as_of = len(found), question.as_of
         if as_of is not None:
             now = end = np.full(n, as_of)
         else:
             end = np.full(n, NEVER)
             np.maximum.at(end, found.of, self._keys.now[found.numbers])
+            if question.nows and found.groups is not None:
+                nows = [question.nows.get(join(found.groups.texts(name)), NEVER) for name in found.names.tolist()]
+                end = np.maximum(end, nows)
             now = end
             if self._slide.wall:
                 now = np.full(n, self._slide.now())
@@ -317,7 +325,7 @@ class GroupReader:
         as_of = question.as_of
 
         def bounds(found: Chosen, span: Span | None) -> Bounds | None:
-            return self._everything(as_of, len(found)) if span is None else self._trailing(found, as_of, span[1])
+            return self._everything(as_of, len(found)) if span is None else self._trailing(found, question, span[1])
 
         asked: Sequence[Span | None] = spans or (None,)
         found = yield from self.choose(question, len(spans), lambda found: bounds(found, asked[0]))
@@ -329,6 +337,9 @@ class GroupReader:
             oldest, _ = yield from self._spans(found)
             for answer, start in zip(answers[0], oldest, strict=True):
                 answer.start = start if answer.entries else None
+        for group in np.flatnonzero(np.isin(found.names, list(found.empty))).tolist() if found.empty else ():
+            for of_span in answers:
+                of_span[group].start = None
         return found.page([answer for of_group in zip(*answers, strict=True) for answer in of_group])
 
     def ranges(self, question: RangeQuery, last: int) -> Steps[Page[Answer]]:
@@ -353,15 +364,20 @@ class GroupReader:
             values, overlap = 0, -(-wide // int(starts[1] - starts[0])) if n > 1 else 1
             for answer in (yield from self.answers(found, bounds(found), None, False)):
                 values = self._costs.check_series(answer.entries, answer.aggregates, n, overlap, values)
-        entries, answers, _ = yield from series_steps(
+        entries, answers, folds = yield from series_steps(
             self._keys, layout, found.numbers, starts, stops, found.of, len(found)
         )
+        partials = partials_of_buckets(layout, entries, folds) if question.partials else None
+        filled = np.concatenate(([0], np.cumsum(entries > 0)))
         out = list[Series]()
         for i in range(len(found)):
             rows = slice(i * n, (i + 1) * n)
             columns = {name: column[rows] for name, column in zip(layout.names, answers, strict=True)}
             of_group = Series(found.key(i, self._keys), starts, wide, entries[rows], columns)
             of_group.parts = self.parts_of(found, i)
+            if partials is not None:
+                some = slice(int(filled[i * n]), int(filled[(i + 1) * n]))
+                of_group.partials = {name: tuple(part[some] for part in parts) for name, parts in partials.items()}
             out.append(of_group)
             if i % _ANSWERS == _ANSWERS - 1:
                 yield

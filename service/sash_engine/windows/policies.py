@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from sash_engine.windows.adaptive_policy import AdaptivePolicy
+
 __all__ = ["AggregateSpec", "Document", "OrderPolicy", "SlidePolicy", "ticks_or_text"]
 
 
@@ -52,6 +54,9 @@ class SlidePolicy(Document):
         None,
         description="A CEL condition over `total` and `old`. The longest run of oldest entries for which it holds "
         "leaves.",
+    )
+    adaptive: AdaptivePolicy | None = Field(
+        None, description="Entries from before a change of a field's mean leave (ADWIN), see below."
     )
 
 

@@ -12,7 +12,7 @@ knows its limits, and raises InvalidArgument.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
@@ -141,6 +141,8 @@ class Query(Grouped):
             (ALL_KEYS: the order of their first entries).
         combine: with `keys`: one answer over the entries of all of them.
         partials: answer with partials, too.
+        nows: with `by` and lookbacks: the least now of groups, by their joined values, where a group has keys in other
+            windows as well. Then groups without entries are answered, too: their answers have no `start`.
     """
 
     key: str | None = None
@@ -149,6 +151,7 @@ class Query(Grouped):
     keys: KeyList = ()
     combine: bool = False
     partials: bool = False
+    nows: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@
     max_gap     all before the last gap of more than max_gap leaves: see sessions.py
     max_count   all but the newest max_count leave
     when        the longest prefix for which the predicate holds leaves
+    adaptive    what is older than a change of a field's mean leaves (adaptive.py)
 
 Each moves `late_through` of the key: entries older than those that have left are late.
 
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from sash_engine.clock import Clock
 from sash_engine.forest import Layout
 from sash_engine.monoids import Partial
+from sash_engine.windows.adaptive import Adaptive
 from sash_engine.windows.answers import Counts
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.predicate import Predicate
@@ -56,6 +58,7 @@ class Slide:
         self._max_count = spec.slide.max_count
         self._tick_ns = NANOSECONDS_PER_TICK.get(spec.time_unit, 1)
         self._predicate: Predicate | None = None
+        self._adaptive: Adaptive | None = None
         self.wall = spec.slide.clock == "wall"
         """Whether now is wall time."""
         self.until = spec.slide.until is not None
@@ -72,6 +75,8 @@ class Slide:
         if spec.slide.when is not None:
             aggregates = {name: monoid for name, (monoid, _) in spec.monoids().items()}
             self._predicate = Predicate(spec.slide.when, aggregates)
+        if spec.slide.adaptive is not None:
+            self._adaptive = Adaptive(spec.slide.adaptive, layout.hidden[0])
 
     def now(self) -> int:
         """Wall time in ticks."""
@@ -120,10 +125,11 @@ class Slide:
                 self._counts.evicted += int(keys.bulk_evict_each(some, through).sum())
                 keys.late_through[some] = through
 
-    def after(self, number: int, ended: int = NEVER) -> int:
+    def after(self, number: int, written: int = 1, ended: int = NEVER) -> int:
         """Evict what the policy says from one key; return how many entries left.
 
         Args:
+            written: how many entries it was sent.
             ended: where the last session ends that is not the current one.
         """
         keys, counts, before = self._keys, self._counts, self._counts.evicted
@@ -137,10 +143,12 @@ class Slide:
                 counts.evicted += surplus
         if self._predicate is not None:
             self._evict_while(number, self._predicate)
+        if self._adaptive is not None and self._adaptive.is_due(counts.inserted, number, written):
+            self._evict_before_change(number, self._adaptive)
         return counts.evicted - before
 
-    def after_each(self, numbers: Numbers) -> int:
-        """As `after`, of many keys."""
+    def after_each(self, numbers: Numbers, written: Numbers | None = None) -> int:
+        """As `after`, of many keys; `written` None: nothing was, time has passed."""
         keys, counts, before = self._keys, self._counts, self._counts.evicted
         self.by_age_each(numbers)
         if self._max_count is not None:
@@ -154,7 +162,18 @@ class Slide:
         if self._predicate is not None:
             for number in numbers.tolist():
                 self._evict_while(number, self._predicate)
+        if self._adaptive is not None and written is not None:
+            for number, entries in zip(numbers.tolist(), written.tolist(), strict=True):
+                if self._adaptive.is_due(counts.inserted, number, entries):
+                    self._evict_before_change(number, self._adaptive)
         return counts.evicted - before
+
+    def _evict_before_change(self, number: int, adaptive: Adaptive) -> None:
+        surplus = adaptive.leaving(*self._keys.own_store(number).forest.pieces(adaptive.slot))
+        if surplus:
+            last = self._keys.evict(number, surplus)
+            self._counts.evicted += surplus
+            self._leave(number, last)
 
     def _evict_while(self, number: int, predicate: Predicate) -> None:
         keys, layout = self._keys, self._layout

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import FieldType, Monoid
+from sash_engine.windows.adaptive_policy import check_adaptive
 from sash_engine.windows.aggregate_spec import monoid_of
 from sash_engine.windows.policies import AggregateSpec, Document, OrderPolicy, SlidePolicy, ticks_or_text
 from sash_engine.windows.predicate import Predicate
@@ -225,6 +226,7 @@ class WindowSpec(Document):
             _ = self.max_age_ticks, self.idle_expiry_ns, self.granularity_ticks
             self._check_ahead()
             self._check_panes()
+            check_adaptive(self.slide.adaptive, self.fields, granularity=self.granularity, algorithm=self.algorithm)
             self._check_slide()
             self._check_identity()
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}

@@ -26,6 +26,7 @@ from sash_engine.errors import AlreadyExists, InvalidArgument, Unsupported
 from sash_engine.forest import BLOCK, Layout
 from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.steps import Steps, finished
+from sash_engine.windows.adaptive import layout_of
 from sash_engine.windows.algorithms import check_algorithm
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch
@@ -66,7 +67,8 @@ class Window:
         max_keys: how many keys it may have.
         block: entries per sealed block.
         pages: rows of the smallest and of the largest page that small keys share, powers of two; None gives every
-            key a store of its own, as windows have whose keys need one (no keys, `when`, `equal_times`, `algorithm`).
+            key a store of its own, as windows have whose keys need one (no keys, `when`, `adaptive`, `equal_times`,
+            `algorithm`).
         clock: tells wall time; a spec that goes by it needs one.
         cold: where forests keep their sealed blocks; None: in memory.
 
@@ -94,9 +96,10 @@ class Window:
         self._idle_ns = spec.idle_expiry_ns
         self._fields = Fields(spec)
         self._panes = None if spec.granularity is None else Panes(spec, block)
-        self._layout = self._panes.layout if self._panes else Layout(spec.fields, spec.monoids(), block)
+        self._layout = self._panes.layout if self._panes else layout_of(spec, block)
         check_algorithm(spec)
-        shared = spec.keyed and spec.slide.when is None and spec.order.equal_times == "keep" and spec.algorithm is None
+        alone = spec.slide.when is not None or spec.slide.adaptive is not None
+        shared = spec.keyed and not alone and spec.order.equal_times == "keep" and spec.algorithm is None
         self._keys = Keys(self._layout, pages if shared else None, self._stores())
         self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
         self._writer = Writer(spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes)
@@ -209,7 +212,7 @@ class Window:
                     field=f"aggregates.{name}",
                 )
             return self.info()
-        layout = Layout(wider.fields, wider.monoids(), self._layout.block)
+        layout = layout_of(wider, self._layout.block)
         self._keys.relayout(layout)
         self.spec, self._layout = wider, layout
         self._slide.use(wider, layout)

@@ -93,7 +93,7 @@ class Writer:
             sessions = self._slide.sessions
             ended = NEVER if sessions is None else sessions.end_of_entry(number, time)
             keys.insert(number, time, values)
-            return WriteResult(1, 0, self._slide.after(number, ended))
+            return WriteResult(1, 0, self._slide.after(number, ended=ended))
         if replaces:
             keys.replace(number, np.array([time]), [_column(value) for value in values])
         return WriteResult(duplicates=1, evicted=self._slide.after(number) if replaces else 0)
@@ -239,8 +239,10 @@ class Writer:
             yield from self._insert_of_key(written.item(), rows.columns)
         elif len(written):
             yield from self._insert_of_keys(rows)
+        lengths = rows.lengths
         if rows.replaced:
             written = np.union1d(written, [number for number, _ in rows.replaced])
+            lengths = np.full(len(written), entries)
         if self._idle_ns is not None:
             keys.touched[written] = self._clock.now_ns()
         before = self._counts.evicted
@@ -248,10 +250,10 @@ class Writer:
             sessions.evict(rows.numbers, ended)
         evicted = self._counts.evicted - before
         if len(written) == 1:
-            evicted += self._slide.after(written.item())
+            evicted += self._slide.after(written.item(), entries)
         else:
             for a, b in spans_of(len(written), _KEYS):
-                evicted += self._slide.after_each(written[a:b])
+                evicted += self._slide.after_each(written[a:b], lengths[a:b])
                 yield
         return WriteResult(entries, rows.late, evicted, rows.duplicates)
 
