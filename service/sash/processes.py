@@ -24,7 +24,7 @@ from typing import Any
 
 from sash.service import budget, prepared, started
 from sash.settings import MIB, Settings
-from sash.shards.layout import Share, shards_of_store
+from sash.shards.layout import Share, check_standby, shards_of_store
 from sash_engine.errors import InvalidArgument, Unavailable
 
 __all__ = ["serve"]
@@ -43,6 +43,7 @@ def serve(settings: Settings) -> None:
         SashError: as `Service.start`, of the first worker that fails to start.
     """
     settings = prepared(settings)
+    check_standby(settings)
     processes = settings.processes
     shards = shards_of_store(settings, processes)
     with ExitStack() as held:

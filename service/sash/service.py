@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
@@ -44,7 +45,7 @@ from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
 from sash.settings import Settings, misspelt
 from sash.shards.host import Host
-from sash.shards.layout import Share, check_single, shards_of_store, store_of
+from sash.shards.layout import Share, check_single, check_standby, shards_of_store, store_of
 from sash.shards.metrics import MetricsOfAll
 from sash.tiers import open_tier
 from sash.version import version
@@ -62,6 +63,8 @@ _GIVE_BACK_EVERY_S = 15.0
 _LOOK_EVERY_S = 900.0
 _LOOK_WHEN_FULL_EVERY_S = 30.0
 """Seconds between two searches for garbage where the collector does not look by itself. One holds the loop."""
+_SWITCH_S = 0.001
+"""So long the loop waits for a thread that reads a long body, each time that it goes on. Python's default is 5 ms."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -79,6 +82,7 @@ class Service:
     def __init__(self, settings: Settings, clock: Clock | None = None, share: Share | None = None) -> None:
         self._settings = settings
         check_exposure(settings)
+        check_standby(settings)
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -109,6 +113,8 @@ class Service:
         if isinstance(self._storage, Host) and shared:
             collected = MetricsOfAll(self._storage, share, registry)
         self._started = asyncio.Event()
+        self.taken = asyncio.Event()
+        """Set when another service has taken the store over, if this one may then become its standby."""
         is_open = open_paths(settings.public, ui.PATHS)
         rest = create_app(
             self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open), collected
@@ -159,7 +165,7 @@ class Service:
         """
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._storage.stop)
-            await self._storage.start()
+            await self._storage.start(self._settings.standby)
             if isinstance(self._storage, Storage):
                 check_single(self._settings)
             undo.push_async_callback(self._rest.stop, 0)
@@ -202,6 +208,10 @@ class Service:
                 ready = not ready
                 self._rpc.set_ready(ready)
 
+        async def look_for_others() -> None:
+            if self._settings.standby and self._storage.taken:
+                self.taken.set()
+
         async def collect() -> None:
             nonlocal looked_s
             full = self._memory.problem() is not None
@@ -215,7 +225,7 @@ class Service:
         while True:
             await asyncio.sleep(_TIDY_EVERY_S)
             # Each for itself: a window that cannot be tidied must not keep a token alive.
-            for step in (*refreshes, tidy, tell_ready, collect):
+            for step in (*refreshes, look_for_others, tidy, tell_ready, collect):
                 try:
                     await step()
                 except Exception:
@@ -242,7 +252,7 @@ def _opened(
     storage = Storage(
         catalogue,
         clock,
-        open_tier(data, prefix, max_bytes=most),
+        open_tier(data, prefix, max_bytes=most, lease_s=settings.lease_s),
         cache_bytes=settings.cache_bytes // here,
         checkpoint_bytes=max(settings.checkpoint_bytes // here, 4096),
         store_entries=settings.store_entries,
@@ -310,8 +320,14 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, asked_to_stop.set)
     settle()
     keep_free()
+    sys.setswitchinterval(_SWITCH_S)
     print(started(settings, service.grpc_port, service.rest_port), flush=True)
-    await asked_to_stop.wait()
+    ends = [asyncio.create_task(asked_to_stop.wait()), asyncio.create_task(service.taken.wait())]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if service.taken.is_set():
+        # Nothing is left to be stored, and what is in memory is out of date: no call may wait for its end.
+        _log.critical("another service has taken the store over: this one ends")
+        os._exit(1)
     _log.info("shutting down")
     await service.stop()
     _log.info("stopped")

@@ -115,6 +115,17 @@ class Settings(BaseSettings):
     redis_prefix: str = Field(
         "sash", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="The prefix of this service's keys in Redis."
     )
+    lease_s: float = Field(
+        10.0,
+        ge=1,
+        le=3600,
+        description="Seconds for which a service that vanished with its machine keeps others off its prefix in Redis.",
+    )
+    standby: bool = Field(
+        False,
+        description="`1` waits while another service has the prefix in Redis, and serves it when that one is gone. A "
+        "service whose prefix was taken by another ends, so that it can be started again as a standby.",
+    )
     shards: int | None = Field(
         None,
         ge=1,

@@ -81,8 +81,11 @@ class Host:
 
     # ---------------------------------------------------------------- life
 
-    async def start(self) -> None:
+    async def start(self, standby: bool = False) -> None:
         """Recover the shards, and serve them to other processes; returns when all of them are served.
+
+        Args:
+            standby: wait until other servers' leases run out.
 
         Raises:
             SashError: as `Storage.start`.
@@ -92,7 +95,7 @@ class Host:
         for shard in self._share.mine:
             catalogue, storage = self._open(shard)
             hosted = HostedShard.of(catalogue, storage, self._clock, self.plane.held, self.plane.turns)
-            await storage.start()
+            await storage.start(standby)
             self.shards.joining[shard] = hosted
         for shard in self._share.mine:
             await self._join(shard)
@@ -178,6 +181,11 @@ class Host:
         return found  # type: ignore[no-any-return]
 
     # ---------------------------------------------------------------- figures, as of a storage
+
+    @property
+    def taken(self) -> bool:
+        """Whether another server has taken a shard over."""
+        return self.shards.taken
 
     @property
     def problem(self) -> str | None:

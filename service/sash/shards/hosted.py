@@ -130,6 +130,11 @@ class HostedShards:
     # ---------------------------------------------------------------- figures
 
     @property
+    def taken(self) -> bool:
+        """Whether another server has taken a shard over."""
+        return any(hosted.storage.taken for hosted in (*self.hosted.values(), *self.joining.values()))
+
+    @property
     def problem(self) -> str | None:
         """Why a shard here refuses durable writes; None if none does."""
         for shard, hosted in self.hosted.items():

@@ -17,7 +17,7 @@ from sash.shards.redis_layout import RedisLayout
 from sash_engine.errors import DataLoss, InvalidArgument
 from sash_wire.placement import SHARDS_MAX
 
-__all__ = ["Share", "check_single", "places", "shards_of_store", "store_of"]
+__all__ = ["Share", "check_single", "check_standby", "places", "shards_of_store", "store_of"]
 
 _FILE = "shards.json"
 
@@ -103,6 +103,16 @@ def places(settings: Settings) -> list[tuple[str, str]]:
     found = RedisLayout(settings, patience_s=0).known() if redis else _directory_shards(Path(settings.data))
     shards = found or 1
     return [store_of(settings, shards, shard) for shard in range(shards)]
+
+
+def check_standby(settings: Settings) -> None:
+    """Check that what is stored can change hands; raises InvalidArgument."""
+    if settings.standby and not _is_redis(settings.data):
+        raise InvalidArgument("SASH_STANDBY needs windows in Redis (SASH_DATA)", field="standby")
+    if settings.standby and settings.processes > 1:
+        raise InvalidArgument(
+            "SASH_STANDBY is for services of one process (SASH_PROCESSES)", field="standby", limit="1"
+        )
 
 
 def check_single(settings: Settings) -> None:
