@@ -204,6 +204,7 @@ class Series(Tabular):
             name.
         time_unit: what a tick is: "ns", "us", "ms", "s", or "none".
         parts: as of `Answer`.
+        last: of sessions: int64 (n,), the times of their last entries, as `times` are of the first; else None.
     """
 
     key: str | None
@@ -213,6 +214,7 @@ class Series(Tabular):
     aggregates: Mapping[str, npt.NDArray[Any]]
     time_unit: str
     parts: Mapping[str, str] | None = None
+    last: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.times)
@@ -229,6 +231,8 @@ class Series(Tabular):
             table[name] = Values.texts([part] * len(self))
         if self.key is not None and self.parts is None:
             table["key"] = Values.texts([self.key] * len(self))
+        if self.last is not None:
+            table["last"] = Values.times(self.last, self.time_unit)
         table["entries"] = Values.of(self.entries)
         return with_aggregates(table, {name: Values.of(column) for name, column in self.aggregates.items()})
 

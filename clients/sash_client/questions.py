@@ -163,8 +163,9 @@ def series(
     start: TimeLike,
     end: TimeLike,
     *,
-    step: Duration,
+    step: Duration | None = None,
     width: Duration | None = None,
+    gap: Duration | None = None,
     key: Key | None = None,
     keys: Sequence[Key] | AllKeys | None = None,
     where: Any = None,
@@ -178,12 +179,14 @@ def series(
         end: every bucket starts before it.
         step: from one bucket's start to the next: a duration ("1s", timedelta) or ticks.
         width: how long a bucket is; `step` if None. If it is larger than `step`, buckets overlap.
+        gap: in the place of `step`: buckets are sessions of one key. A session ends where no entry follows within the
+            gap. `times` and `last` of the result say where each begins and ends.
         key, keys, where: as in `range_query`.
 
     Raises:
         Unsupported: `keys` or `where`, if an aggregate depends on the order of entries.
     """
-    request = yield from _buckets(window, start, end, step, width, key, keys)
+    request = yield from _buckets(window, start, end, step, width, key, keys, gap)
     fill_where(request, where)
     message = yield Ask("Series", request)
     return from_series(message, (yield from known(window)).time_unit or "us")
@@ -226,10 +229,11 @@ def _buckets(
     window: Handle,
     start: TimeLike,
     end: TimeLike,
-    step: Duration,
+    step: Duration | None,
     width: Duration | None,
     key: Key | None,
     keys: Sequence[Key] | AllKeys | None,
+    gap: Duration | None = None,
 ) -> Plan[pb.SeriesRequest]:
     first = yield from tick_of(window, start, "start")
     last = yield from tick_of(window, end, "end")
@@ -237,8 +241,9 @@ def _buckets(
         window=window.name,
         start=first,
         end=last,
-        step=to_duration(step, "step"),
+        step="" if step is None else to_duration(step, "step"),
         width="" if width is None else to_duration(width, "width"),
+        gap="" if gap is None else to_duration(gap, "gap"),
     )
     yield from _set_keys(window, request, key, keys)
     return request

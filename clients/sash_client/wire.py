@@ -161,6 +161,7 @@ def from_series(message: pb.SeriesResponse, time_unit: str, whole: pb.SeriesResp
         aggregates={name: _answers(column) for name, column in sorted(message.aggregates.items())},
         time_unit=time_unit,
         parts=dict(sorted(message.parts.items())) or None,
+        last=np.frombuffer(message.last, "<i8") if message.last else None,
     )
 
 

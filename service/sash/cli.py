@@ -189,7 +189,8 @@ def series(
     name: Name,
     start: Annotated[str, typer.Option(metavar="TIME", help="Where the first bucket starts: ticks, or ISO 8601.")],
     end: Annotated[str, typer.Option(metavar="TIME", help="What all buckets start before.")],
-    step: Annotated[str, typer.Option(metavar="DURATION", help="From one bucket's start to the next.")],
+    step: Annotated[str | None, typer.Option(metavar="DURATION", help="From one bucket's start to the next.")] = None,
+    gap: Annotated[str | None, typer.Option(metavar="DURATION", help="Instead: sessions that end with it.")] = None,
     width: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a bucket is. [step]")] = None,
     key: Key = None,
     where: Wheres = None,
@@ -206,8 +207,8 @@ def series(
     with connected(target) as sash:
         window = sash.window(name)
         if by or top or having:
-            if key is not None:
-                fail("give either --key, or --by, --top and --having")
+            if key is not None or step is None:
+                fail("give --step, and either --key, or --by, --top and --having")
             groups = window.series_groups(first, last, step=step, width=width, **grouping)
             for i, group in enumerate(groups):
                 if not as_json:
@@ -216,7 +217,7 @@ def series(
                     )
                 show_series(group, as_json)
             return
-        found = window.series(first, last, step=step, width=width, key=key, where=where)
+        found = window.series(first, last, step=step, width=width, gap=gap, key=key, where=where)
     show_series(found, as_json)
 
 
@@ -310,7 +311,7 @@ def punctuate(
     time: Annotated[str, typer.Argument(metavar="TIME", help="Entries with this time and older are final.")],
     target: Target = LOCAL,
 ) -> None:
-    """Say that entries up to a time are final, in a window with slide.until."""
+    """Say what is final, in a window with slide.until."""
     with connected(target) as sash:
         typer.echo(f"{time} is final; {sash.window(name).punctuate(time_of(time)).evicted} entries have left")
 

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, NoReturn, Self
@@ -90,14 +90,21 @@ def show(answers: Sequence[Answer], as_json: bool, by_key: bool = False) -> None
 
 def show_series(found: Series, as_json: bool) -> None:
     columns = [values.tolist() for values in found.aggregates.values()]
+    ends = {} if found.last is None else {"last": found.last}
     if as_json:
-        for tick, entries, *values in zip(found.times.tolist(), found.entries.tolist(), *columns, strict=True):
+        heads = {"time": found.times, **ends, "entries": found.entries}
+        parts = {} if found.parts is None else {"parts": dict(found.parts)}
+        for *head, values in zip(*(each.tolist() for each in heads.values()), _rows(columns, len(found)), strict=True):
             aggregates = dict(zip(found.aggregates, values, strict=True))
-            parts = {} if found.parts is None else {"parts": dict(found.parts)}
-            typer.echo(json_line({**parts, "time": tick, "entries": entries, "aggregates": aggregates}))
+            typer.echo(json_line({**parts, **dict(zip(heads, head, strict=True)), "aggregates": aggregates}))
         return
-    rows = zip(instants(found), found.entries.tolist(), *columns, strict=True)
-    typer.echo(table(("time", "entries", *found.aggregates), rows))
+    shown = [instants(found), *(instants(replace(found, times=last)) for last in ends.values())]
+    rows = zip(*shown, found.entries.tolist(), *columns, strict=True)
+    typer.echo(table(("time", *ends, "entries", *found.aggregates), rows))
+
+
+def _rows(columns: list[list[Any]], n: int) -> list[tuple[Any, ...]]:
+    return list(zip(*columns, strict=True)) if columns else [()] * n
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
@@ -62,6 +63,8 @@ _GIVE_BACK_EVERY_S = 15.0
 _LOOK_EVERY_S = 900.0
 _LOOK_WHEN_FULL_EVERY_S = 30.0
 """Seconds between two searches for garbage where the collector does not look by itself. One holds the loop."""
+_SWITCH_S = 0.001
+"""So long the loop waits for a thread that reads a long body, each time that it goes on. Python's default is 5 ms."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -321,6 +324,7 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, asked_to_stop.set)
     settle()
     keep_free()
+    sys.setswitchinterval(_SWITCH_S)
     print(started(settings, service.grpc_port, service.rest_port), flush=True)
     ends = [asyncio.create_task(asked_to_stop.wait()), asyncio.create_task(service.taken.wait())]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

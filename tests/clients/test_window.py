@@ -225,3 +225,16 @@ def test_a_window_without_an_identity_refuses_to_retract(client):
     with pytest.raises(Unsupported, match="no identity"):
         window.update([1], [1.0])
     client.delete_window("plain")
+
+
+def test_a_series_over_sessions(client):
+    spec = {"name": "visits", "time_unit": "s", "keyed": True, "aggregates": {"n": {"function": "count"}}}
+    window = client.create_window(spec)
+    window.bulk_insert([0, 600, 1500, 9000, 9300], [1.0] * 5, keys="ada")
+    found = window.series(0, 10_000, gap="30m", key="ada")
+    assert (found.times.tolist(), found.last.tolist(), found.width) == ([0, 9000], [1500, 9300], 1800)
+    assert found.aggregates["n"].tolist() == [3, 2]
+    assert list(found.to_pandas().columns) == ["time", "key", "last", "entries", "n"]
+    with pytest.raises(InvalidArgument, match="or a gap"):
+        window.series(0, 10_000, key="ada")
+    client.delete_window("visits")

@@ -100,6 +100,14 @@ def test_series(sash, service, demo):
     ]
 
 
+def test_sessions(sash, service, demo):
+    asked = ("series", "demo", "--start", "0", "--end", "200", "--gap", "20s", "-k", "JFK", "--json")
+    lines = [json.loads(line) for line in sash(*asked, service=service).out.splitlines()]
+    assert [(line["time"], line["last"], line["entries"]) for line in lines] == [(0, 0, 1), (50, 50, 1)]
+    header = sash(*asked[:-1], service=service).out.splitlines()[0]
+    assert header.split() == ["time", "last", "entries", "mean", "n"]
+
+
 def test_keys(sash, service, demo):
     assert sash("keys", "demo", service=service).out.split() == ["JFK", "LGA"]
     assert sash("keys", "demo", "--prefix", "L", "--json", service=service).out == '"LGA"\n'

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import Collect
+from tests.support.forest_model import Bag
 
 STEPS = st.one_of(
     st.tuples(st.just("insert"), st.integers(0, 50)),
@@ -14,14 +15,17 @@ STEPS = st.one_of(
     st.tuples(st.just("newer"), st.integers(1, 60)),
     st.tuples(st.just("evict"), st.integers(0, 30)),
     st.tuples(st.just("through"), st.integers(0, 50)),
+    st.tuples(st.just("between"), st.integers(0, 60)),
+    st.tuples(st.just("scattered"), st.integers(1, 30)),
 )
 
 
-def check(forest, block):
+def check(forest, block, monoid):
     counts, partials = forest.pieces(0)
-    assert [len(partial) for partial in partials] == counts, "each has as many entries as it says"
-    assert [value for partial in partials for value in partial] == forest.columns()[1].tolist()
-    newer = 0
+    values, at, newer = forest.columns()[1], 0, 0
+    for count, partial in zip(counts, partials, strict=True):
+        assert partial == monoid.reduce([values[at : at + count]]), "it folds the next so many entries"
+        at += count
     for count in reversed(counts):
         # Blocks have up to twice as many entries as they should.
         assert 1 <= count <= max(2 * newer / 5 + 1, 2 * block), f"{count} of {newer} newer ones: {counts}"
@@ -32,9 +36,10 @@ def check(forest, block):
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 8])
+@pytest.mark.parametrize("monoid", [Collect("int64"), Bag("int64")], ids=["in order", "commutative"])
 @given(st.lists(STEPS, max_size=12))
-def test_pieces_are_the_entries(block, steps):
-    forest, value, newest = Forest(Layout({"v": "int64"}, {"all": (Collect("int64"), ["v"])}, block)), 0, 50
+def test_pieces_are_the_entries(block, monoid, steps):
+    forest, value, newest = Forest(Layout({"v": "int64"}, {"all": (monoid, ["v"])}, block)), 0, 50
     for step, what in steps:
         if step == "insert":
             forest.insert(what, (value,))
@@ -43,12 +48,18 @@ def test_pieces_are_the_entries(block, steps):
             forest.evict(what)
         elif step == "through":
             forest.bulk_evict(what)
+        elif step == "between":
+            forest.evict_between(what, what + 7)
+        elif step == "scattered":  # deferred, where the aggregate commutes
+            times = np.sort(np.arange(what) * 37 % (newest + 1))
+            forest.bulk_insert(times, [np.arange(value, value + what)])
+            value += what
         else:
             times = sorted(what) if step == "bulk" else list(range(newest, newest + what))
             newest = max([newest, *times])
             forest.bulk_insert(np.array(times, np.int64), [np.arange(value, value + len(times))])
             value += len(times)
-        check(forest, block)
+        check(forest, block, monoid)
     forest.check_invariants()
 
 

@@ -23,7 +23,13 @@ def http() -> Iterator[httpx.Client]:
         "keys": ["airport", "carrier"],
         "fields": {"delay": "float64"},
         "order": {"equal_times": "first"},
-        "aggregates": {"n": {"function": "count"}, "total": {"function": "sum", "field": "delay"}},
+        "aggregates": {
+            "n": {"function": "count"},
+            **{
+                name: {"function": function, "field": "delay"}
+                for name, function in (("total", "sum"), ("highest", "max"), ("lowest", "min"))
+            },
+        },
     }
     with running_service() as running:
         client = running.http()
@@ -91,6 +97,35 @@ def test_aggregations_by_parts(http: httpx.Client, path: str) -> None:
     assert by("count by (airport) (flights:n)") == {("JFK",): "2", ("LGA",): "1", ("a|b",): "1", (): "1"}
     assert by("sum by (carrier) (flights:total) / sum by (carrier) (flights:n)")[("AA",)] == str(29 / 3)
     assert by("sum by (nothing) (flights:n)") == {(): "5"}
+
+
+@pytest.mark.parametrize("path", ["query", "query_range"])
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "flights:total",
+        'flights:n{airport!="JFK"}',
+        'flights:n{airport=~".*"} offset 10s',
+        f"flights:n @ {T + 45}",
+        'flights:total{__lookback__="1m"}',
+        "rate(flights:n[1m])",
+        "(increase(flights:total[5m]))",
+        'flights:n{airport="nowhere"}',
+        'flights:n{other="x"}',
+        'flights:n{airport="JFK" or carrier=""}',
+        "flights:highest",
+        "flights:lowest",
+    ],
+)
+@pytest.mark.parametrize("modifier", ["", "by (carrier)", "by (nothing)", "without (airport)", "by (airport, carrier)"])
+def test_groups_of_keys_are_what_their_keys_are_together(
+    http: httpx.Client, selector: str, modifier: str, path: str
+) -> None:
+    """A product is evaluated for each key, and a selector alone by groups."""
+    for operator in ("sum", "max", "min", "count"):
+        by_groups = ask(http, f"{operator} {modifier} ({selector})", path)
+        by_keys = ask(http, f"{operator} {modifier} (1 * {selector})", path)
+        assert sorted(map(str, by_groups)) == sorted(map(str, by_keys)), operator
 
 
 def test_labels_of_parts(http: httpx.Client) -> None:

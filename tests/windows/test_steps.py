@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sash_engine.errors import InvalidArgument
+from sash_engine.forest import reader as forest_reader
 from sash_engine.forest import series as forest_series
 from sash_engine.steps import finished
 from sash_engine.windows import asked_keys, grouped, reader, together
@@ -159,3 +160,21 @@ def test_a_question_about_too_many_names_is_refused_before_a_look_at_them():
     names = Names(["k1"] * 100_001)
     with pytest.raises(InvalidArgument, match="100001 keys in one query"):
         filled().reader.query(Query(keys=names))
+
+
+def test_sketches_of_a_series_are_freed_in_steps(monkeypatch):
+    """Those of 10,000 buckets with eight quantiles were freed at once, when the series was there: 30 ms."""
+    freed = []
+
+    def noted(partials):
+        left = [part for columns in partials for part in columns if part.dtype.hasobject]
+        for _ in free_steps(partials):
+            freed.append(sum(int(np.count_nonzero(part)) for part in left))
+            yield
+
+    free_steps = forest_series.free_steps
+    monkeypatch.setattr(forest_series, "_FREED", 5)
+    monkeypatch.setattr(forest_reader, "free_steps", noted)
+    finished(steps_of(filled(), SeriesQuery(0, 100, 5, key="k0")))
+    assert freed == list(range(freed[0], -1, -5))
+    assert freed[0] >= 15

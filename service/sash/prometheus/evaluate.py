@@ -19,6 +19,7 @@ from sash.prometheus.aggregations import AGGREGATIONS, PARAMETERS, aggregated, p
 from sash.prometheus.errors import BadData, Refused
 from sash.prometheus.fetch import Fetch
 from sash.prometheus.functions import DATES, INSTEAD, OF_VALUES, clamped, joined, replaced, rounded, sorted_by_value
+from sash.prometheus.grouped import by_groups
 from sash.prometheus.matchers import Matchers
 from sash.prometheus.operators import Matching, binary
 from sash.prometheus.ranges import RANGES
@@ -94,10 +95,13 @@ class Evaluator:
         operator = str(expr.op)
         if operator not in AGGREGATIONS and operator not in PARAMETERS:
             raise Refused(f"aggregation {operator} is not supported; {INSTEAD.get(operator, 'use sum')}", field="query")
-        vector = _vector(await self.value(expr.expr))
         modifier = expr.modifier
         by = () if modifier is None else tuple(modifier.labels)
         without = modifier is not None and str(modifier.type).endswith("Without")
+        groups = await by_groups(self._plane, self._fetch.selectors, expr, by, without, self._times)
+        if groups is not None:
+            return groups
+        vector = _vector(await self.value(expr.expr))
         parameter = None if expr.param is None else _scalar(await self.value(expr.param))
         if operator in ("topk", "bottomk"):
             assert parameter is not None

@@ -25,6 +25,7 @@ from sash.prometheus.selectors import (
     Selectors,
     milliseconds,
     shifted,
+    spread,
     stacked,
 )
 from sash.prometheus.times import Times
@@ -68,13 +69,13 @@ class Fetch:
 
     def __init__(self, plane: Plane, selectors: Selectors) -> None:
         self._plane = plane
-        self._selectors = selectors
+        self.selectors = selectors
 
     async def instant(self, selector: promql_parser.VectorSelector, times: Times) -> Vector:
         """The values of a selector."""
         matchers, at = Matchers.of(selector), shifted(selector, times)
         found = []
-        for selected in await self._selectors.selected(matchers):
+        for selected in await self.selectors.selected(matchers):
             metric = selected.metric
             if metric.aggregate is None:
                 _check_no_lookback(matchers, metric)
@@ -82,10 +83,10 @@ class Fetch:
                     continue  # it has no entries, and nobody named it
                 found.append(await self._newest(selected, at))
             else:
-                folded = await self._selectors.folded(selected, self._selectors.width_ms(metric, matchers), at)
-                self._selectors.warn(metric, metric.aggregate)
+                folded = await self.selectors.folded(selected, self.selectors.width_ms(metric, matchers), at)
+                self.selectors.warn(metric, metric.aggregate)
                 found.append(Vector(selected.labels(), *folded.column(metric.aggregate)))
-        return _spread(stacked(found, at.count), times)
+        return spread(stacked(found, at.count), times)
 
     async def over_time(
         self, function: str, matrix: promql_parser.MatrixSelector, times: Times, q: Array | None = None
@@ -99,12 +100,12 @@ class Fetch:
         matchers, at = Matchers.of(selector), shifted(selector, times)
         width_ms = milliseconds(matrix.range)
         found = []
-        for selected in await self._selectors.selected(matchers):
+        for selected in await self.selectors.selected(matchers):
             metric = selected.metric
             if metric.aggregate is not None and matchers.equal(NAME) is None:
                 continue  # a range is of entries
             found.append(await self._over_time(function, selected, matchers, width_ms, at, q, times.count))
-        vector = _spread(stacked(found, times.count if q is not None else at.count), times)
+        vector = spread(stacked(found, times.count if q is not None else at.count), times)
         if function in KEEP_NAME:
             return vector
         return await self._plane.in_slices(_without_name(vector))
@@ -121,7 +122,7 @@ class Fetch:
     ) -> Vector:
         metric, labels = selected.metric, selected.labels()
         if metric.aggregate is not None:
-            folded = await self._selectors.folded(selected, width_ms, at)
+            folded = await self.selectors.folded(selected, width_ms, at)
             return Vector(labels, *self._of_aggregate(function, metric, folded, width_ms))
         _check_no_lookback(matchers, metric)
         name, member = _aggregate_for(metric, function, q)
@@ -129,8 +130,8 @@ class Fetch:
             if q is not None and at.count != count:
                 at = Times(at.start_ms, 0, count)
             return await self._of_entries(function, selected, width_ms, at, q)
-        folded = await self._selectors.folded(selected, width_ms, at)
-        self._selectors.warn(metric, name)
+        folded = await self.selectors.folded(selected, width_ms, at)
+        self.selectors.warn(metric, name)
         if name is not None:
             values, there = folded.column(name, member)
             if function in _PASS_OVER_NAN and metric.spec.granularity is None and np.isnan(values[there]).any():
@@ -157,7 +158,7 @@ class Fetch:
                 f"({fields}); rate and increase take aggregates count and sum",
                 field="query",
             )
-        self._selectors.warn(metric, name)
+        self.selectors.warn(metric, name)
         values, there = folded.column(name)
         return (values / (width_ms / 1000) if function == "rate" else values), there
 
@@ -224,7 +225,7 @@ class Fetch:
         width_ms = milliseconds(matrix.range)
         found = list[tuple[Labels, Array, Array]]()
         rows = 0
-        for selected in await self._selectors.selected(matchers):
+        for selected in await self.selectors.selected(matchers):
             metric = selected.metric
             if metric.aggregate is not None:
                 if matchers.equal(NAME) is None:
@@ -267,19 +268,6 @@ def _check_no_lookback(matchers: Matchers, metric: Metric) -> None:
             f"avg_over_time({metric.name}[5m])",
             field="query",
         )
-
-
-def _spread(vector: Vector, times: Times) -> Vector:
-    """A vector of one time at all times, where `@` fixes it."""
-    if vector.there.shape[1] == times.count:
-        return vector
-    check_cells(len(vector.labels), times.count)
-    return Vector(
-        vector.labels,
-        np.repeat(vector.values, times.count, 1),
-        np.repeat(vector.there, times.count, 1),
-        times_ms=None if vector.times_ms is None else np.repeat(vector.times_ms, times.count, 1),
-    )
 
 
 def _without_name(vector: Vector) -> Steps[Vector]:

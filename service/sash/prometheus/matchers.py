@@ -108,6 +108,12 @@ class Matchers:
             if each.name in spec.labels and each.is_simple
         ]
 
+    def is_of(self, spec: WindowSpec) -> bool:
+        """Whether conditions of a window say all that the matchers say."""
+        return len(self._groups) == 1 and all(
+            each.is_simple if each.name in spec.labels else each.name == NAME for each in self._groups[0]
+        )
+
     def constants(self) -> dict[str, str]:
         """The labels, but the name, that have exactly one matcher, by equality: those of a series that is absent."""
         if len(self._groups) != 1:

@@ -24,6 +24,7 @@ from sash.prometheus.times import TIME_MAX_MS, Times, duration_ms, floor_ticks, 
 from sash.prometheus.values import NAME, SERIES_MAX, Labels, Vector, check_cells
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.sketches import DistinctCount, Quantile
+from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.questions import Query, SeriesQuery
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
 
@@ -31,9 +32,12 @@ __all__ = [
     "Folded",
     "Selected",
     "Selectors",
+    "buckets_of",
     "milliseconds",
     "shifted",
+    "spread",
     "stacked",
+    "trailing_of",
 ]
 
 _EVERYTHING = 2**61
@@ -41,6 +45,10 @@ _EVERYTHING = 2**61
 
 _KEYS_AT_ONCE = 1000
 
+_BUCKETS, _BUCKETS_LARGE = 500_000, 5_000
+"""Of one question; half of what a window answers."""
+
+_NUMBERS = (float, int, bool)
 _APPROXIMATE = (Quantile, DistinctCount)
 
 
@@ -75,6 +83,18 @@ class Folded:
 
     entries: Array
     aggregates: dict[str, list[Any]]
+
+    @classmethod
+    def of_answers(cls, spec: WindowSpec, answers: Sequence[Answer]) -> Folded:
+        """Answers at one time."""
+        entries = np.array([[answer.entries] for answer in answers], np.int64).reshape(-1, 1)
+        return cls(entries, {name: [[answer.aggregates[name]] for answer in answers] for name in spec.aggregates})
+
+    @classmethod
+    def of_series(cls, spec: WindowSpec, rows: Sequence[Series]) -> Folded:
+        """Series, all of the same times."""
+        entries = np.stack([row.entries for row in rows])
+        return cls(entries, {name: [row.aggregates[name] for row in rows] for name in spec.aggregates})
 
     def column(self, name: str, member: int | None = None) -> tuple[Array, Array]:
         """An aggregate as numbers, and where it has one.
@@ -193,45 +213,36 @@ class Selectors:
         return self._folded[asked]
 
     async def _at_once(self, selected: Selected, width_ms: int | None, at_ms: int) -> Folded:
-        spec = selected.metric.spec
-        now = min(floor_ticks(at_ms, spec.time_unit), TICK_MAX - 1)
-        lookbacks = list[str | int]()
-        if width_ms is not None:
-            width = now - floor_ticks(at_ms - width_ms, spec.time_unit)
-            if width < 1:
-                return _nothing(spec, selected.count, 1)
-            lookbacks.append(width)
-        keys = selected.keys
+        spec, keys = selected.metric.spec, selected.keys
+        trailing = trailing_of(spec, width_ms, at_ms)
+        if trailing is None:
+            return _nothing(spec, selected.count, 1)
+        now, lookbacks = trailing
         if keys is None or len(keys) == 1:
             answers = await self._plane.query(spec.name, Query(keys[0] if keys else None, lookbacks, now))
         else:
             answers = await self._plane.query(spec.name, Query(None, lookbacks, now, keys))
-        entries = np.array([[answer.entries] for answer in answers], np.int64)
-        return Folded(entries, {name: [[answer.aggregates[name]] for answer in answers] for name in spec.aggregates})
+        return Folded.of_answers(spec, answers)
 
     async def _series(self, selected: Selected, width_ms: int | None, times: Times) -> Folded:
-        spec, unit = selected.metric.spec, selected.metric.spec.time_unit
-        tick_ns = NANOSECONDS_PER_TICK[unit]
-        step, rest = divmod(times.step_ms * 1_000_000, tick_ns)
-        if rest:
-            raise Refused(
-                f"window {spec.name!r} counts in units of {unit}: the step must be a whole number of them",
-                field="step",
-                limit=f"multiples of 1{unit}",
-            )
-        first = floor_ticks(times.start_ms, unit)
-        width = _EVERYTHING if width_ms is None else first - floor_ticks(times.start_ms - width_ms, unit)
-        if width < 1:
+        spec, keys = selected.metric.spec, selected.keys
+        buckets = buckets_of(spec, width_ms, times)
+        if buckets is None:
             return _nothing(spec, selected.count, times.count)
-        start = first - width + 1
-        end = start + step * (times.count - 1) + 1
-        rows = [
-            await self._plane.series(spec.name, SeriesQuery(start, end, step, width, key)) for key in selected.each_key
-        ]
-        return Folded(
-            np.stack([row.entries for row in rows]),
-            {name: [row.aggregates[name] for row in rows] for name in spec.aggregates},
-        )
+        start, end, step, width = buckets
+        at_once = _series_at_once(spec, times.count)
+        if keys is None or len(keys) == 1 or at_once == 1:
+            each = selected.each_key
+            rows = [await self._plane.series(spec.name, SeriesQuery(start, end, step, width, key)) for key in each]
+            return Folded.of_series(spec, rows)
+        found = dict[str | None, Series]()
+        for a in range(0, len(keys), at_once):
+            some = keys[a : a + at_once]
+            asked = SeriesQuery(start, end, step, width, keys=some, by=spec.labels)
+            found |= {row.key: row for row in await self._plane.series_groups(spec.name, asked)}
+        # A key whose entries have left since it was listed has no series.
+        nothing = _no_series(spec, times.count)
+        return Folded.of_series(spec, [found.get(key, nothing) for key in keys])
 
     def warn(self, metric: Metric, aggregate: str | None) -> None:
         """Note that an answer is approximate."""
@@ -291,6 +302,62 @@ def stacked(vectors: Iterable[Vector], count: int) -> Vector:
         np.concatenate([vector.there for vector in found]),
         times_ms=times,
     )
+
+
+def spread(vector: Vector, times: Times) -> Vector:
+    """A vector of one time at all times, where `@` fixes it."""
+    if vector.there.shape[1] == times.count:
+        return vector
+    check_cells(len(vector.labels), times.count)
+    return Vector(
+        vector.labels,
+        np.repeat(vector.values, times.count, 1),
+        np.repeat(vector.there, times.count, 1),
+        times_ms=None if vector.times_ms is None else np.repeat(vector.times_ms, times.count, 1),
+    )
+
+
+def trailing_of(spec: WindowSpec, width_ms: int | None, at_ms: int) -> tuple[int, list[str | int]] | None:
+    """The end and the lookbacks of a query about a trailing range; None where the range has no ticks."""
+    now = min(floor_ticks(at_ms, spec.time_unit), TICK_MAX - 1)
+    if width_ms is None:
+        return now, []
+    width = now - floor_ticks(at_ms - width_ms, spec.time_unit)
+    return (now, [width]) if width > 0 else None
+
+
+def buckets_of(spec: WindowSpec, width_ms: int | None, times: Times) -> tuple[int, int, int, int] | None:
+    """The start, end, step and width of a series of trailing ranges; None where they have no ticks.
+
+    Raises:
+        Refused: the step is no whole number of ticks.
+    """
+    unit = spec.time_unit
+    step, rest = divmod(times.step_ms * 1_000_000, NANOSECONDS_PER_TICK[unit])
+    if rest:
+        raise Refused(
+            f"window {spec.name!r} counts in units of {unit}: the step must be a whole number of them",
+            field="step",
+            limit=f"multiples of 1{unit}",
+        )
+    first = floor_ticks(times.start_ms, unit)
+    width = _EVERYTHING if width_ms is None else first - floor_ticks(times.start_ms - width_ms, unit)
+    start = first - width + 1
+    return (start, start + step * (times.count - 1) + 1, step, width) if width > 0 else None
+
+
+def _series_at_once(spec: WindowSpec, count: int) -> int:
+    """How many series one question may be about."""
+    monoids = [monoid for monoid, _ in spec.monoids().values()]
+    if spec.algorithm is not None or any(monoid.answer not in _NUMBERS for monoid in monoids):
+        return 1
+    return max(1, (_BUCKETS_LARGE if any(monoid.external for monoid in monoids) else _BUCKETS) // count)
+
+
+def _no_series(spec: WindowSpec, count: int) -> Series:
+    none = np.full(count, None)
+    zeros = np.zeros(count, np.int64)
+    return Series(None, zeros, 0, zeros, dict.fromkeys(spec.aggregates, none))
 
 
 def _nothing(spec: WindowSpec, series: int, count: int) -> Folded:

@@ -105,6 +105,7 @@ def series_document(series: Series, start: int, end: int, step: int) -> dict[str
         "step": step,
         "width": series.width,
         "time": np.ascontiguousarray(series.times),
+        **({} if series.last is None else {"last": np.ascontiguousarray(series.last)}),
         "entries": np.ascontiguousarray(series.entries),
         "aggregates": {name: column(answers) for name, answers in series.aggregates.items()},
     } | parts_document(series)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 from starlette.types import Receive, Scope
@@ -21,6 +22,9 @@ from sash_engine.errors import InvalidArgument, TooLarge
 __all__ = ["Call", "Collect", "Edge", "Gone"]
 
 Collect = Callable[[], Awaitable[CollectorRegistry]]
+
+
+R = TypeVar("R")
 
 
 class Gone(Exception):
@@ -46,6 +50,8 @@ class Edge:
     not_ready: Callable[[], str | None]
     closing: asyncio.Event
     collected: Collect | None = None
+    reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "reader"))
+    """Reads long bodies that are no JSON, one at a time."""
 
     async def metrics(self) -> CollectorRegistry:
         """The metrics that ``/metrics`` shows."""
@@ -117,6 +123,13 @@ class Call:
         if len(body) <= LONG_BYTES:
             return parse_json(body)
         return await self.plane.in_slices(parse_long_json(body, None if columns else LISTED_MAX))
+
+    async def read(self, read: Callable[[bytes], R]) -> R:
+        """What a function reads of the body; a long body is read beside the event loop. Raises as `body` and `read`."""
+        body = await self.body()
+        if len(body) <= LONG_BYTES:
+            return read(body)
+        return await asyncio.get_running_loop().run_in_executor(self.edge.reader, read, body)
 
     async def text(self) -> str:
         """Read the body as text.

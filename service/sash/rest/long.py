@@ -72,6 +72,8 @@ async def series_json(series: Series, start: int, end: int, step: int, run: Run)
 def _series(series: Series, start: int, end: int, step: int) -> Steps[bytes]:
     head = {"key": series.key, "start": start, "end": end, "step": step, "width": series.width}
     times = yield from _column(series.times)
+    if series.last is not None:
+        times += b',"last":' + (yield from _column(series.last))
     return b"".join(
         [json_bytes(head | parts_document(series))[:-1], b',"time":', times, b",", (yield from _buckets(series)), b"}"]
     )

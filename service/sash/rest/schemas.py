@@ -345,14 +345,14 @@ SCHEMAS: dict[str, Any] = {
     },
     "Series": {
         "description": "Answers over buckets: the i-th has the entries with time[i] <= t < time[i] + width. `step` and "
-        "`width` are ticks. Every list has one item per bucket, null where there is no answer.",
+        "`width` are ticks. Every list has one item per bucket, null where there is no answer. With a `gap`, a bucket "
+        "is a session: it has the entries from time[i] through last[i], and `step` and `width` are the gap.",
         "type": "object",
         "required": ["key", "start", "end", "step", "width", "time", "entries", "aggregates"],
         "properties": {
             "key": {"type": ["string", "null"]},
             **dict.fromkeys(("start", "end", "step", "width"), INT64.schema),
-            "time": {"type": "array", "items": INT64.schema},
-            "entries": {"type": "array", "items": INT64.schema},
+            **{name: {"type": "array", "items": INT64.schema} for name in ("time", "last", "entries")},
             "aggregates": {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
             "parts": _PARTS,
         },

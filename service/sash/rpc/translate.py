@@ -75,9 +75,8 @@ def series_query_of(request: pb.SeriesRequest) -> SeriesQuery:
     """Return the question of a series; raises as `_keys_of`, and if a bound or the step is missing."""
     key, keys = _keys_of(request)
     start, end = required(request, "start"), required(request, "end")
-    if not request.step:
-        raise InvalidArgument("step is missing", field="step")
-    return SeriesQuery(start, end, request.step, request.width or None, key, keys, **grouped_of(request))
+    gap = request.gap or None
+    return SeriesQuery(start, end, request.step, request.width or None, key, keys, gap=gap, **grouped_of(request))
 
 
 def entries_query_of(request: pb.EntriesRequest) -> EntriesQuery:
@@ -231,6 +230,8 @@ def fill_series(message: pb.SeriesResponse, series: Series) -> None:
     if series.key is not None:
         message.key = series.key
     message.time, message.width = to_bytes(series.times), series.width
+    if series.last is not None:
+        message.last = to_bytes(series.last)
     _fill_buckets(message, series)
 
 

@@ -25,7 +25,7 @@ from sash_engine.forest.levels import Levels
 from sash_engine.forest.row_slices import RowSlice
 from sash_engine.forest.sealed_fold import SealedFold
 from sash_engine.forest.segments import starts_of_runs
-from sash_engine.forest.series import Rows, answers_of, fold_buckets
+from sash_engine.forest.series import Rows, answers_of, fold_buckets, free_steps
 from sash_engine.forest.splicer import Splicer
 from sash_engine.forest.tiered import TieredDirectory
 from sash_engine.monoids import Partial, Partials
@@ -191,7 +191,9 @@ class BlockReader:
     def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
         """As `series`, in steps; no entry may come or leave from the first to the last."""
         entries, filled, partials = yield from self.fold_steps(starts, stops)
-        return entries, (yield from answers_of(self._layout, partials, filled, entries))
+        answers = yield from answers_of(self._layout, partials, filled, entries)
+        yield from free_steps(partials)
+        return entries, answers
 
     def fold_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, Array, list[Partials]]]:
         """Fold many time ranges, as `series_steps` does: rows (k,), which ranges have any, and their partials."""

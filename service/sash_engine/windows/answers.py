@@ -91,6 +91,8 @@ class Series:
     `times` and `entries` are int64 (n,); `aggregates` has an array (n,) each, of dtype object where answers are no
     numbers or are missing (None). `partials` is there where it was asked for: each aggregate's partials as columns, one
     row for each bucket that has entries, in order.
+
+    Of sessions, `times` and `last` are the times of the first and of the last entry of each, and `width` is the gap.
     """
 
     key: str | None
@@ -100,6 +102,7 @@ class Series:
     aggregates: dict[str, Array]
     partials: dict[str, Partials] | None = None
     parts: dict[str, str] | None = None
+    last: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(slots=True)

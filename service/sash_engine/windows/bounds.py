@@ -11,7 +11,35 @@ from sash_engine.windows.pages import Numbers
 from sash_engine.windows.questions import SeriesQuery
 from sash_engine.windows.spec import TICK_MAX, WindowSpec, check_time, parse_duration
 
-__all__ = ["buckets_of", "last_of"]
+__all__ = ["bounds_of", "buckets_of", "check_sessions", "last_of"]
+
+
+def check_sessions(question: SeriesQuery) -> None:
+    """Check what goes with sessions, if the question asks for them.
+
+    Raises:
+        InvalidArgument: neither a step nor a gap, or both; or something that goes with buckets of one length only.
+    """
+    if question.gap is None:
+        if not question.step:
+            raise InvalidArgument("step is missing: give a step, or a gap for sessions", field="step")
+        return
+    others = {"step": bool(question.step), "width": question.width is not None, "keys": bool(question.keys)}
+    others |= {"where": bool(question.where), "by": question.is_grouped, "partials": question.partials}
+    for name, given in others.items():
+        if given:
+            raise InvalidArgument(f"sessions are of one key and have no length: leave {name} out", field=name)
+
+
+def bounds_of(question: SeriesQuery, spec: WindowSpec) -> tuple[int, int]:
+    """Where a series starts and ends; raises as `buckets_of`."""
+    start, end = question.start, question.end
+    check_time(start, "start")
+    check_time(end, "end")
+    if start >= end:
+        raise InvalidArgument(f"start {start} is not before end {end}", field="start", limit=str(end - 1))
+    check_ranges(spec.algorithm)
+    return start, end
 
 
 def buckets_of(question: SeriesQuery, spec: WindowSpec, costs: Costs) -> tuple[Numbers, Numbers, int, int]:
@@ -21,12 +49,8 @@ def buckets_of(question: SeriesQuery, spec: WindowSpec, costs: Costs) -> tuple[N
         InvalidArgument: start >= end, or more buckets than the limit.
         Unsupported: the window's algorithm answers no ranges.
     """
-    start, end = question.start, question.end
-    check_time(start, "start")
-    check_time(end, "end")
-    if start >= end:
-        raise InvalidArgument(f"start {start} is not before end {end}", field="start", limit=str(end - 1))
-    check_ranges(spec.algorithm)
+    check_sessions(question)
+    start, end = bounds_of(question, spec)
     unit = spec.time_unit
     every = parse_duration(question.step, unit, "step")
     wide = every if question.width is None else parse_duration(question.width, unit, "width")

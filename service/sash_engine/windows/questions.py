@@ -183,6 +183,8 @@ class SeriesQuery(Grouped):
         step, width: durations or ticks. `width` is `step` where None; where it is larger, buckets overlap.
         key, keys: as of `Query`; the entries of several keys are answered together.
         partials: answer with partials, too, of the buckets that have entries.
+        gap: a duration or ticks, in the place of a step: each bucket is a session of one key, which ends where no entry
+            follows within the gap.
     """
 
     start: int
@@ -192,6 +194,7 @@ class SeriesQuery(Grouped):
     key: str | None = None
     keys: KeyList = ()
     partials: bool = False
+    gap: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from sash_engine.windows.algorithms import check_ranges
 from sash_engine.windows.answering import parts_of
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.asked_keys import AskedKeys, Numbers
-from sash_engine.windows.bounds import buckets_of, last_of
+from sash_engine.windows.bounds import buckets_of, check_sessions, last_of
 from sash_engine.windows.costs import Costs
 from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.group_reader import GroupReader, Span
@@ -36,6 +36,7 @@ from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.labels import Labels
 from sash_engine.windows.partials import partials_of, partials_of_buckets
 from sash_engine.windows.questions import AllKeys, EntriesQuery, Query, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.session_series import sessions_steps
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
 from sash_engine.windows.together import KEYS, series_steps
@@ -201,6 +202,11 @@ class Reader:
     def series_steps(self, question: SeriesQuery) -> Steps[Series]:
         """As `series`, in steps."""
         key, keys = question.key, question.keys
+        if question.gap is not None:
+            check_sessions(question)
+            number = self._asked.find(self._asked.name(key))
+            store = self._keys.stores.in_memory(self._layout) if number is None else self._keys.store(number)
+            return (yield from sessions_steps(question, self._spec, self._layout, store, self._cold, self._costs))
         starts, stops, every, wide = buckets_of(question, self._spec, self._costs)
         start, n = question.start, len(starts)
         if keys or question.where:

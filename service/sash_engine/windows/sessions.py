@@ -18,7 +18,7 @@ from sash_engine.windows.answers import Counts
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.page_allocator import Numbers
 
-__all__ = ["Sessions"]
+__all__ = ["Sessions", "wider"]
 
 
 class Sessions:
@@ -73,7 +73,7 @@ class Sessions:
         if not steps_back.any() and (times[starts] >= newest).all():
             before = np.concatenate((times[:1], times[:-1]))
             before[starts] = np.where(newest > NEVER, newest, times[starts])
-            return np.maximum.reduceat(np.where(_wider(before, times, self._gap), before, NEVER), starts)
+            return np.maximum.reduceat(np.where(wider(before, times, self._gap), before, NEVER), starts)
         # The two ends of what is there stand for all of it.
         oldest, there = keys.oldest_each(numbers), np.flatnonzero(newest > NEVER)
         of = np.concatenate((np.repeat(np.arange(k), lengths), there, there))
@@ -82,7 +82,7 @@ class Sessions:
         merged, of = merged[order], of[order]
         older, newer, key = merged[:-1], merged[1:], of[:-1]
         outside = (older < oldest[key]) | (newer > newest[key])
-        found = (of[1:] == key) & outside & _wider(older, newer, self._gap)
+        found = (of[1:] == key) & outside & wider(older, newer, self._gap)
         ends = np.full(k, NEVER)
         np.maximum.at(ends, key[found], older[found])
         return ends
@@ -105,7 +105,7 @@ class Sessions:
                 return
 
 
-def _wider(older: Array, newer: Array, gap: int) -> Array:
+def wider(older: Array, newer: Array, gap: int) -> Array:
     """Where newer - older > gap. The difference may be larger than an int64; it counts only where newer >= older."""
     wide: Array = (newer.view(np.uint64) - older.view(np.uint64)) > np.uint64(gap)
     return wide

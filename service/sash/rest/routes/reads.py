@@ -163,8 +163,13 @@ async def series(
     start: Annotated[int, Parameter("Where the first bucket starts.", example=_START)],
     end: Annotated[int, Parameter("Every bucket starts before it.", example=_END)],
     step: Annotated[
-        str, Parameter("From one bucket's start to the next: a duration (1s, 15m) or ticks.", example="15m")
-    ],
+        str | None,
+        Parameter("From one bucket's start to the next: a duration (1s, 15m) or ticks. Or give `gap`.", example="15m"),
+    ] = None,
+    gap: Annotated[
+        str | None,
+        Parameter("In the place of `step`: buckets are sessions of one key, which end where no entry follows so soon."),
+    ] = None,
     width: Annotated[
         str | None,
         Parameter("The length of a bucket; by default `step`. Buckets longer than `step` overlap.", example="1h"),
@@ -182,17 +187,17 @@ async def series(
 ) -> bytes | Response:
     how = grouping(where, by, top, n, order, having, limit, position)
     one, several = _keys(key, all_keys)
-    question = SeriesQuery(start, end, step, width, one, several, **how)
+    question = SeriesQuery(start, end, step or "", width, one, several, gap=gap, **how)
     if question.is_grouped:
         groups = await call.plane.series_groups(name, question)
         if call.prefers(ARROW):
             return Response(arrow.stream_of_groups(groups, question.by or ()), media_type=ARROW)
-        ticks = parse_duration(step, (await call.plane.look_up(name)).time_unit, "step")
+        ticks = parse_duration(step or gap or "", (await call.plane.look_up(name)).time_unit, "step")
         return await series_groups_json(groups, start, end, ticks, call.plane.in_slices)
     found = await call.plane.series(name, question)
     if call.prefers(ARROW):
         return Response(arrow.stream_of(found), media_type=ARROW)
-    ticks = parse_duration(step, (await call.plane.look_up(name)).time_unit, "step")
+    ticks = parse_duration(step or gap or "", (await call.plane.look_up(name)).time_unit, "step")
     return await series_json(found, start, end, ticks, call.plane.in_slices)
 
 

@@ -200,7 +200,7 @@ async def _numbered(
         origin = columns.taken_origin(document, spec)
         return await call.plane.in_slices(columns.batch_steps(document, spec, entries_max)), origin
     origin = origin_of(*beside)
-    return arrow.batch_of(await call.body(), spec, entries_max), origin
+    return await call.read(lambda body: arrow.batch_of(body, spec, entries_max)), origin
 
 
 @WRITES.route(
@@ -245,7 +245,7 @@ async def _part(call: Call, name: str) -> AnyBatch:
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind == JSON:
         return await call.plane.in_slices(columns.batch_steps(await call.json(columns=True), spec, entries_max))
-    return arrow.batch_of(await call.body(), spec, entries_max)
+    return await call.read(lambda body: arrow.batch_of(body, spec, entries_max))
 
 
 @WRITES.route(
