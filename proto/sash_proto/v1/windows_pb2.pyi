@@ -564,7 +564,7 @@ class RangeQueryRequest(_message.Message):
     def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., partials: bool = ..., end_exclusive: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ...) -> None: ...
 
 class SeriesRequest(_message.Message):
-    __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys", "where", "by", "top", "having", "limit", "position")
+    __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys", "where", "by", "top", "having", "limit", "position", "gap")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -579,6 +579,7 @@ class SeriesRequest(_message.Message):
     HAVING_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     start: int
@@ -593,10 +594,11 @@ class SeriesRequest(_message.Message):
     having: _containers.RepeatedCompositeFieldContainer[Having]
     limit: int
     position: str
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ...) -> None: ...
+    gap: str
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., gap: _Optional[str] = ...) -> None: ...
 
 class SeriesResponse(_message.Message):
-    __slots__ = ("key", "time", "entries", "aggregates", "width", "parts", "groups", "next")
+    __slots__ = ("key", "time", "entries", "aggregates", "width", "parts", "groups", "next", "last")
     class AggregatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -619,6 +621,7 @@ class SeriesResponse(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
     key: str
     time: bytes
     entries: bytes
@@ -627,7 +630,8 @@ class SeriesResponse(_message.Message):
     parts: _containers.ScalarMap[str, str]
     groups: _containers.RepeatedCompositeFieldContainer[SeriesResponse]
     next: str
-    def __init__(self, key: _Optional[str] = ..., time: _Optional[bytes] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ..., width: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[SeriesResponse, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+    last: bytes
+    def __init__(self, key: _Optional[str] = ..., time: _Optional[bytes] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ..., width: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[SeriesResponse, _Mapping]]] = ..., next: _Optional[str] = ..., last: _Optional[bytes] = ...) -> None: ...
 
 class SeriesColumn(_message.Message):
     __slots__ = ("float64", "int64", "values", "valid")
