@@ -15,6 +15,9 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 export SPARK_LOCAL_IP := 127.0.0.1
 
+# Tests start many processes. Where this is set, each of them would compile the service again, which is a third of a start.
+export PYTHONDONTWRITEBYTECODE :=
+
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
@@ -30,16 +33,13 @@ demo: setup ## real flights through Spark into windows, every answer compared wi
 run: setup ## serve on 127.0.0.1:7070 (gRPC) and :7071 (REST and the page)
 	$(BIN)/sash serve
 
-# Spark's JVMs live for seconds here: what its second compiler makes of them never pays. Many tests start processes, which
-# would compile the service's modules each time where nobody has, and PYTHONDONTWRITEBYTECODE keeps them from it.
+# Spark's JVMs live for seconds here: what its second compiler makes of them never pays.
 test: setup ## all tests: Spark in local mode and real servers included
-	$(BIN)/python -m compileall -q service clients proto
 	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # A pass of its own: following every line would double the time of the tests above. Few examples reach the same lines.
 coverage: setup ## line and branch coverage of each room, from a shorter pass of the tests
 	@rm -rf build/coverage
-	$(BIN)/python -m compileall -q service clients proto
 	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 SASH_PROFILE=coverage $(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) --dist loadfile \
 		--ignore tests/bench --ignore tests/crash
 	$(BIN)/python -m coverage combine -q

@@ -23,7 +23,7 @@ from bench.peers.setup import PYTHON, SYSTEMS, set_up
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "background" / "peers.md"
-IN_OURS = ("sash", "sash_sketches", "spark")
+IN_OURS = ("sash", "sash_sketches", "prometheus", "victoria_metrics", "polars", "pandas", "spark")
 """Systems that are in the environment of Sash."""
 
 PATIENCE_S = 1_800

@@ -43,7 +43,9 @@ def retract(
     spec = yield from known(window)
     if not spec.identity:
         raise InvalidArgument(f"window {spec.name!r} has no identity: its spec names none", field="identity")
-    fields = pb.WindowSpec(name=spec.name, time_unit=spec.time_unit, keyed=spec.keyed)
+    fields = pb.WindowSpec()
+    fields.CopyFrom(spec)
+    fields.fields.clear()
     fields.fields[spec.identity] = spec.fields[spec.identity]
     messages = requests_of(window, Bulk(times, {spec.identity: identities}, keys), fields)
     return (yield from _changed(window, "Retract", messages, producer, sequence, epoch))

@@ -65,9 +65,10 @@ def dashboard(scrape: str) -> dict[str, Any]:
 
 def _panels(family: Metric) -> Iterator[dict[str, Any]]:
     name = family.name.removeprefix("sash_").replace("_", " ").capitalize()
-    labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
-    by = ", ".join(("instance", *labels))
-    legend = " ".join(f"{{{{{label}}}}}" for label in ("instance", *labels))
+    # Where there are several processes, each sample has a label that says which one it is of.
+    labels = ["instance", "process", *sorted({label for sample in family.samples for label in sample.labels} - {"le"})]
+    by = ", ".join(labels)
+    legend = " ".join(f"{{{{{label}}}}}" for label in labels)
     if family.name in WHOLE:
         yield _panel(name, "short", family.documentation, {legend: f"{family.name}_total{{{CHOSEN}}}"})
     elif family.type == "counter":

@@ -44,6 +44,8 @@ SPEC_TEXTS = {
     "time_unit": "What one tick is: a nanosecond, microsecond, millisecond or second since 1970 in UTC. With `none`, "
     "ticks are logical and have no relation to clocks.",
     "keyed": "Whether the window is partitioned by key. A keyed window keeps entries and answers for each key apart.",
+    "keys": "The names of the parts of which a key consists, in place of `keyed`: 1 to 16 names, like those of fields. "
+    "Questions select and group keys by them.",
     "fields": "The values that every entry has, by name. `time` and `key` are not allowed as names.",
     "aggregates": "What the window computes, by name. Each is an aggregate, see below.",
     "slide": "Which of the oldest entries leave, see below. Without it the window keeps every entry.",

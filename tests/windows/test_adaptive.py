@@ -83,10 +83,10 @@ def test_a_large_mean_does_not_hide_a_change():
 
 def test_a_piece_with_nan_counts_for_nothing():
     still = [VariancePopulation().reduce([np.array([1.0, 2.0] * 10)])] * 6
-    odd = VariancePopulation().reduce([np.array([math.nan, 1e300])])
-    assert leaving([20] * 6 + [2], [*still, odd], 0.002) == 0
+    odd = VariancePopulation().reduce([np.array([math.nan, 1e300] * 30)])
+    assert leaving([20] * 6 + [60], [*still, odd], 0.002) == 0
     changed = [VariancePopulation().reduce([np.array([9.0, 10.0] * 10)])] * 6
-    assert leaving([20] * 6 + [2] + [20] * 6, [*still, odd, *changed], 0.002) >= 120
+    assert leaving([20] * 6 + [60] + [20] * 6, [*still, odd, *changed], 0.002) >= 120
 
 
 @pytest.mark.parametrize("every", [1, 7, 32])
@@ -98,6 +98,12 @@ def test_each_key_is_tested_about_so_often(every, keys):
         tests[inserted % keys] += adaptive.is_due(inserted, inserted % keys, 1)
     assert (tests >= 300 / every / 4).all()
     assert tests.mean() == pytest.approx(300 / every, rel=0.1)
+
+
+def test_the_keys_of_a_bulk_are_not_tested_all_at_once():
+    adaptive = Adaptive(AdaptivePolicy(every=32), 0)
+    for inserted in (0, 7, 123_456):
+        assert 50 < sum(adaptive.is_due(inserted, number, 1) for number in range(3200)) < 200
 
 
 # -------------------------------------------------------------------- windows
