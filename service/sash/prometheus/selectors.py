@@ -21,10 +21,11 @@ from sash.prometheus.errors import BadData, Refused
 from sash.prometheus.matchers import LOOKBACK, Matchers
 from sash.prometheus.names import Catalogue, Metric, key_of, labels_of
 from sash.prometheus.times import TIME_MAX_MS, Times, duration_ms, floor_ticks, ms_of
-from sash.prometheus.values import NAME, SERIES_MAX, Labels, Vector, check_cells
+from sash.prometheus.values import NAME, Labels, Vector, check_cells
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.sketches import DistinctCount, Quantile
+from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.questions import Query, SeriesQuery
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
@@ -44,7 +45,8 @@ __all__ = [
 _EVERYTHING = 2**61
 """Ticks that reach back before all entries, and leave room for all times behind 1970."""
 
-_KEYS_AT_ONCE = SERIES_MAX + 1
+_KEYS_AT_ONCE = 1000
+_KEYS_A_STEP = 200
 
 _BUCKETS, _BUCKETS_LARGE = 500_000, 5_000
 """Of one question; half of what a window answers."""
@@ -199,7 +201,7 @@ class Selectors:
                     raise
                 where = []  # the window takes no such condition
                 continue
-            found += [key for key in some if matchers.matches({NAME: metric.name, **labels_of(spec, key)})]
+            found += await self._plane.in_slices(_matching(metric, matchers, some))
             if most is None:
                 check_cells(len(found), 1)
             elif len(found) >= most:
@@ -362,6 +364,14 @@ def buckets_of(spec: WindowSpec, width_ms: int | None, times: Times) -> tuple[in
     width = _EVERYTHING if width_ms is None else first - floor_ticks(times.start_ms - width_ms, unit)
     start = first - width + 1
     return (start, start + step * (times.count - 1) + 1, step, width) if width > 0 else None
+
+
+def _matching(metric: Metric, matchers: Matchers, keys: Sequence[str]) -> Steps[list[str]]:
+    found, spec = list[str](), metric.spec
+    for a, b in spans_of(len(keys), _KEYS_A_STEP):
+        found += [key for key in keys[a:b] if matchers.matches({NAME: metric.name, **labels_of(spec, key)})]
+        yield
+    return found
 
 
 def _series_at_once(spec: WindowSpec, count: int) -> int:
