@@ -1,13 +1,17 @@
 # Two stages, so that the image that runs has neither the sources nor a pip of its own. All dependencies come as wheels:
 # nothing is compiled.
 FROM python:3.11-slim AS build
+# `--build-arg EXTRAS=server,otel` adds what sends traces.
+ARG EXTRAS=server
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md ./
 COPY proto proto
 COPY clients clients
 COPY service service
+COPY deploy/slim.py deploy/
 RUN python -m venv --without-pip /opt/sash \
-    && pip --python /opt/sash/bin/python install --no-cache-dir --constraint constraints.txt '.[server]'
+    && pip --python /opt/sash/bin/python install --no-cache-dir --constraint constraints.txt ".[$EXTRAS]" \
+    && python deploy/slim.py /opt/sash
 
 FROM python:3.11-slim
 # A volume that Docker makes takes over the owner of the directory that it covers; a directory of the host that is

@@ -6,12 +6,17 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-ROOMS := service clients proto tests bench loadtest docs
+# One more process than cores: many tests wait for disks and for processes that they start.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+ROOMS := service clients proto tests bench loadtest docs deploy
 
 # Spark: workers use the interpreter of this environment, and nothing listens beyond this machine.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 export SPARK_LOCAL_IP := 127.0.0.1
+
+# Tests start many processes. Where this is set, each of them would compile the service again, which is a third of a start.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -30,12 +35,12 @@ run: setup ## serve on 127.0.0.1:7070 (gRPC) and :7071 (REST and the page)
 
 # Spark's JVMs live for seconds here: what its second compiler makes of them never pays.
 test: setup ## all tests: Spark in local mode and real servers included
-	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # A pass of its own: following every line would double the time of the tests above. Few examples reach the same lines.
 coverage: setup ## line and branch coverage of each room, from a shorter pass of the tests
 	@rm -rf build/coverage
-	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 SASH_PROFILE=coverage $(BIN)/python -m coverage run -m pytest -q -n 2 --dist loadfile \
+	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 SASH_PROFILE=coverage $(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) --dist loadfile \
 		--ignore tests/bench --ignore tests/crash
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage json -q -o build/coverage/files.json
@@ -56,7 +61,7 @@ format: setup ## put code into the house's format
 	$(BIN)/ruff check --fix $(ROOMS)
 
 soak: setup ## long: properties with thousands of examples, hundreds of kills on each tier, and of losses of power
-	SASH_PROFILE=soak $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 3600 -m "not spark"
+	SASH_PROFILE=soak $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --timeout 3600 -m "not spark"
 	$(BIN)/python -m tests.crash.driver --kills 200
 	$(BIN)/python -m tests.crash.power --losses 200 --lost 100
 

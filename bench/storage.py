@@ -161,7 +161,7 @@ async def measure_fill(kind: str, size: Size, show: bool) -> None:
             await filled(storage, size.fill, show=show)
             seconds = time.perf_counter() - began
             gc.collect()
-            give_back()  # as a service does every second
+            give_back()  # as a service does every few seconds
             more_anon, more_file = (now - before for now, before in zip(resident(), (anon, file), strict=True))
             report(kind, f"fill {size.fill:,}", f"{size.fill / seconds / 1e6:.2f} M entries/s, {seconds:.1f} s")
             report(kind, "resident beyond empty", f"{more_anon:.1f} MiB own, {more_file:.1f} MiB pages of files")

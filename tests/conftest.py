@@ -1,8 +1,14 @@
-"""Hypothesis profiles, by SASH_PROFILE: `dev` by default, `ci` in .ci/run, `coverage` in its pass, `soak` for hours."""
+"""Hypothesis profiles, and how files are distributed over processes.
+
+Profiles, by SASH_PROFILE: `dev` by default, `ci` in .ci/run, `coverage` in its pass, `soak` for hours.
+"""
 
 import os
+from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=60, deadline=None, suppress_health_check=slow)
@@ -10,3 +16,33 @@ settings.register_profile("ci", max_examples=100, deadline=None, suppress_health
 settings.register_profile("coverage", max_examples=10, deadline=None, suppress_health_check=slow, derandomize=True)
 settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=slow)
 settings.load_profile(os.environ.get("SASH_PROFILE", "dev"))
+
+LONG = ("tests/spark", "tests/e2e/test_image.py", "tests/crash", "tests/cluster")
+"""They begin first, so that no process is left with one of them when the others are done."""
+
+
+class Files(LoadFileScheduling):
+    """Gives each process whole files. All of Spark is for one process, so that one JVM is started and warmed up."""
+
+    def _split_scope(self, nodeid):
+        return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    config.option.loadscopereorder = False
+    return Files(config, log)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Put long files first in the processes of xdist, and then those with the most tests."""
+    if not hasattr(config, "workerinput"):
+        return
+    tests = Counter(item.location[0] for item in items)
+
+    def rank(item):
+        file = item.location[0]
+        found = next((place for place, start in enumerate(LONG) if file.startswith(start)), len(LONG))
+        return found, 0 if found == 0 else -tests[file]
+
+    items.sort(key=rank)

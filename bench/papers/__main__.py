@@ -9,26 +9,27 @@ import argparse
 import gc
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.papers import amta, bulk_fiba, daba, fiba, ra
 from bench.papers.common import Size, Study
+from bench.papers.progress import remaining
 
 __all__ = ["PAPERS", "main", "run"]
 
-PAPERS: dict[str, Callable[[Study], None]] = {
-    "ra": ra.run,
-    "daba": daba.run,
-    "fiba": fiba.run,
-    "bulk_fiba": bulk_fiba.run,
-    "amta": amta.run,
+PAPERS: dict[str, Sequence[Callable[[Study], None]]] = {
+    "ra": ra.EXPERIMENTS,
+    "daba": daba.EXPERIMENTS,
+    "fiba": fiba.EXPERIMENTS,
+    "bulk_fiba": bulk_fiba.EXPERIMENTS,
+    "amta": amta.EXPERIMENTS,
 }
 RESULTS = Path(__file__).parent / "results"
 
 
 def run(name: str, size: Size, folder: Path) -> Study:
-    """Run one paper's experiments and write its files.
+    """Run one paper's experiments and write its files; go on with a run that was cut short.
 
     Raises:
         AnswersDiffer: two algorithms answered differently.
@@ -37,8 +38,9 @@ def run(name: str, size: Size, folder: Path) -> Study:
     gc.collect()
     gc.freeze()  # what is there now is no concern of the collections between runs
     try:
-        for _ in range(study.passes):
-            PAPERS[name](study)
+        for shown, experiment in remaining(study, PAPERS[name]):
+            study.log(shown)
+            experiment(study)
     finally:
         gc.unfreeze()
     study.log(f"wrote {study.write().name}")

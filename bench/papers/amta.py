@@ -7,7 +7,7 @@
     memory       partials and bytes in memory against window size, wholly in memory and with a key-value store
     dimensions   1 to 50 aggregates at once: tuple by tuple, and in the columnar engine
 
-The store is a SQLite file, so that what is in it is not in memory.
+The store is a tier in a directory, so that what is in it is not in memory.
 
 Source: Villalba, Berral, Carrera, "Constant-time sliding window framework with reduced memory footprint and efficient
 bulk evictions", TPDS 2019.
@@ -41,24 +41,16 @@ from bench.papers.common import (
     throughput,
     values,
 )
-from bench.papers.sqlite_store import SqliteStore
+from sash.durability.chunk_store import ChunkStore
+from sash.tiers.lmdb import LmdbTier
 from sash_engine.aggregators import ALGORITHMS, AMTA, Capability, LogMTA, create
 from sash_engine.aggregators.counting import Counting
 from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import Count, Max, Mean, MinCount, Monoid, Partial, StdDev, Sum
 
-__all__ = ["Product", "SqliteStore", "run"]
+__all__ = ["Product", "EXPERIMENTS"]
 
 SUM = Sum("int64")
-
-
-def run(study: Study) -> None:
-    """Run all experiments of the paper."""
-    constant_size(study)
-    bulk_evict(study)
-    policies(study)
-    memory(study)
-    dimensions(study)
 
 
 class Product(Monoid):
@@ -250,17 +242,20 @@ def memory(study: Study) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for n in powers(4, 16, most):
             for name in ("two_stacks_lite", "daba_lite", "reactive", "bulk_fiba", "amta", "kvs_amta"):
-                store = SqliteStore(Path(folder) / f"{n}.db") if name == "kvs_amta" else None
-                figures, answers = _footprint(name, n, {} if store is None else {"store": store})
-                if store is not None:
-                    figures["chunks in the store"] = float(len(store))
-                    store.close()
-                experiment.add(name, n, figures, answers)
+                if name != "kvs_amta":
+                    experiment.add(name, n, *_footprint(name, n, {}))
+                    continue
+                tier = LmdbTier(Path(folder) / f"{n}")
+                tier.acquire()
+                store = ChunkStore(tier, SUM, "memory")
+                figures, answers = _footprint(name, n, {"store": store})
+                tier.close()
+                experiment.add(name, n, figures | {"chunks in the store": float(len(store))}, answers)
     experiment.plot(
         Panel("Python objects [bytes]", "memory"),
         Panel("partials in memory", "partials: AMTA in memory, and with a store", y="log10"),
         title="AMTA, TPDS 2019: memory against window size (sum)",
-        note="kvs_amta: chunks of 16 nodes, in a SQLite file",
+        note="kvs_amta: chunks of 16 nodes, in LMDB, of which 256 wait in memory at most",
     )
 
 
@@ -357,3 +352,7 @@ def _columns_in_batches(table: Any, monoids: list[Monoid], n: int) -> tuple[floa
         window.bulk_insert(moments, columns)
         answers.append(window.query())
     return (len(table) - n) / (processor_seconds() - began), answers
+
+
+EXPERIMENTS = (constant_size, bulk_evict, policies, memory, dimensions)
+"""All experiments of the paper."""

@@ -34,7 +34,7 @@ from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import Sum
 from sash_spark.flights import load_flights
 
-__all__ = ["run"]
+__all__ = ["EXPERIMENTS"]
 
 Longs = npt.NDArray[np.int64]
 Batch = tuple[Longs, Longs]
@@ -131,13 +131,6 @@ ANY_ORDER: dict[str, Callable[[], Contender]] = {
     "bulk_fiba (arity 8)": lambda: Tuples("bulk_fiba", min_arity=8),
     "forest": Columns,
 }
-
-
-def run(study: Study) -> None:
-    """Run all experiments of the paper."""
-    batches_in_order(study)
-    distance(study)
-    flights(study)
 
 
 # -------------------------------------------------------------------- made-up streams
@@ -279,3 +272,7 @@ def _replay(
         window.insert(batch)
         answers.append(window.query())
     return len(departed) / (processor_seconds() - began), answers
+
+
+EXPERIMENTS = (batches_in_order, distance, flights)
+"""All experiments of the paper."""

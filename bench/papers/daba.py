@@ -29,7 +29,7 @@ from sash_engine.aggregators.base import InOrder
 from sash_engine.aggregators.counting import Counting
 from sash_engine.monoids import Monoid, StdDev, Sum
 
-__all__ = ["run"]
+__all__ = ["EXPERIMENTS"]
 
 SUM = Sum("int64")
 ALL = (
@@ -43,13 +43,6 @@ ALL = (
     "flatfit",
 )
 CONSTANT = ("two_stacks", "two_stacks_lite", "daba", "daba_lite", "reactive", "flatfit")
-
-
-def run(study: Study) -> None:
-    """Run all experiments of the papers."""
-    static(study)
-    latency(study)
-    dynamic(study)
 
 
 def static(study: Study) -> None:
@@ -131,3 +124,7 @@ def _worst_combines(name: str, n: int) -> int:
         window.query()
         worst = max(worst, counting.reset())
     return worst
+
+
+EXPERIMENTS = (static, latency, dynamic)
+"""All experiments of the paper."""

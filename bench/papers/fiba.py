@@ -37,7 +37,7 @@ from sash_engine.aggregators import FlatFIT, Range, Timed, create
 from sash_engine.aggregators.counting import Counting
 from sash_engine.monoids import Monoid, Sum
 
-__all__ = ["run"]
+__all__ = ["EXPERIMENTS"]
 
 SUM = Sum("int64")
 FAR = 2**40
@@ -48,14 +48,6 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "fiba (arity 4)": ("fiba", {"min_arity": 4}),
     "fiba (arity 8)": ("fiba", {"min_arity": 8}),
 }
-
-
-def run(study: Study) -> None:
-    """Run all experiments of the paper."""
-    distance(study)
-    latency(study)
-    in_order(study)
-    sharing(study)
 
 
 # -------------------------------------------------------------------- out of order
@@ -232,3 +224,7 @@ def _flatfit(n: int, small: int, slides: int) -> tuple[float, list[Any]]:
         window.insert(entries[now])
         answers.append((window.query(), window.query_newest(small)))
     return slides / (processor_seconds() - began), answers
+
+
+EXPERIMENTS = (distance, latency, in_order, sharing)
+"""All experiments of the paper."""

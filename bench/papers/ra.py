@@ -36,16 +36,9 @@ from sash_engine.monoids import BUILT_IN, Monoid, StdDev, Sum
 from sash_engine.monoids.base import ANY, NUMPY_TYPES
 from sash_engine.monoids.laws import LAWS, TOLERANCE, check, close
 
-__all__ = ["run"]
+__all__ = ["EXPERIMENTS"]
 
 MONOIDS: dict[str, Monoid] = {"sum": Sum("int64"), "stddev": StdDev("int64")}
-
-
-def run(study: Study) -> None:
-    """Run all experiments of the paper."""
-    window_size(study)
-    coarse(study)
-    properties(study)
 
 
 # -------------------------------------------------------------------- slides by one
@@ -153,7 +146,7 @@ def properties(study: Study) -> None:
     experiment = study.experiment("laws", "laws checked")
     samples = of_size(study.size, smoke=1, laptop=4, full=200)
     for cls in BUILT_IN:
-        parameters = {"histogram": {"bounds": [10, 100]}, "bloom": {"capacity": 50}}.get(cls.function, {})
+        parameters = {"histogram": {"bounds": [10, 100]}, "bloom": {"capacity": 50}}.get(cls.function, cls.example)
         types = ["int64" if "int64" in read.accepts else read.accepts[0] for read in cls.reads]
         monoid = cls(*types, **parameters)  # type: ignore[arg-type]
         order_matters = False
@@ -193,3 +186,7 @@ def _order_matters(monoid: Monoid, columns: list[Any]) -> bool:
     return any(
         not close(lower(combine(p, q)), lower(combine(q, p)), TOLERANCE) for p, q in itertools.combinations(partials, 2)
     )
+
+
+EXPERIMENTS = (window_size, coarse, properties)
+"""All experiments of the paper."""

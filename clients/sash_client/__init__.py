@@ -15,6 +15,7 @@ from sash_client.answers import Answer, Bulk, Counts, Series, Staged, WindowInfo
 from sash_client.archive import backup, restore
 from sash_client.bloom import BloomFilter
 from sash_client.client import Client
+from sash_client.count_min import CountMin
 from sash_client.credentials import TLS
 from sash_client.errors import (
     AlreadyExists,
@@ -31,9 +32,11 @@ from sash_client.errors import (
     Unsupported,
 )
 from sash_client.keys import ALL_KEYS
+from sash_client.naive_bayes import NaiveBayes
 from sash_client.producer import Producer
 from sash_client.requests import request_id, trace_calls
 from sash_client.results import Answers, Entries
+from sash_client.theta import ThetaSketch
 from sash_client.window import Window
 
 __all__ = [
@@ -44,12 +47,14 @@ __all__ = [
     "BloomFilter",
     "Bulk",
     "Client",
+    "CountMin",
     "Counts",
     "DataLoss",
     "DeadlineExceeded",
     "Entries",
     "FailedPrecondition",
     "InvalidArgument",
+    "NaiveBayes",
     "NotFound",
     "PermissionDenied",
     "Producer",
@@ -58,6 +63,7 @@ __all__ = [
     "Series",
     "Staged",
     "TLS",
+    "ThetaSketch",
     "Unauthenticated",
     "Unavailable",
     "Unsupported",

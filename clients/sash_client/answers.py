@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from sash_client.tables import Table, Tabular, Values, with_aggregates
 
-__all__ = ["Answer", "Bulk", "Counts", "PartialColumn", "Series", "Staged", "WindowInfo", "WriteResult"]
+__all__ = [
+    "Answer",
+    "Bulk",
+    "Counts",
+    "Page",
+    "PartialColumn",
+    "Series",
+    "ServingProcess",
+    "Staged",
+    "Topology",
+    "WindowInfo",
+    "WriteResult",
+    "page_of",
+]
 
 PartialColumn = npt.NDArray[Any] | list[bytes]
 """One part of n partials: an array (n,), or n blobs of partials that are no numbers."""
+
+T = TypeVar("T")
+
+
+class Page(list[T]):
+    """Some answers of a question.
+
+    Attributes:
+        next: the position to go on at; None after the last answers, and without a limit.
+    """
+
+    next: str | None = None
+
+
+def page_of(answers: Sequence[T], message: Any) -> Page[T]:
+    """Return answers with the position that a message says."""
+    page = Page(answers)
+    page.next = message.next if message.HasField("next") else None
+    return page
+
 
 _STRENGTHS = {"memory": 0, "interval": 1, "sync": 2}
 
@@ -33,6 +66,7 @@ class Answer:
         lookback: the lookback as it was asked for; None for a range and for everything.
         partials: if asked for: aggregate -> the parts of its partial, each a column of one row, or of no row if there
             are no entries; as `Window.bulk_insert` takes them. Sorted by name.
+        parts: the parts of the key by name, or those of the group; None where it has none.
     """
 
     key: str | None
@@ -42,6 +76,7 @@ class Answer:
     aggregates: Mapping[str, Any]
     lookback: str | None = None
     partials: Mapping[str, tuple[PartialColumn, ...]] | None = field(default=None, compare=False)
+    parts: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +95,8 @@ class WriteResult:
             soon) or "memory".
         sequences: how many of its producer's numbers the write used: one for each message.
         ahead: entries too far ahead of wall time, by the spec's `order.ahead`: dropped, and counted.
+        retracted, corrected: entries that a retraction removed, or that an update gave other values.
+        missing: entries that a retraction or an update names, and that are not in the window.
     """
 
     inserted: int = 0
@@ -71,6 +108,9 @@ class WriteResult:
     durability: str = "memory"
     sequences: int = 0
     ahead: int = 0
+    retracted: int = 0
+    corrected: int = 0
+    missing: int = 0
 
     def __add__(self, other: WriteResult) -> WriteResult:
         """Return the result of two writes together; its durability is the weaker one."""
@@ -84,6 +124,9 @@ class WriteResult:
             min(self.durability, other.durability, key=lambda given: _STRENGTHS.get(given, 0)),
             self.sequences + other.sequences,
             self.ahead + other.ahead,
+            self.retracted + other.retracted,
+            self.corrected + other.corrected,
+            self.missing + other.missing,
         )
 
 
@@ -147,8 +190,9 @@ class Bulk:
 class Series(Tabular):
     """Answers over n buckets: bucket i has the entries with `times[i] <= time < times[i] + width`.
 
-    As a table it has a row for each bucket, with the columns "time", "key" if it has one, "entries", and one for each
-    aggregate by its name. An aggregate with the name of another column is in `aggregates.NAME`.
+    As a table it has a row for each bucket, with the columns "time", "key" if it has one, or one for each part of it,
+    "entries", and one for each aggregate by its name. An aggregate with the name of another column is in
+    `aggregates.NAME`.
 
     Args:
         key: the key; None if the window is not keyed, or the answers are over several keys together.
@@ -159,6 +203,8 @@ class Series(Tabular):
             mask stands NaN, or 0. Answers that are no numbers have the dtype object, with None for no answer. Sorted by
             name.
         time_unit: what a tick is: "ns", "us", "ms", "s", or "none".
+        parts: as of `Answer`.
+        last: of sessions: int64 (n,), the times of their last entries, as `times` are of the first; else None.
     """
 
     key: str | None
@@ -167,6 +213,8 @@ class Series(Tabular):
     entries: npt.NDArray[np.int64]
     aggregates: Mapping[str, npt.NDArray[Any]]
     time_unit: str
+    parts: Mapping[str, str] | None = None
+    last: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.times)
@@ -179,21 +227,27 @@ class Series(Tabular):
 
     def _table(self) -> Table:
         table = {"time": Values.times(self.times, self.time_unit)}
-        if self.key is not None:
+        for name, part in (self.parts or {}).items():
+            table[name] = Values.texts([part] * len(self))
+        if self.key is not None and self.parts is None:
             table["key"] = Values.texts([self.key] * len(self))
+        if self.last is not None:
+            table["last"] = Values.times(self.last, self.time_unit)
         table["entries"] = Values.of(self.entries)
         return with_aggregates(table, {name: Values.of(column) for name, column in self.aggregates.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What happened to all entries that were ever sent to a window: `inserted - evicted` of them are in it."""
+    """What happened to all entries that were ever sent to a window: `inserted - evicted - retracted` are in it."""
 
     inserted: int
     late: int
     evicted: int
     duplicates: int = 0
     ahead: int = 0
+    retracted: int = 0
+    corrected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +265,7 @@ class WindowInfo:
         durability: what writes to it are given: "sync", "interval" or "memory".
         problem: why it answers nothing at the moment; None if it answers.
         high_water_mark: the newest time in ticks that was ever inserted. It stays when entries leave; None before.
+        punctuated: entries of this time and older are final; None without `slide.until`, and before the first call.
     """
 
     name: str
@@ -223,3 +278,34 @@ class WindowInfo:
     durability: str = "memory"
     problem: str | None = None
     high_water_mark: int | None = None
+    punctuated: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServingProcess:
+    """A process of the service.
+
+    Args:
+        number: from 0.
+        up: whether it answers.
+        grpc_port: the port that only this process listens on; 0 if there is none, or it is not known.
+        shards: the shards that it has.
+    """
+
+    number: int
+    up: bool
+    grpc_port: int
+    shards: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The processes of a service.
+
+    Args:
+        shards: how many there are.
+        processes: which serve them.
+    """
+
+    shards: int
+    processes: list[ServingProcess]

@@ -8,7 +8,7 @@ Bulk ──checked──▶ Columns ──requests──▶ BulkInsertRequest, B
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from sash_client.times import Ticks, to_ticks
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
 from sash_wire.columns import Column, fill_column, fill_strings, read_column, read_strings
+from sash_wire.errors import WireError
+from sash_wire.key_parts import check_named, joined
 
 __all__ = ["Columns", "checked", "from_bulk", "from_partials"]
 
@@ -85,6 +87,7 @@ def checked(bulk: Bulk, spec: pb.WindowSpec) -> Columns:
     """
     ticks = to_ticks(bulk.times, spec.time_unit or "us")
     n = len(ticks)
+    bulk = _with_keys(bulk, spec)
     if bulk.partials is None:
         if bulk.entries is not None:
             raise InvalidArgument("entries go with partials; give partials, too", field="entries")
@@ -137,12 +140,30 @@ def _named(columns: Any, spec: pb.WindowSpec) -> Mapping[str, Any]:
     return columns
 
 
-def _keys(keys: Any, n: int) -> Coded | None:
+def _with_keys(bulk: Bulk, spec: pb.WindowSpec) -> Bulk:
+    """Return a bulk whose keys are joined, where their parts are given: as keys by name, or among the columns."""
+    keys, columns = bulk.keys, bulk.columns
+    if keys is None and spec.keys and isinstance(columns, Mapping) and any(name in columns for name in spec.keys):
+        keys = {name: columns[name] for name in spec.keys if name in columns}
+        columns = {name: column for name, column in columns.items() if name not in spec.keys}
+    if not isinstance(keys, Mapping):
+        return bulk
+    n = len(bulk.times)
+    try:
+        check_named(keys, spec.keys, f"window {spec.name!r}")
+        parts = {name: _keys(keys[name], n, name) for name in spec.keys}
+        whole = joined({name: part for name, part in parts.items() if part is not None})
+    except WireError as error:
+        raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
+    return replace(bulk, keys=whole, columns=columns)
+
+
+def _keys(keys: Any, n: int, name: str = "key") -> Coded | None:
     if keys is None:
         return None
     if isinstance(keys, str):
         return Coded([keys], np.zeros(n, dtype="<u4"))
-    return to_coded(keys, "key")
+    return keys if isinstance(keys, Coded) else to_coded(keys, name)
 
 
 def _parts(parts: Any, name: str) -> list[Column]:

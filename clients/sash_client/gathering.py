@@ -10,7 +10,8 @@ import numpy as np
 
 from sash_client.answers import Bulk
 from sash_client.errors import InvalidArgument
-from sash_client.keys import text
+from sash_client.keys import Key, text
+from sash_client.parts import parts_joined
 from sash_client.times import TimeLike, to_tick
 from sash_proto.v1 import windows_pb2 as pb
 
@@ -67,7 +68,7 @@ def checked_row(
     time: TimeLike,
     value: float | None,
     fields: Mapping[str, Any] | None,
-    key: str | None,
+    key: Key | None,
 ) -> Row:
     """Check an entry, so that one bad entry does not spoil a bulk.
 
@@ -93,7 +94,13 @@ def checked_row(
         what = "needs a key" if spec.keyed else "takes no key"
         raise InvalidArgument(f"window {spec.name!r} {what}", field="key")
     values = [_fitting(fields[name], kind, name) for name, kind in kinds.items()]
-    return to_tick(time, spec.time_unit or "us", "time"), None if key is None else text(key), values
+    return to_tick(time, spec.time_unit or "us", "time"), _key(key, spec), values
+
+
+def _key(key: Key | None, spec: pb.WindowSpec) -> str | None:
+    if key is None:
+        return None
+    return parts_joined(key, spec) if isinstance(key, Mapping) else text(key)
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {

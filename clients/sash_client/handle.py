@@ -13,6 +13,7 @@ import numpy as np
 
 from sash_client.answers import WindowInfo
 from sash_client.connection import Connection
+from sash_client.grouping import fill_where
 from sash_client.keys import text
 from sash_client.plans import Ask, Plan
 from sash_client.times import TimeLike, to_tick
@@ -70,7 +71,7 @@ def add_aggregates(window: Handle, aggregates: Mapping[str, Any] | str) -> Plan[
     return from_info(message)
 
 
-def keys(window: Handle, prefix: str = "", *, limit: int | None = 1000) -> Plan[list[str]]:
+def keys(window: Handle, prefix: str = "", *, limit: int | None = 1000, where: Any = None) -> Plan[list[str]]:
     """Return the keys that have entries and start with `prefix`, in the order of their first entries.
 
     They are fetched page by page, so that the service has time for others. A key that has entries from the first page
@@ -79,12 +80,14 @@ def keys(window: Handle, prefix: str = "", *, limit: int | None = 1000) -> Plan[
     Args:
         prefix: only keys that start with it.
         limit: at most so many; None: all.
+        where: conditions on parts of keys, as of `query`: only keys for which they hold.
     """
     found: list[str] = []
     position: int | None = 0
     while position is not None:
         most = _PAGE_KEYS if limit is None else min(limit - len(found), _PAGE_KEYS)
         request = pb.ListKeysRequest(window=window.name, prefix=text(prefix, "prefix"), limit=most, position=position)
+        fill_where(request, where)
         page = yield Ask("ListKeys", request)
         found += page.keys
         position = page.next if page.HasField("next") and len(found) != limit else None

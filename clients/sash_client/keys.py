@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
 from sash_client.errors import InvalidArgument
 
-__all__ = ["ALL_KEYS", "AllKeys", "set_keys", "text"]
+__all__ = ["ALL_KEYS", "AllKeys", "Key", "set_keys", "text"]
+
+Key = str | Mapping[str, str]
+"""A key: a text, or its parts by name."""
 
 
 class AllKeys(Enum):

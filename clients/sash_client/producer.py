@@ -27,7 +27,7 @@ from sash_client.bulks import from_bulk
 from sash_client.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, SashClientError
 from sash_client.frames import bulk_of
 from sash_client.gathering import OpenBulk, checked_row
-from sash_client.keys import text
+from sash_client.keys import Key, text
 from sash_client.plans import may_pass, pauses_s
 from sash_client.times import TimeLike
 from sash_client.wire import from_write
@@ -137,7 +137,7 @@ class Producer:
         value: float | None = None,
         *,
         fields: Mapping[str, Any] | None = None,
-        key: str | None = None,
+        key: Key | None = None,
     ) -> None:
         """Take one entry, to be sent soon; arguments as in `Window.insert`.
 

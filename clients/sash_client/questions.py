@@ -4,36 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, Unpack
 
-from sash_client.answers import Answer, Bulk, Series
+from sash_client.answers import Answer, Bulk, Series, page_of
 from sash_client.bulks import from_bulk
 from sash_client.errors import InvalidArgument
+from sash_client.grouping import Grouping, fill_grouping, fill_where
 from sash_client.handle import Handle, known, tick_of
-from sash_client.keys import ALL_KEYS, AllKeys, set_keys
+from sash_client.keys import ALL_KEYS, AllKeys, Key, set_keys
+from sash_client.parts import key_text, keys_texts
 from sash_client.plans import Ask, AskStream, Plan
 from sash_client.times import Duration, TimeLike, to_duration
 from sash_client.wire import from_answer, from_series
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["entries", "query", "range_query", "series", "to_lookbacks", "watch"]
+__all__ = ["entries", "query", "range_groups", "range_query", "series", "series_groups", "to_lookbacks", "watch"]
 
 
 def query(
     window: Handle,
     *,
-    key: str | None = None,
-    keys: Sequence[str] | AllKeys | None = None,
+    key: Key | None = None,
+    keys: Sequence[Key] | AllKeys | None = None,
     lookbacks: Sequence[Duration] = (),
     as_of: TimeLike | None = None,
     combine: bool = False,
     partials: bool = False,
+    **grouping: Unpack[Grouping],
 ) -> Plan[list[Answer]]:
     """Answer over trailing lookbacks: `as_of - lookback < time <= as_of`, one answer each.
 
     The answers are a list; `to_pandas`, `to_polars` and `to_arrow` of it return a table, see `Answers`.
 
     Args:
-        key: the key, in a keyed window.
+        key: the key, in a keyed window; where keys have parts also these, by name.
         keys: several keys, or `ALL_KEYS`, instead of `key`: the answers of one key after those of the other.
         lookbacks: durations ("5m", timedelta) or ticks; without any, one answer over the whole window.
         as_of: ticks, or an instant. If None, a lookback is `now - lookback < time`. Now is the key's high-water mark,
@@ -41,11 +45,13 @@ def query(
             if that is the window's clock.
         combine: with `keys`: one answer over the entries of all of them.
         partials: also answer with partials.
+        grouping: `where`, `by`, `top`, `n`, `order`, `having`, `limit` and `position`, as `Grouping` describes them.
+            With a limit, `next` of the answers is the position to go on at; None after the last ones.
 
     Raises:
-        Unsupported: `combine`, if an aggregate depends on the order of entries.
+        Unsupported: `combine` or `by`, if an aggregate depends on the order of entries.
     """
-    request = _question(window, key, keys, lookbacks, combine, partials)
+    request = yield from _question(window, key, keys, lookbacks, combine, partials, grouping)
     if as_of is not None:
         request.as_of = yield from tick_of(window, as_of, "as_of")
     message = yield Ask("Query", request)
@@ -55,25 +61,25 @@ def query(
 def watch(
     window: Handle,
     *,
-    key: str | None = None,
-    keys: Sequence[str] | AllKeys | None = None,
+    key: Key | None = None,
+    keys: Sequence[Key] | AllKeys | None = None,
     lookbacks: Sequence[Duration] = (),
     combine: bool = False,
     partials: bool = False,
     every_s: float = 1.0,
+    **grouping: Unpack[Grouping],
 ) -> Plan[AskStream[list[Answer]]]:
     """Yield the answers of `query`, and again whenever they have changed, until the caller or the service stops.
 
     Args:
-        key, keys, lookbacks, combine, partials: as in `query`.
+        key, keys, lookbacks, combine, partials, grouping: as in `query`.
         every_s: seconds between two looks.
 
     Raises:
         Unavailable: the service is gone, or shuts down.
     """
-    query = _question(window, key, keys, lookbacks, combine, partials)
+    query = yield from _question(window, key, keys, lookbacks, combine, partials, grouping)
     request = pb.WatchRequest(query=query, interval_ms=max(round(every_s * 1000), 1))
-    yield from ()  # a plan is a generator; this one asks for nothing before
     return AskStream("Watch", request, partial(_answers, partials=partials), waits=True)
 
 
@@ -82,10 +88,11 @@ def range_query(
     start: TimeLike,
     end: TimeLike,
     *,
-    key: str | None = None,
-    keys: Sequence[str] | AllKeys | None = None,
+    key: Key | None = None,
+    keys: Sequence[Key] | AllKeys | None = None,
     partials: bool = False,
     end_exclusive: bool = False,
+    where: Any = None,
 ) -> Plan[Answer]:
     """Answer over `start <= time <= end`, in ticks or instants.
 
@@ -96,17 +103,59 @@ def range_query(
         partials: also answer with partials.
         end_exclusive: answer over `start <= time < end` instead, so that ranges that meet share no entry. The
             answer's `end` is the last tick that it includes.
+        where: conditions on parts of keys, as of `query`: one answer over the entries of all keys that fit.
 
     Raises:
-        Unsupported: `keys`, if an aggregate depends on the order of entries.
+        Unsupported: `keys` or `where`, if an aggregate depends on the order of entries.
     """
+    request = yield from _range(window, start, end, key, keys, partials, end_exclusive)
+    fill_where(request, where)
+    return from_answer((yield Ask("RangeQuery", request)), partials)
+
+
+def range_groups(
+    window: Handle,
+    start: TimeLike,
+    end: TimeLike,
+    *,
+    keys: Sequence[Key] | AllKeys | None = None,
+    partials: bool = False,
+    end_exclusive: bool = False,
+    **grouping: Unpack[Grouping],
+) -> Plan[list[Answer]]:
+    """Answer as `range_query` for each group of keys, which `by` names.
+
+    Args:
+        start, end, partials, end_exclusive: as in `range_query`.
+        keys: only keys among these.
+        grouping: as in `query`; `by` is needed.
+
+    Raises:
+        Unsupported: an aggregate depends on the order of entries, and groups have several keys.
+    """
+    request = yield from _range(window, start, end, None, keys, partials, end_exclusive)
+    fill_grouping(request, grouping)
+    _check_by(request)
+    message = yield Ask("RangeQuery", request)
+    return page_of([from_answer(answer, partials) for answer in message.groups], message)
+
+
+def _range(
+    window: Handle,
+    start: TimeLike,
+    end: TimeLike,
+    key: Key | None,
+    keys: Sequence[Key] | AllKeys | None,
+    partials: bool,
+    end_exclusive: bool,
+) -> Plan[pb.RangeQueryRequest]:
     first = yield from tick_of(window, start, "start")
     last = yield from tick_of(window, end, "end")
     request = pb.RangeQueryRequest(
         window=window.name, start=first, end=last, partials=partials, end_exclusive=end_exclusive
     )
-    set_keys(request, key, keys)
-    return from_answer((yield Ask("RangeQuery", request)), partials)
+    yield from _set_keys(window, request, key, keys)
+    return request
 
 
 def series(
@@ -114,10 +163,12 @@ def series(
     start: TimeLike,
     end: TimeLike,
     *,
-    step: Duration,
+    step: Duration | None = None,
     width: Duration | None = None,
-    key: str | None = None,
-    keys: Sequence[str] | AllKeys | None = None,
+    gap: Duration | None = None,
+    key: Key | None = None,
+    keys: Sequence[Key] | AllKeys | None = None,
+    where: Any = None,
 ) -> Plan[Series]:
     """Answer over the buckets `t <= time < t + width` for t = start, start + step, … < end.
 
@@ -128,23 +179,74 @@ def series(
         end: every bucket starts before it.
         step: from one bucket's start to the next: a duration ("1s", timedelta) or ticks.
         width: how long a bucket is; `step` if None. If it is larger than `step`, buckets overlap.
-        key, keys: as in `range_query`.
+        gap: in the place of `step`: buckets are sessions of one key. A session ends where no entry follows within the
+            gap. `times` and `last` of the result say where each begins and ends.
+        key, keys, where: as in `range_query`.
 
     Raises:
-        Unsupported: `keys`, if an aggregate depends on the order of entries.
+        Unsupported: `keys` or `where`, if an aggregate depends on the order of entries.
     """
+    request = yield from _buckets(window, start, end, step, width, key, keys, gap)
+    fill_where(request, where)
+    message = yield Ask("Series", request)
+    return from_series(message, (yield from known(window)).time_unit or "us")
+
+
+def series_groups(
+    window: Handle,
+    start: TimeLike,
+    end: TimeLike,
+    *,
+    step: Duration,
+    width: Duration | None = None,
+    keys: Sequence[Key] | AllKeys | None = None,
+    **grouping: Unpack[Grouping],
+) -> Plan[list[Series]]:
+    """Answer as `series` for each group of keys, which `by` names.
+
+    Args:
+        start, end, step, width: as in `series`.
+        keys: only keys among these.
+        grouping: as in `query`; `by` is needed. `top` and `having` compare the answer over all buckets.
+
+    Raises:
+        Unsupported: an aggregate depends on the order of entries, and groups have several keys.
+    """
+    request = yield from _buckets(window, start, end, step, width, None, keys)
+    fill_grouping(request, grouping)
+    _check_by(request)
+    message = yield Ask("Series", request)
+    unit = (yield from known(window)).time_unit or "us"
+    return page_of([from_series(group, unit, message) for group in message.groups], message)
+
+
+def _check_by(request: Any) -> None:
+    if not request.by:
+        raise InvalidArgument("say by which parts of keys to group", field="by")
+
+
+def _buckets(
+    window: Handle,
+    start: TimeLike,
+    end: TimeLike,
+    step: Duration | None,
+    width: Duration | None,
+    key: Key | None,
+    keys: Sequence[Key] | AllKeys | None,
+    gap: Duration | None = None,
+) -> Plan[pb.SeriesRequest]:
     first = yield from tick_of(window, start, "start")
     last = yield from tick_of(window, end, "end")
     request = pb.SeriesRequest(
         window=window.name,
         start=first,
         end=last,
-        step=to_duration(step, "step"),
+        step="" if step is None else to_duration(step, "step"),
         width="" if width is None else to_duration(width, "width"),
+        gap="" if gap is None else to_duration(gap, "gap"),
     )
-    set_keys(request, key, keys)
-    message = yield Ask("Series", request)
-    return from_series(message, (yield from known(window)).time_unit or "us")
+    yield from _set_keys(window, request, key, keys)
+    return request
 
 
 def entries(
@@ -152,9 +254,10 @@ def entries(
     start: TimeLike | None = None,
     end: TimeLike | None = None,
     *,
-    key: str | None = None,
-    keys: Sequence[str] | AllKeys | None = None,
+    key: Key | None = None,
+    keys: Sequence[Key] | AllKeys | None = None,
     end_exclusive: bool = False,
+    where: Any = None,
 ) -> Plan[AskStream[Bulk]]:
     """Yield the entries with `start <= time <= end` as of now, by key and time, as bulks of bounded size.
 
@@ -169,6 +272,7 @@ def entries(
         start, end: ticks or instants; None: no bound.
         key, keys: one key, or several; without either, all keys.
         end_exclusive: as in `range_query`; without `end` it changes nothing.
+        where: conditions on parts of keys, as of `query`.
 
     Raises:
         Unsupported: the window's algorithm keeps no values.
@@ -179,26 +283,34 @@ def entries(
     if end is not None:
         request.end = yield from tick_of(window, end, "end")
     everything = key is None and keys is None and (yield from known(window)).keyed
-    set_keys(request, key, ALL_KEYS if everything else keys)
+    yield from _set_keys(window, request, key, ALL_KEYS if everything else keys)
+    fill_where(request, where)
     return AskStream("Entries", request, from_bulk)
 
 
 def _question(
     window: Handle,
-    key: str | None,
-    keys: Sequence[str] | AllKeys | None,
+    key: Key | None,
+    keys: Sequence[Key] | AllKeys | None,
     lookbacks: Sequence[Duration],
     combine: bool,
     partials: bool,
-) -> pb.QueryRequest:
+    grouping: Grouping,
+) -> Plan[pb.QueryRequest]:
     texts = to_lookbacks(lookbacks)
     request = pb.QueryRequest(window=window.name, lookbacks=texts, combine=combine, partials=partials)
-    set_keys(request, key, keys)
+    yield from _set_keys(window, request, key, keys)
+    fill_grouping(request, grouping)
     return request
 
 
+def _set_keys(window: Handle, request: Any, key: Key | None, keys: Sequence[Key] | AllKeys | None) -> Plan[None]:
+    one = yield from key_text(window, key)
+    set_keys(request, one, (yield from keys_texts(window, keys)))
+
+
 def _answers(message: pb.QueryResponse, partials: bool) -> list[Answer]:
-    return [from_answer(answer, partials) for answer in message.answers]
+    return page_of([from_answer(answer, partials) for answer in message.answers], message)
 
 
 def to_lookbacks(lookbacks: Sequence[Duration]) -> list[str]:

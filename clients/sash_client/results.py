@@ -15,6 +15,8 @@ from sash_client.answers import Answer, Bulk
 from sash_client.frames import ENTRIES, KEY, TIME, part_name
 from sash_client.tables import AsyncTabular, Table, Tabular, Values, with_aggregates
 from sash_proto.v1 import windows_pb2 as pb
+from sash_wire.coded import Coded
+from sash_wire.key_parts import key_columns
 
 __all__ = ["Answers", "AsyncAnswers", "AsyncEntries", "Entries"]
 
@@ -24,17 +26,21 @@ _DTYPES: dict[str, Any] = {"float64": np.float64, "int64": np.int64, "bool": np.
 class Answers(Tabular, list[Answer]):
     """The answers of a query: a list, and a table with a row for each answer.
 
-    The table has the columns "key" if the window is keyed, "lookback" if the query had lookbacks, "start", "end" (the
-    first and the last time that are included), "entries", and one for each aggregate by its name. An aggregate with the
-    name of another column is in `aggregates.NAME`. Partials are not in the table.
+    The table has the columns "key" if the window is keyed, or one for each part of keys, "lookback" if the query had
+    lookbacks, "start", "end" (the first and the last time that are included), "entries", and one for each aggregate by
+    its name. An aggregate with the name of another column is in `aggregates.NAME`. Partials are not in the table.
 
     Args:
         answers: the answers.
         spec: returns the window's spec.
+
+    Attributes:
+        next: of a question with a limit: the position to go on at; None after the last answers.
     """
 
     def __init__(self, answers: Iterable[Answer], spec: Callable[[], pb.WindowSpec]) -> None:
         super().__init__(answers)
+        self.next = getattr(answers, "next", None)
         self._spec = spec
 
     def _table(self) -> Table:
@@ -51,6 +57,7 @@ class AsyncAnswers(AsyncTabular, list[Answer]):
 
     def __init__(self, answers: Iterable[Answer], spec: Callable[[], Awaitable[pb.WindowSpec]]) -> None:
         super().__init__(answers)
+        self.next = getattr(answers, "next", None)
         self._spec = spec
 
     async def _table(self) -> Table:
@@ -60,9 +67,9 @@ class AsyncAnswers(AsyncTabular, list[Answer]):
 class Entries(Tabular, Iterator[Bulk]):
     """Entries as they arrive: an iterator of bulks; and as a table, which reads all bulks that are still to come.
 
-    A table has the columns "time", "key" if the window is keyed, and one for each field. If the window has a
-    granularity, it has "entries" and the parts of partials, `partials.NAME[0]`, instead of fields. `Window.bulk_insert`
-    takes it.
+    A table has the columns "time", "key" if the window is keyed, or one for each part of keys, and one for each field.
+    If the window has a granularity, it has "entries" and the parts of partials, `partials.NAME[0]`, instead of fields.
+    `Window.bulk_insert` takes it.
 
     Args:
         bulks: the bulks.
@@ -116,7 +123,10 @@ class AsyncEntries(AsyncTabular, AsyncIterator[Bulk]):
 def _answers_table(answers: Sequence[Answer], spec: pb.WindowSpec) -> Table:
     unit = spec.time_unit or "us"
     table: dict[str, Values] = {}
-    if spec.keyed and (not answers or any(answer.key is not None for answer in answers)):
+    parts = [name for name in spec.keys if not answers or all(name in (each.parts or {}) for each in answers)]
+    for name in parts or sorted(answers[0].parts or {} if answers else ()):
+        table[name] = Values.texts([(answer.parts or {}).get(name) for answer in answers])
+    if spec.keyed and not table and (not answers or any(answer.key is not None for answer in answers)):
         table[KEY] = Values.texts([answer.key for answer in answers])
     if any(answer.lookback is not None for answer in answers):
         table["lookback"] = Values.texts([answer.lookback for answer in answers])
@@ -132,7 +142,9 @@ def _answers_table(answers: Sequence[Answer], spec: pb.WindowSpec) -> Table:
 def _entries_table(bulks: Sequence[Bulk], spec: pb.WindowSpec) -> Table:
     table = {TIME: Values.times(_joined([bulk.times for bulk in bulks], np.int64), spec.time_unit or "us")}
     if spec.keyed:
-        table[KEY] = Values.texts(_joined([bulk.keys for bulk in bulks], np.object_))
+        keys = _joined([bulk.keys for bulk in bulks], np.object_)
+        for name, column in key_columns(Coded.of(keys.tolist()), spec.keys).items():
+            table[name] = Values.texts(column.decode())
     if not spec.granularity:
         for name, kind in sorted(spec.fields.items()):
             values = _joined([bulk.columns[name] for bulk in bulks], _DTYPES[kind])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sash_client import handle, questions, writes
+from sash_client import changes, handle, questions, writes
 from sash_client.answers import Answer, Bulk, WriteResult
 from sash_client.blocking import BlockingHandle
 from sash_client.calls import Feed, Patience, received
@@ -109,12 +109,17 @@ class Window(BlockingHandle):
     insert = _performed(writes.insert)
     bulk_insert = _performed(writes.bulk_insert)
     bulk_evict = _performed(writes.bulk_evict)
+    retract = _performed(changes.retract)
+    update = _performed(changes.update)
+    punctuate = _performed(changes.punctuate)
     stage = _performed(writes.stage)
     commit = _performed(writes.commit)
 
     query = _answered(questions.query)
     range_query = _performed(questions.range_query)
+    range_groups = _answered(questions.range_groups)
     series = _performed(questions.series)
+    series_groups = _performed(questions.series_groups)
     watch = _watched(questions.watch)
     entries = _read(questions.entries)
 

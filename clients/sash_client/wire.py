@@ -131,6 +131,7 @@ def from_answer(message: pb.Answer, partials: bool = False) -> Answer:
         aggregates={name: from_value(value) for name, value in sorted(message.aggregates.items())},
         lookback=message.lookback or None,
         partials={name: from_partials(parts) for name, parts in sorted(message.partials.items())} if partials else None,
+        parts=dict(sorted(message.parts.items())) or None,
     )
 
 
@@ -149,15 +150,18 @@ def from_write(message: pb.InsertResponse, sequences: int = 0) -> WriteResult:
     )
 
 
-def from_series(message: pb.SeriesResponse, time_unit: str) -> Series:
-    """Return a series."""
+def from_series(message: pb.SeriesResponse, time_unit: str, whole: pb.SeriesResponse | None = None) -> Series:
+    """Return a series; `whole` has the times and the width of one of a group."""
+    whole = message if whole is None else whole
     return Series(
         key=message.key if message.HasField("key") else None,
-        times=np.frombuffer(message.time, "<i8"),
-        width=message.width,
+        times=np.frombuffer(whole.time, "<i8"),
+        width=whole.width,
         entries=np.frombuffer(message.entries, "<i8"),
         aggregates={name: _answers(column) for name, column in sorted(message.aggregates.items())},
         time_unit=time_unit,
+        parts=dict(sorted(message.parts.items())) or None,
+        last=np.frombuffer(message.last, "<i8") if message.last else None,
     )
 
 
@@ -189,8 +193,17 @@ def from_info(message: pb.WindowInfo) -> WindowInfo:
         keys=message.keys,
         oldest=message.oldest if message.HasField("oldest") else None,
         newest=message.newest if message.HasField("newest") else None,
-        counts=Counts(counts.inserted, counts.late, counts.evicted, counts.duplicates, counts.ahead),
+        counts=Counts(
+            counts.inserted,
+            counts.late,
+            counts.evicted,
+            counts.duplicates,
+            counts.ahead,
+            counts.retracted,
+            counts.corrected,
+        ),
         durability=message.durability or "memory",
         problem=message.problem if message.HasField("problem") else None,
+        punctuated=message.punctuated if message.HasField("punctuated") else None,
         high_water_mark=message.high_water_mark if message.HasField("high_water_mark") else None,
     )

@@ -15,14 +15,27 @@ from sash_client.calls import Patience
 from sash_client.errors import InvalidArgument, SashClientError
 from sash_client.frames import bulk_of
 from sash_client.handle import Handle, known, tick_of
-from sash_client.keys import text
+from sash_client.keys import Key, text
+from sash_client.parts import key_text
 from sash_client.plans import Ask, Plan, asked_again
 from sash_client.questions import to_lookbacks
 from sash_client.times import Duration, TimeLike
 from sash_client.wire import fill_scalar, from_write
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["BulkStream", "bulk_evict", "bulk_insert", "commit", "insert", "natural", "requests_of", "stage"]
+__all__ = [
+    "BulkStream",
+    "bulk_evict",
+    "bulk_insert",
+    "commit",
+    "insert",
+    "natural",
+    "number_request",
+    "numbers_from",
+    "requests_of",
+    "send_write",
+    "stage",
+]
 
 
 def insert(
@@ -31,7 +44,7 @@ def insert(
     value: float | None = None,
     *,
     fields: Mapping[str, Any] | None = None,
-    key: str | None = None,
+    key: Key | None = None,
     answer: bool = False,
     lookbacks: Sequence[Duration] = (),
     producer: str | None = None,
@@ -44,7 +57,7 @@ def insert(
         time: ticks, or an instant.
         value: the value of a window with one float64 field.
         fields: in any other window: a scalar for every field, by name.
-        key: the key, in a keyed window.
+        key: the key, in a keyed window; where keys have parts also these, by name.
         answer: whether to answer as `query` does for the key, after the insert and the slide. The answers are in the
             result's `answers`.
         lookbacks: with `answer`: as in `query`.
@@ -61,7 +74,7 @@ def insert(
     if (value is None) == (fields is None):
         raise InvalidArgument("give either a value or fields", field="value")
     tick = yield from tick_of(window, time, "time")
-    request = pb.InsertRequest(window=window.name, key=key_of(key), time=tick, answer=answer)
+    request = pb.InsertRequest(window=window.name, key=(yield from key_text(window, key)), time=tick, answer=answer)
     if lookbacks:
         request.lookbacks.extend(to_lookbacks(lookbacks))
     if fields is None:
@@ -71,8 +84,8 @@ def insert(
             raise InvalidArgument(f"value {value!r:.80} is not a number", field="value") from None
     for name, item in (fields or {}).items():
         fill_scalar(request.fields[name], item, name)
-    numbered = _number(request, producer, sequence, epoch)
-    return from_write((yield from _write(window, "Insert", request, numbered)), int(numbered))
+    numbered = number_request(request, producer, sequence, epoch)
+    return from_write((yield from send_write(window, "Insert", request, numbered)), int(numbered))
 
 
 def bulk_insert(
@@ -103,7 +116,8 @@ def bulk_insert(
             a DataFrame of pandas or Polars, or a Table of Arrow; see `Bulk.from_frame`.
         columns: n values for each field, by name; or n values alone if the window has one field. NumPy, pandas,
             Polars, Arrow, or a sequence. No value may be missing, except NaN in a float64 field, which is a value.
-        keys: n keys in a keyed window; or one string, for all entries.
+        keys: n keys in a keyed window; or one string, for all entries. Where keys have parts also a mapping with n
+            values of each part, or one string; they may also stand among the columns.
         partials: in the place of columns, for windows with a granularity: n partials of every aggregate, by name.
             Their parts are columns: a sequence of them in the order that the page Partials of the documentation lists,
             a mapping in that order, or the only one alone; a list of n `bytes` for sketches. Arrays must have the
@@ -118,13 +132,13 @@ def bulk_insert(
         what became of the entries, all messages together.
     """
     total: WriteResult | None = None
-    numbers = _numbers(sequence)
+    numbers = numbers_from(sequence)
     spec = yield from known(window)
     bulk = bulk_of(times, columns, keys, partials, entries, time, key)
     for request in requests_of(window, bulk, spec):
-        numbered = _number(request, producer, next(numbers), epoch)
+        numbered = number_request(request, producer, next(numbers), epoch)
         try:
-            answer = yield from _write(window, "BulkInsert", request, numbered)
+            answer = yield from send_write(window, "BulkInsert", request, numbered)
         except SashClientError as error:
             error.applied = total or WriteResult()
             raise
@@ -141,7 +155,7 @@ def bulk_evict(
     start: TimeLike | None = None,
     end: TimeLike | None = None,
     end_exclusive: bool = False,
-    key: str | None = None,
+    key: Key | None = None,
     producer: str | None = None,
     sequence: int | None = None,
     epoch: int = 0,
@@ -158,12 +172,14 @@ def bulk_evict(
         key: only entries of this key.
         producer, sequence, epoch: as in `insert`.
     """
-    request = pb.BulkEvictRequest(window=window.name, key=key_of(key), end_exclusive=end_exclusive)
-    for name, given in (("time", time), ("start", start), ("end", end)):
+    request = pb.BulkEvictRequest(
+        window=window.name, key=(yield from key_text(window, key)), end_exclusive=end_exclusive
+    )
+    for bound, given in (("time", time), ("start", start), ("end", end)):
         if given is not None:
-            setattr(request, name, (yield from tick_of(window, given, name)))
-    numbered = _number(request, producer, sequence, epoch)
-    done = yield from _write(window, "BulkEvict", request, numbered)
+            setattr(request, bound, (yield from tick_of(window, given, bound)))
+    numbered = number_request(request, producer, sequence, epoch)
+    done = yield from send_write(window, "BulkEvict", request, numbered)
     return WriteResult(
         evicted=done.evicted,
         already_applied=done.already_applied,
@@ -244,7 +260,7 @@ class BulkStream:
         timeout_s: float,
     ) -> None:
         self._window, self._spec, self._producer, self._epoch = window, spec, producer, epoch
-        self._numbers = _numbers(sequence)
+        self._numbers = numbers_from(sequence)
         self._sent: deque[int] = deque()  # messages of each bulk; appended before its last one leaves
         self._answers = 0
         self._total: WriteResult | None = None
@@ -255,7 +271,7 @@ class BulkStream:
         messages = list(requests_of(self._window, bulk, self._spec))
         self._sent.append(len(messages))
         for message in messages:
-            _number(message, self._producer, next(self._numbers), self._epoch)
+            number_request(message, self._producer, next(self._numbers), self._epoch)
             self.patience.sent()
             yield message
 
@@ -284,22 +300,19 @@ def requests_of(window: Handle, bulk: Bulk, spec: pb.WindowSpec) -> Iterator[pb.
     )
 
 
-def _write(window: Handle, method: str, request: Any, numbered: bool) -> Plan[Any]:
+def send_write(window: Handle, method: str, request: Any, numbered: bool) -> Plan[Any]:
+    """Send a write; again while the service is away, if a producer has numbered it."""
     if numbered:
         return (yield from asked_again(window._client, method, request))
     return (yield Ask(method, request))
 
 
-def key_of(key: str | None) -> str | None:
-    return None if key is None else text(key)
-
-
-def _numbers(sequence: int | None) -> Iterator[int | None]:
+def numbers_from(sequence: int | None) -> Iterator[int | None]:
     """The numbers of a bulk's messages; None without end if it has no producer."""
     return repeat(None) if sequence is None else count(natural(sequence, "sequence"))
 
 
-def _number(request: Any, producer: str | None, sequence: int | None, epoch: int) -> bool:
+def number_request(request: Any, producer: str | None, sequence: int | None, epoch: int) -> bool:
     """Write a producer's number into a request; return whether it has one."""
     if (producer is None) != (sequence is None):
         raise InvalidArgument("give both a producer and a sequence, or neither", field="sequence")

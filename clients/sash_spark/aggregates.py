@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from typing import Any
 
 from pyspark.sql import Column
@@ -25,13 +25,16 @@ from pyspark.sql import functions as F
 __all__ = ["partial_columns", "reads", "why_not"]
 
 
-def why_not(function: str, kind: str) -> str | None:
+def why_not(aggregate: Mapping[str, Any], kind: str) -> str | None:
     """Say why Spark cannot combine an aggregate over a field of a type; None if it can."""
+    function = aggregate["function"]
     combined = _SPARK.get(function)
     if combined is None:
         return _REASONS.get(function, "Spark has no such aggregate")
     if combined.needs is not None and not hasattr(F, combined.needs):
         return "it can from Spark 4.1 on"
+    if aggregate.get("accuracy") == "tail":
+        return "it has no t-digests"
     return combined.refuses.get(kind)
 
 
@@ -58,7 +61,16 @@ def partial_columns(
     """
     types, columns = {**kinds, "time": "int64"}, {**names, "time": "tick"}
     value, returned = reads(aggregate, kinds)
-    entry = _Entry(F.col(columns[value]), types[value], F.col(columns[returned]), aggregate)
+    others = [aggregate["with"]] if "with" in aggregate else aggregate.get("features", [])
+    if aggregate["function"] in _OF_SEVERAL_FIELDS and not others:
+        others = [next(iter(kinds))]
+    entry = _Entry(
+        F.col(columns[value]),
+        types[value],
+        F.col(columns[returned]),
+        tuple(F.col(columns[other]).cast("double") for other in others),
+        aggregate,
+    )
     return _SPARK[aggregate["function"]].parts(entry)
 
 
@@ -70,12 +82,14 @@ class _Entry:
         value: its field.
         kind: the field's type.
         returned: the field that `returns` names, or the time.
+        others: the fields that `with` or `features` name, as doubles.
         parameters: the aggregate's part of the spec.
     """
 
     value: Column
     kind: str
     returned: Column
+    others: tuple[Column, ...]
     parameters: Mapping[str, Any]
 
     @property
@@ -143,6 +157,45 @@ def _fourth(entry: _Entry) -> dict[str, Column]:
 
 def _unless_equal(m2: Column, moment: Column) -> Column:
     return F.when(m2 == 0, 0.0).otherwise(moment)
+
+
+def _covariance(entry: _Entry) -> dict[str, Column]:
+    x, (y,) = entry.number, entry.others
+    return {
+        "entries": _rows(),
+        "mean_x": _average(x),
+        "mean_y": _average(y),
+        "s_xx": F.var_pop(x) * _rows(),
+        "s_yy": F.var_pop(y) * _rows(),
+        "s_xy": F.covar_pop(x, y) * _rows(),
+    }
+
+
+def _regression(entry: _Entry) -> dict[str, Column]:
+    fields = {"y": entry.number} | {f"x{i}": column for i, column in enumerate(entry.others, 1)}
+    means = {f"mean_{name}": _average(column) for name, column in fields.items()}
+    pairs = combinations_with_replacement(fields.items(), 2)
+    sums = {f"s_{i}_{j}": (F.var_pop(x) if i == j else F.covar_pop(x, y)) * _rows() for (i, x), (j, y) in pairs}
+    return {"entries": _rows()} | means | sums
+
+
+def _average(value: Column) -> Column:
+    # As in `_moments`.
+    return F.when(F.var_pop(value) == 0, F.min(value)).otherwise(F.avg(value))
+
+
+def _theta_sketch(entry: _Entry) -> dict[str, Column]:
+    return {"sketch": F.theta_sketch_agg(_hashed(entry), int(entry.parameters.get("lg_k", 12)))}
+
+
+def _hashed(entry: _Entry) -> Column:
+    """The value as the service hashes it. Spark leaves out the empty string; the service has the int64 -1 instead."""
+    if entry.kind == "bool":
+        return entry.value.cast("bigint")
+    if entry.kind == "string":
+        minus_one = F.unhex(F.lit("FF" * 8))
+        return F.when(entry.value == "", minus_one).otherwise(F.encode(entry.value, "UTF-8"))
+    return entry.value
 
 
 def _least(entry: _Entry) -> Column:
@@ -219,11 +272,7 @@ def _collected(entry: _Entry) -> Column:
 
 
 def _distinct_count(entry: _Entry) -> dict[str, Column]:
-    value = entry.value.cast("bigint") if entry.kind == "bool" else entry.value
-    if entry.kind == "string":  # Spark leaves out the empty string; the service counts the int64 -1 in its place
-        minus_one = F.unhex(F.lit("FF" * 8))
-        value = F.when(value == "", minus_one).otherwise(F.encode(value, "UTF-8"))
-    return {"sketch": F.hll_sketch_agg(value, int(entry.parameters.get("lg_k", 12)))}
+    return {"sketch": F.hll_sketch_agg(_hashed(entry), int(entry.parameters.get("lg_k", 12)))}
 
 
 def _quantile(entry: _Entry) -> dict[str, Column]:
@@ -263,10 +312,19 @@ _SPARK: Mapping[str, _Combined] = {
     "distinct_count": _Combined(_distinct_count, refuses={"float64": "its HLL sketches take no floats"}),
     "quantile": _Combined(_quantile, needs="kll_sketch_agg_double"),
     "frequent_items": _Combined(_frequent_items, needs="kll_sketch_agg_double"),  # no function of its own; also new
+    "covariance": _Combined(_covariance),
+    "covariance_population": _Combined(_covariance),
+    "correlation": _Combined(_covariance),
+    "linear_regression": _Combined(_regression),
+    "theta_sketch": _Combined(_theta_sketch, needs="theta_sketch_agg"),
 }
+
+_OF_SEVERAL_FIELDS = ("covariance", "covariance_population", "correlation")
+"""Aggregates whose `with` need not be given in a window with one field."""
 
 _REASONS = {
     "bloom": "its Bloom filters hash in another way",
+    "count_min": "its CountMin sketches hash in another way",
     "longest_increasing_run": "it would have to hold all rows of a pane, in order",
     "min_count": "it has no aggregate that counts how often the extreme occurs",
     "max_count": "it has no aggregate that counts how often the extreme occurs",

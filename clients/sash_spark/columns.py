@@ -11,7 +11,6 @@ JSON text, because the driver need not have those packages.
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from sash_client import InvalidArgument
 if TYPE_CHECKING:
     from sash_engine.monoids import Schema
 
-__all__ = ["FIELD_TYPES", "AnswerColumn", "instants", "time_type"]
+__all__ = ["FIELD_TYPES", "AnswerColumn", "arrow_type", "instants", "time_type"]
 
 FIELD_TYPES: Mapping[str, Any] = {
     "float64": pa.float64(),
@@ -81,7 +80,7 @@ class AnswerColumn:
             fields: the window's fields and their types.
         """
         schema = _schema(aggregate, fields)
-        return cls(name, pa.string(), is_json=True) if schema is None else cls(name, _arrow_type(schema))
+        return cls(name, pa.string(), is_json=True) if schema is None else cls(name, arrow_type(schema))
 
     def array(self, values: Any) -> Any:
         """Convert answers (n,) to an Arrow column.
@@ -110,22 +109,19 @@ def _schema(aggregate: Mapping[str, Any], fields: Mapping[str, str]) -> Schema |
     """Return the form of an aggregate's answers, or None for an aggregate of another package."""
     # Imported here: it takes a third of a second, and only the driver needs it.
     from sash_engine.monoids import BUILT_IN
+    from sash_engine.windows.aggregate_spec import monoid_of
 
-    monoid = next((each for each in BUILT_IN if each.function == aggregate["function"]), None)
-    if monoid is None:
+    if aggregate["function"] not in {each.function for each in BUILT_IN}:
         return None
-    kinds: Mapping[str, Any] = {**fields, "time": "int64"}
-    types = [
-        kinds["time" if read.option == "time" else aggregate.get(read.option) or read.default or next(iter(fields))]
-        for read in monoid.reads
-    ]
-    known = inspect.signature(monoid).parameters
-    return monoid(*types, **{name: value for name, value in aggregate.items() if name in known}).schema
+    kinds: Any = fields
+    # The length of a tick does not matter here. Every duration is a whole number of nanoseconds.
+    return monoid_of("aggregates", aggregate, kinds, "ns")[0].schema
 
 
-def _arrow_type(schema: Schema) -> Any:
+def arrow_type(schema: Schema) -> Any:
+    """Return the Arrow type of answers of this form."""
     if isinstance(schema, list):
-        return pa.list_(_arrow_type(schema[0]))
+        return pa.list_(arrow_type(schema[0]))
     if isinstance(schema, dict):
-        return pa.struct([(name, _arrow_type(of)) for name, of in schema.items()])
+        return pa.struct([(name, arrow_type(of)) for name, of in schema.items()])
     return _SCALARS[schema]

@@ -109,7 +109,7 @@ def check_preaggregation(spec: Mapping[str, Any]) -> None:
         )
     for name, aggregate in spec["aggregates"].items():
         function, (field, _) = aggregate["function"], reads(aggregate, spec["fields"])
-        why = why_not(function, spec["fields"].get(field, "int64"))
+        why = why_not(aggregate, spec["fields"].get(field, "int64"))
         if why is not None:
             raise InvalidArgument(
                 f"aggregate {name!r}: Spark cannot combine {function}: {why}; write rows instead of panes",

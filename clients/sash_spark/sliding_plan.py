@@ -43,6 +43,7 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.forest import Layout
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType
+from sash_spark.columns import arrow_type
 
 __all__ = ["EVER", "NEVER", "Plan", "columns_of", "record_batch_of", "refused"]
 
@@ -51,7 +52,6 @@ NEVER, EVER = -(2**62), 2**62
 
 _OWN = ("width", "start", "end", "entries")
 _ARROW_TYPES = {"float64": pa.float64(), "int64": pa.int64(), "string": pa.string(), "bool": pa.bool_()}
-_ANSWER_TYPES = {float: pa.float64(), int: pa.int64(), str: pa.string(), bool: pa.bool_(), bytes: pa.binary()}
 _SAMPLES: dict[str, Array] = {
     "float64": np.array([1.0, 2.0]),
     "int64": np.array([1, 2]),
@@ -334,8 +334,8 @@ def _field_type(column: str, kind: DataType) -> FieldType:
 
 
 def _answer_type(monoid: Monoid) -> Any:
-    """The Arrow type of answers; that of lists and dicts is seen from an answer over two rows."""
-    if monoid.answer in _ANSWER_TYPES:
-        return _ANSWER_TYPES[monoid.answer]
+    """Return the Arrow type of answers. An aggregate of another package may have no schema: then try two rows."""
+    if monoid.schema is not None:
+        return arrow_type(monoid.schema)
     sample = monoid.lower(monoid.reduce([_SAMPLES[kind] for kind in monoid.types]))
     return pa.array([sample]).type

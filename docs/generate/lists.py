@@ -16,11 +16,15 @@ from docs.generate import grpc_calls, python_api, rest_calls
 from docs.generate.service import ask
 from docs.generate.text import code, docstring, table
 from sash.calls import INTERVAL_MS_MAX, INTERVAL_MS_MIN
+from sash.connect.codec import TEXTS_MAX
 from sash.main import app
 from sash.rest.connections import HEAD_BYTES_MAX
 from sash.rest.lines import LINE_BYTES_MAX
+from sash.rest.long_json import VALUES_MAX
 from sash.rest.problems import STATUSES, UnsupportedMediaType
 from sash.rpc.errors import CODES
+from sash.rpc.parsing import NAMES_MAX
+from sash.rpc.sizes import FIELDS_MAX
 from sash.settings import Settings
 from sash_engine.aggregators import ALGORITHMS
 from sash_engine.monoids import BUILT_IN
@@ -40,6 +44,8 @@ SPEC_TEXTS = {
     "time_unit": "What one tick is: a nanosecond, microsecond, millisecond or second since 1970 in UTC. With `none`, "
     "ticks are logical and have no relation to clocks.",
     "keyed": "Whether the window is partitioned by key. A keyed window keeps entries and answers for each key apart.",
+    "keys": "The names of the parts of which a key consists, in place of `keyed`: 1 to 16 names, like those of fields. "
+    "Questions select and group keys by them.",
     "fields": "The values that every entry has, by name. `time` and `key` are not allowed as names.",
     "aggregates": "What the window computes, by name. Each is an aggregate, see below.",
     "slide": "Which of the oldest entries leave, see below. Without it the window keeps every entry.",
@@ -50,7 +56,7 @@ SPEC_TEXTS = {
 }
 """What the code's own schema leaves unsaid; its descriptions go first."""
 
-DURATIONS = ("max_age", "ahead", "idle_expiry", "granularity")
+DURATIONS = ("max_age", "max_gap", "every", "ahead", "idle_expiry", "granularity")
 """Keys whose text is a duration."""
 
 DIFFERENT = {UnsupportedMediaType}
@@ -148,6 +154,11 @@ def spec_slide() -> str:
     return _keys_of("SlidePolicy", "slide.")
 
 
+def spec_adaptive() -> str:
+    """The keys of an adaptive slide policy."""
+    return _keys_of("AdaptivePolicy", "slide.adaptive.")
+
+
 def spec_order() -> str:
     """The keys of an order policy."""
     return _keys_of("OrderPolicy", "order.")
@@ -164,7 +175,7 @@ def aggregates() -> str:
     for monoid in BUILT_IN:
         reads = [read for read in monoid.reads if read.option != "time"]
         takes = [f"{code(read.option)}: {', '.join(read.accepts)}" for read in reads]
-        takes += [_parameter(parameter) for parameter in _parameters(monoid)]
+        takes += [_parameter(parameter, monoid.durations) for parameter in _parameters(monoid)]
         summary = (inspect.getdoc(monoid) or "").split("\n\n")[0]
         link = f"[{code(monoid.function)}](#{monoid.function})"
         rows.append((link, "; ".join(takes), summary, "any" if monoid.commutative else "one"))
@@ -176,10 +187,15 @@ def _parameters(monoid: Any) -> list[inspect.Parameter]:
     return [parameter for parameter in found if parameter.kind is parameter.KEYWORD_ONLY]
 
 
-def _parameter(parameter: inspect.Parameter) -> str:
+def _parameter(parameter: inspect.Parameter, durations: Mapping[str, Any]) -> str:
+    name, default = code(parameter.name), durations.get(parameter.name, parameter.default)
     if parameter.default is parameter.empty:
-        return f"{code(parameter.name)}, required"
-    return f"{code(parameter.name)}, default {parameter.default:,}"
+        return f"{name}, required"
+    if default is None:
+        return name
+    if isinstance(default, str):
+        return f"{name}, default {code(default if default == default.strip() else repr(default))}"
+    return f"{name}, default {default:,}"
 
 
 def aggregate_details() -> str:
@@ -253,6 +269,9 @@ def limits() -> str:
         ("`slide.when`", f"{predicate.MAX_LENGTH:,} characters; no macros ({macros}) and no `matches`{additions}"),
         ("entries in one write", "`SASH_MAX_ENTRIES_PER_WRITE`"),
         ("request", "`SASH_MAX_BODY_BYTES`; an import may be larger, a message of gRPC a 64th of `SASH_MEMORY_BYTES`"),
+        ("values of a body of JSON, outside of its lists of plain values", f"{VALUES_MAX:,}"),
+        ("names and values of a message with maps, of gRPC", f"{FIELDS_MAX:,}"),
+        ("texts of one dictionary", f"{NAMES_MAX:,}; of JSON in Connect {TEXTS_MAX:,}"),
         ("line of NDJSON or CSV", f"{LINE_BYTES_MAX // MIB} MiB"),
         ("write to a stored window", "63 MiB"),
         ("lookbacks of one query", f"{MAX_LOOKBACKS}"),
@@ -276,7 +295,8 @@ def limits() -> str:
         ),
         (
             "connections, of HTTP and of gRPC each",
-            "`SASH_MAX_CONNECTIONS`; of HTTP, `SASH_MAX_CONNECTIONS_PER_ADDRESS` of them from one address",
+            "`SASH_MAX_CONNECTIONS`, for each edge; `SASH_MAX_CONNECTIONS_PER_ADDRESS` of them from one address; of "
+            "gRPC, those with calls",
         ),
         ("head of a request of HTTP", f"{HEAD_BYTES_MAX // 2**10} KiB"),
         (
@@ -305,7 +325,7 @@ def metrics() -> str:
 LISTS: Mapping[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
-        *(settings, command_line, spec_window, spec_slide, spec_order, spec_aggregate),
+        *(settings, command_line, spec_window, spec_slide, spec_adaptive, spec_order, spec_aggregate),
         *(aggregates, aggregate_details, partials, algorithm_details, error_table, limits, metrics),
     )
 } | {

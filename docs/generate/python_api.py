@@ -43,13 +43,15 @@ PIPELINE_TEXTS = {
 """What the model of a configuration leaves unsaid; its descriptions go first."""
 
 FUNCTIONS = (sash_client.backup, sash_client.restore, sash_client.request_id, sash_client.trace_calls)
+READERS = (sash_client.BloomFilter, sash_client.CountMin, sash_client.ThetaSketch, sash_client.NaiveBayes)
+"""What reads the answers of one aggregate."""
 TABLES = (sash_client.Answers, sash_client.Entries)
 """Results that nobody makes by hand."""
 
 
 def client() -> str:
     """`Client`, `Window` and `Producer` with their methods, and the functions beside them."""
-    return "\n".join([*map(_class, CLIENTS), *map(_function, FUNCTIONS), _class(sash_client.BloomFilter)])
+    return "\n".join([*map(_class, CLIENTS), *map(_function, FUNCTIONS), *map(_class, READERS)])
 
 
 def values() -> str:

@@ -14,12 +14,13 @@ from sash_wire.values import fill_value, from_value
 
 __all__ = ["aggregates_of", "document_of", "fill_aggregate", "fill_spec"]
 
-_TEXTS = ("idle_expiry", "algorithm", "durability", "granularity")
-_KEYS = frozenset({"name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", *_TEXTS})
-_SLIDE = ("max_age", "clock", "when")
+_TEXTS = ("idle_expiry", "algorithm", "durability", "granularity", "identity")
+_KEYS = frozenset({"name", "time_unit", "keyed", "keys", "fields", "aggregates", "slide", "order", *_TEXTS})
+_SLIDE = ("max_age", "clock", "when", "max_gap", "every", "until")
 _ORDER = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
-_GROUPS = {"slide": frozenset({"max_count", *_SLIDE}), "order": frozenset(_ORDER)}
-_DURATIONS = frozenset({"max_age", "granularity", "ahead"})
+_ADAPTIVE = ("field", "delta", "every", "range")
+_GROUPS = {"slide": frozenset({"max_count", "adaptive", *_SLIDE}), "order": frozenset(_ORDER)}
+_DURATIONS = frozenset({"max_age", "max_gap", "every", "granularity", "ahead"})
 """Durations that may be numbers of ticks."""
 _OPTIONS = ("function", "field", "returns")
 
@@ -38,6 +39,11 @@ def fill_spec(message: pb.WindowSpec, document: Mapping[str, Any]) -> None:
     for name in _TEXTS:
         if document.get(name) is not None:
             _assign(message, name, _as_text(name, document[name]), name)
+    if document.get("keys") is not None:
+        keys = document["keys"]
+        if not isinstance(keys, Sequence) or not keys or not all(isinstance(name, str) for name in keys):
+            raise WireError(f"keys: {keys!r:.80} is no list of names", field="keys", limit="1 name and more")
+        message.keys.extend(keys)
     for name, kind in _mapping(document.get("fields"), "fields").items():
         if not isinstance(kind, str):
             raise WireError(f"fields.{name}: a type is a name, not {kind!r}", field=f"fields.{name}")
@@ -48,8 +54,21 @@ def fill_spec(message: pb.WindowSpec, document: Mapping[str, Any]) -> None:
         policy = _mapping(document.get(group), group)
         _known(policy, keys, f"{group}.")
         for key, value in policy.items():
-            if value is not None:
+            if key == "adaptive":
+                _fill_adaptive(message, value)
+            elif value is not None:
                 _assign(getattr(message, group), key, _as_text(key, value), f"{group}.{key}")
+
+
+def _fill_adaptive(message: pb.WindowSpec, document: Any) -> None:
+    if document is None:
+        return
+    policy = _mapping(document, "slide.adaptive")
+    _known(policy, frozenset(_ADAPTIVE), "slide.adaptive.")
+    message.slide.adaptive.SetInParent()
+    for key, value in policy.items():
+        if value is not None:
+            _assign(message.slide.adaptive, key, value, f"slide.adaptive.{key}")
 
 
 def fill_aggregate(message: pb.AggregateSpec, document: Any, path: str) -> None:
@@ -68,6 +87,8 @@ def document_of(message: pb.WindowSpec) -> dict[str, Any]:
         WireError: as `aggregates_of`.
     """
     document: dict[str, Any] = {"name": message.name, "keyed": message.keyed}
+    if message.keys:
+        document |= {"keys": list(message.keys), "keyed": True}
     if message.time_unit:
         document["time_unit"] = message.time_unit
     if message.fields:
@@ -77,6 +98,10 @@ def document_of(message: pb.WindowSpec) -> dict[str, Any]:
         slide = document["slide"] = _texts(message.slide, _SLIDE)
         if message.slide.HasField("max_count"):
             slide["max_count"] = message.slide.max_count
+        if message.slide.HasField("adaptive"):
+            adaptive = message.slide.adaptive
+            set_keys = (key for key in _ADAPTIVE[1:] if adaptive.HasField(key))
+            slide["adaptive"] = _texts(adaptive, ("field",)) | {key: getattr(adaptive, key) for key in set_keys}
     if message.HasField("order"):
         document["order"] = _texts(message.order, _ORDER)
     return document | _texts(message, _TEXTS)

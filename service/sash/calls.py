@@ -8,13 +8,16 @@ Edges may not import each other, so what must be the same on both is here. It kn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from sash.plane import Parts, Plane
 from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.windows.batch import Origin
+from sash_engine.windows.questions import Where
+from sash_wire.errors import WireError
 
 __all__ = [
     "INTERVAL_MS",
@@ -26,10 +29,12 @@ __all__ = [
     "going",
     "key_names",
     "origin_of",
+    "refusing",
     "start",
     "unbroken",
 ]
 
+P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -42,6 +47,19 @@ ONLY_SHARD: ContextVar[int | None] = ContextVar("only shard", default=None)
 
 _running: set[asyncio.Task[Any]] = set()
 """An event loop keeps only weak references: without this one a write whose caller has gone could vanish half-way."""
+
+
+def refusing(read: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a function that reads what a caller sent: what `sash_wire` refuses becomes an `InvalidArgument`."""
+
+    @wraps(read)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return read(*args, **kwargs)
+        except WireError as error:
+            raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
+
+    return wrapped
 
 
 def origin_of(producer: str | None, sequence: int | None, epoch: int | None = None) -> Origin | None:
@@ -63,13 +81,13 @@ def origin_of(producer: str | None, sequence: int | None, epoch: int | None = No
 
 
 async def key_names(
-    plane: Plane, name: str, prefix: str = "", limit: int = 1000, position: int = 0
+    plane: Plane, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
 ) -> tuple[list[str], int | None]:
     """List keys as `Plane.keys` does: `limit` of them where there are so many, and with turns for other calls."""
-    found, next_ = await plane.keys(name, prefix, limit, position)
+    found, next_ = await plane.keys(name, prefix, limit, position, where)
     while next_ is not None and len(found) < limit:
         await asyncio.sleep(0)
-        more, next_ = await plane.keys(name, prefix, limit - len(found), next_)
+        more, next_ = await plane.keys(name, prefix, limit - len(found), next_, where)
         found += more
     return found, next_
 

@@ -44,7 +44,7 @@ def check(
         from sash_engine.errors import SashError
 
         try:
-            whole = _check(data, prefix, new, new_prefix)
+            whole = _check_all(data, prefix, new, new_prefix)
         except SashError as error:
             _fail(error.message)
     except ModuleNotFoundError as error:
@@ -58,14 +58,30 @@ def _fail(message: str) -> NoReturn:
     sys.exit(1)
 
 
-def _check(data: str, prefix: str | None, new: str | None, new_prefix: str | None) -> bool:
+def _check_all(data: str, prefix: str | None, new: str | None, new_prefix: str | None) -> bool:
+    """Check every shard of `data`; salvage it to `new` unless that is None; return whether everything is whole."""
+    from sash.settings import load_settings
+    from sash.shards.layout import places
+
+    found = places(load_settings(data=data, redis_prefix=prefix))
+    if len(found) > 1 and new is not None:
+        told = ", ".join(place for place, _ in found[:2])
+        _fail(f"{data} has {len(found)} shards: salvage each by itself ({told}, …)")
+    whole = True
+    for place, shard_prefix in found:
+        if len(found) > 1:
+            typer.echo(f"{place} {shard_prefix}:" if place == data else f"{place}:")
+        whole &= _check(place, shard_prefix, new, new_prefix)
+    return whole
+
+
+def _check(data: str, prefix: str, new: str | None, new_prefix: str | None) -> bool:
     """Check `data`, and salvage it to `new` unless that is None; return whether everything is whole."""
     from sash.clock import SystemClock
     from sash.durability.check import check
     from sash.settings import load_settings
     from sash.tiers.views import open_view
 
-    prefix = load_settings(redis_prefix=prefix).redis_prefix
     view = open_view(data, prefix)
     try:
         found = check(view, SystemClock())

@@ -6,26 +6,24 @@ the exit status is 1.
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-from sash.cli_output import Progress, cell, fail, instants, json_line, show, size_text, table
+from sash.cli_grouping import Ascending, Bys, Havings, N, TopBy, Wheres, grouping_of
+from sash.cli_output import Progress, cell, fail, json_line, show, show_series, size_text, table, time_of
+from sash.cli_system import drop_output, files_named, interrupts
 from sash.version import version
 from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Unavailable
 from sash_client import backup as write_backup
 from sash_client import restore as read_backup
 
-__all__ = ["app", "fail", "run"]
+__all__ = ["LOCAL", "Json", "Target", "app", "connected", "fail", "run"]
 
 app = typer.Typer(
     name="sash",
@@ -120,14 +118,14 @@ def create(
         text = sys.stdin.read() if str(spec) == "-" else spec.read_text()
     except (OSError, UnicodeDecodeError) as error:
         fail(f"cannot read {spec}: {error}")
-    with _service(target) as sash:
+    with connected(target) as sash:
         typer.echo(f"window {sash.create_window(text).name} is there")
 
 
 @app.command("list")
 def list_windows(target: Target = LOCAL, as_json: Json = False) -> None:
     """List all windows."""
-    with _service(target) as sash:
+    with connected(target) as sash:
         windows = sash.list_windows()
     if as_json:
         for window in windows:
@@ -158,21 +156,32 @@ def query(
         str | None,
         typer.Option(metavar="TIME", help="End of the lookbacks: ticks, or ISO 8601. [now]"),
     ] = None,
+    where: Wheres = None,
+    by: Bys = None,
+    top: TopBy = None,
+    n: N = 10,
+    ascending: Ascending = False,
+    having: Havings = None,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show the aggregates of one or more lookbacks."""
+    """Show the aggregates of one or more lookbacks, of keys or of groups of them."""
+    grouping = grouping_of(where, by, top, n, ascending, having)
     if all_keys and key:
         fail("give either --key or --all-keys")
     several = all_keys or combine or len(key or []) > 1
-    keys = ALL_KEYS if all_keys else key
-    one = key[0] if key and not several else None
-    end = None if as_of is None else _time(as_of)
-    with _service(target) as sash:
+    one, keys = key[0] if key and not several else None, ALL_KEYS if all_keys else key
+    end = None if as_of is None else time_of(as_of)
+    with connected(target) as sash:
         answers = sash.window(name).query(
-            key=one, keys=keys if several else None, lookbacks=lookback or [], as_of=end, combine=combine
+            key=one,
+            keys=(keys or None) if several else None,
+            lookbacks=lookback or [],
+            as_of=end,
+            combine=combine,
+            **grouping,
         )
-    show(answers, as_json, by_key=several and not combine)
+    show(answers, as_json, by_key=(several or bool(grouping)) and not combine)
 
 
 @app.command()
@@ -180,23 +189,36 @@ def series(
     name: Name,
     start: Annotated[str, typer.Option(metavar="TIME", help="Where the first bucket starts: ticks, or ISO 8601.")],
     end: Annotated[str, typer.Option(metavar="TIME", help="What all buckets start before.")],
-    step: Annotated[str, typer.Option(metavar="DURATION", help="From one bucket's start to the next.")],
+    step: Annotated[str | None, typer.Option(metavar="DURATION", help="From one bucket's start to the next.")] = None,
+    gap: Annotated[str | None, typer.Option(metavar="DURATION", help="Instead: sessions that end with it.")] = None,
     width: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a bucket is. [step]")] = None,
     key: Key = None,
+    where: Wheres = None,
+    by: Bys = None,
+    top: TopBy = None,
+    n: N = 10,
+    ascending: Ascending = False,
+    having: Havings = None,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show the aggregates of many buckets, one a line."""
-    with _service(target) as sash:
-        found = sash.window(name).series(_time(start), _time(end), step=step, width=width, key=key)
-    columns = [values.tolist() for values in found.aggregates.values()]
-    if as_json:
-        for tick, entries, *values in zip(found.times.tolist(), found.entries.tolist(), *columns, strict=True):
-            aggregates = dict(zip(found.aggregates, values, strict=True))
-            typer.echo(json_line({"time": tick, "entries": entries, "aggregates": aggregates}))
-        return
-    rows = zip(instants(found), found.entries.tolist(), *columns, strict=True)
-    typer.echo(table(("time", "entries", *found.aggregates), rows))
+    """Show the aggregates of many buckets, one a line; with --by, of each group of keys."""
+    grouping, first, last = grouping_of(where, by, top, n, ascending, having), time_of(start), time_of(end)
+    with connected(target) as sash:
+        window = sash.window(name)
+        if by or top or having:
+            if key is not None or step is None:
+                fail("give --step, and either --key, or --by, --top and --having")
+            groups = window.series_groups(first, last, step=step, width=width, **grouping)
+            for i, group in enumerate(groups):
+                if not as_json:
+                    typer.echo(
+                        ("\n" if i else "") + ", ".join(f"{k} {cell(v)}" for k, v in (group.parts or {}).items())
+                    )
+                show_series(group, as_json)
+            return
+        found = window.series(first, last, step=step, width=width, gap=gap, key=key, where=where)
+    show_series(found, as_json)
 
 
 @app.command()
@@ -204,12 +226,13 @@ def keys(
     name: Name,
     prefix: Annotated[str, typer.Option(help="Only keys that start so.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="As many at most.")] = 1000,
+    where: Wheres = None,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
     """List the keys that have entries, in the order of their first entries."""
-    with _service(target) as sash:
-        for key in sash.window(name).keys(prefix, limit=limit):
+    with connected(target) as sash:
+        for key in sash.window(name).keys(prefix, limit=limit, where=where):
             typer.echo(json_line(key) if as_json else cell(key))
 
 
@@ -220,19 +243,26 @@ def watch(
     lookback: Lookbacks = None,
     every: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks.")] = 1.0,
     times: Annotated[int | None, typer.Option(min=1, help="Stop after so many looks. [never]")] = None,
+    where: Wheres = None,
+    by: Bys = None,
+    top: TopBy = None,
+    n: N = 10,
+    ascending: Ascending = False,
+    having: Havings = None,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Show the aggregates again whenever they have changed."""
     shown: list[Answer] | None = None
-    with _service(target) as sash, _interrupts() as interrupted:
+    grouping = grouping_of(where, by, top, n, ascending, having)
+    with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
         looks = 0
         while True:
-            answers = window.query(key=key, lookbacks=lookback or [])
+            answers = window.query(key=key, lookbacks=lookback or [], **grouping)
             # As text, because NaN is not equal to itself.
             if shown is None or repr(answers) != repr(shown):
-                show(answers, as_json)
+                show(answers, as_json, by_key=bool(grouping))
                 shown = answers
             looks += 1
             if looks == times:
@@ -244,27 +274,52 @@ def watch(
 @app.command()
 def evict(
     name: Name,
-    through: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Entries with this time and older leave: ticks, or ISO 8601.")
-    ] = None,
-    start: Annotated[
-        str | None, typer.Option(metavar="TIME", help="With --end: entries with start <= time <= end leave.")
-    ] = None,
+    through: Annotated[str | None, typer.Option(metavar="TIME", help="Entries of this time and older leave.")] = None,
+    start: Annotated[str | None, typer.Option(metavar="TIME", help="With --end: a range of time leaves.")] = None,
     end: Annotated[str | None, typer.Option(metavar="TIME", help="The last time of the range.")] = None,
     key: Key = None,
     target: Target = LOCAL,
 ) -> None:
     """Remove the oldest entries, or those of a range of time."""
-    time, first, last = (None if text is None else _time(text) for text in (through, start, end))
-    with _service(target) as sash:
+    time, first, last = (None if text is None else time_of(text) for text in (through, start, end))
+    with connected(target) as sash:
         evicted = sash.window(name).bulk_evict(time, start=first, end=last, key=key).evicted
     typer.echo(f"{evicted} entries are evicted")
 
 
 @app.command()
+def retract(
+    name: Name,
+    time: Annotated[str, typer.Option(metavar="TIME", help="The time of the entry: ticks, or ISO 8601.")],
+    identity: Annotated[str, typer.Option("--id", metavar="ID", help="Its identity.")],
+    key: Key = None,
+    target: Target = LOCAL,
+) -> None:
+    """Remove one entry of a window with an identity."""
+    with connected(target) as sash:
+        window = sash.window(name)
+        spec = window.describe().spec
+        integer = spec["fields"].get(spec.get("identity")) == "int64"
+        named = int(identity) if integer and identity.removeprefix("-").isdecimal() else identity
+        retracted = window.retract([time_of(time)], [named], keys=key).retracted
+    typer.echo("the entry is retracted" if retracted else "there is no such entry")
+
+
+@app.command()
+def punctuate(
+    name: Name,
+    time: Annotated[str, typer.Argument(metavar="TIME", help="Entries with this time and older are final.")],
+    target: Target = LOCAL,
+) -> None:
+    """Say what is final, in a window with slide.until."""
+    with connected(target) as sash:
+        typer.echo(f"{time} is final; {sash.window(name).punctuate(time_of(time)).evicted} entries have left")
+
+
+@app.command()
 def delete(name: Name, target: Target = LOCAL) -> None:
     """Delete a window and its entries."""
-    with _service(target) as sash:
+    with connected(target) as sash:
         typer.echo(f"window {name} is deleted; it had {sash.delete_window(name)} entries")
 
 
@@ -275,7 +330,7 @@ def export_window(
     target: Target = LOCAL,
 ) -> None:
     """Write a window, with all that is known of it, as one file."""
-    with _service(target) as sash, _files(file):
+    with connected(target) as sash, files_named(file):
         size = sash.export_window(name, sys.stdout.buffer if str(file) == "-" else file)
     typer.echo(f"window {name} is in {file}: {size_text(size)}", err=str(file) == "-")
 
@@ -287,7 +342,7 @@ def import_window(
     target: Target = LOCAL,
 ) -> None:
     """Create a window from what export wrote."""
-    with _service(target) as sash, _files(file):
+    with connected(target) as sash, files_named(file):
         window = sash.import_window(sys.stdin.buffer if str(file) == "-" else file, name)
     typer.echo(f"window {window.name} is there: {window.entries} entries")
 
@@ -298,7 +353,7 @@ def backup(
     target: Target = LOCAL,
 ) -> None:
     """Write all windows into one file, while serving. Each window is as it is at one moment, which differ."""
-    with _service(target) as sash, _files(file), Progress() as progress:
+    with connected(target) as sash, files_named(file), Progress() as progress:
         names = write_backup(sash, file, progress)
     typer.echo(f"{len(names)} windows are in {file}: {size_text(file.stat().st_size)}")
 
@@ -310,7 +365,7 @@ def restore(
     target: Target = LOCAL,
 ) -> None:
     """Create the windows that backup wrote; one that is there is left as it is, and is an error."""
-    with _service(target) as sash, _files(file), Progress() as progress:
+    with connected(target) as sash, files_named(file), Progress() as progress:
         restored = read_backup(sash, file, only or [], progress)
     failed = {name: error for name, error in restored.items() if error is not None}
     typer.echo(f"{len(restored) - len(failed)} of {len(restored)} windows are restored")
@@ -321,7 +376,7 @@ def restore(
 
 
 @contextmanager
-def _service(target: str) -> Iterator[Client]:
+def connected(target: str) -> Iterator[Client]:
     """Connect to the service; exit with a message if nothing listens."""
     with Client(target, **_login) as sash:
         try:
@@ -340,49 +395,7 @@ def run() -> None:
         limit = f" (limit: {error.limit})" if error.limit else ""
         fail(f"{error.message}{limit}")
     except OSError as error:  # such as a full disk behind standard output
-        _drop_output()
+        drop_output()
         fail(error.strerror or str(error))
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _drop_output() -> None:
-    """Close standard output, so that the interpreter does not fail to flush it again at exit."""
-    with suppress(OSError, ValueError):
-        sys.stdout.close()
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Note Ctrl-C in an event, because gRPC sometimes swallows the KeyboardInterrupt."""
-    interrupted = threading.Event()
-
-    def note(number: int, frame: FrameType | None) -> NoReturn:
-        interrupted.set()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _files(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        fail(f"{path}: {error.strerror or error}")
-
-
-def _time(text: str) -> int | datetime:
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        fail(f"{text!r} is not a time: write ticks, or ISO 8601 (2013-01-01T06:00Z)")
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -6,7 +6,8 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, NoReturn, Self
 
@@ -15,7 +16,7 @@ import typer
 
 from sash_client import Answer, Series
 
-__all__ = ["Progress", "cell", "fail", "instants", "json_line", "show", "size_text", "table"]
+__all__ = ["Progress", "cell", "fail", "instants", "json_line", "show", "show_series", "size_text", "table", "time_of"]
 
 
 def fail(message: str) -> NoReturn:
@@ -67,12 +68,17 @@ def show(answers: Sequence[Answer], as_json: bool, by_key: bool = False) -> None
         for answer in answers:
             document = asdict(answer)
             del document["partials"]  # the command line never asks for them
+            if answer.parts is None:
+                del document["parts"]
             typer.echo(json_line(document))
         return
     aggregates = list(answers[0].aggregates) if answers else []
-    header = (*(["key"] if by_key else []), "lookback", "entries", *aggregates)
+    parts = list(answers[0].parts or {}) if by_key and answers else []
+    by_key = by_key and not parts
+    header = (*parts, *(["key"] if by_key else []), "lookback", "entries", *aggregates)
     rows = [
         (
+            *((answer.parts or {})[name] for name in parts),
             *([answer.key] if by_key else []),
             *(answer.lookback or "all", answer.entries),
             *(answer.aggregates[name] for name in aggregates),
@@ -80,6 +86,25 @@ def show(answers: Sequence[Answer], as_json: bool, by_key: bool = False) -> None
         for answer in answers
     ]
     typer.echo(table(header, rows))
+
+
+def show_series(found: Series, as_json: bool) -> None:
+    columns = [values.tolist() for values in found.aggregates.values()]
+    ends = {} if found.last is None else {"last": found.last}
+    if as_json:
+        heads = {"time": found.times, **ends, "entries": found.entries}
+        parts = {} if found.parts is None else {"parts": dict(found.parts)}
+        for *head, values in zip(*(each.tolist() for each in heads.values()), _rows(columns, len(found)), strict=True):
+            aggregates = dict(zip(found.aggregates, values, strict=True))
+            typer.echo(json_line({**parts, **dict(zip(heads, head, strict=True)), "aggregates": aggregates}))
+        return
+    shown = [instants(found), *(instants(replace(found, times=last)) for last in ends.values())]
+    rows = zip(*shown, found.entries.tolist(), *columns, strict=True)
+    typer.echo(table(("time", *ends, "entries", *found.aggregates), rows))
+
+
+def _rows(columns: list[list[Any]], n: int) -> list[tuple[Any, ...]]:
+    return list(zip(*columns, strict=True)) if columns else [()] * n
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -116,3 +141,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value.hex() if isinstance(value, bytes) else value
+
+
+def time_of(text: str) -> int | datetime:
+    """Return a time that was written as ticks or as ISO 8601; exit with a message if it is neither."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        fail(f"{text!r} is not a time: write ticks, or ISO 8601 (2013-01-01T06:00Z)")
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

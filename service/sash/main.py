@@ -8,6 +8,7 @@ import typer
 
 from sash import cli, token
 from sash.check import check
+from sash.cli_shards import shards as shards_command
 from sash.extras import missing
 from sash.load import load
 
@@ -15,6 +16,7 @@ __all__ = ["app", "run", "serve"]
 
 app = cli.app
 app.command()(check)
+app.command("shards")(shards_command)
 app.command()(load)
 app.add_typer(token.app)
 
@@ -28,20 +30,34 @@ def serve(
         str | None,
         typer.Option(help="Where windows are kept: a directory, redis://…, or memory. [SASH_DATA, ./sash-data]"),
     ] = None,
+    processes: Annotated[
+        str | None, typer.Option(help="How many processes serve, or auto: one for each core. [SASH_PROCESSES, 1]")
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option(help="Over how many shards a new store spreads its keys. [SASH_SHARDS]")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="Least severe messages to log. [SASH_LOG_LEVEL]")] = None,
 ) -> None:
     """Serve windows over gRPC and REST until told to stop (SIGINT, SIGTERM)."""
     # Here, as all other commands are clients, which need nothing of it and should not wait for it.
     try:
+        from sash import processes as several
         from sash import service
         from sash.settings import load_settings
         from sash_engine.errors import SashError
     except ModuleNotFoundError as error:
         cli.fail(missing(error, "server"))
     try:
-        service.serve(
-            load_settings(host=host, grpc_port=grpc_port, rest_port=rest_port, data=data, log_level=log_level)
+        settings = load_settings(
+            host=host,
+            grpc_port=grpc_port,
+            rest_port=rest_port,
+            data=data,
+            processes=processes,
+            shards=shards,
+            log_level=log_level,
         )
+        (several if settings.processes > 1 else service).serve(settings)
     except SashError as error:
         cli.fail(error.message)
 

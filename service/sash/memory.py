@@ -10,20 +10,36 @@ import ctypes
 import gc
 from collections.abc import Callable
 
-__all__ = ["give_back", "grow_old", "look_again", "settle"]
+__all__ = ["give_back", "grow_old", "keep_free", "look_again", "settle"]
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 64 << 20
+_MAPPED_BYTES = 32 << 20
+"""glibc takes no more."""
 
 _settled = False
 
 
-def _find() -> Callable[[int], int] | None:
+def _find(name: str) -> Callable[..., int] | None:
     try:
-        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+        function: Callable[..., int] = getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):
         return None  # another C library: it does as it likes
-    return trim
+    return function
 
 
-_trim = _find()
+_trim, _tune = _find("malloc_trim"), _find("mallopt")
+
+
+def keep_free() -> None:
+    """Have the allocator keep some free memory; does nothing where the C library is not glibc.
+
+    By default it gives the memory of each message of more than 128 KiB back at once, and the system clears each page
+    again for the next one, while the loop waits: 7 MB took 10 ms to receive, and take 2 ms.
+    """
+    if _tune is not None:
+        _tune(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
+        _tune(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def give_back() -> None:

@@ -7,6 +7,7 @@
                                                            holds the event loop
     sash_operation_errors_total{operation, kind}           failed calls, by class of `sash_engine.errors`
     sash_requests_rejected_total{edge, code}               requests that an edge answered with an error
+    sash_ready                                             1 if requests are welcome, as /readyz says
     sash_windows                                           number of windows
     sash_window_entries{window}  sash_window_keys{window}  size of each window now
     sash_entries_total{window, outcome}                    entries by outcome: see `OUTCOMES`
@@ -42,7 +43,7 @@ BUCKETS_S: tuple[float, ...] = (
     *(1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
 
-OUTCOMES = ("inserted", "late", "evicted", "duplicates", "ahead")
+OUTCOMES = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected")
 
 # No window can have this name, because names start with a letter or '_'.
 OTHERS = "(others)"
@@ -64,6 +65,10 @@ class _Counts(Protocol):
     def duplicates(self) -> int: ...
     @property
     def ahead(self) -> int: ...
+    @property
+    def retracted(self) -> int: ...
+    @property
+    def corrected(self) -> int: ...
 
 
 class WatchedWindow(Protocol):
@@ -155,11 +160,12 @@ class Metrics:
         self._rejected = _Counter(
             "sash_requests_rejected", "Requests that an edge answered with an error, by code.", ("edge", "code")
         )
+        self._ready = _Ready()
         self._storage = _Storage()
         self._memory = _Memory()
         self._watches = _Watches()
         for collector in (
-            *(_Build(version), self._latencies, self._held, self._errors, self._rejected),
+            *(_Build(version), self._ready, self._latencies, self._held, self._errors, self._rejected),
             *(self._windows, self._storage, self._memory, self._watches),
         ):
             registry.register(collector)
@@ -184,6 +190,10 @@ class Metrics:
         """Make each scrape call `windows` and report their sizes."""
         self._windows.source = windows
 
+    def watch_ready(self, not_ready: Callable[[], str | None]) -> None:
+        """Make each scrape report whether the service is ready: `not_ready` returns None."""
+        self._ready.source = not_ready
+
     def watch_storage(self, storage: Callable[[], WatchedStorage | None]) -> None:
         """Make each scrape call `storage` and report its state, if there is one."""
         self._storage.source = storage
@@ -207,6 +217,18 @@ class _Build(Collector):
         family = GaugeMetricFamily("sash_build_info", "1, with the version of Sash as a label.", labels=["version"])
         family.add_metric([self._version], 1)
         yield family
+
+
+class _Ready(Collector):
+    """Reports whether the service is ready at each scrape."""
+
+    def __init__(self) -> None:
+        self.source: Callable[[], str | None] = lambda: None
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "sash_ready", "1 if requests are welcome, else 0; `/readyz` says why.", value=float(self.source() is None)
+        )
 
 
 class _Counter(Collector):

@@ -18,19 +18,21 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from sash.access.access import Access
 from sash.access.rights import RIGHTS, Right
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert
+from sash.durability.records import AddAggregates, BulkInsert, Insert, Retract, Update
+from sash.durability.removals import Punctuate, eviction_of
 from sash.durability.storage import Storage
 from sash.held import Held
 from sash.limits.caller import caller_of
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
 from sash.metrics import Metrics
+from sash.topology import ServingProcess, Topology
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument, SashError
+from sash_engine.errors import SashError
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
+from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
 from sash_wire import traces
@@ -155,16 +157,17 @@ class Plane:
         self._access.require("list", None)
         return [window for window in self._storage.all() if self._access.sees(window.spec.name)]
 
+    async def topology(self) -> Topology:
+        """Show which processes serve the windows."""
+        self._access.require("topology", None)
+        return Topology(1, [ServingProcess(0, True, 0, [0])])
+
     def tidy(self) -> None:
         """Do what time alone brings, to every window; to be called about once a second."""
         self._storage.tidy()
 
     def spec(self, name: str, operation: str = "describe") -> WindowSpec:
-        """The spec of a window, for edges that read untyped columns by it; raises NotFound.
-
-        Args:
-            operation: what the edge is about to do: a caller that may not do it need not send its body.
-        """
+        """The spec of a window, for an edge that is about to do an operation; raises as `look_up`."""
         self._access.require(operation, name)
         return self._catalogue.find(name).spec
 
@@ -173,7 +176,7 @@ class Plane:
         self.spec(name, operation)
 
     async def look_up(self, name: str, operation: str = "describe") -> WindowSpec:
-        """As `spec`, also of windows of which this process has no part."""
+        """As `spec`, also of windows of which this process has no part; raises NotFound."""
         return self.spec(name, operation)
 
     async def window(self, name: str) -> WindowInfo:
@@ -237,16 +240,28 @@ class Plane:
         end: int | None = None,
         end_exclusive: bool = False,
     ) -> WriteResult:
-        """Remove every entry with time <= `time`, or with start <= time <= end (of one key, or of all without one).
-
-        Raises:
-            InvalidArgument: neither a time, nor start and end; or both; or start > end.
-            Unsupported: the window runs on an algorithm, and start and end are given.
-        """
-        operation = _eviction(time, key, start, end, end_exclusive)
+        """Remove every entry with time <= `time`, or with start <= time <= end (of one key, or of all without one)."""
+        operation = eviction_of(time, key, start, end, end_exclusive)
         # Producers evict all the time. An administrator does it by hand.
         with self._access.audited("bulk_evict", name) if self._access.is_admin else nullcontext():
             return await self._storage.write(name, operation, origin)
+
+    @observed
+    async def retract(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        """Remove single entries, named by time, key and the only column, the identity; others count as missing."""
+        self._access.charge(len(batch.times))
+        return await self._storage.write(name, Retract(batch), origin)
+
+    @observed
+    async def update(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        """Give single entries other values, in place; as `retract`, with a column for every field."""
+        self._access.charge(len(batch.times))
+        return await self._storage.write(name, Update(batch), origin)
+
+    @observed
+    async def punctuate(self, name: str, time: int) -> WriteResult:
+        """Say that entries with time <= `time` are final: later ones are late. Raises Unsupported without until."""
+        return await self._storage.write(name, Punctuate(time))
 
     @observed
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:
@@ -280,14 +295,24 @@ class Plane:
     async def range_query(self, name: str, question: RangeQuery) -> Answer:
         """Answer over a range of time; raises as `Reader.range_query`."""
         await self._storage.whole(name)
-        if not question.keys:
+        if not question.keys and not question.where:
             return self._storage.find(name).reader.range_query(question)
         return await self._in_slices(name, lambda reader: reader.range_steps(question))
+
+    @observed
+    async def range_groups(self, name: str, question: RangeQuery) -> Page[Answer]:
+        """Answer over a range of time for each group of keys; raises as `Reader.range_groups`."""
+        return await self._in_slices(name, lambda reader: reader.range_groups(question))
 
     @observed
     async def series(self, name: str, question: SeriesQuery) -> Series:
         """Answer over many buckets at once; raises as `Reader.series`."""
         return await self._in_slices(name, lambda reader: reader.series_steps(question))
+
+    @observed
+    async def series_groups(self, name: str, question: SeriesQuery) -> Page[Series]:
+        """Answer over many buckets for each group of keys; raises as `Reader.series_groups`."""
+        return await self._in_slices(name, lambda reader: reader.series_groups(question))
 
     async def in_slices(self, steps: Steps[R]) -> R:
         """Take the steps of an edge's own work, which changes nothing, with turns for other calls where it is long."""
@@ -321,6 +346,8 @@ class Plane:
     async def entries(self, name: str, question: EntriesQuery) -> Parts[AnyBatch]:
         """The entries as of now, in bulks of bounded size; raises as `Reader.entries`."""
         self._access.require("entries", name)
+        if question.where:
+            await self._in_slices(name, lambda reader: reader.select_steps(question.where))
         await self._storage.whole(name)
         return self._storage.entries(name, question)
 
@@ -350,9 +377,11 @@ class Plane:
         return self._storage.info(window)
 
     async def keys(
-        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0
+        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
     ) -> tuple[builtins.list[str], int | None]:
         """List up to `limit` keys that start with `prefix`, in the order of their first entries, and where to go on.
+
+        With `where`, only keys for which all the conditions hold.
 
         Only keys that have entries are listed: one whose entries have all left is not, though its mark is remembered.
 
@@ -365,27 +394,7 @@ class Plane:
             InvalidArgument: it is not keyed, or `limit` or `position` are out of range.
         """
         self._access.require("keys", name)
+        if where:
+            await self._in_slices(name, lambda reader: reader.select_steps(where))
         await self._storage.whole(name)
-        return self._storage.find(name).key_names(prefix, limit, position)
-
-
-def _eviction(
-    time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool
-) -> BulkEvict | EvictRange:
-    """What a call to evict means; raises InvalidArgument."""
-    if start is None and end is None:
-        if time is None:
-            raise InvalidArgument("give a time, or start and end", field="time")
-        if end_exclusive:
-            raise InvalidArgument("end_exclusive is for a start and an end", field="end_exclusive")
-        return BulkEvict(time, key)
-    if time is not None:
-        raise InvalidArgument("give either a time, or start and end", field="time")
-    if start is None or end is None:
-        missing = "start" if start is None else "end"
-        raise InvalidArgument(f"{missing} is missing: give both start and end", field=missing)
-    last = end - end_exclusive
-    if start > last:
-        wrong = "is not before" if end_exclusive else "is after"
-        raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
-    return EvictRange(start, last, key)
+        return self._storage.find(name).key_names(prefix, limit, position, where)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
@@ -29,9 +30,12 @@ from sash.durability.storage import Storage
 from sash.limits.files import raise_limit
 from sash.limits.memory import SHARE, MemoryBudget, available_bytes
 from sash.limits.places import Places
-from sash.memory import give_back, look_again, settle
+from sash.memory import give_back, keep_free, look_again, settle
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.prometheus.app import PREFIX as PROMETHEUS
+from sash.prometheus.app import PrometheusApp
+from sash.prometheus.remote_write import RemoteWrite
 from sash.rest.access import METRICS, open_paths, refusal
 from sash.rest.app import create_app
 from sash.rest.front import Front
@@ -40,20 +44,27 @@ from sash.rpc.gate import Gate
 from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
 from sash.settings import Settings, misspelt
+from sash.shards.host import Host
+from sash.shards.layout import Share, check_single, check_standby, shards_of_store, store_of
+from sash.shards.metrics import MetricsOfAll
 from sash.tiers import open_tier
 from sash.version import version
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument
 from sash_wire import traces
 
-__all__ = ["Service", "serve"]
+__all__ = ["Service", "budget", "prepared", "serve", "started", "tracing"]
 
 _log = logging.getLogger("sash")
 
 _TIDY_EVERY_S = 1.0
+_GIVE_BACK_EVERY_S = 15.0
+"""Seconds between two times that free memory is given back, where it is not scarce."""
 _LOOK_EVERY_S = 900.0
 _LOOK_WHEN_FULL_EVERY_S = 30.0
 """Seconds between two searches for garbage where the collector does not look by itself. One holds the loop."""
+_SWITCH_S = 0.001
+"""So long the loop waits for a thread that reads a long body, each time that it goes on. Python's default is 5 ms."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -63,59 +74,82 @@ class Service:
     Args:
         settings: addresses and limits.
         clock: what latencies are measured with, and windows on wall time go by.
+        share: the part of this process, where there are several; None: everything.
 
     Create, start and stop it on one event loop.
     """
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, clock: Clock | None = None, share: Share | None = None) -> None:
         self._settings = settings
         check_exposure(settings)
+        check_standby(settings)
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         metrics = Metrics(registry, version())
         clock = clock or SystemClock()
-        memory = self._memory = _budget(settings)
-        catalogue = Catalogue(max_windows=settings.max_windows, clock=clock)
-        self._storage = Storage(
-            catalogue,
-            clock,
-            open_tier(settings.data, settings.redis_prefix, max_bytes=settings.data_max_bytes),
-            cache_bytes=settings.cache_bytes,
-            checkpoint_bytes=settings.checkpoint_bytes,
-            store_entries=settings.store_entries,
-            interval_s=settings.commit_interval_ms / 1000,
-            memory=memory,
-        )
+        memory = self._memory = budget(settings)
         self._access = access_of(settings, clock)
-        self.plane = Plane(catalogue, metrics, clock, self._storage, self._access)
+        shards = shards_of_store(settings) if share is None else share.shards
+        share = share or Share(0, 1, shards)
+        shared = share.processes > 1
+        self._storage: Storage | Host
+        if shards == 1:
+            catalogue, self._storage = _opened(settings, clock, memory, 0, share)
+            self.plane = Plane(catalogue, metrics, clock, self._storage, self._access)
+        else:
+            self._storage = Host(
+                share, lambda shard: _opened(settings, clock, memory, shard, share), metrics, clock, self._access
+            )
+            self.plane = self._storage.plane
         metrics.watch(self._storage.all)
+        metrics.watch_ready(self._not_ready)
         metrics.watch_storage(self._storage.status)
         metrics.watch_memory(memory)
         metrics.watch_watches(self.plane.watches)
         memory.watch("cache", lambda: self._storage.cache_bytes)
         memory.watch("writes", lambda: self._storage.pending_bytes)
+        collected = None
+        if isinstance(self._storage, Host) and shared:
+            collected = MetricsOfAll(self._storage, share, registry)
         self._started = asyncio.Event()
+        self.taken = asyncio.Event()
+        """Set when another service has taken the store over, if this one may then become its standby."""
         is_open = open_paths(settings.public, ui.PATHS)
-        rest = create_app(self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open))
+        rest = create_app(
+            self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open), collected
+        )
         rest.routes.extend(ui.routes())
         self._certificates = certificates_of(settings)
-        self._rpc = RpcServer(self.plane, settings, metrics, memory, self._access, self._certificates)
+        self._rpc = RpcServer(
+            self.plane, settings, metrics, memory, self._access, self._certificates, shared, routed=shards > 1
+        )
         closing = rest.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(_places(settings), closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
         front = partial(Front, settings.max_body_bytes, memory, self.plane.turns, metrics)
-        guarded = HttpAccess(front(rest, _places(settings)), self._access, refusal(metrics), is_open, METRICS)
-        ahead = {PREFIX: HttpAccess(front(connect), self._access, connect.refuse)}
+        places = _places(settings)
+        guarded = HttpAccess(front(rest, places), self._access, refusal(metrics), is_open, METRICS)
+        remote_write = RemoteWrite(self.plane, memory, settings.max_body_bytes, settings.max_entries_per_write)
+        prometheus = PrometheusApp(self.plane, metrics, clock, remote_write)
+        ahead = {
+            PREFIX: HttpAccess(front(connect), self._access, connect.refuse),
+            PROMETHEUS: HttpAccess(front(prometheus, places), self._access, prometheus.refuse),
+        }
         tls = None if self._certificates is None else self._certificates.context
-        self._rest = RestServer(guarded, closing, settings, metrics, ahead, tls)
+        self._rest = RestServer(guarded, closing, settings, metrics, ahead, tls, shared)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
 
     @property
     def grpc_port(self) -> int:
         """The port that gRPC listens on, once started."""
         return self._rpc.port
+
+    @property
+    def own_grpc_port(self) -> int:
+        """The port of gRPC that only this process listens on, if it shares the other; 0 where it does not."""
+        return self._rpc.own_port
 
     @property
     def rest_port(self) -> int:
@@ -133,10 +167,14 @@ class Service:
         """
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._storage.stop)
-            await self._storage.start()
+            await self._storage.start(self._settings.standby)
+            if isinstance(self._storage, Storage):
+                check_single(self._settings)
             undo.push_async_callback(self._rest.stop, 0)
             await self._rest.start()
             await self._rpc.start()
+            if isinstance(self._storage, Host):
+                self._storage.own_port = self._rpc.own_port
             undo.pop_all()
         self._started.set()
         self._watch = asyncio.create_task(self._every_second())
@@ -159,17 +197,24 @@ class Service:
 
     async def _every_second(self) -> None:
         ready, loop = True, asyncio.get_running_loop()
-        looked_s = loop.time()
+        looked_s = gave_back_s = loop.time()
 
         async def tidy() -> None:
+            nonlocal gave_back_s
             self.plane.tidy()
-            await asyncio.to_thread(give_back)
+            if self._memory.is_scarce or loop.time() - gave_back_s > _GIVE_BACK_EVERY_S:
+                gave_back_s = loop.time()
+                await asyncio.to_thread(give_back)
 
         async def tell_ready() -> None:
             nonlocal ready
             if ready != (self._not_ready() is None):
                 ready = not ready
                 self._rpc.set_ready(ready)
+
+        async def look_for_others() -> None:
+            if self._settings.standby and self._storage.taken:
+                self.taken.set()
 
         async def collect() -> None:
             nonlocal looked_s
@@ -184,19 +229,41 @@ class Service:
         while True:
             await asyncio.sleep(_TIDY_EVERY_S)
             # Each for itself: a window that cannot be tidied must not keep a token alive.
-            for step in (*refreshes, tidy, tell_ready, collect):
+            for step in (*refreshes, look_for_others, tidy, tell_ready, collect):
                 try:
                     await step()
                 except Exception:
                     _log.exception("%s failed; it is tried again", step.__qualname__)
 
 
-def _budget(settings: Settings) -> MemoryBudget:
+def budget(settings: Settings) -> MemoryBudget:
+    """How much memory a service may use, and its parts."""
     limit = settings.memory_bytes or int(SHARE * available_bytes())
     unread, staged = settings.max_unread_bytes or limit // 4, settings.max_staged_bytes or limit // 2
     return MemoryBudget(
         limit, {"bodies": (unread, "SASH_MAX_UNREAD_BYTES"), "staged": (staged, "SASH_MAX_STAGED_BYTES")}
     )
+
+
+def _opened(
+    settings: Settings, clock: Clock, memory: MemoryBudget, shard: int, share: Share
+) -> tuple[Catalogue, Storage]:
+    """The windows of one shard."""
+    catalogue = Catalogue(max_windows=settings.max_windows, clock=clock)
+    data, prefix = store_of(settings, share.shards, shard)
+    most = settings.data_max_bytes and settings.data_max_bytes // share.shards
+    here = len(share.mine)
+    storage = Storage(
+        catalogue,
+        clock,
+        open_tier(data, prefix, max_bytes=most, lease_s=settings.lease_s),
+        cache_bytes=settings.cache_bytes // here,
+        checkpoint_bytes=max(settings.checkpoint_bytes // here, 4096),
+        store_entries=settings.store_entries,
+        interval_s=settings.commit_interval_ms / 1000,
+        memory=memory,
+    )
+    return catalogue, storage
 
 
 def _places(settings: Settings) -> Places:
@@ -206,17 +273,23 @@ def _places(settings: Settings) -> Places:
 
 def serve(settings: Settings) -> None:
     """Serve until told to stop (SIGINT, SIGTERM); raises as `Service.start`."""
+    settings = prepared(settings)
+    with tracing(settings):
+        uvloop.run(_serve(settings))
+
+
+def prepared(settings: Settings) -> Settings:
+    """Begin to log, and return the settings with as many connections as there may be open files."""
     logs.begin(settings.log_level, settings.log_format)
     for said in misspelt(os.environ):
         _log.warning("%s", said)
     # Of the files, two fifths are for connections of HTTP and as many for those of gRPC. The tier has the others.
     connections = max(1, min(settings.max_connections, raise_limit() * 2 // 5))
-    with _traces(settings):
-        uvloop.run(_serve(settings.model_copy(update={"max_connections": connections})))
+    return settings.model_copy(update={"max_connections": connections})
 
 
 @contextmanager
-def _traces(settings: Settings) -> Iterator[None]:
+def tracing(settings: Settings) -> Iterator[None]:
     """Send traces if the settings say so. What is not sent yet is sent at the end."""
     if settings.traces == "off":
         yield
@@ -250,13 +323,22 @@ async def _serve(settings: Settings) -> None:
     for number in _SIGNALS:
         loop.add_signal_handler(number, asked_to_stop.set)
     settle()
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    # Scripts wait for this line and read the ports from it.
-    scheme = "http" if settings.tls_cert is None else "https"
-    print(
-        f"sash: gRPC on {host}:{service.grpc_port}, REST and page on {scheme}://{host}:{service.rest_port}/", flush=True
-    )
-    await asked_to_stop.wait()
+    keep_free()
+    sys.setswitchinterval(_SWITCH_S)
+    print(started(settings, service.grpc_port, service.rest_port), flush=True)
+    ends = [asyncio.create_task(asked_to_stop.wait()), asyncio.create_task(service.taken.wait())]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if service.taken.is_set():
+        # Nothing is left to be stored, and what is in memory is out of date: no call may wait for its end.
+        _log.critical("another service has taken the store over: this one ends")
+        os._exit(1)
     _log.info("shutting down")
     await service.stop()
     _log.info("stopped")
+
+
+def started(settings: Settings, grpc_port: int, rest_port: int) -> str:
+    """The line that says that a service serves. Scripts wait for it, and read the ports from it."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    scheme = "http" if settings.tls_cert is None else "https"
+    return f"sash: gRPC on {host}:{grpc_port}, REST and page on {scheme}://{host}:{rest_port}/"

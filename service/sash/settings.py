@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping
 from decimal import Decimal
@@ -45,6 +46,9 @@ def _size(value: Any) -> Any:
 
 Size = Annotated[int, BeforeValidator(_size)]
 Port = Annotated[int, Field(ge=0, le=65535)]
+Processes = Annotated[
+    int, BeforeValidator(lambda value: len(os.sched_getaffinity(0)) if value == "auto" else value), Field(ge=1, le=1024)
+]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
     BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value),
@@ -111,6 +115,29 @@ class Settings(BaseSettings):
     redis_prefix: str = Field(
         "sash", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="The prefix of this service's keys in Redis."
     )
+    lease_s: float = Field(
+        10.0,
+        ge=1,
+        le=3600,
+        description="Seconds for which a service that vanished with its machine keeps others off its prefix in Redis.",
+    )
+    standby: bool = Field(
+        False,
+        description="`1` waits while another service has the prefix in Redis, and serves it when that one is gone. A "
+        "service whose prefix was taken by another ends, so that it can be started again as a standby.",
+    )
+    shards: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="Over how many shards a new store spreads its keys: a few for each process that it may ever have. "
+        "It never changes. If it is not set, a new store has as many as processes.",
+    )
+    processes: Processes = Field(
+        1,
+        description="How many processes serve the windows of this machine, on the same two ports; `auto` takes one for "
+        "each core. Each has a part of the shards.",
+    )
     cache_bytes: Size = Field(
         256 * MIB, ge=0, description="How many bytes of stored blocks the cache may keep in memory."
     )
@@ -171,8 +198,8 @@ class Settings(BaseSettings):
     max_connections_per_address: int = Field(
         2000,
         ge=1,
-        description="How many of those of HTTP may come from one address. A few more are answered on health and "
-        "metrics only.",
+        description="How many of those of each edge may come from one address. Of HTTP, a few more are answered on "
+        "health and metrics only. Of gRPC, connections with calls count.",
     )
     idle_timeout_s: int = Field(
         75, ge=1, description="Seconds after which a connection of HTTP without a request is closed."

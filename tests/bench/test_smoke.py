@@ -32,3 +32,12 @@ def test_what_others_wait_is_measured_under_each_pressure():
     for name in ("idle", *PRESSURES):
         assert any(line.startswith(name) and "p99" in line for line in lines), name
     assert "alone" in lines[-1]
+
+
+def test_peers_are_measured_and_their_answers_are_checked():
+    command = [sys.executable, "-m", "bench.peers", "--smoke", "sash", "polars"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "| | Sash | Polars |" in done.stdout
+    assert "| From a kill to the first right answer, s | " in done.stdout
+    assert done.stdout.count("cannot (") == 2  # sketches of Sash's other window, and a restart of a data frame

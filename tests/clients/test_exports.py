@@ -21,12 +21,14 @@ def test_the_client_exports():
         "BloomFilter",
         "Bulk",
         "Client",
+        "CountMin",
         "Counts",
         "DataLoss",
         "DeadlineExceeded",
         "Entries",
         "FailedPrecondition",
         "InvalidArgument",
+        "NaiveBayes",
         "NotFound",
         "PermissionDenied",
         "Producer",
@@ -35,6 +37,7 @@ def test_the_client_exports():
         "Series",
         "Staged",
         "TLS",
+        "ThetaSketch",
         "Unauthenticated",
         "Unavailable",
         "Unsupported",
@@ -42,7 +45,9 @@ def test_the_client_exports():
         "WindowInfo",
         "WriteResult",
         "backup",
+        "request_id",
         "restore",
+        "trace_calls",
     ]
     assert all(hasattr(sash_client, name) for name in sash_client.__all__)
 
@@ -65,8 +70,8 @@ def test_spark_exports():
             sash_client.Window,
             [
                 *("add_aggregates", "bulk_evict", "bulk_insert", "commit", "describe", "entries", "insert"),
-                *("insert_stream", "keys", "name", "producer", "query", "range_query", "series", "spec", "stage"),
-                "watch",
+                *("insert_stream", "keys", "name", "producer", "query", "range_groups", "range_query", "series"),
+                *("series_groups", "spec", "stage", "watch"),
             ],
         ),
         (sash_client.Producer, ["acknowledged", "bulk_insert", "close", "flush", "insert", "result"]),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sash_client
-from sash_client import Client, InvalidArgument, NotFound, WriteResult
+from sash_client import Client, InvalidArgument, NotFound, Unsupported, WriteResult
 from sash_client.local import local_service
 
 SPEC = """
@@ -195,3 +195,46 @@ def test_a_local_service_that_cannot_start_says_why():
         local_service(grpc_port=int(service.target.rpartition(":")[2])),
     ):
         pass
+
+
+def test_entries_are_retracted_and_corrected(client):
+    spec = {"name": "orders", "time_unit": "us", "keyed": True, "identity": "id"}
+    spec["fields"] = {"id": "int64", "price": "float64"}
+    spec["aggregates"] = {"prices": {"function": "collect", "field": "price"}}
+    window = client.create_window(spec)
+    window.bulk_insert([1, 2, 3, 4], {"id": [10, 11, 12, 13], "price": [1.0, 2.0, 3.0, 4.0]}, keys="a")
+    done = window.retract([2, 2], [11, 12], keys="a", producer="p", sequence=1)
+    assert (done.retracted, done.missing, done.sequences, done.already_applied) == (1, 1, 1, False)
+    assert window.retract([2, 2], [11, 12], keys="a", producer="p", sequence=1).already_applied
+    done = window.update([3, 9], {"id": [12, 12], "price": [30.0, 9.0]}, keys=["a", "nobody"])
+    assert (done.corrected, done.missing) == (1, 1)
+    assert window.query(key="a")[0].aggregates == {"prices": [1.0, 30.0, 4.0]}
+    info = window.describe()
+    assert (info.entries, info.counts.retracted, info.counts.corrected) == (3, 1, 1)
+    assert info.spec["identity"] == "id"
+    with pytest.raises(InvalidArgument) as caught:
+        window.retract([1], ["x"], keys="a")
+    assert caught.value.field == "id"
+    client.delete_window("orders")
+
+
+def test_a_window_without_an_identity_refuses_to_retract(client):
+    window = client.create_window({"name": "plain", "aggregates": {"n": {"function": "count"}}})
+    with pytest.raises(InvalidArgument, match="no identity"):
+        window.retract([1], [1])
+    with pytest.raises(Unsupported, match="no identity"):
+        window.update([1], [1.0])
+    client.delete_window("plain")
+
+
+def test_a_series_over_sessions(client):
+    spec = {"name": "visits", "time_unit": "s", "keyed": True, "aggregates": {"n": {"function": "count"}}}
+    window = client.create_window(spec)
+    window.bulk_insert([0, 600, 1500, 9000, 9300], [1.0] * 5, keys="ada")
+    found = window.series(0, 10_000, gap="30m", key="ada")
+    assert (found.times.tolist(), found.last.tolist(), found.width) == ([0, 9000], [1500, 9300], 1800)
+    assert found.aggregates["n"].tolist() == [3, 2]
+    assert list(found.to_pandas().columns) == ["time", "key", "last", "entries", "n"]
+    with pytest.raises(InvalidArgument, match="or a gap"):
+        window.series(0, 10_000, key="ada")
+    client.delete_window("visits")

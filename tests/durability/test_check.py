@@ -314,7 +314,7 @@ async def test_an_aggregate_that_is_not_installed_is_named(whole, monkeypatch):
     catalogue = dict(monoids.catalogue())
     del catalogue["collect_distinct"]
     monkeypatch.setattr(monoids, "catalogue", lambda: catalogue)
-    monkeypatch.setattr("sash_engine.windows.spec.catalogue", lambda: catalogue)
+    monkeypatch.setattr("sash_engine.windows.aggregate_spec.catalogue", lambda: catalogue)
     async with Salvaged(stored) as salvaged:
         [lost] = [window for window in salvaged.found.windows if window.problem]
         assert "collect_distinct" in lost.problem

@@ -15,7 +15,7 @@ from sash.durability.records import BulkEvict, BulkInsert
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest import answers as rest
-from sash.rpc import translate
+from sash.rpc import bulks, translate
 from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.monoids import laws
 from sash_engine.windows.batch import Origin
@@ -119,7 +119,7 @@ async def used(plane, name):
     translate.fill_series(pb.SeriesResponse(), series)
     document.append(rest.json_bytes(rest.series_document(series, 0, 60, 5)))
     for bulk in await plane.entries(name, EntriesQuery(**keys)):
-        translate.bulk_of(name, bulk).SerializeToString()
+        bulks.bulk_of(name, bulk).SerializeToString()
         rest.json_bytes(rest.bulk_document(bulk, spec))
     if spec.keyed:
         document.append(await plane.keys(name))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sash.durability import checkpoints, image
 from sash.durability import formats as values
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert
+from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert, Retract, Update
 from sash_engine.errors import DataLoss, SashError, Unavailable
 from sash_engine.windows.batch import Batch, Origin
 from sash_engine.windows.window import ALL_KEYS, Window
@@ -24,6 +24,8 @@ SKETCHES = {
     "frequent": {"function": "frequent_items", "limit": 2},
 }
 
+SLIDES = [{}, {"max_age": 9}, {"max_count": 7}, {"when": "total.n > 12"}, {"max_gap": 3}, {"max_age": 9, "every": 4}]
+
 times = st.integers(0, 40)
 entries = st.tuples(st.sampled_from(KEYS), times)
 steps = st.one_of(
@@ -33,6 +35,7 @@ steps = st.one_of(
     st.tuples(st.just("batch"), st.lists(st.lists(entries, max_size=9), max_size=3)),
     st.tuples(st.just("evict"), st.tuples(st.sampled_from([*KEYS, None]), times)),
     st.tuples(st.just("evict range"), st.tuples(st.sampled_from([*KEYS, None]), times, st.integers(0, 12))),
+    st.tuples(st.sampled_from(["retract", "update"]), st.lists(st.tuples(entries, st.integers(0, 20)), max_size=20)),
     st.tuples(st.just("together"), st.lists(entries, min_size=2, max_size=6)),
     st.tuples(st.just("tidy"), st.integers(0, 3)),
     st.sampled_from([("restart", None), ("crash", None), ("check", None)]),
@@ -54,7 +57,7 @@ async def follow(history, slide, options, watched=False):
     server = StorageServer(**options)
     storage = await server.start()
     reader = asyncio.create_task(read_on(server)) if watched else None
-    document = spec(slide=slide, idle_expiry="10s", aggregates=AGGREGATES | SKETCHES)
+    document = spec(slide=slide, idle_expiry="10s", aggregates=AGGREGATES | SKETCHES, identity="value")
     await storage.create(document)
     model = Window(document, clock=server.clock)
     value = sequence = number = 0
@@ -94,6 +97,15 @@ async def follow(history, slide, options, watched=False):
             key, start, width = what
             await storage.write("w", EvictRange(start, start + width, key))
             model.evict_range(start, start + width, key)
+        elif step in ("retract", "update"):
+            rows = batch([pair for pair, _ in what], 0)
+            rows.columns["value"][:] = [max(value - age, 0) for _, age in what]
+            sequence += 1
+            for attempt in range(2):
+                write = Retract(rows) if step == "retract" else Update(rows)
+                result = await storage.write("w", write, Origin("p", sequence))
+                assert result.already_applied == (attempt > 0)
+            getattr(model, step)(rows)
         elif step == "together":
             writes = [storage.write("w", BulkInsert(batch([pair], value + i))) for i, pair in enumerate(what)]
             await asyncio.gather(*writes)
@@ -124,7 +136,7 @@ async def follow(history, slide, options, watched=False):
 
 @given(
     st.lists(steps, max_size=25),
-    st.sampled_from([{}, {"max_age": 9}, {"max_count": 7}, {"when": "total.n > 12"}]),
+    st.sampled_from(SLIDES),
     st.sampled_from([0, 64, 10**6]),
     st.sampled_from([4096, 300, 10**6]),
     st.sampled_from([1, 8, 10**6]),
@@ -136,7 +148,7 @@ def test_any_history_equals_the_window_in_memory(history, slide, cache, checkpoi
 
 @given(
     st.lists(steps, max_size=25),
-    st.sampled_from([{}, {"max_age": 9}, {"max_count": 7}, {"when": "total.n > 12"}]),
+    st.sampled_from(SLIDES),
     st.sampled_from([0, 10**6]),
     st.sampled_from([100, 1000]),
     st.sampled_from([1, 8, 10**6]),

@@ -238,3 +238,22 @@ def test_in_redis_a_prefix_is_looked_at_and_salvaged(sash, tmp_path, monkeypatch
         status, _, error = sash("check", "--salvage", server.url, server.url)
         assert status == 1
         assert "is not empty" in error
+
+
+def test_every_shard_is_looked_at(sash, tmp_path):
+    with running_service(data=str(tmp_path / "d"), shards=2) as running:
+        http = running.http()
+        spec = {"name": "w", "keyed": True, "aggregates": {"n": {"function": "count"}}}
+        http.post("/v1/windows", json=spec).raise_for_status()
+        http.post("/v1/windows/w/insert", json={"time": 1, "key": "a", "value": 1}).raise_for_status()
+    status, lines, _ = sash("check", tmp_path / "d")
+    assert status == 0
+    assert [line for line in lines if line.endswith(":")] == [f"{tmp_path}/d/shard-{i}:" for i in (0, 1)]
+    assert sorted(line for line in lines if line.startswith("window")) == [
+        "window 'w': 0 entries",
+        "window 'w': 1 entries",
+    ]
+    status, _, error = sash("check", "--salvage", tmp_path / "d", tmp_path / "new")
+    assert status == 1
+    assert "has 2 shards: salvage each by itself" in error
+    assert sash("check", "--salvage", tmp_path / "d" / "shard-1", tmp_path / "new")[0] == 0

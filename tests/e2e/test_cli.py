@@ -100,6 +100,14 @@ def test_series(sash, service, demo):
     ]
 
 
+def test_sessions(sash, service, demo):
+    asked = ("series", "demo", "--start", "0", "--end", "200", "--gap", "20s", "-k", "JFK", "--json")
+    lines = [json.loads(line) for line in sash(*asked, service=service).out.splitlines()]
+    assert [(line["time"], line["last"], line["entries"]) for line in lines] == [(0, 0, 1), (50, 50, 1)]
+    header = sash(*asked[:-1], service=service).out.splitlines()[0]
+    assert header.split() == ["time", "last", "entries", "mean", "n"]
+
+
 def test_keys(sash, service, demo):
     assert sash("keys", "demo", service=service).out.split() == ["JFK", "LGA"]
     assert sash("keys", "demo", "--prefix", "L", "--json", service=service).out == '"LGA"\n'
@@ -111,6 +119,29 @@ def test_evict(sash, service, demo):
     assert sash("evict", "demo", "--through", "99", "-k", "JFK", service=service).out == "1 entries are evicted\n"
     assert [line.split()[0] for line in sash("keys", "demo", service=service).out.splitlines()] == ["LGA"]
     assert "give a time, or start and end" in sash("evict", "demo", service=service, expect=1).err
+
+
+@pytest.mark.parametrize(("kind", "identity"), [("int64", -7), ("string", "007")])
+def test_retract(sash, service, kind, identity):
+    spec = {"name": "orders", "time_unit": "s", "fields": {"id": kind, "value": "float64"}, "identity": "id"}
+    with Client(service.grpc_target) as client:
+        window = client.create_window(spec | {"aggregates": {"n": {"function": "count"}}})
+        window.bulk_insert([5, 5], {"id": [identity, type(identity)(8)], "value": [1.0, 2.0]})
+        asked = ("retract", "orders", "--time", "5", f"--id={identity}")
+        assert sash(*asked, service=service).out == "the entry is retracted\n"
+        assert sash(*asked, service=service).out == "there is no such entry\n"
+        assert window.describe().counts.retracted == 1
+        client.delete_window("orders")
+
+
+def test_punctuate(sash, service):
+    spec = {"name": "final", "time_unit": "s", "slide": {"max_age": 10, "until": "punctuation"}}
+    with Client(service.grpc_target) as client:
+        window = client.create_window(spec | {"aggregates": {"n": {"function": "count"}}})
+        window.bulk_insert([5, 15, 25], [1.0, 2.0, 3.0])
+        assert sash("punctuate", "final", "20", service=service).out == "20 is final; 1 entries have left\n"
+        assert (window.describe().punctuated, window.insert(20, 1.0).late) == (20, 1)
+        client.delete_window("final")
 
 
 def test_refusals_are_one_line(sash, service, demo, tmp_path):
@@ -314,3 +345,51 @@ def test_the_benchmark_runs_at_smoke_size():
     )
     assert done.stdout.count("\n") == 23
     assert re.search(r"digest [0-9a-f]{16}", done.stdout)
+
+
+def test_questions_by_parts_of_keys(sash, service):
+    """`where`, `by`, `top` and `having`, of queries, series, keys and watches."""
+    spec = {
+        "name": "flights",
+        "time_unit": "s",
+        "keys": ["airport", "carrier"],
+        "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}},
+    }
+    with Client(service.grpc_target) as client:
+        window = client.create_window(spec)
+        keys = {"airport": ["JFK", "JFK", "LGA"], "carrier": ["AA", "B6", "AA"]}
+        window.bulk_insert([10, 11, 12], [1.0, 2.0, 4.0], keys=keys)
+
+    def lines(*arguments):
+        return [line.split() for line in sash(*arguments, service=service).out.splitlines()]
+
+    assert lines("query", "flights", "--by", "carrier") == [
+        ["carrier", "lookback", "entries", "n", "sum"],
+        ["AA", "all", "2", "2", "5"],
+        ["B6", "all", "1", "1", "2"],
+    ]
+    assert lines("query", "flights", "--all-keys", "--top", "sum", "-n", "1") == [
+        ["airport", "carrier", "lookback", "entries", "n", "sum"],
+        ["LGA", "AA", "all", "1", "1", "4"],
+    ]
+    assert lines("query", "flights", "-w", "airport=JFK", "--having", "sum>1")[1:] == [
+        ["JFK", "B6", "all", "1", "1", "2"]
+    ]
+    (group,) = lines("watch", "flights", "--by", "airport", "--top", "n", "-n", "1", "--times", "1")[1:]
+    assert group == ["JFK", "all", "2", "2", "3"]
+    assert lines("keys", "flights", "-w", "carrier=AA") == [["JFK|AA"], ["LGA|AA"]]
+    asked = ("series", "flights", "--start", "10", "--end", "13", "--step", "2")
+    assert lines(*asked, "--by", "airport")[:3] == [
+        ["airport", "JFK"],
+        ["time", "entries", "n", "sum"],
+        ["1970-01-01T00:00:10Z", "2", "2", "3"],
+    ]
+    answers = sash(*asked, "--by", "airport", "--json", service=service).out.splitlines()
+    assert json.loads(answers[-1]) == {
+        "parts": {"airport": "LGA"},
+        "time": 12,
+        "entries": 1,
+        "aggregates": {"n": 1, "sum": 4},
+    }
+    assert "no condition" in sash("query", "flights", "-w", "x", service=service, expect=1).err
+    assert "either --key" in sash(*asked, "--key", "JFK|AA", "--by", "airport", service=service, expect=1).err

@@ -53,7 +53,11 @@ def test_agrees_with_recalculation(block, steps):
         lockstep.run([step])
         arrived = [(time, value) for time, value in lockstep.entries if value >= before]
         oracle.bulk_insert(sorted(arrived, key=lambda entry: entry[1]))
-        if step[0] in ("evict_between", "remove"):  # which the oracle answers as if the entries had never come
+        if step[0] in (
+            "evict_between",
+            "remove",
+            "correct",
+        ):  # which the oracle answers as if the entries had never come
             oracle = Recalc(Collect("int64"), equal_times="keep")
             oracle.bulk_insert(sorted(lockstep.entries, key=lambda entry: entry[1]))
         oracle.evict_count(len(oracle) - len(lockstep.entries))
@@ -73,6 +77,7 @@ SHORT = [
     ("bulk_evict", -1),
     ("evict_between", -1, 0),
     ("remove", [1]),
+    ("correct", [1]),
 ]
 
 
@@ -97,6 +102,7 @@ def test_around_the_real_block_size(kind, size):
             ("range", -size // 2, size // 3),
             ("series", -size // 2, 50, 7, 300),
             ("evict_between", -size // 3, 40),
+            ("correct", list(range(0, size // 2, 5))),
             ("remove", list(range(0, size // 2, 3))),
             ("bulk", [-size] + [size // 100] * 99),
             ("bulk_evict", -size // 4),

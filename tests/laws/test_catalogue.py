@@ -45,6 +45,22 @@ NAMES = [
     "distinct_count",
     "quantile",
     "frequent_items",
+    "covariance",
+    "covariance_population",
+    "correlation",
+    "linear_regression",
+    "naive_bayes",
+    "time_weighted_mean",
+    "increase",
+    "rate",
+    "decayed_sum",
+    "median",
+    "mode",
+    "largest",
+    "smallest",
+    "join",
+    "count_min",
+    "theta_sketch",
 ]
 
 
@@ -102,6 +118,26 @@ def test_parameters_are_keyword_only_and_documented(cls):
         ("bloom", {"capacity": 1.5}, "capacity"),
         ("bloom", {"error": 0}, "error"),
         ("bloom", {"error": float("nan")}, "error"),
+        ("quantile", {"accuracy": "best"}, "accuracy"),
+        ("quantile", {"accuracy": "tail", "k": 9}, "k"),
+        ("time_weighted_mean", {"method": "spline"}, "method"),
+        ("increase", {"range": 0}, "range"),
+        ("rate", {"per": True}, "per"),
+        ("rate", {"per": 1.5}, "per"),
+        ("decayed_sum", {"half_life": 0}, "half_life"),
+        ("decayed_sum", {"half_life": 2**63}, "half_life"),
+        ("median", {"distinct": 0}, "distinct"),
+        ("mode", {"distinct": 10**9}, "distinct"),
+        ("largest", {"n": 1001}, "n"),
+        ("smallest", {"n": "3"}, "n"),
+        ("join", {"separator": 3}, "separator"),
+        ("join", {"separator": "-" * 101}, "separator"),
+        ("join", {"limit": 0}, "limit"),
+        ("count_min", {"error": 0}, "error"),
+        ("count_min", {"confidence": 1.0}, "confidence"),
+        ("theta_sketch", {"lg_k": 4}, "lg_k"),
+        ("naive_bayes", {"labels": 0}, "labels"),
+        ("naive_bayes", {"values": 10**6}, "values"),
     ],
 )
 def test_bad_parameters_name_themselves_and_their_limit(function, parameters, field):
@@ -120,7 +156,7 @@ def test_columns_it_cannot_read(cls):
             cls(kind, **parameters)
         assert caught.value.field == read.option
     with pytest.raises(InvalidArgument, match="columns"):
-        cls(*("float64",) * (len(cls.reads) + 1), **parameters)
+        cls(*("float64",) * (sum(max(read.many, 1) for read in cls.reads) + 1), **parameters)
 
 
 @pytest.mark.parametrize("cls", [catalogue()[name] for name in ("variance", "m4", "sum", "mean", "collect")])

@@ -22,7 +22,7 @@ from sash.rest.bodies import parse_json
 from sash.rest.call import Call
 from sash.rest.long_json import parse_long_json
 from sash.rest.routes import ROUTES
-from sash.rpc import translate
+from sash.rpc import bulks
 from sash.rpc.parsing import parsed
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, SashError
@@ -174,7 +174,7 @@ def arrow_columns(n):
 
 def protobuf_bulk(n):
     message = protobuf_of(n)
-    return lambda: translate.batch_of(message, 10**6).checked(SPEC)
+    return lambda: bulks.batch_of(message, 10**6, SPEC).checked(SPEC)
 
 
 def protobuf_of(n):
@@ -192,7 +192,7 @@ def protobuf_of(n):
 def protobuf_bulk_that_repeats_strings(n):
     message = protobuf_of(n)
     message.key.dictionary[0] = message.key.dictionary[n - 1]
-    return lambda: translate.batch_of(message, 10**6).checked(SPEC)
+    return lambda: bulks.batch_of(message, 10**6, SPEC).checked(SPEC)
 
 
 def protobuf_json(n):
@@ -386,7 +386,7 @@ def test_the_names_of_twice_the_columns_are_compared_twice_as_often(refused):
     for n in (1000, 2000):
         names = [Counted(f"f{i}") for i in range(n)]
         fields = {str(name): "float64" for name in names}
-        spec = type("Spec", (), {"fields": {} if refused else fields, "granularity": None, "name": "w"})
+        spec = type("Spec", (), {"fields": {} if refused else fields, "granularity": None, "name": "w", "parts": ()})
         Counted.compared = 0
         try:
             arrow._check_names(names, spec)

@@ -1,11 +1,13 @@
 """Bulks as Arrow IPC streams."""
 
 import math
+import threading
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from sash.rest import arrow
 from tests.support.arrow import ARROW, batch, stream
 from tests.support.servers import problem
 
@@ -204,3 +206,23 @@ def test_nobody_asks_what_a_time_zone_is_called(http, window):
         assert send(http, window, body).json()["inserted"] == 1
     answer = http.get(f"/v1/windows/{window}/range", params={"start": 1, "end": 1}).json()
     assert answer["entries"] == 2
+
+
+@pytest.mark.parametrize("rows", [10, 9_000])
+def test_a_long_stream_is_read_beside_the_event_loop(http, typed, monkeypatch, rows):
+    """A million different keys held the loop for half a second, and batches of one row each for two."""
+    threads = []
+    read = arrow.batch_of
+
+    def noted(*given):
+        threads.append(threading.current_thread().name)
+        return read(*given)
+
+    monkeypatch.setattr(arrow, "batch_of", noted)
+    names = [f"key {i}" for i in range(rows)]
+    body = stream(batch(time=list(range(rows)), f=[0.5] * rows, i=[7] * rows, s=names, b=[True] * rows, key=names))
+    assert send(http, typed, body).json()["inserted"] == rows
+    assert collected(http, typed, key=names[-1])["s"] == [names[-1]]
+    assert [name.startswith("reader") for name in threads] == [rows > 1000]
+    wrong = send(http, typed, body[: len(body) // 2])
+    assert (wrong.status_code, problem(wrong)["field"]) == (400, "body")

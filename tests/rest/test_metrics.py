@@ -20,6 +20,8 @@ class Counts:
     evicted: int
     duplicates: int
     ahead: int
+    retracted: int = 0
+    corrected: int = 0
 
 
 @dataclass

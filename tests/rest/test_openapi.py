@@ -19,6 +19,7 @@ SPECS = {
     "plain": {"time_unit": "s", "aggregates": {"n": {"function": "count"}, "all": {"function": "collect"}}},
     "typed": {
         "keyed": True,
+        "identity": "i",
         "fields": {"f": "float64", "i": "int64", "s": "string", "b": "bool"},
         "aggregates": {name: {"function": "collect", "field": name} for name in "fisb"},
     },

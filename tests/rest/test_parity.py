@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.arrow import ARROW
-from tests.support.edges import AGGREGATES, FAR, FIELDS, SPECIALS, OverGrpc, OverRest, columns_of, number
+from tests.support.edges import FAR, OverGrpc, OverRest, columns_of, number
 from tests.support.servers import running_service
+from tests.support.shown import AGGREGATES, FIELDS, SPECIALS
 
 # With an aggregate that depends on the order of entries, which several keys together do not have; and without one.
 SPECS = {
@@ -31,6 +32,7 @@ SPECS = {
             "too_far_ahead": "drop",
         },
         "idle_expiry": "30d",
+        "identity": "s",
     },
 }
 
@@ -72,6 +74,7 @@ step = st.one_of(
     st.tuples(st.just("bulk"), st.lists(row, max_size=8), origin),
     st.tuples(st.just("bulk_evict"), times, st.one_of(st.none(), keys, bad_key), origin),
     st.tuples(st.just("evict_range"), times, times, st.one_of(st.none(), keys, bad_key), st.booleans(), origin),
+    st.tuples(st.just("changes"), st.lists(row, max_size=6), origin),
     st.tuples(st.just("batch"), st.lists(st.lists(row, max_size=4), max_size=3), query, batch),
     st.tuples(st.just("entries"), one_or_more, times, times, st.booleans()),
     st.tuples(st.just("export_and_import")),
@@ -98,6 +101,17 @@ def play(edge, name, what, *arguments):
             return edge.insert(name, time, key, dict(zip(FIELDS, values, strict=True)), *arguments[1:])
         case "bulk":
             return edge.bulk_insert(name, *columns_of(arguments[0]), arguments[1])
+        case "changes":
+            rows, origin = arguments
+            times, keys, columns = columns_of(rows)
+            turned = columns | {"b": [not value for value in columns["b"]]}
+            some = slice(1, None)
+            return [
+                edge.bulk_insert(name, times, keys, columns, {}),
+                edge.update(name, times, keys, turned, origin),
+                edge.retract(name, times[some], keys[some], columns["s"][some], origin),
+                edge.describe(name)["counts"],
+            ]
         case "batch":
             parts, query, number = arguments
             staged = [edge.stage(name, *columns_of(rows), query, number) for rows in parts]

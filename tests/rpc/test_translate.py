@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.rpc import translate
+from sash.rpc import bulks
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
 from sash_engine.windows.spec import WindowSpec
@@ -19,8 +19,8 @@ texts = st.lists(st.sampled_from(["a", "b", "ab", "é", "a" * 9]), min_size=1, m
 
 @pytest.fixture
 def small_steps(monkeypatch):
-    monkeypatch.setattr(translate, "ROWS", 2)
-    monkeypatch.setattr(translate, "_CODES", 3)
+    monkeypatch.setattr(bulks, "ROWS", 2)
+    monkeypatch.setattr(bulks, "_CODES", 3)
 
 
 def strings(dictionary, codes):
@@ -33,9 +33,9 @@ def test_strings_in_steps_are_the_strings(dictionary, data):
     message = pb.BulkInsertRequest(window="w", time=bytes(8 * len(codes)), key=strings(dictionary, codes))
     message.fields["s"].string.CopyFrom(message.key)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translate, "ROWS", 2)
-        patch.setattr(translate, "_CODES", 3)
-        batch = translate.batch_of(message, 100)
+        patch.setattr(bulks, "ROWS", 2)
+        patch.setattr(bulks, "_CODES", 3)
+        batch = bulks.batch_of(message, 100, SPEC)
     batch.checked(SPEC)
     for found in (batch.keys, batch.columns["s"]):
         assert found.decode().tolist() == [dictionary[code] for code in codes]
@@ -46,22 +46,22 @@ def test_a_code_outside_a_long_dictionary_is_refused(small_steps):
     message = pb.BulkInsertRequest(window="w", time=bytes(16), key=strings(["a", "b", "c"], [0, 3]))
     message.fields["s"].string.CopyFrom(strings(["a"], [0, 0]))
     with pytest.raises(InvalidArgument, match="a code outside its dictionary") as error:
-        translate.batch_of(message, 100).checked(SPEC)
+        bulks.batch_of(message, 100, SPEC).checked(SPEC)
     assert error.value.field == "key"
 
 
 def test_bytes_that_are_no_whole_number_of_codes_are_refused(small_steps):
     message = pb.BulkInsertRequest(window="w", key=pb.Strings(dictionary=["a"] * 9, codes=b"123"))
     with pytest.raises(InvalidArgument, match="no whole number of values") as error:
-        translate.batch_of(message, 100)
+        bulks.batch_of(message, 100, SPEC)
     assert error.value.field == "key"
 
 
 def test_a_long_dictionary_takes_steps():
     message = pb.BulkInsertRequest(window="w", key=strings([str(i) for i in range(200_000)], range(200_000)))
-    steps = translate.batch_steps(message, 10**6)
-    assert sum(1 for _ in steps) >= 200_000 // translate.ROWS
-    assert finished(translate.batch_steps(message, 10**6)).keys.dictionary[-1] == "199999"
+    steps = bulks.batch_steps(message, 10**6, SPEC)
+    assert sum(1 for _ in steps) >= 200_000 // bulks.ROWS
+    assert finished(bulks.batch_steps(message, 10**6, SPEC)).keys.dictionary[-1] == "199999"
 
 
 def test_a_stream_reads_its_next_bulk_when_the_last_one_was_read(stub):

@@ -34,6 +34,9 @@ METHODS = {
     "BulkInsert": (WRITE, lambda name: pb.BulkInsertRequest(window=name)),
     "InsertStream": (WRITE, lambda name: pb.BulkInsertRequest(window=name)),
     "BulkEvict": (WRITE, lambda name: pb.BulkEvictRequest(window=name, time=-100)),
+    "Retract": (WRITE, lambda name: pb.BulkInsertRequest(window=name)),
+    "Punctuate": (WRITE, lambda name: pb.PunctuateRequest(window=name, time=1)),
+    "Update": (WRITE, lambda name: pb.BulkInsertRequest(window=name)),
     "Query": (READ, lambda name: pb.QueryRequest(window=name, key="k")),
     "RangeQuery": (READ, lambda name: pb.RangeQueryRequest(window=name, start=0, end=9, key="k")),
     "Series": (READ, lambda name: pb.SeriesRequest(window=name, start=0, end=9, step="1s", key="k")),
@@ -61,6 +64,12 @@ ROUTES = {
         lambda _: {"json": {"time": [1], "key": ["k"], "value": [1.0]}},
     ),
     ("POST", "/v1/windows/{name}/bulk-evict"): (WRITE, lambda _: {"json": {"time": -100}}),
+    ("POST", "/v1/windows/{name}/retract"): (WRITE, lambda _: {"json": {"time": [1], "key": ["k"], "id": [1]}}),
+    ("POST", "/v1/windows/{name}/punctuate"): (WRITE, lambda _: {"json": {"time": 1}}),
+    ("POST", "/v1/windows/{name}/update"): (
+        WRITE,
+        lambda _: {"json": {"time": [1], "key": ["k"], "value": [1.0]}},
+    ),
     ("POST", "/v1/windows/{name}/stage"): (
         WRITE,
         lambda _: {"params": {"query": "q", "batch": 1}, "json": {"time": [1], "key": ["k"], "value": [1.0]}},

@@ -12,6 +12,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from sash_proto.v1 import windows_pb2 as pb
+from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 from tests.support.servers import running_service
 from tests.support.tokens import bearer, write_tokens
 from tests.support.waiting import wait_until
@@ -102,6 +104,60 @@ def test_a_message_that_does_not_arrive_is_not_waited_for(method):
         for each in slow:
             assert any(frame in ((HEADERS, 1), (RESET, 1)) for frame in each.frames())
         assert health(running).Check(ASKED).status == SERVING
+
+
+def test_health_has_calls_by_address():
+    """Four thousand checks without a message took all that may wait, and nobody else was told anything."""
+    with running_service(max_concurrent_calls=2, max_calls_per_address=1) as running, raw(running, 2) as slow:
+        for each in slow:
+            each.call("/grpc.health.v1.Health/Check")
+
+        def refused():
+            try:
+                health(running).Check(ASKED)
+            except grpc.RpcError as error:
+                return (
+                    error.code() is grpc.StatusCode.UNAVAILABLE and "2 calls of 127.0.0.1 are open" in error.details()
+                )
+
+        wait_until(refused)
+        assert running.http().get("/healthz").status_code == 200
+        for each in slow:
+            assert any(frame in ((HEADERS, 1), (RESET, 1)) for frame in each.frames())
+        assert health(running).Check(ASKED).status == SERVING
+
+
+def test_calls_whose_messages_do_not_arrive_are_counted_by_address():
+    """A call had no place before its message was there, so one address could open any number of them."""
+    with running_service(max_concurrent_calls=9, max_calls_per_address=2) as running, raw(running, 4) as slow:
+        stub = pb_grpc.WindowsStub(running.channel())
+        for each in slow:
+            each.call("/sash.v1.Windows/Watch")
+
+        def refused():
+            try:
+                stub.ListWindows(pb.ListWindowsRequest())
+            except grpc.RpcError as error:
+                return "4 calls of 127.0.0.1 are open" in error.details() and error.code().name == "UNAVAILABLE"
+
+        wait_until(refused)
+        assert health(running).Check(ASKED).status == SERVING
+        slow[0].socket.close()
+        wait_until(lambda: not refused())
+
+
+def test_connections_with_calls_are_counted_by_address():
+    with running_service(max_connections_per_address=2) as running, raw(running, 2) as slow:
+        for each in slow:
+            each.call("/sash.v1.Windows/Watch")
+
+        def refused():
+            try:
+                pb_grpc.WindowsStub(running.channel()).ListWindows(pb.ListWindowsRequest())
+            except grpc.RpcError as error:
+                return "127.0.0.1 has calls on 2 connections" in error.details()
+
+        wait_until(refused)
 
 
 def test_a_message_that_is_none():

@@ -69,7 +69,7 @@ GOOD = {"name": "a", "sha256": "0" * 64, "role": "read", "windows": ["*"]}
         ("tokens: 7", 1, "tokens is wrong"),
         ("[" * 100_000, 1, "is nested too deep"),
         ("tokens: &a [*a]", 1, "is nested too deep"),
-        ("tokens:\n- name: a\n  role: read\n  windows: ['*']", 2, "tokens.0.sha256 is missing"),
+        ("tokens:\n- name: a\n  role: read\n  windows: ['*']", 2, "tokens.0 must have either sha256 or certificate"),
         ("tokens:\n- name: a\n  name: b", 3, "'name' is there twice"),
     ],
 )

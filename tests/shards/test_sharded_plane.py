@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sash.calls import each, key_names
@@ -20,7 +20,7 @@ from sash_engine.errors import (
 from sash_engine.windows.batch import Batch, Coded, Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
-from tests.support.sharded import in_process, single
+from tests.support.sharded import Turns, hosts, in_process, single
 
 KEYS = [f"k{i}" for i in range(8)]
 AGGREGATES = {
@@ -35,6 +35,8 @@ SLIDES: list[dict[str, Any]] = [
     {"slide": {"max_age": 20}},
     {"slide": {"max_count": 3}},
     {"granularity": 4},
+    {"identity": "v"},
+    {"slide": {"max_age": 20, "every": 8, "until": "punctuation"}},
 ]
 
 
@@ -60,6 +62,8 @@ operations = st.lists(
         st.tuples(st.just("insert"), keys, times, st.integers(-9, 9), st.booleans()),
         st.tuples(st.just("bulk"), entries),
         st.tuples(st.just("evict"), times, st.one_of(st.none(), keys)),
+        st.tuples(st.just("changes"), entries, st.integers(0, 2)),
+        st.tuples(st.just("punctuate"), times),
         st.tuples(st.just("producer"), entries, st.booleans()),
         st.tuples(st.just("batch"), st.lists(entries, max_size=3), st.booleans()),
         st.tuples(st.just("key"), keys, lookbacks, as_of),
@@ -79,9 +83,9 @@ operations = st.lists(
 class Pair:
     """Does the same on both planes, and compares what they say."""
 
-    def __init__(self, shards: int) -> None:
-        self.clock, self.spec = ManualClock(), spec()
-        self.planes = (single(self.clock), in_process(shards, self.clock))
+    def __init__(self, clock: ManualClock, sharded: Any, spec: WindowSpec) -> None:
+        self.spec = spec
+        self.planes = (single(clock), sharded)
         self.sequence, self.batch_number = 0, -1
 
     async def both(self, call: Any, ordered: bool = True) -> Any:
@@ -111,6 +115,21 @@ class Pair:
 
     async def evict(self, time: int, key: str | None) -> None:
         await self.both(lambda plane: plane.bulk_evict("w", time, key))
+
+    async def changes(self, rows: Any, number: int) -> None:
+        """Insert entries, and correct and retract some of them; with numbers, and again, if there are any."""
+        await self.bulk(rows)
+        number = number if self.spec.identity else 0  # a write that is refused uses no number
+        for change in ("update", "retract"):
+            self.sequence += bool(number)
+            origin = Origin("p", self.sequence) if number else None
+            for _ in range(max(number, 1)):
+                await self.both(
+                    lambda plane, change=change, origin=origin: getattr(plane, change)("w", bulk(rows[::2]), origin)
+                )
+
+    async def punctuate(self, time: int) -> None:
+        await self.both(lambda plane: plane.punctuate("w", time))
 
     async def producer(self, rows: Any, again: bool) -> None:
         self.sequence += 1
@@ -191,6 +210,13 @@ class Pair:
         self.sequence, self.batch_number = 0, -1
         await self.create(self.spec)
 
+    async def history(self, steps: list[Any]) -> None:
+        await self.create(self.spec)
+        for step in steps:
+            await self.do(step)
+        for step in (("info",), ("keys", ALL_KEYS, [7], None, True), ("keys", ALL_KEYS, [], None, False)):
+            await self.do(step)
+
 
 def _plain(answer: Any, ordered: bool) -> Any:
     """Something that can be compared, floats to 9 digits."""
@@ -212,13 +238,16 @@ def _plain(answer: Any, ordered: bool) -> Any:
 
 @given(st.integers(1, 5), st.sampled_from(SLIDES), operations)
 def test_same_as_a_single_store(shards: int, slide: dict[str, Any], steps: list[Any]) -> None:
+    clock = ManualClock()
+    asyncio.run(Pair(clock, in_process(shards, clock), spec(**slide)).history(steps))
+
+
+@settings(max_examples=25)
+@given(st.integers(2, 5), st.sampled_from(SLIDES), operations)
+def test_same_over_two_processes(shards: int, slide: dict[str, Any], steps: list[Any]) -> None:
     async def run() -> None:
-        pair = Pair(shards)
-        pair.spec = spec(**slide)
-        await pair.create(pair.spec)
-        for step in steps:
-            await pair.do(step)
-        for step in (("info",), ("keys", ALL_KEYS, [7], None, True), ("keys", ALL_KEYS, [], None, False)):
-            await pair.do(step)
+        clock = ManualClock()
+        async with hosts(shards, 2, clock) as made:
+            await Pair(clock, Turns([host.plane for host in made]), spec(**slide)).history(steps)
 
     asyncio.run(run())

@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from sash_client import InvalidArgument
+from sash_engine.monoids.laws import close
 from sash_spark import sash_sink
 from sash_spark.preaggregate import check_preaggregation, partials_of, preaggregate
 
@@ -39,6 +40,10 @@ EXACT = {
     "distinct_b": {"function": "distinct_count", "field": "b"},
     "top_s": {"function": "frequent_items", "field": "s", "limit": 3},
     "top_i": {"function": "frequent_items", "field": "i", "lg_max_map_size": 12},
+    "theta_s": {"function": "theta_sketch", "field": "s"},
+    "theta_i": {"function": "theta_sketch", "field": "i", "lg_k": 5},
+    "theta_v": {"function": "theta_sketch", "field": "v"},
+    "theta_b": {"function": "theta_sketch", "field": "b"},
 }
 ROUNDED = {
     "sum_v": {"function": "sum", "field": "v"},
@@ -51,6 +56,9 @@ ROUNDED = {
     "skewness": {"function": "skewness", "field": "v"},
     "kurtosis": {"function": "kurtosis", "field": "v"},
     "slope": {"function": "linear_slope", "field": "v"},
+    "covariance": {"function": "covariance", "field": "v", "with": "i"},
+    "correlation": {"function": "correlation", "field": "v", "with": "i"},
+    "fit": {"function": "linear_regression", "field": "v", "features": ["i"]},
     "median": {"function": "quantile", "field": "v", "q": [0.25, 0.5, 0.75], "k": 4000},  # exact while it is small
 }
 SPEC = {
@@ -107,7 +115,7 @@ def same(left, right, names=(*EXACT, *ROUNDED)):
         if name in EXACT:
             assert plain(ours) == plain(theirs), name
         else:
-            assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-12, nan_ok=True), name
+            assert close(ours, theirs, 1e-9), f"{name}: {ours}, not {theirs}"
 
 
 def test_the_same_answers_as_from_rows(spark, client, target):
@@ -282,6 +290,8 @@ def test_times_that_no_pane_has(spark, tick, unit, why):
     [
         ({"function": "longest_increasing_run", "field": "v"}, "in order"),
         ({"function": "bloom", "field": "s"}, "Bloom"),
+        ({"function": "count_min", "field": "s"}, "CountMin"),
+        ({"function": "quantile", "field": "v", "accuracy": "tail"}, "t-digest"),
         ({"function": "max_count", "field": "v"}, "how often"),
         ({"function": "distinct_count", "field": "v"}, "no floats"),
         ({"function": "of_my_own", "field": "v"}, "no such aggregate"),

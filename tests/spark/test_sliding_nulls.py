@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from sash_client import InvalidArgument
+from sash_engine.monoids import catalogue
 from sash_engine.monoids.base import NUMPY_TYPES
-from sash_engine.windows.spec import catalogue
 from sash_spark.sliding import sliding_aggregate
 from sash_spark.sliding_nulls import IgnoresNulls
 from sash_spark.sliding_plan import Plan, columns_of

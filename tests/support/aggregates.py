@@ -16,8 +16,20 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "histogram": [{"bounds": [-1, 0, 2.5, 40]}, {"bounds": [0]}],
     "bloom": [{"capacity": 20, "error": 0.1}],
     "distinct_count": [{}, {"lg_k": 4}],
-    "quantile": [{"q": 0.5}, {"q": [0, 0.25, 1.0], "k": 300}],
+    "quantile": [{"q": 0.5}, {"q": [0, 0.25, 1.0], "k": 300}, {"q": [0.1, 0.999], "accuracy": "tail"}],
     "frequent_items": [{"limit": 100}],
+    "time_weighted_mean": [{}, {"method": "linear"}],
+    "increase": [{}, {"range": 30}],
+    "rate": [{"per": 10}, {"range": 7, "per": 3}],
+    "decayed_sum": [{"half_life": 4}],
+    "median": [{}, {"distinct": 3}],
+    "mode": [{}, {"distinct": 3}],
+    "largest": [{"n": 3}],
+    "smallest": [{"n": 3}],
+    "join": [{}, {"separator": "-", "limit": 5}],
+    "count_min": [{"error": 0.2}],
+    "theta_sketch": [{}, {"lg_k": 5}],
+    "naive_bayes": [{}, {"labels": 2, "values": 2}],
 }
 
 # Wide enough that rounding shows, so narrow that what is ill-conditioned (a skewness of nearly equal values, a
@@ -66,6 +78,34 @@ def every_case() -> list[Monoid]:
         for types in itertools.product(*(read.accepts for read in monoid.reads))
         for parameters in PARAMETERS.get(monoid.function, [{}])
     ]
+
+
+FIELDS = {"x": "float64", "n": "int64", "s": "string"}
+
+
+def every_spec() -> dict[str, dict[str, Any]]:
+    """Aggregates of a window with FIELDS: each with all parameters above; over strings again, some over integers."""
+    out: dict[str, dict[str, Any]] = {}
+    integers = ("mean", "range", "m4", "frequent_items")  # their partials are of another form
+    for monoid in BUILT_IN:
+        others = {
+            read.option: ["n"] if read.many else "n"
+            for read in monoid.reads[1:]
+            if read.option not in ("time", "returns")
+        }
+        for i, parameters in enumerate(PARAMETERS.get(monoid.function, [{}])):
+            for field in ("x", "n", "s") if monoid.function in integers else ("x", "s"):
+                if monoid.function == "count" or FIELDS[field] in monoid.reads[0].accepts:
+                    named = {} if monoid.function == "count" else {"field": field}
+                    out[f"{monoid.function}_{field}{i}"] = {"function": monoid.function} | named | others | parameters
+    out["who"] = {"function": "arg_max", "field": "x", "returns": "s"}
+    return out
+
+
+HALVES = [
+    {"sum_of_n": {"function": "sum", "field": "n"}} | dict(list(every_spec().items())[half::2]) for half in (0, 1)
+]
+"""All of `every_spec`, in two parts, because a window has at most 64 aggregates."""
 
 
 def label(monoid: Monoid) -> str:

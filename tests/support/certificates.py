@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -31,14 +32,19 @@ class Authority:
         """Its own certificate."""
         return self._cert.public_bytes(serialization.Encoding.PEM)
 
-    def give(self, directory: Path, name: str = "service") -> tuple[Path, Path]:
-        """Write a certificate for 127.0.0.1 and its key, in the place of those that are there; return their paths."""
+    def give(self, directory: Path, name: str = "service", *others: str) -> tuple[Path, Path]:
+        """Write a certificate for 127.0.0.1 and its key, in the place of those that are there; return their paths.
+
+        Args:
+            name: of the subject, and of the files.
+            others: alternative names: URIs where they have a colon, else names of hosts.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         paths = directory / f"{name}.pem", directory / f"{name}.key"
-        cert = self._signed(_named(name), key).public_bytes(serialization.Encoding.PEM)
+        cert = self._signed(_named(name), key, others=others).public_bytes(serialization.Encoding.PEM)
         for path, content in zip(paths, (cert, private), strict=True):
             fresh = path.with_suffix(".new")
             fresh.write_bytes(content)
@@ -46,7 +52,11 @@ class Authority:
         return paths
 
     def _signed(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, is_authority: bool = False
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        is_authority: bool = False,
+        others: Sequence[str] = (),
     ) -> x509.Certificate:
         now = datetime.now(UTC)
         made = (
@@ -60,7 +70,8 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         )
         if not is_authority:
-            names = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")]
+            names: list[x509.GeneralName] = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")]
+            names += [x509.UniformResourceIdentifier(each) if ":" in each else x509.DNSName(each) for each in others]
             made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return made.sign(self._key, hashes.SHA256())
 

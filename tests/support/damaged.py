@@ -11,7 +11,7 @@ import datasketches as ds
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids import Bloom, DistinctCount, FrequentItems, Monoid, Quantile
+from sash_engine.monoids import Bloom, CountMin, DistinctCount, FrequentItems, Monoid, Quantile, ThetaSketch
 
 ODD = [0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 63, 64, 127, 128, 255]
 WORDS = [b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\0\0\x10\0"]
@@ -40,6 +40,20 @@ def sketches() -> Iterator[tuple[Monoid, bytes]]:
                 numbers.update(i, i + 1)
             yield from [(FrequentItems("string"), strings.serialize())] * 4
             yield from [(FrequentItems("int64", lg_max_map_size=3), numbers.serialize(ds.PyLongsSerDe()))] * 4
+    for k in (10, 200):
+        for n in (1, 2, 300, 20_000):
+            digest = ds.tdigest_double(k)
+            digest.update(np.random.default_rng(n).normal(size=n))
+            yield from [
+                (Quantile(k=ours, q=[0, 0.3, 1], accuracy="tail"), digest.serialize()) for ours in (10, 200)
+            ] * 4
+    for n in (1, 2, 20, 20_000):
+        theta = ds.update_theta_sketch(8)
+        for i in range(n):
+            theta.update(i)
+        yield from [(ThetaSketch("int64", lg_k=6), theta.compact().serialize(compress=n < 50))] * 4
+    counts = CountMin("int64", error=0.3)
+    yield from [(counts, counts.encode(counts.reduce([np.arange(n)]))) for n in (1, 9)] * 4
     for n in (0, 1, 10):
         bloom = Bloom("int64", capacity=10)
         yield from [(bloom, bloom.encode(bloom.reduce([np.arange(n)])))] * 4

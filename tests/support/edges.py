@@ -1,59 +1,27 @@
 """The operations over REST and over gRPC, with plain values in and out: what one edge says, the other must say too."""
 
-import base64
-
 import grpc
 import numpy as np
 
-from sash_engine.monoids import catalogue
 from sash_proto.v1 import windows_pb2 as pb
+from tests.support.shown import (
+    ADDED,
+    FIELDS,
+    SPECIALS,
+    answer,
+    answers,
+    bulk_shown,
+    changed,
+    given_to,
+    series,
+    window,
+    written,
+)
 
-__all__ = [
-    "AGGREGATES",
-    "ADDED",
-    "COUNTS",
-    "FAR",
-    "SPECIALS",
-    "FIELDS",
-    "OverRest",
-    "OverGrpc",
-    "which",
-    "which_message",
-    "aggregates",
-    "number",
-    "coded",
-    "plain",
-    "shown",
-    "optional",
-    "bulk_shown",
-    "column_shown",
-    "texts",
-    "partials_shown",
-    "answer",
-    "answers",
-    "series",
-    "written",
-    "given_to",
-    "window",
-    "columns_of",
-]
+__all__ = ["FAR", "OverGrpc", "OverRest", "columns_of", "number"]
 
-COUNTS = ("inserted", "late", "evicted", "duplicates", "ahead")
 FAR = 10**11
 """Seconds: a time that is in the future for some thousand years."""
-SPECIALS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-FIELDS = {"f": "float64", "i": "int64", "s": "string", "b": "bool"}
-
-AGGREGATES = {
-    "n": {"function": "count"},
-    "mean": {"function": "mean", "field": "f"},
-    "total": {"function": "sum", "field": "i"},
-    "all": {"function": "collect", "field": "f"},
-    "words": {"function": "collect", "field": "s"},
-    "last": {"function": "last", "field": "b"},
-    "worst": {"function": "arg_max", "field": "i", "returns": "s"},
-}
-ADDED = {"low": {"function": "min", "field": "i"}, "mean": {"function": "mean", "field": "f"}}
 
 
 class OverRest:
@@ -89,6 +57,13 @@ class OverRest:
         document = {"start": start, "end": end, **origin} | ({} if key is None else {"key": key})
         document |= {"end_exclusive": True} if exclusive else {}
         return self.call("POST", f"/{name}/bulk-evict", json=document)
+
+    def retract(self, name, times, keys, identities, origin):
+        document = {"time": times, "key": keys, "s": identities, **origin}
+        return self.call("POST", f"/{name}/retract", json=document)
+
+    def update(self, name, times, keys, columns, origin):
+        return self.call("POST", f"/{name}/update", json={"time": times, "key": keys, **columns, **origin})
 
     def stage(self, name, times, keys, columns, query, batch):
         document = {"time": times, "key": keys, **columns}
@@ -174,6 +149,17 @@ class OverGrpc:
         request = self.bulk(name, times, keys, columns)
         request.MergeFrom(pb.BulkInsertRequest(**origin))
         return self.call("BulkInsert", request, written)
+
+    def retract(self, name, times, keys, identities, origin):
+        time = np.array(times, "<i8").tobytes()
+        fields = {"s": pb.Column(string=coded(identities))}
+        request = pb.BulkInsertRequest(window=name, time=time, key=coded(keys), fields=fields, **origin)
+        return self.call("Retract", request, changed)
+
+    def update(self, name, times, keys, columns, origin):
+        request = self.bulk(name, times, keys, columns)
+        request.MergeFrom(pb.BulkInsertRequest(**origin))
+        return self.call("Update", request, changed)
 
     def bulk(self, name, times, keys, columns):
         encoded = {
@@ -261,137 +247,6 @@ def number(value, name):
 def coded(strings):
     dictionary = list(dict.fromkeys(strings))
     return pb.Strings(dictionary=dictionary, codes=np.array([dictionary.index(s) for s in strings], "<u4").tobytes())
-
-
-def plain(value):
-    kind = value.WhichOneof("kind")
-    if kind is None:
-        return None
-    if kind == "list":
-        return [plain(item) for item in value.list.items]
-    if kind == "integer":
-        return int.from_bytes(value.integer, "little", signed=True)
-    return shown(getattr(value, kind))
-
-
-def shown(found):
-    for name, special in SPECIALS.items():
-        if isinstance(found, float) and repr(found) == repr(special):
-            return name
-    return found
-
-
-def optional(message, field):
-    return getattr(message, field) if message.HasField(field) else None
-
-
-def bulk_shown(bulk):
-    columns = {name: column_shown(column, FIELDS[name]) for name, column in bulk.fields.items()}
-    return {"time": np.frombuffer(bulk.time, "<i8").tolist(), "key": texts(bulk.key), "fields": columns}
-
-
-def column_shown(column, kind):
-    if kind == "string":
-        return texts(column.string)
-    types = {"float64": "<f8", "int64": "<i8", "bool": np.bool_}
-    return [shown(value) for value in np.frombuffer(getattr(column, kind), types[kind]).tolist()]
-
-
-def texts(column):
-    return [column.dictionary[code] for code in np.frombuffer(column.codes, "<u4").tolist()]
-
-
-def partials_shown(message, name):
-    function = (AGGREGATES | ADDED)[name]["function"]
-    columns = message.partials[name].columns
-    if [column.WhichOneof("data") for column in columns] == ["blob"]:
-        return {"blob": [base64.b64encode(item).decode() for item in columns[0].blob.items]}
-    return {
-        part: column_shown(column, column.WhichOneof("data"))
-        for part, column in zip(catalogue()[function].parts, columns, strict=True)
-    }
-
-
-def answer(message, partials=False):
-    given = {"partials": {name: partials_shown(message, name) for name in message.partials}} if partials else {}
-    return {
-        "key": optional(message, "key"),
-        "lookback": message.lookback or None,
-        "start": optional(message, "start"),
-        "end": optional(message, "end"),
-        "entries": message.entries,
-        "aggregates": {name: plain(value) for name, value in message.aggregates.items()},
-        **given,
-    }
-
-
-def answers(message):
-    return [answer(each) for each in message.answers]
-
-
-def series(message):
-    columns = {}
-    for name, column in message.aggregates.items():
-        if column.HasField("values"):
-            columns[name] = [plain(item) for item in column.values.items]
-            continue
-        numbers = np.frombuffer(column.float64 or column.int64, "<f8" if column.float64 else "<i8").tolist()
-        there = column.valid or bytes([1]) * len(numbers)
-        columns[name] = [shown(each) if valid else None for each, valid in zip(numbers, there, strict=True)]
-    return {
-        "key": optional(message, "key"),
-        "width": message.width,
-        "time": np.frombuffer(message.time, "<i8").tolist(),
-        "entries": np.frombuffer(message.entries, "<i8").tolist(),
-        "aggregates": columns,
-    }
-
-
-def written(message):
-    return {name: getattr(message, name) for name in COUNTS} | given_to(message)
-
-
-def given_to(message):
-    return {"durability": message.durability} | ({"already_applied": True} if message.already_applied else {})
-
-
-def window(message):
-    spec = message.spec
-    return {
-        "spec": {
-            "name": spec.name,
-            "time_unit": spec.time_unit,
-            "keyed": spec.keyed,
-            "fields": dict(spec.fields),
-            "aggregates": {
-                name: {
-                    option: getattr(each, option)
-                    for option in ("function", "field", "returns")
-                    if getattr(each, option)
-                }
-                for name, each in spec.aggregates.items()
-            },
-            "slide": (
-                ({"max_count": spec.slide.max_count} if spec.slide.HasField("max_count") else {})
-                | ({"max_age": spec.slide.max_age} if spec.slide.max_age else {})
-                | {"clock": spec.slide.clock}
-            ),
-            "order": {
-                name: getattr(spec.order, name)
-                for name in ("out_of_order", "late", "equal_times", "ahead", "too_far_ahead")
-                if getattr(spec.order, name)
-            },
-            **({"idle_expiry": spec.idle_expiry} if spec.idle_expiry else {}),
-        },
-        "entries": message.entries,
-        "keys": message.keys,
-        "oldest": optional(message, "oldest"),
-        "newest": optional(message, "newest"),
-        "high_water_mark": optional(message, "high_water_mark"),
-        "counts": {name: getattr(message.counts, name) for name in COUNTS},
-        "durability": message.durability,
-        "problem": message.problem if message.HasField("problem") else None,
-    }
 
 
 def columns_of(rows):

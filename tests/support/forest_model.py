@@ -9,6 +9,7 @@ random history is mostly in order and never far from it.
     ("bulk_evict", -5)          all up to now - 5
     ("evict_between", -9, 4)    those from now - 9 on, and the 4 ticks behind
     ("remove", [0, 7, -1])      the entries with these places in the list, by time and value; and one that is not there
+    ("correct", [0, 7, -1])     those entries get values of their own; two of one entry: the second
     ("evict_while", 20)         the longest prefix of values with a sum of at most 20
     ("range", -9, 4)            nothing changes; ask about now - 9 and the 4 ticks behind
     ("series", -9, 4, 2, 5)     4 ranges from now - 9 on, one every 2 ticks, each 5 wide
@@ -151,6 +152,17 @@ class ForestLockstep:
         assert found.tolist() == [value >= 0 for value in values]
         self.entries = [entry for entry in self.entries if entry not in gone]
 
+    def correct(self, places: list[int]) -> None:
+        size = len(self.entries)
+        mine = sorted(self.entries[place % size] for place in places) if size else []
+        asked = sorted([*mine, (self.now - 3, -1)])
+        times, names = np.array([time for time, _ in asked]), [value for _, value in asked]
+        values = np.arange(self.arrivals, self.arrivals + len(asked))
+        self.arrivals += len(asked)
+        assert self.forest.correct(times, 1, names, [values]).tolist() == [name >= 0 for name in names]
+        given = dict(zip(asked, values.tolist(), strict=True))
+        self.entries = [(entry[0], given.get(entry, entry[1])) for entry in self.entries]
+
     def evict_while(self, most: int) -> None:
         slot = self.layout.answers[self.layout.names.index("sum")]
         asked = []
@@ -217,6 +229,7 @@ def histories(
     removals = [
         st.tuples(st.just("evict_between"), st.integers(-span, 1), st.integers(-1, span)),
         st.tuples(st.just("remove"), st.lists(st.integers(0, 4 * bulk), max_size=bulk)),
+        st.tuples(st.just("correct"), st.lists(st.integers(0, 4 * bulk), max_size=bulk)),
     ]
     deltas = st.lists(st.one_of(ahead, ahead, ahead, st.integers(-3, 3), behind), max_size=bulk)
     step = st.one_of(

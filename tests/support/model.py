@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 Entry = tuple[int, object]
 NEVER = float("-inf")
@@ -15,7 +16,7 @@ class Slow:
     """One key: entries in (time, arrival) order, slid as the spec says.
 
     Args:
-        max_age, max_count: the slide policy; by wall time where `wall` is set.
+        max_age, max_count, every, max_gap: the slide policy; by wall time where `wall` is set.
         ahead: how far ahead of wall time an entry may be; None: as far as it likes.
         wall: whether now is wall time.
 
@@ -31,6 +32,10 @@ class Slow:
     mark: float = NEVER
     ahead: int | None = None
     wall: bool = False
+    every: int = 1
+    max_gap: int | None = None
+    punctuated: float | None = None
+    """Of a window until punctuation: what is final."""
     time: float = NEVER
     """Wall time, which the test moves."""
     inserted: int = 0
@@ -40,6 +45,8 @@ class Slow:
 
     @property
     def now(self) -> float:
+        if self.punctuated is not None:
+            return self.punctuated
         return self.time if self.wall else self.mark
 
     @property
@@ -52,7 +59,9 @@ class Slow:
         near = [entry for entry in batch if self.ahead is None or entry[0] <= self.time + self.ahead]
         late_through = self.late_through
         if self.wall and self.max_age is not None:
-            late_through = max(late_through, self.time - self.max_age)
+            late_through = max(late_through, self.begin - 1)
+        if self.punctuated is not None:
+            late_through = max(late_through, self.punctuated)
         on_time = [entry for entry in near if entry[0] > late_through]
         self.entries = sorted(self.entries + on_time, key=lambda entry: entry[0])
         self.mark = max([self.mark, *(time for time, _ in on_time)])
@@ -64,9 +73,9 @@ class Slow:
 
     def slide(self) -> int:
         """Evict what the policy says; return how many."""
-        evicted = 0
-        if self.max_age is not None and self.now - self.max_age > self.late_through:
-            self.late_through = self.now - self.max_age
+        evicted = self._end_sessions()
+        if self.max_age is not None and self.now > NEVER and self.begin - 1 > self.late_through:
+            self.late_through = self.begin - 1
             evicted += self._leave(self.late_through)
         if self.max_count is not None and len(self.entries) > self.max_count:
             surplus = len(self.entries) - self.max_count
@@ -75,6 +84,20 @@ class Slow:
             evicted += surplus
         self.evicted += evicted
         return evicted
+
+    @property
+    def begin(self) -> float:
+        """The oldest time that `max_age` keeps: the window ends with the step that now is in."""
+        return (self.now // self.every + 1) * self.every - self.max_age
+
+    def _end_sessions(self) -> int:
+        """Evict all before the last gap."""
+        times = [time for time, _ in self.entries]
+        ends = [a for a, b in pairwise(times) if self.max_gap is not None and b - a > self.max_gap]
+        if not ends:
+            return 0
+        self.late_through = max(self.late_through, ends[-1])
+        return self._leave(ends[-1])
 
     def evict(self, time: float) -> int:
         """Remove entries of that time and older."""
@@ -86,6 +109,7 @@ class Slow:
         """Remove entries with start <= time <= end."""
         gone = len(self.between(start, end))
         self.entries = [entry for entry in self.entries if not start <= entry[0] <= end]
+        gone += self._end_sessions() if gone else 0
         self.evicted += gone
         return gone
 
@@ -99,12 +123,23 @@ class Slow:
         return [value for time, value in self.entries if start <= time <= end]
 
     def trailing(self, lookback: int) -> list[object]:
-        """The values of a lookback as of now: nothing is cut off at the newer end."""
-        return self.between(self.now - lookback + 1, EVER)
+        """The values of a lookback as of now: nothing is cut off at the newer end, unless now is what is final."""
+        return self.between(self.now - lookback + 1, EVER if self.punctuated is None else self.now)
+
+    def punctuate(self, time: float) -> int:
+        """Let entries up to a time be final; return how many left."""
+        assert self.punctuated is not None, "the window waits for it"
+        self.punctuated = max(self.punctuated, time)
+        return self.slide()
 
 
 def slow_window(
-    max_age: int | None = None, max_count: int | None = None, ahead: int | None = None, wall: bool = False
+    max_age: int | None = None,
+    max_count: int | None = None,
+    ahead: int | None = None,
+    wall: bool = False,
+    every: int = 1,
+    max_gap: int | None = None,
 ) -> defaultdict[str, Slow]:
     """A keyed window of `Slow`s."""
-    return defaultdict(lambda: Slow(max_age, max_count, ahead=ahead, wall=wall))
+    return defaultdict(lambda: Slow(max_age, max_count, ahead=ahead, wall=wall, every=every, max_gap=max_gap))

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.durability.tier import ColdTier
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.shards.host import Host
 from sash.shards.hosted import HostedShard, HostedShards
+from sash.shards.layout import Share
 from sash.shards.sharded_plane import ShardedPlane
 from sash_engine.clock import Clock, ManualClock
 
-__all__ = ["hosted_shard", "in_process", "single"]
+__all__ = ["Turns", "hosts", "in_process", "single"]
 
 
 def single(clock: Clock) -> Plane:
     """A plane without shards, in memory."""
     return Plane(Catalogue(clock=clock), Metrics(CollectorRegistry()), clock)
-
-
-def hosted_shard(plane: ShardedPlane, clock: Clock, tier: ColdTier | None = None) -> HostedShard:
-    """A shard of a plane, in memory or on a tier; its storage is not started."""
-    catalogue = Catalogue(clock=clock)
-    storage = Storage(catalogue, clock, tier, **({} if tier is None else TINY))
-    return HostedShard.of(catalogue, storage, clock, plane.held, plane.turns)
-
-
-TINY: dict[str, Any] = {"cache_bytes": 1000, "checkpoint_bytes": 2000, "store_entries": 8, "block": 4}
 
 
 def in_process(count: int, clock: Clock | None = None) -> ShardedPlane:
@@ -39,5 +33,42 @@ def in_process(count: int, clock: Clock | None = None) -> ShardedPlane:
     shards = HostedShards(count)
     plane = ShardedPlane(shards, Metrics(CollectorRegistry()), clock)
     for shard in range(count):
-        shards.hosted[shard] = hosted_shard(plane, clock)
+        catalogue = Catalogue(clock=clock)
+        storage = Storage(catalogue, clock)
+        shards.hosted[shard] = HostedShard.of(catalogue, storage, clock, plane.held, plane.turns)
     return plane
+
+
+@contextlib.asynccontextmanager
+async def hosts(count: int, processes: int = 2, clock: Clock | None = None) -> AsyncIterator[list[Host]]:
+    """Hosts on this loop that call each other over sockets; shard i is on host i modulo their number."""
+    clock = clock or ManualClock()
+
+    def opened(_: int) -> tuple[Catalogue, Storage]:
+        catalogue = Catalogue(clock=clock)
+        return catalogue, Storage(catalogue, clock)
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = [
+            Host(Share(number, processes, count, folder), opened, Metrics(CollectorRegistry()), clock)
+            for number in range(processes)
+        ]
+        try:
+            for host in made:
+                await host.start()
+            yield made
+        finally:
+            for host in reversed(made):
+                await host.stop()
+
+
+class Turns:
+    """Asks one plane after the other."""
+
+    def __init__(self, planes: list[Plane]) -> None:
+        self._planes = planes
+        self._next = 0
+
+    def __getattr__(self, name: str) -> Any:
+        self._next += 1
+        return getattr(self._planes[self._next % len(self._planes)], name)

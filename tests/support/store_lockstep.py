@@ -108,6 +108,11 @@ class StoreLockstep:
 
     def check(self):
         store, rows = self.store, self.rows
+        if self.algorithm is None:
+            for time in (self.now, self.now - 7):
+                older = [row for row, _ in rows if row <= time]
+                newer = [row for row, _ in rows if row > time]
+                assert store.neighbours(time) == (max(older, default=None), min(newer, default=None))
         assert len(store) == sum(len(values) for _, values in rows)
         assert store.oldest == (rows[0][0] if rows else None)
         assert store.newest == (rows[-1][0] if rows else None)
@@ -208,9 +213,31 @@ class StoreLockstep:
             with pytest.raises(Unsupported):
                 self.store.remove(times[order], 1, values)
             return
-        found = self.store.remove(times[order], 1, [values[i] for i in order])
-        assert found.tolist() == [values[i] >= 0 for i in order]
+        values = [values[i] for i in order]
+        self.store.load_named(times[order], 1, values)
+        self.tier.down = True  # all that is needed is in memory now
+        try:
+            found = self.store.remove(times[order], 1, values)
+        finally:
+            self.tier.down = False
+        assert found.tolist() == [value >= 0 for value in values]
         self.rows = [row for row in self.rows if row not in gone]
+
+    def correct(self, places):
+        mine = [self.rows[place] for place in sorted({place % len(self.rows) for place in places})] if self.rows else []
+        if self.panes or self.algorithm is not None:
+            return  # as `remove`
+        times, names = np.array([time for time, _ in mine], np.int64), [values[0] for _, values in mine]
+        given = np.arange(self.arrivals, self.arrivals + len(mine))
+        self.arrivals += len(mine)
+        self.store.load_named(times, 1, names)
+        self.tier.down = True
+        try:
+            assert self.store.correct(times, 1, names, [given]).all()
+        finally:
+            self.tier.down = False
+        for (_, values), value in zip(mine, given.tolist(), strict=True):
+            values[0] = value
 
     def evict_while(self, most):
         slot = self.layout.answers[-1]

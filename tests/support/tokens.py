@@ -16,7 +16,13 @@ __all__ = ["bearer", "write_tokens"]
 def write_tokens(path: Path, tokens: Mapping[str, Mapping[str, Any]]) -> Path:
     """Write a token file; a token is its entry's name, with `-token` behind it."""
     entries = [
-        {"name": name, "sha256": digest_of(f"{name}-token"), "role": "read", "windows": ["*"], **entry}
+        {
+            "name": name,
+            **({} if "certificate" in entry else {"sha256": digest_of(f"{name}-token")}),
+            "role": "read",
+            "windows": ["*"],
+            **entry,
+        }
         for name, entry in tokens.items()
     ]
     fresh = path.with_suffix(".new")

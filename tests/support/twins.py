@@ -44,6 +44,13 @@ SPECS = {
     "idle": {"idle_expiry": "15s"},
     "guard": {"slide": {"max_age": "20s"}, "order": {"ahead": "10s"}, "time_unit": "s"},
     "panes": {"slide": {"max_age": 20}, "granularity": 3},
+    "sessions": {"slide": {"max_gap": 4}, "identity": "n"},
+    "sessions of panes": {"slide": {"max_gap": 6}, "granularity": 3},
+    "punctuation": {"slide": {"max_age": 12, "until": "punctuation"}},
+    "steps": {"slide": {"max_age": 12, "every": 5}},
+    "tumbling, wall": {"slide": {"max_age": "20s", "every": "20s", "clock": "wall"}, "time_unit": "s"},
+    "identity": {"slide": {"max_count": 60}, "identity": "n"},
+    "identity and when": {"slide": {"when": "total.sum - old.sum > 600"}, "identity": "word"},
 }
 
 
@@ -80,6 +87,9 @@ steps = st.one_of(
     st.tuples(
         st.just("evict_range"), st.tuples(st.sampled_from([*KEYS, None]), st.integers(0, 40), st.integers(-1, 12))
     ),
+    st.tuples(st.just("retract"), st.lists(st.integers(0, 60), max_size=12)),
+    st.tuples(st.just("update"), st.lists(st.integers(0, 60), max_size=12)),
+    st.tuples(st.just("punctuate"), st.integers(0, 40)),
     st.tuples(st.just("wait"), st.integers(1, 12)),
     st.tuples(st.just("more"), st.none()),
     st.tuples(st.just("store"), st.none()),
@@ -102,6 +112,7 @@ class Twins:
         self.memory = Window(spec, block=4, pages=pages, clock=self.clock)
         self.stored = Window(spec, block=4, pages=pages, clock=self.clock, cold=self.shelf.cold)
         self.value = 0
+        self.sent: list = []
 
     def step(self, what, details):
         getattr(self, what)(details)
@@ -110,11 +121,29 @@ class Twins:
         key, time = details
         self.value += 1
         self.both(lambda w: w.insert(self.shifted(time), row(self.value), key if self.keyed else None))
+        self.sent.append((key, self.shifted(time), self.value))
 
     def bulk(self, pairs):
         pairs = [(key, self.shifted(time)) for key, time in pairs]
         self.both(lambda w: w.bulk_insert(bulk(pairs, self.value, self.keyed)))
+        self.sent += [(key, time, self.value + i) for i, (key, time) in enumerate(pairs)]
         self.value += len(pairs)
+
+    def named(self, ages):
+        """The entries that were sent so long ago, and one that never was, as a bulk."""
+        some = [self.sent[-1 - age] for age in ages if age < len(self.sent)]
+        some = [*some, ("a", 7, -1)]
+        rows = bulk([(key, time) for key, time, _ in some], 0, self.keyed)
+        rows.columns["n"][:] = [value for _, _, value in some]
+        words = Coded.of([row(value)["word"] for _, _, value in some])
+        return Batch(rows.times, dict(rows.columns) | {"word": words}, rows.keys)
+
+    def retract(self, ages):
+        batch, identity = self.named(ages), self.memory.spec.identity or "n"
+        self.both(lambda w: w.retract(Batch(batch.times, {identity: batch.columns[identity]}, batch.keys)))
+
+    def update(self, ages):
+        self.both(lambda w: w.update(self.named(ages)))
 
     def evict(self, details):
         key, time = details
@@ -124,6 +153,9 @@ class Twins:
         key, start, width = details
         start = self.shifted(start)
         self.both(lambda w: w.evict_range(start, start + width, key if self.keyed else None))
+
+    def punctuate(self, time):
+        self.both(lambda w: w.punctuate(self.shifted(time)))
 
     def wait(self, seconds):
         self.clock.advance(seconds * SECOND)

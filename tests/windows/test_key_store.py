@@ -146,6 +146,19 @@ def test_a_store_that_cannot_load_is_as_it_was(kind, step):
     beside.check()
 
 
+@pytest.mark.parametrize("step", ["remove", "correct"])
+def test_single_entries_change_only_once_they_are_loaded(step):
+    beside = filled("tiered forest")
+    beside.save()
+    times, values = (np.array(each) for each in zip(*((t, v[0]) for t, v in beside.rows[:30:3]), strict=True))
+    beside.tier.down = True
+    more = [] if step == "remove" else [[values + 1000]]
+    with pytest.raises(Unavailable):
+        getattr(beside.store, step)(times, 1, values.tolist(), *more)
+    beside.tier.down = False
+    beside.check()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("width", [-1, 0, 13, 100])
 def test_captured_rows_stay_as_they_were(kind, width):

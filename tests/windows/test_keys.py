@@ -213,22 +213,6 @@ def keys_with(sizes, counts):
     return keys, numbers
 
 
-@pytest.mark.parametrize("sizes", SIZES)
-def test_totals_of_many_keys_are_the_totals_of_each(sizes):
-    keys, numbers = keys_with(sizes, [0, 3, 70, 1, 0, 9, 5])
-    some = numbers[[5, 2, 0, 6, 1]]
-    for (counts, columns), each in (
-        (keys.totals_each(some), [(keys.entries(n), keys.totals(n)) for n in some.tolist()]),
-        (keys.range_totals_each(some, 2, 4), [keys.range_totals(n, 2, 4) for n in some.tolist()]),
-        (keys.range_totals_each(some, 90, 99), [keys.range_totals(n, 90, 99) for n in some.tolist()]),
-    ):
-        assert counts.tolist() == [count for count, _ in each]
-        found = zip(*(m.unpack(c) for m, c in zip(layout().monoids, columns, strict=True)), strict=True)
-        assert list(found) == [tuple(partials) for count, partials in each if count]
-    empty, _ = keys.totals_each(numbers[:0])
-    assert empty.tolist() == []
-
-
 def test_a_key_is_given_its_own_store_when_asked_for():
     keys, (number, other) = keys_with((4, 8), [3, 2])
     keys.evict(number, 1)

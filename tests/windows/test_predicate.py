@@ -3,7 +3,7 @@
 import pytest
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids import Collect, Count, Max, Mean, Sum
+from sash_engine.monoids import Collect, Correlation, Count, Max, Mean, Sum
 from sash_engine.windows.predicate import Predicate
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
@@ -20,6 +20,12 @@ def test_the_prefix_may_leave_while_the_rest_is_enough():
 def test_whole_numbers_and_entries_are_there():
     predicate = Predicate("total.entries - old.entries >= 3 && total.n > 3 && size(old.all) >= 0", AGGREGATES)
     assert predicate.holds({"entries": 5, "n": 5}, {"entries": 2, "all": []})
+
+
+def test_an_answer_that_equal_entries_do_not_have_may_be_compared():
+    predicate = Predicate("total.r > 0.9", {"r": Correlation()})
+    assert predicate.holds({"r": 0.95}, {"r": None})
+    assert not predicate.holds({"r": None}, {"r": None})
 
 
 def test_what_cannot_be_evaluated_does_not_hold():

@@ -52,11 +52,16 @@ def expect(answer, values):
     st.lists(steps, max_size=25),
     st.sampled_from([None, 1, 7, 100]),
     st.sampled_from([None, 1, 3, 10]),
+    st.sampled_from([None, None, 1, 2, 5]),
+    st.sampled_from([None, 1, 3, 7]),
     st.sampled_from([1, 2, 3, 8, 1024]),
 )
-def test_any_history_equals_the_fold(history, max_age, max_count, block):
-    slide = {name: limit for name, limit in (("max_age", max_age), ("max_count", max_count)) if limit}
-    w, slow, value = window(block, slide=slide), slow_window(max_age, max_count), 0
+def test_any_history_equals_the_fold(history, max_age, max_count, max_gap, every, block):
+    every = every if max_age is not None and every is not None and every <= max_age else None
+    limits = {"max_age": max_age, "max_count": max_count, "max_gap": max_gap, "every": every}
+    slide = {name: limit for name, limit in limits.items() if limit}
+    w, value = window(block, slide=slide), 0
+    slow = slow_window(max_age, max_count, every=every or 1, max_gap=max_gap)
     sent = 0
     for step, what in history:
         if step == "insert":

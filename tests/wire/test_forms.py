@@ -30,7 +30,13 @@ FULL = {
         "h": {"function": "histogram", "field": "x", "bounds": [0, 1.5]},
         "a": {"function": "arg_max", "field": "x", "returns": "s"},
     },
-    "slide": {"max_age": "6h", "max_count": 5, "clock": "wall", "when": "total.p > 5.0"},
+    "slide": {
+        "max_age": "6h",
+        "max_count": 5,
+        "clock": "wall",
+        "when": "total.p > 5.0",
+        "adaptive": {"field": "x", "delta": 0.01, "every": 5, "range": 2.5},
+    },
     "order": {
         "late": "reject",
         "out_of_order": "reject",

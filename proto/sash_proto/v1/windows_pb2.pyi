@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WindowSpec(_message.Message):
-    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity")
+    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys", "identity")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +32,8 @@ class WindowSpec(_message.Message):
     ALGORITHM_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     GRANULARITY_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
     name: str
     time_unit: str
     keyed: bool
@@ -43,7 +45,9 @@ class WindowSpec(_message.Message):
     algorithm: str
     durability: str
     granularity: str
-    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ...) -> None: ...
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    identity: str
+    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class AggregateSpec(_message.Message):
     __slots__ = ("function", "field", "returns", "parameters")
@@ -65,16 +69,36 @@ class AggregateSpec(_message.Message):
     def __init__(self, function: _Optional[str] = ..., field: _Optional[str] = ..., returns: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ...) -> None: ...
 
 class SlidePolicy(_message.Message):
-    __slots__ = ("max_count", "max_age", "clock", "when")
+    __slots__ = ("max_count", "max_age", "clock", "when", "max_gap", "until", "every", "adaptive")
     MAX_COUNT_FIELD_NUMBER: _ClassVar[int]
     MAX_AGE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     WHEN_FIELD_NUMBER: _ClassVar[int]
+    MAX_GAP_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    ADAPTIVE_FIELD_NUMBER: _ClassVar[int]
     max_count: int
     max_age: str
     clock: str
     when: str
-    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ...) -> None: ...
+    max_gap: str
+    until: str
+    every: str
+    adaptive: AdaptivePolicy
+    def __init__(self, max_count: _Optional[int] = ..., max_age: _Optional[str] = ..., clock: _Optional[str] = ..., when: _Optional[str] = ..., max_gap: _Optional[str] = ..., until: _Optional[str] = ..., every: _Optional[str] = ..., adaptive: _Optional[_Union[AdaptivePolicy, _Mapping]] = ...) -> None: ...
+
+class AdaptivePolicy(_message.Message):
+    __slots__ = ("field", "delta", "every", "range")
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    field: str
+    delta: float
+    every: int
+    range: float
+    def __init__(self, field: _Optional[str] = ..., delta: _Optional[float] = ..., every: _Optional[int] = ..., range: _Optional[float] = ...) -> None: ...
 
 class OrderPolicy(_message.Message):
     __slots__ = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
@@ -164,7 +188,7 @@ class Strings(_message.Message):
     def __init__(self, dictionary: _Optional[_Iterable[str]] = ..., codes: _Optional[bytes] = ...) -> None: ...
 
 class WindowInfo(_message.Message):
-    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem", "high_water_mark")
+    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem", "high_water_mark", "punctuated")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +198,7 @@ class WindowInfo(_message.Message):
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATER_MARK_FIELD_NUMBER: _ClassVar[int]
+    PUNCTUATED_FIELD_NUMBER: _ClassVar[int]
     spec: WindowSpec
     entries: int
     keys: int
@@ -183,21 +208,26 @@ class WindowInfo(_message.Message):
     durability: str
     problem: str
     high_water_mark: int
-    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ..., high_water_mark: _Optional[int] = ...) -> None: ...
+    punctuated: int
+    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ..., high_water_mark: _Optional[int] = ..., punctuated: _Optional[int] = ...) -> None: ...
 
 class Counts(_message.Message):
-    __slots__ = ("inserted", "late", "evicted", "duplicates", "ahead")
+    __slots__ = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected")
     INSERTED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     EVICTED_FIELD_NUMBER: _ClassVar[int]
     DUPLICATES_FIELD_NUMBER: _ClassVar[int]
     AHEAD_FIELD_NUMBER: _ClassVar[int]
+    RETRACTED_FIELD_NUMBER: _ClassVar[int]
+    CORRECTED_FIELD_NUMBER: _ClassVar[int]
     inserted: int
     late: int
     evicted: int
     duplicates: int
     ahead: int
-    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., ahead: _Optional[int] = ...) -> None: ...
+    retracted: int
+    corrected: int
+    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., ahead: _Optional[int] = ..., retracted: _Optional[int] = ..., corrected: _Optional[int] = ...) -> None: ...
 
 class CreateWindowRequest(_message.Message):
     __slots__ = ("spec",)
@@ -242,7 +272,7 @@ class DeleteWindowResponse(_message.Message):
     def __init__(self, entries: _Optional[int] = ...) -> None: ...
 
 class InsertRequest(_message.Message):
-    __slots__ = ("window", "key", "time", "value", "fields", "answer", "lookbacks", "producer", "sequence", "epoch")
+    __slots__ = ("window", "key", "time", "value", "fields", "answer", "lookbacks", "producer", "sequence", "epoch", "parts")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -250,6 +280,13 @@ class InsertRequest(_message.Message):
         key: str
         value: Value
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
@@ -260,6 +297,7 @@ class InsertRequest(_message.Message):
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     time: int
@@ -270,10 +308,11 @@ class InsertRequest(_message.Message):
     producer: str
     sequence: int
     epoch: int
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., answer: bool = ..., lookbacks: _Optional[_Iterable[str]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    parts: _containers.ScalarMap[str, str]
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., answer: bool = ..., lookbacks: _Optional[_Iterable[str]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class BulkInsertRequest(_message.Message):
-    __slots__ = ("window", "time", "fields", "key", "producer", "sequence", "partials", "entries", "epoch")
+    __slots__ = ("window", "time", "fields", "key", "producer", "sequence", "partials", "entries", "epoch", "parts")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -288,6 +327,13 @@ class BulkInsertRequest(_message.Message):
         key: str
         value: PartialColumns
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[PartialColumns, _Mapping]] = ...) -> None: ...
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Strings
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Strings, _Mapping]] = ...) -> None: ...
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +343,7 @@ class BulkInsertRequest(_message.Message):
     PARTIALS_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     window: str
     time: bytes
     fields: _containers.MessageMap[str, Column]
@@ -306,7 +353,8 @@ class BulkInsertRequest(_message.Message):
     partials: _containers.MessageMap[str, PartialColumns]
     entries: bytes
     epoch: int
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., fields: _Optional[_Mapping[str, Column]] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., entries: _Optional[bytes] = ..., epoch: _Optional[int] = ...) -> None: ...
+    parts: _containers.MessageMap[str, Strings]
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., fields: _Optional[_Mapping[str, Column]] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., entries: _Optional[bytes] = ..., epoch: _Optional[int] = ..., parts: _Optional[_Mapping[str, Strings]] = ...) -> None: ...
 
 class InsertResponse(_message.Message):
     __slots__ = ("inserted", "late", "evicted", "duplicates", "answers", "already_applied", "durability", "ahead")
@@ -329,7 +377,14 @@ class InsertResponse(_message.Message):
     def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: bool = ..., durability: _Optional[str] = ..., ahead: _Optional[int] = ...) -> None: ...
 
 class BulkEvictRequest(_message.Message):
-    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive")
+    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive", "parts")
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -339,6 +394,7 @@ class BulkEvictRequest(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     window: str
     time: int
     key: str
@@ -348,7 +404,8 @@ class BulkEvictRequest(_message.Message):
     start: int
     end: int
     end_exclusive: bool
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ...) -> None: ...
+    parts: _containers.ScalarMap[str, str]
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., parts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class BulkEvictResponse(_message.Message):
     __slots__ = ("evicted", "already_applied", "durability")
@@ -393,7 +450,7 @@ class CommitBatchRequest(_message.Message):
     def __init__(self, window: _Optional[str] = ..., query: _Optional[str] = ..., batch: _Optional[int] = ..., stages: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EntriesRequest(_message.Message):
-    __slots__ = ("window", "key", "keys", "all_keys", "start", "end", "end_exclusive")
+    __slots__ = ("window", "key", "keys", "all_keys", "start", "end", "end_exclusive", "where")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -401,6 +458,7 @@ class EntriesRequest(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     keys: _containers.RepeatedScalarFieldContainer[str]
@@ -408,7 +466,8 @@ class EntriesRequest(_message.Message):
     start: int
     end: int
     end_exclusive: bool
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ...) -> None: ...
+    where: _containers.RepeatedCompositeFieldContainer[Condition]
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("query", "interval_ms")
@@ -433,7 +492,7 @@ class WindowChunk(_message.Message):
     def __init__(self, data: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
 
 class QueryRequest(_message.Message):
-    __slots__ = ("window", "key", "lookbacks", "as_of", "keys", "all_keys", "combine", "partials")
+    __slots__ = ("window", "key", "lookbacks", "as_of", "keys", "all_keys", "combine", "partials", "where", "by", "top", "having", "limit", "position")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     LOOKBACKS_FIELD_NUMBER: _ClassVar[int]
@@ -442,6 +501,12 @@ class QueryRequest(_message.Message):
     ALL_KEYS_FIELD_NUMBER: _ClassVar[int]
     COMBINE_FIELD_NUMBER: _ClassVar[int]
     PARTIALS_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    HAVING_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     lookbacks: _containers.RepeatedScalarFieldContainer[str]
@@ -450,16 +515,24 @@ class QueryRequest(_message.Message):
     all_keys: bool
     combine: bool
     partials: bool
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., combine: bool = ..., partials: bool = ...) -> None: ...
+    where: _containers.RepeatedCompositeFieldContainer[Condition]
+    by: _containers.RepeatedScalarFieldContainer[str]
+    top: Top
+    having: _containers.RepeatedCompositeFieldContainer[Having]
+    limit: int
+    position: str
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., combine: bool = ..., partials: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ...) -> None: ...
 
 class QueryResponse(_message.Message):
-    __slots__ = ("answers",)
+    __slots__ = ("answers", "next")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedCompositeFieldContainer[Answer]
-    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ...) -> None: ...
+    next: str
+    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class RangeQueryRequest(_message.Message):
-    __slots__ = ("window", "key", "start", "end", "keys", "all_keys", "partials", "end_exclusive")
+    __slots__ = ("window", "key", "start", "end", "keys", "all_keys", "partials", "end_exclusive", "where", "by", "top", "having", "limit", "position")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -468,6 +541,12 @@ class RangeQueryRequest(_message.Message):
     ALL_KEYS_FIELD_NUMBER: _ClassVar[int]
     PARTIALS_FIELD_NUMBER: _ClassVar[int]
     END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    HAVING_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     start: int
@@ -476,10 +555,16 @@ class RangeQueryRequest(_message.Message):
     all_keys: bool
     partials: bool
     end_exclusive: bool
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., partials: bool = ..., end_exclusive: bool = ...) -> None: ...
+    where: _containers.RepeatedCompositeFieldContainer[Condition]
+    by: _containers.RepeatedScalarFieldContainer[str]
+    top: Top
+    having: _containers.RepeatedCompositeFieldContainer[Having]
+    limit: int
+    position: str
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., partials: bool = ..., end_exclusive: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ...) -> None: ...
 
 class SeriesRequest(_message.Message):
-    __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys")
+    __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys", "where", "by", "top", "having", "limit", "position", "gap")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -488,6 +573,13 @@ class SeriesRequest(_message.Message):
     WIDTH_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     ALL_KEYS_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    HAVING_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     start: int
@@ -496,10 +588,17 @@ class SeriesRequest(_message.Message):
     width: str
     keys: _containers.RepeatedScalarFieldContainer[str]
     all_keys: bool
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ...) -> None: ...
+    where: _containers.RepeatedCompositeFieldContainer[Condition]
+    by: _containers.RepeatedScalarFieldContainer[str]
+    top: Top
+    having: _containers.RepeatedCompositeFieldContainer[Having]
+    limit: int
+    position: str
+    gap: str
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., gap: _Optional[str] = ...) -> None: ...
 
 class SeriesResponse(_message.Message):
-    __slots__ = ("key", "time", "entries", "aggregates", "width")
+    __slots__ = ("key", "time", "entries", "aggregates", "width", "parts", "groups", "next", "last")
     class AggregatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -507,17 +606,32 @@ class SeriesResponse(_message.Message):
         key: str
         value: SeriesColumn
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SeriesColumn, _Mapping]] = ...) -> None: ...
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     KEY_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     AGGREGATES_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
     key: str
     time: bytes
     entries: bytes
     aggregates: _containers.MessageMap[str, SeriesColumn]
     width: int
-    def __init__(self, key: _Optional[str] = ..., time: _Optional[bytes] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ..., width: _Optional[int] = ...) -> None: ...
+    parts: _containers.ScalarMap[str, str]
+    groups: _containers.RepeatedCompositeFieldContainer[SeriesResponse]
+    next: str
+    last: bytes
+    def __init__(self, key: _Optional[str] = ..., time: _Optional[bytes] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ..., width: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[SeriesResponse, _Mapping]]] = ..., next: _Optional[str] = ..., last: _Optional[bytes] = ...) -> None: ...
 
 class SeriesColumn(_message.Message):
     __slots__ = ("float64", "int64", "values", "valid")
@@ -547,16 +661,18 @@ class AddAggregatesRequest(_message.Message):
     def __init__(self, window: _Optional[str] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ...) -> None: ...
 
 class ListKeysRequest(_message.Message):
-    __slots__ = ("window", "prefix", "limit", "position")
+    __slots__ = ("window", "prefix", "limit", "position", "where")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
     window: str
     prefix: str
     limit: int
     position: int
-    def __init__(self, window: _Optional[str] = ..., prefix: _Optional[str] = ..., limit: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+    where: _containers.RepeatedCompositeFieldContainer[Condition]
+    def __init__(self, window: _Optional[str] = ..., prefix: _Optional[str] = ..., limit: _Optional[int] = ..., position: _Optional[int] = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
 
 class ListKeysResponse(_message.Message):
     __slots__ = ("keys", "next")
@@ -567,7 +683,7 @@ class ListKeysResponse(_message.Message):
     def __init__(self, keys: _Optional[_Iterable[str]] = ..., next: _Optional[int] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("key", "start", "end", "entries", "aggregates", "lookback", "partials")
+    __slots__ = ("key", "start", "end", "entries", "aggregates", "lookback", "partials", "parts", "groups", "next")
     class AggregatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -582,6 +698,13 @@ class Answer(_message.Message):
         key: str
         value: PartialColumns
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[PartialColumns, _Mapping]] = ...) -> None: ...
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
@@ -589,6 +712,9 @@ class Answer(_message.Message):
     AGGREGATES_FIELD_NUMBER: _ClassVar[int]
     LOOKBACK_FIELD_NUMBER: _ClassVar[int]
     PARTIALS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
     key: str
     start: int
     end: int
@@ -596,4 +722,93 @@ class Answer(_message.Message):
     aggregates: _containers.MessageMap[str, Value]
     lookback: str
     partials: _containers.MessageMap[str, PartialColumns]
-    def __init__(self, key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., entries: _Optional[int] = ..., aggregates: _Optional[_Mapping[str, Value]] = ..., lookback: _Optional[str] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ...) -> None: ...
+    parts: _containers.ScalarMap[str, str]
+    groups: _containers.RepeatedCompositeFieldContainer[Answer]
+    next: str
+    def __init__(self, key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., entries: _Optional[int] = ..., aggregates: _Optional[_Mapping[str, Value]] = ..., lookback: _Optional[str] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+
+class Condition(_message.Message):
+    __slots__ = ("part", "op", "values")
+    PART_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    part: str
+    op: str
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, part: _Optional[str] = ..., op: _Optional[str] = ..., values: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Top(_message.Message):
+    __slots__ = ("by", "n", "order")
+    BY_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    by: str
+    n: int
+    order: str
+    def __init__(self, by: _Optional[str] = ..., n: _Optional[int] = ..., order: _Optional[str] = ...) -> None: ...
+
+class Having(_message.Message):
+    __slots__ = ("aggregate", "op", "value")
+    AGGREGATE_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    aggregate: str
+    op: str
+    value: float
+    def __init__(self, aggregate: _Optional[str] = ..., op: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+
+class ChangeResponse(_message.Message):
+    __slots__ = ("retracted", "corrected", "missing", "evicted", "already_applied", "durability")
+    RETRACTED_FIELD_NUMBER: _ClassVar[int]
+    CORRECTED_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_APPLIED_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    retracted: int
+    corrected: int
+    missing: int
+    evicted: int
+    already_applied: bool
+    durability: str
+    def __init__(self, retracted: _Optional[int] = ..., corrected: _Optional[int] = ..., missing: _Optional[int] = ..., evicted: _Optional[int] = ..., already_applied: bool = ..., durability: _Optional[str] = ...) -> None: ...
+
+class PunctuateRequest(_message.Message):
+    __slots__ = ("window", "time")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    time: int
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ...) -> None: ...
+
+class PunctuateResponse(_message.Message):
+    __slots__ = ("evicted", "durability")
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    evicted: int
+    durability: str
+    def __init__(self, evicted: _Optional[int] = ..., durability: _Optional[str] = ...) -> None: ...
+
+class GetTopologyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Topology(_message.Message):
+    __slots__ = ("shards", "processes")
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    shards: int
+    processes: _containers.RepeatedCompositeFieldContainer[Process]
+    def __init__(self, shards: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[Process, _Mapping]]] = ...) -> None: ...
+
+class Process(_message.Message):
+    __slots__ = ("number", "up", "grpc_port", "shards")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    GRPC_PORT_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    up: bool
+    grpc_port: int
+    shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, number: _Optional[int] = ..., up: bool = ..., grpc_port: _Optional[int] = ..., shards: _Optional[_Iterable[int]] = ...) -> None: ...

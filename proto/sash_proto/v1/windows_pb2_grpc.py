@@ -109,6 +109,26 @@ class WindowsStub(object):
                 request_serializer=sash__proto_dot_v1_dot_windows__pb2.ListKeysRequest.SerializeToString,
                 response_deserializer=sash__proto_dot_v1_dot_windows__pb2.ListKeysResponse.FromString,
                 )
+        self.Retract = channel.unary_unary(
+                '/sash.v1.Windows/Retract',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.FromString,
+                )
+        self.Update = channel.unary_unary(
+                '/sash.v1.Windows/Update',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.FromString,
+                )
+        self.Punctuate = channel.unary_unary(
+                '/sash.v1.Windows/Punctuate',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.PunctuateRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.PunctuateResponse.FromString,
+                )
+        self.GetTopology = channel.unary_unary(
+                '/sash.v1.Windows/GetTopology',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.GetTopologyRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.Topology.FromString,
+                )
 
 
 class WindowsServicer(object):
@@ -250,6 +270,35 @@ class WindowsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Retract(self, request, context):
+        """Removes single entries, in a window with an identity. The only column is the identity; with the time and the key it
+        names an entry. Entries that are not there are counted as missing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Update(self, request, context):
+        """Gives single entries other values, in a window with an identity: a column for every field. They stay in their place.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Punctuate(self, request, context):
+        """Says that entries up to a time are final, in a window with slide.until: such entries are late from now on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTopology(self, request, context):
+        """Says which processes serve the windows, and which shards each has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WindowsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -347,6 +396,26 @@ def add_WindowsServicer_to_server(servicer, server):
                     servicer.ListKeys,
                     request_deserializer=sash__proto_dot_v1_dot_windows__pb2.ListKeysRequest.FromString,
                     response_serializer=sash__proto_dot_v1_dot_windows__pb2.ListKeysResponse.SerializeToString,
+            ),
+            'Retract': grpc.unary_unary_rpc_method_handler(
+                    servicer.Retract,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.SerializeToString,
+            ),
+            'Update': grpc.unary_unary_rpc_method_handler(
+                    servicer.Update,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.SerializeToString,
+            ),
+            'Punctuate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Punctuate,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.PunctuateRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.PunctuateResponse.SerializeToString,
+            ),
+            'GetTopology': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTopology,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.GetTopologyRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.Topology.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -678,5 +747,73 @@ class Windows(object):
         return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/ListKeys',
             sash__proto_dot_v1_dot_windows__pb2.ListKeysRequest.SerializeToString,
             sash__proto_dot_v1_dot_windows__pb2.ListKeysResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Retract(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/Retract',
+            sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Update(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/Update',
+            sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.ChangeResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Punctuate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/Punctuate',
+            sash__proto_dot_v1_dot_windows__pb2.PunctuateRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.PunctuateResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def GetTopology(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/GetTopology',
+            sash__proto_dot_v1_dot_windows__pb2.GetTopologyRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.Topology.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -1,6 +1,7 @@
 """Who may do what: the one place that decides.
 
     edge    caller_of(credentials)  ──▶  tokens.py, jwt.py     401 where nobody is known
+            caller_with(names)      ──▶  tokens.py             of a certificate, where there is no token
     plane   require(right, window)  ──▶  the caller of the call     403 where it has no such right
 
 An edge authenticates a call before it reads a body. The plane authorizes every operation, whatever edge it comes from.
@@ -9,9 +10,11 @@ Without a source of callers, everybody may do everything, and nothing is looked 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
+from math import inf
 from typing import Protocol
 
 from sash.access.audit import Audit
@@ -23,6 +26,7 @@ from sash_engine.errors import PermissionDenied, ResourceExhausted, SashError, U
 __all__ = ["Access", "Source"]
 
 TOKEN_BYTES_MAX = 8192
+_KNOWN_MAX = 10_000
 _REFUSALS = (Unauthenticated, PermissionDenied)
 
 
@@ -53,14 +57,23 @@ class Access:
     Args:
         clock: measures quotas, and tells whether tokens have expired.
         sources: who knows tokens. If there are none, everybody may do everything.
+        certified: finds callers by the names in their certificates; None where certificates have no rights.
     """
 
-    def __init__(self, clock: Clock, sources: Sequence[Source] = ()) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        sources: Sequence[Source] = (),
+        certified: Callable[[Sequence[str]], Caller | None] | None = None,
+    ) -> None:
         self._clock = clock
         self._sources = sources
+        self._certified = certified
         self.is_on = bool(sources)
         """Whether a call needs a token."""
         self.audit = Audit(self._clock)
+        self._known: dict[bytes, Caller] = {}
+        """Callers by the SHA-256 of their credentials, which were valid once."""
 
     async def refresh(self) -> None:
         """Look for new tokens; to be called about once a second."""
@@ -78,17 +91,40 @@ class Access:
             ResourceExhausted: the quota is used up.
             Unavailable: the keys that it is to be checked with cannot be fetched.
         """
+        # A token is found by its digest, as in a file of tokens, so how long it takes tells nothing about known ones.
+        digest = sha256(credentials[0]).digest() if len(credentials) == 1 else b""
+        caller = self._known.get(digest)
+        if caller is not None and caller.is_current():
+            return self._charged(caller)
         token = _token_of(credentials)
         for source in self._sources:
             caller = await source.caller_of(token)
             if caller is not None:
-                self._check_current(caller)
-                if caller.calls is not None:
-                    wait_s = caller.calls.take(1, self._clock.monotonic_s())
-                    if wait_s:
-                        raise _over_quota(caller, "calls", caller.calls.rate, wait_s)
-                return caller
+                if len(self._known) >= _KNOWN_MAX:
+                    self._known.pop(next(iter(self._known)))
+                self._known[digest] = caller
+                return self._charged(caller)
         raise Unauthenticated("the token is unknown", field="authorization")
+
+    def asks_for_certificate(self, credentials: Sequence[object]) -> bool:
+        """Whether `caller_with` says who makes a call, and not `caller_of`: it has no token."""
+        return self._certified is not None and not credentials
+
+    def caller_with(self, names: Sequence[str]) -> Caller:
+        """Say who makes a call without a token, by the names in its certificate; raises as `caller_of`."""
+        caller = None if self._certified is None else self._certified(names)
+        if caller is None:
+            named = f"the certificate of {names[0][:80]!r} has no rights" if names else "there is no certificate"
+            raise Unauthenticated(f"{named}, and the header authorization is missing", field="authorization")
+        return self._charged(caller)
+
+    def _charged(self, caller: Caller) -> Caller:
+        self._check_current(caller)
+        if caller.calls is not None:
+            wait_s = caller.calls.take(1, self._clock.monotonic_s())
+            if wait_s:
+                raise _over_quota(caller, "calls", caller.calls.rate, wait_s)
+        return caller
 
     def require(self, operation: str, window: str | None) -> None:
         """Check that the caller of this call may do an operation.
@@ -103,13 +139,24 @@ class Access:
             Unauthenticated: the caller is not known, or no longer.
             PermissionDenied: it has no such right.
         """
-        if self.is_on:
+        if self.is_on and not self.allows(RIGHTS[operation], window):
             self._require(operation, RIGHTS[operation], window)
 
     def admit(self, what: str, right: Right, window: str | None) -> None:
         """Check a right before it is known which operation it is for; `what` is for the audit log. As `require`."""
         if self.is_on:
             self._require(what, right, window)
+
+    def allows(self, right: Right, window: str | None) -> bool:
+        """Whether the caller of this call has a right, and that is quick to see; False where `admit` must tell."""
+        caller = CALLER.get()
+        return (
+            caller is not None
+            and caller.role >= right
+            and (window is None or caller.sees_every_window or caller.sees(window))
+            and caller.expires_s == inf
+            and caller.is_current()
+        )
 
     def sees(self, window: str) -> bool:
         """Whether the caller of this call may know that there is such a window."""
@@ -179,7 +226,7 @@ class Access:
     def _check_current(self, caller: Caller) -> None:
         if not caller.is_current():
             raise Unauthenticated("the token is no longer accepted", field="authorization")
-        if self._clock.now_ns() >= caller.expires_s * 1e9:
+        if caller.expires_s != inf and self._clock.now_ns() >= caller.expires_s * 1e9:
             raise Unauthenticated("the token has expired", field="authorization")
 
 

@@ -26,11 +26,18 @@ def access_of(settings: Settings, clock: Clock) -> Access:
         InvalidArgument: a file that a setting names cannot be read, or is wrong.
     """
     sources: list[Source] = []
+    certified = None
     if settings.tokens is not None:
-        sources.append(Tokens(settings.tokens, clock))
+        tokens = Tokens(settings.tokens, clock)
+        sources.append(tokens)
+        if settings.tls_client_ca is not None:
+            certified = tokens.certified
+        elif tokens.certificates:
+            wrong = "has certificates, which need SASH_TLS_CLIENT_CA: clients are not asked for one"
+            raise InvalidArgument(f"SASH_TOKENS: {settings.tokens} {wrong}", field="tokens")
     if settings.jwt_jwks is not None:
         sources.append(Jwts(_rules(settings, settings.jwt_jwks), clock))
-    return Access(clock, sources)
+    return Access(clock, sources, certified)
 
 
 def _rules(settings: Settings, jwks: str) -> JwtRules:

@@ -9,6 +9,7 @@ from typing import Any
 from sash.access.access import Access
 from sash.access.caller import CALLER, PEER
 from sash.access.rights import Right
+from sash.access.tls import CERTIFIED
 from sash_engine.errors import SashError
 
 __all__ = ["HttpAccess", "Refuse", "http_admit"]
@@ -56,7 +57,10 @@ class HttpAccess:
         if self._access.is_on and not self._is_open(path):
             try:
                 values = [value for name, value in scope["headers"] if name == b"authorization"]
-                CALLER.set(await self._access.caller_of(values))
+                if self._access.asks_for_certificate(values):
+                    CALLER.set(self._access.caller_with(scope.get(CERTIFIED, ())))
+                else:
+                    CALLER.set(await self._access.caller_of(values))
                 if path == self._of_every_window:
                     self._access.require_every_window(_what(scope))
             except SashError as error:
@@ -69,9 +73,11 @@ class HttpAccess:
 def http_admit(access: Access, is_open: Callable[[str], bool]) -> Callable[[str, str | None], None]:
     """Return what checks a right of the caller of this request on a window, before the body is read."""
 
+    rights = {str(right): right for right in Right}
+
     def admit(right: str, window: str | None) -> None:
-        if access.is_on and not is_open(_SCOPE.get()["path"]):
-            access.admit(_what(_SCOPE.get()), Right[right.upper()], window)
+        if access.is_on and not access.allows(rights[right], window) and not is_open(_SCOPE.get()["path"]):
+            access.admit(_what(_SCOPE.get()), rights[right], window)
 
     return admit
 

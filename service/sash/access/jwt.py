@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -26,6 +25,7 @@ from typing import Any
 import jwt
 
 from sash.access.caller import Caller
+from sash.access.deadline import Deadline
 from sash.access.files import FromFiles, read_file
 from sash.access.rights import Right
 from sash_engine.clock import Clock
@@ -273,8 +273,8 @@ def _algorithms(key: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _fetched(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=_FETCH_WAIT_S) as response:
-        text: bytes = response.read(_JWKS_BYTES_MAX + 1)
+    with Deadline(_FETCH_WAIT_S) as deadline:
+        text = deadline.fetched(url, _JWKS_BYTES_MAX + 1)
     if len(text) > _JWKS_BYTES_MAX:
         raise ValueError(f"it has more than {_JWKS_BYTES_MAX} bytes")
     return text

@@ -10,6 +10,7 @@ and a certificate whose key is not there yet must not be served.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +18,10 @@ from typing import Any, NoReturn
 from sash.access.files import FromFiles, read_file
 from sash_engine.errors import InvalidArgument
 
-__all__ = ["Certificates", "Pem"]
+__all__ = ["CERTIFIED", "Certificates", "Pem", "names_in"]
+
+CERTIFIED = "sash.certified"
+"""Where a request of HTTP has the names in its client's certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,25 @@ class _Current(ssl.SSLContext):
 
     def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
         return self.current.wrap_bio(*args, **kwargs)
+
+
+def names_in(certificate: Mapping[str, Any]) -> list[str]:
+    """The common names of a certificate, then its alternative names.
+
+    Args:
+        certificate: as `SSLObject.getpeercert` returns it; empty where there is none.
+
+    >>> names_in({"subject": ((("commonName", "a"),),), "subjectAltName": (("DNS", "a.example.com"), ("URI", "b:c"))})
+    ['a', 'a.example.com', 'b:c']
+    """
+    common = [
+        value
+        for attributes in certificate.get("subject", ())
+        for attribute, value in attributes
+        if attribute == "commonName"
+    ]
+    others = [value for _, value in certificate.get("subjectAltName", ()) if isinstance(value, str)]
+    return common + others
 
 
 def _no_password() -> NoReturn:

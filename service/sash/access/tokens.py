@@ -8,12 +8,19 @@
         calls_per_s: 200             # optional, as are those below
         entries_per_s: 1000000
         expires: 2027-01-01T00:00:00Z
+      - name: airports               # a client that has a certificate, and sends no token
+        certificate: airports.example.com
+        role: read
+        windows: ["airports"]
 
 The file has no token, so reading it does not let anybody in. A token has 256 random bits, so a plain SHA-256 is enough:
 nobody can try them out, and no salt or slow hash is needed.
 
 A token is found in a table, by its digest. How long that takes says at most how much of a *digest* agrees with a known
 one. Nobody can choose a token by its digest, so that helps nobody.
+
+A certificate is found by a name that it has: the common name of its subject, or an alternative name. TLS has checked
+that an authority of `SASH_TLS_CLIENT_CA` signed it.
 """
 
 from __future__ import annotations
@@ -44,12 +51,13 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class TokenEntry(BaseModel):
-    """One token of the file."""
+    """One token of the file, or the name in a certificate."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.@-]{1,64}$")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
+    certificate: str | None = Field(None, min_length=1, max_length=255)
     role: Literal["read", "write", "admin"]
     windows: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(min_length=1, max_length=1000)
     calls_per_s: Rate | None = None
@@ -76,7 +84,10 @@ class Tokens:
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._clock = clock
-        self._callers: dict[bytes, Caller] = {}
+        self._callers: dict[bytes | str, Caller] = {}
+        """By the digest of a token, or the name in a certificate."""
+        self.certificates = False
+        """Whether certificates have rights."""
         self._file = FromFiles("tokens", [path], lambda: parse_tokens(read_file(path, "tokens"), path), self._use)
 
     async def refresh(self) -> None:
@@ -87,21 +98,26 @@ class Tokens:
         """The caller that has this token, if there is one."""
         return self._callers.get(sha256(token).digest())
 
+    def certified(self, names: Sequence[str]) -> Caller | None:
+        """The caller whose certificate has these names: the first one that has an entry counts."""
+        return next((self._callers[name] for name in names if name in self._callers), None)
+
     def _use(self, entries: Sequence[TokenEntry]) -> None:
         # A token that was there keeps its caller: what is used of a quota stays known, and its streams go on.
         before = self._callers
         self._callers = {}
         for entry in entries:
-            digest = bytes.fromhex(entry.sha256)
-            self._callers[digest] = self._allowed(before.get(digest), entry, digest)
+            key = entry.certificate or bytes.fromhex(entry.sha256 or "")
+            self._callers[key] = self._allowed(before.get(key), entry, key)
+        self.certificates = any(entry.certificate for entry in entries)
 
-    def _allowed(self, caller: Caller | None, entry: TokenEntry, digest: bytes) -> Caller:
+    def _allowed(self, caller: Caller | None, entry: TokenEntry, key: bytes | str) -> Caller:
         role = Right[entry.role.upper()]
         expires_s = inf if entry.expires is None else entry.expires.timestamp()
         if caller is None:
             caller = Caller(entry.name, role, entry.windows)
             made = caller
-            caller.is_current = lambda: self._callers.get(digest) is made
+            caller.is_current = lambda: self._callers.get(key) is made
         caller.allow(entry.name, role, entry.windows, expires_s)
         caller.calls = self._bucket(caller.calls, entry.calls_per_s)
         caller.entries = self._bucket(caller.entries, entry.entries_per_s)
@@ -154,11 +170,15 @@ def parse_tokens(text: bytes, path: Path) -> list[TokenEntry]:
         location = error.errors(include_url=False)[0]["loc"]
         where, wrong = first_wrong(error)
         raise _wrong(path, _line_of(document, location), f"{where or 'the file'} {wrong}") from None
-    for member in ("name", "sha256"):
+    for i, entry in enumerate(entries):
+        if (entry.sha256 is None) == (entry.certificate is None):
+            line = _line_of(document, ("tokens", i))
+            raise _wrong(path, line, f"tokens.{i} must have either sha256 or certificate")
+    for member in ("name", "sha256", "certificate"):
         seen = set[str]()
         for i, entry in enumerate(entries):
             value = getattr(entry, member)
-            if value in seen:
+            if value is not None and value in seen:
                 line = _line_of(document, ("tokens", i, member))
                 raise _wrong(path, line, f"tokens.{i}.{member} {value[:64]!r} is there twice")
             seen.add(value)

@@ -13,7 +13,7 @@ from sash.rpc.parsing import parsed
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
 
-__all__ = ["CODECS", "Codec"]
+__all__ = ["CODECS", "TEXTS_MAX", "Codec"]
 
 M = TypeVar("M", bound=Message)
 
@@ -36,7 +36,7 @@ class Codec(Protocol):
     def write(self, message: Message) -> bytes:
         """Write a message."""
 
-    def join(self, parts: Sequence[bytes]) -> bytes:
+    def join(self, parts: Sequence[bytes], last: bytes) -> bytes:
         """Join written messages into one; see `sash.rpc.parts`."""
 
 
@@ -57,8 +57,8 @@ class _Proto:
     def write(self, message: Message) -> bytes:
         return message.SerializeToString()
 
-    def join(self, parts: Sequence[bytes]) -> bytes:
-        return b"".join(parts)
+    def join(self, parts: Sequence[bytes], last: bytes) -> bytes:
+        return b"".join([*parts, last])
 
 
 class _Json:
@@ -74,9 +74,10 @@ class _Json:
     def write(self, message: Message) -> bytes:
         return MessageToJson(message, indent=None).encode()
 
-    def join(self, parts: Sequence[bytes]) -> bytes:
+    def join(self, parts: Sequence[bytes], last: bytes) -> bytes:
         inside = [part[part.index(b"[") + 1 : -2] for part in parts]
-        return parts[0][: parts[0].index(b"[") + 1] + b", ".join(inside) + parts[0][-2:]
+        tail = b"}" if last == b"{}" else b", " + last[1:]
+        return parts[0][: parts[0].index(b"[") + 1] + b", ".join(inside) + b"]" + tail
 
 
 def _filled(kind: type[M], fill: Callable[[M], Any]) -> M:

@@ -104,4 +104,7 @@ class BlockStore:
     def close(self) -> None:
         """Save nothing any more, and free the memory of cached blocks."""
         self._closed = True
+        # Exports may still read blocks. They need the layout, and not the window, which refers to this.
+        layout = self._layout()
+        self._layout = lambda: layout
         self.cold.forget()

@@ -2,6 +2,7 @@
 
     entry    time, key, values by name                            ─┐
     bulk     times, columns by name, keys, partials, entries      ─┼─▶ XXH3 ─▶ the first 4 bytes
+    change   as a bulk: what a retraction or an update carries     │
     evict    time, key; or start, end, key                        ─┘
 
 A digest depends on the meaning of a write, and not on its encoding: all edges make the same digest of the same entries.
@@ -50,9 +51,9 @@ def of_evict_range(start: int, end: int, key: str | None) -> bytes:
     return _digest([pack(["evict_range", start, end, key])])
 
 
-def of_bulk(batch: AnyBatch) -> bytes:
-    """The digest of a bulk, which may be invalid."""
-    return _digest(_bulk(batch))
+def of_bulk(batch: AnyBatch, kind: bytes = b"bulk") -> bytes:
+    """The digest of a bulk, which may be invalid; `kind` says what it is for, if it is not inserted."""
+    return _digest(_bulk(batch, kind))
 
 
 def _digest(parts: Iterable[Any]) -> bytes:
@@ -70,8 +71,8 @@ def _scalar(value: Any) -> Any:
     return value if isinstance(value, int | str) else None  # no field accepts it, so the write is refused
 
 
-def _bulk(batch: AnyBatch) -> Iterator[bytes | Array]:
-    yield b"bulk"
+def _bulk(batch: AnyBatch, kind: bytes) -> Iterator[bytes | Array]:
+    yield kind
     yield from _column("time", "", batch.times)
     if isinstance(batch, Batch):
         for name in sorted(batch.columns):

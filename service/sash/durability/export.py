@@ -26,6 +26,7 @@ import numpy as np
 from sash.durability.columns import batch_to, columns_to, size_of
 from sash.durability.formats import seal, unseal
 from sash.durability.forms import Header, Totals, batch_of, checked, names_of, states_of
+from sash.durability.image import punctuated
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished, spans_of
@@ -63,6 +64,7 @@ def export(window: Window) -> Iterator[bytes]:
         "spec": window.spec.document(),
         "counts": window.counts.document(),
         "newest": window.mark,
+        **punctuated(window),
         "extra": {"ledger": window.ledger.document(parts=False)},
     }
     states = [keys.now[numbers], keys.late_through[numbers], keys.touched[numbers]]
@@ -223,10 +225,10 @@ class Importer:
             raise InvalidArgument("staged parts are not exported", field="header.extra.ledger.parts")
         ledger.next_part = 1  # staged parts are not imported, so no number is used yet
         counts = header.counts.counts()
-        self._expected = MAX_COUNTED if header.uncounted else counts.inserted - counts.evicted
+        self._expected = MAX_COUNTED if header.uncounted else counts.present
         self._uncounted = header.uncounted
         self.window = self._make(spec)
-        self.window.resume(counts, header.newest)
+        self.window.resume(counts, header.newest, header.punctuated)
         self.window.ledger = ledger
 
     def _take_keys(self, payload: Any) -> None:
@@ -283,7 +285,7 @@ class Importer:
             raise InvalidArgument("an entry is newer than now, of its key or of the window", field="states.now")
         if (keys.bulk_evict_each(numbers, late_through) > 0).any():
             raise InvalidArgument("an entry is older than what is late", field="states.late_through")
-        if slide.clock == "event":
+        if slide.clock == "event" and slide.until is None:
             wrong = (late_through >= now) & (late_through != NEVER)
             if (age := window.spec.max_age_ticks) is not None:
                 wrong |= (now > NEVER + age) & (now - age > late_through)

@@ -98,11 +98,13 @@ class CountsForm(_Form):
     evicted: _Count
     duplicates: _Count
     ahead: _Count = 0
+    retracted: _Count = 0
+    corrected: _Count = 0
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.evicted > self.inserted:
-            raise ValueError("say that more entries were evicted than inserted")
+        if self.evicted + self.retracted > self.inserted:
+            raise ValueError("say that more entries have left than were inserted")
         return self
 
     def counts(self) -> Counts:
@@ -154,6 +156,7 @@ class Head(_Form):
 
     counts: CountsForm
     newest: _Newest
+    punctuated: _Newest = NEVER
     large: list[Annotated[int, Field(ge=0)]] | None = None
 
 
@@ -166,6 +169,7 @@ class Header(_Form):
     spec: dict[str, Any]
     counts: _RoomyCounts
     newest: _Newest
+    punctuated: _Newest = NEVER
     extra: _Extra
     uncounted: bool = False
 

@@ -124,6 +124,10 @@ class WindowStorage(Protocol):
         """End, and wait for up to `patience_s` seconds until everything is stored."""
 
     @property
+    def taken(self) -> bool:
+        """Whether another server has taken the tier over."""
+
+    @property
     def problem(self) -> str | None:
         """Why durable writes are refused at the moment; None while they are accepted."""
 

@@ -40,10 +40,11 @@ from sash_engine.forest.cold import PendingBlock
 from sash_engine.forest.image import ForestImage
 from sash_engine.monoids import Monoid, Partials
 from sash_engine.monoids.base import Array
+from sash_engine.windows.keys import NEVER
 from sash_engine.windows.pages import Numbers
 from sash_engine.windows.window import Window
 
-__all__ = ["PART_BYTES", "Image", "PartKey", "dump", "no_key"]
+__all__ = ["PART_BYTES", "Image", "PartKey", "dump", "no_key", "punctuated"]
 
 PART_BYTES = 4 << 20
 """A part has no more bytes, unless a single entry, key or block is larger."""
@@ -70,6 +71,11 @@ _Records = Callable[[], Iterator[bytes]]
 def no_key(number: int) -> None:
     """The `PartKey` of parts that are stored under no key."""
     return
+
+
+def punctuated(window: Window) -> dict[str, int]:
+    """The time up to which entries are final, as a member of a document; nothing if there is none."""
+    return {} if window.punctuated == NEVER else {"punctuated": window.punctuated}
 
 
 def dump(window: Window) -> Image:
@@ -124,6 +130,7 @@ class Image:
             "pages": window.pages,
             "counts": window.counts.document(),
             "newest": window.mark,
+            **punctuated(window),
             "large": [slot for slot, monoid in enumerate(self._layout.monoids) if monoid.external],
         }
         self._take(lambda: ["head", head])

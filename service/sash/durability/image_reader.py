@@ -131,7 +131,7 @@ class _Reader:
             self._cold,
         )
         said = _sound(checked, Head, head, "head")
-        window.resume(said.counts.counts(), said.newest)
+        window.resume(said.counts.counts(), said.newest, said.punctuated)
         self._large = said.large
         if self._large is None:
             self._large = [slot for slot, monoid in enumerate(window.layout.monoids) if _was_large(monoid)]

@@ -109,6 +109,7 @@ class MemoryStorage:
     """
 
     problem = None
+    taken = False
 
     def __init__(self, catalogue: Catalogue, clock: Clock, block: int) -> None:
         self._catalogue, self._clock, self._block = catalogue, clock, block

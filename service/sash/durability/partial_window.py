@@ -40,7 +40,7 @@ class PartialWindow(StoredWindow):
         """Recover it as `StoredWindow.recover` does. Its counts are as if the damaged blocks were evicted."""
         super().recover(older)
         counts, keys = self.window.counts, self.window.keys
-        counts.evicted = counts.inserted - int(keys.entries_each(keys.numbers()).sum())
+        counts.evicted += counts.present - int(keys.entries_each(keys.numbers()).sum())
 
     def _forest(self, layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
         entries = layout.entries_of(made_of.counts, made_of.partials)

@@ -18,7 +18,7 @@ import numpy as np
 
 from sash.durability import digests
 from sash.durability.columns import batch_from, batch_to, size_of, texts_bytes
-from sash.durability.removals import BulkEvict, Evict, EvictRange
+from sash.durability.removals import BulkEvict, Evict, EvictRange, Punctuate, Retract, Update
 from sash_engine.errors import DataLoss, FailedPrecondition
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, WriteResult
@@ -35,9 +35,13 @@ __all__ = [
     "EvictRange",
     "Expire",
     "Insert",
+    "Long",
     "Operation",
+    "Punctuate",
+    "Retract",
     "Stage",
     "Tidy",
+    "Update",
     "Write",
     "joined",
     "read",
@@ -95,7 +99,7 @@ class Write:
 
     def steps(self, window: Window) -> Steps[WriteResult]:
         """As `apply`, in steps; of an operation that has some. Nobody may use the window from the first to the last."""
-        assert isinstance(self.operation, BulkInsert | Commit), "only these take long"
+        assert isinstance(self.operation, Long | Commit), "only these take long"
         result = yield from self.operation.steps(window, self.now_ns)
         if self.origin is not None:
             window.ledger.note(self.origin, self.now_ns)
@@ -160,6 +164,10 @@ class BulkInsert:
     @property
     def size(self) -> int:
         return 100 + size_of(self.batch)
+
+
+Long = BulkInsert | Retract | Update
+"""Writes with a bulk, that take long if it is large."""
 
 
 @dataclass(slots=True)
@@ -290,9 +298,11 @@ class Expire:
 
 
 _KINDS: dict[str, Callable[..., Operation]] = {
-    cls.kind: cls for cls in (Insert, BulkEvict, EvictRange, AddAggregates, Tidy, Stage, Commit, Expire)
+    cls.kind: cls for cls in (Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire)
 }
 _KINDS[BulkInsert.kind] = lambda payload: BulkInsert(batch_from(payload))
+_KINDS[Retract.kind] = lambda payload: Retract(batch_from(payload))
+_KINDS[Update.kind] = lambda payload: Update(batch_from(payload))
 
 
 def signed(origin: Origin, operation: Operation) -> Origin:
@@ -302,6 +312,8 @@ def signed(origin: Origin, operation: Operation) -> Origin:
             digest = digests.of_entry(operation.time, operation.values, operation.key)
         case BulkInsert():
             digest = digests.of_bulk(operation.batch)
+        case Retract() | Update():
+            digest = digests.of_bulk(operation.batch, operation.kind.encode())
         case BulkEvict():
             digest = digests.of_evict(operation.time, operation.key)
         case EvictRange():

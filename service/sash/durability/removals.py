@@ -1,14 +1,18 @@
-"""Writes that remove entries, as values; see `records.py`."""
+"""Writes that remove or correct entries, as values; see `records.py`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from sash.durability.columns import batch_to, size_of
+from sash_engine.errors import InvalidArgument
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import WriteResult
+from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.window import Window
 
-__all__ = ["BulkEvict", "Evict", "EvictRange"]
+__all__ = ["BulkEvict", "Evict", "EvictRange", "Punctuate", "Retract", "Update", "eviction_of"]
 
 
 @dataclass(slots=True)
@@ -50,5 +54,84 @@ class EvictRange:
         return 100
 
 
-Evict = BulkEvict | EvictRange
+@dataclass(slots=True)
+class _Change:
+    """A write that names entries by time, identity and key."""
+
+    batch: AnyBatch
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return finished(self.steps(window, now_ns))
+
+    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
+        """As `apply`, in steps."""
+        raise NotImplementedError
+
+    def fields(self) -> list[Any]:
+        return [batch_to(self.batch)]
+
+    @property
+    def size(self) -> int:
+        return 100 + size_of(self.batch)
+
+
+@dataclass(slots=True)
+class Retract(_Change):
+    """Remove the entries that a batch names."""
+
+    kind: ClassVar[str] = "retract"
+
+    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
+        return window.retract_steps(self.batch)
+
+
+@dataclass(slots=True)
+class Update(_Change):
+    """Give the entries that a batch names the values of the batch."""
+
+    kind: ClassVar[str] = "update"
+
+    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
+        return window.update_steps(self.batch)
+
+
+@dataclass(slots=True)
+class Punctuate:
+    """Note that entries of a time and older are final."""
+
+    kind: ClassVar[str] = "punctuate"
+    time: int
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return WriteResult(evicted=window.punctuate(self.time))
+
+    def fields(self) -> list[Any]:
+        return [self.time]
+
+    @property
+    def size(self) -> int:
+        return 100
+
+
+Evict = BulkEvict | EvictRange | Punctuate | Retract
 """Writes that make room."""
+
+
+def eviction_of(time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool) -> Evict:
+    """What a call to evict means; raises InvalidArgument."""
+    if start is None and end is None:
+        if time is None:
+            raise InvalidArgument("give a time, or start and end", field="time")
+        if end_exclusive:
+            raise InvalidArgument("end_exclusive is for a start and an end", field="end_exclusive")
+        return BulkEvict(time, key)
+    if time is not None:
+        raise InvalidArgument("give either a time, or start and end", field="time")
+    if start is None or end is None:
+        missing = "start" if start is None else "end"
+        raise InvalidArgument(f"{missing} is missing: give both start and end", field=missing)
+    last = end - end_exclusive
+    if start > last:
+        wrong = "is not before" if end_exclusive else "is after"
+        raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
+    return EvictRange(start, last, key)

@@ -29,7 +29,7 @@ from sash.durability.tier_storage import TierStorage
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
 from sash.slices import Slices
 from sash_engine.clock import Clock, ForwardClock
-from sash_engine.errors import AlreadyExists, DataLoss, SashError, Unavailable
+from sash_engine.errors import AlreadyExists, DataLoss, FailedPrecondition, SashError, Unavailable
 from sash_engine.forest import BLOCK
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
@@ -44,6 +44,8 @@ __all__ = ["Storage", "StorageStatus"]
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
+_STANDBY_S = 0.25
+"""So often a standby looks whether the tier is free."""
 _LONG_BYTES = 256 * 1024
 """A larger write is applied in slices. It takes a few ms: 16,384 entries of one number."""
 _SMALL_ANSWER_BYTES = 64 * 1024
@@ -110,17 +112,37 @@ class Storage:
                 sleep=sleep,
             )
 
-    async def start(self) -> None:
+    async def start(self, standby: bool = False) -> None:
         """Acquire the tier and recover its windows.
+
+        Args:
+            standby: wait until the lease of the server that has the tier runs out.
 
         Raises:
             SashError: as `TierStorage.start` does.
         """
-        await self.store.start()
+        told = False
+        while True:
+            try:
+                await self.store.start()
+            except FailedPrecondition as error:
+                if not standby or error.retry_after_s is None:
+                    raise
+                if not told:
+                    _log.info("standing by: %s", error.message)
+                    told = True
+                await asyncio.sleep(min(error.retry_after_s, _STANDBY_S))
+            else:
+                return
 
     async def stop(self, patience_s: float = 30.0) -> None:
         """Bring the tier up to date, so that the next start is quick, and release it."""
         await self.store.stop(patience_s)
+
+    @property
+    def taken(self) -> bool:
+        """Whether another server has taken the tier over: this one can write nothing more."""
+        return self.store.taken
 
     @property
     def problem(self) -> str | None:
@@ -155,7 +177,7 @@ class Storage:
         """
         self.store.check_served(name)
         window = self._catalogue.find(name)
-        window.reader.check_memory = self._check_answer
+        window.reader.limit_memory(self._check_answer)
         return window
 
     def _check_answer(self, needed: int) -> None:
@@ -185,7 +207,7 @@ class Storage:
         finally:
             if name not in self._catalogue:  # it is gone, also where the tier has not confirmed that
                 self._staged.forget(name)
-        return counts.inserted - counts.evicted
+        return counts.present
 
     # ---------------------------------------------------------------- locks
 
@@ -244,7 +266,7 @@ class Storage:
             needed = footprint(hosted.window.spec, operation.batch, size)
         if not isinstance(operation, records.Evict):
             self._memory.check(needed)
-        if isinstance(operation, records.BulkInsert) and size > _LONG_BYTES:
+        if isinstance(operation, records.Long) and size > _LONG_BYTES:
             result, record = await self._apply_in_slices(hosted, operation, needed, origin)
         else:
             result, record = hosted.apply(operation, origin)

@@ -214,8 +214,7 @@ class StoredWindow:
     def end_checkpoint(self) -> None:
         """Note that no image is being taken or written any more."""
         self.checkpointing = False
-        if self._deleted is not None:
-            self._deleted()
+        self._tell_deleted()
 
     def fail(self, error: SashError) -> None:
         """Answer nothing until the window is recovered: a write failed half-way."""
@@ -235,7 +234,13 @@ class StoredWindow:
         self.close()
         self._deleted = done
         if not self.checkpointing:
-            done()
+            self._tell_deleted()
+
+    def _tell_deleted(self) -> None:
+        # It is told once, and forgotten: it refers to this window.
+        deleted, self._deleted = self._deleted, None
+        if deleted is not None:
+            deleted()
 
     def close(self) -> None:
         """Write nothing more, and free what is in memory: another object takes its place, or none."""

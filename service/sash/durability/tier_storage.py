@@ -39,7 +39,7 @@ from sash.durability.tier import ColdTier
 from sash.durability.window_lock import WindowLock
 from sash.durability.write_path import TieredWindow, WritePath
 from sash_engine.clock import Clock
-from sash_engine.errors import TooLarge
+from sash_engine.errors import FailedPrecondition, SashError, TooLarge
 from sash_engine.windows.answers import Counts, WindowInfo
 from sash_engine.windows.spec import Durability, WindowSpec
 from sash_engine.windows.window import Window
@@ -139,6 +139,17 @@ class TierStorage:
         if not await self.session.journal.stop(patience_s):
             _log.warning("the tier did not accept everything in time; every acknowledged write is in its journal")
         self.session.tier.close()
+
+    @property
+    def taken(self) -> bool:
+        """Whether another server has taken the tier over, so that this one can write nothing more."""
+        try:
+            self.session.tier.get_many([])  # asks nothing of the tier, which knows it
+        except FailedPrecondition:
+            return True
+        except SashError:
+            pass
+        return False
 
     @property
     def problem(self) -> str | None:

@@ -187,6 +187,11 @@ class MemoryBudget:
         found["rest"] = max(self.used - sum(found.values()), 0)
         return found
 
+    @property
+    def is_scarce(self) -> bool:
+        """Whether more than half of the limit is used."""
+        return self.used > self.limit_bytes // 2
+
     def problem(self) -> str | None:
         """Why new entries are refused; None where they are taken."""
         if self.used <= self._full_bytes:

@@ -22,14 +22,17 @@ from sash_engine.monoids.pane import part_names
 from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Coded, PartialBatch
 from sash_engine.windows.spec import WindowSpec
+from sash_wire.key_parts import key_columns
 
 __all__ = [
     "answer_document",
     "bulk_document",
+    "change_document",
     "column",
     "eviction_document",
     "json_bytes",
     "json_response",
+    "parts_document",
     "plain",
     "series_document",
     "staged_document",
@@ -62,6 +65,7 @@ def answer_document(answer: Answer, spec: WindowSpec | None = None) -> dict[str,
         "entries": answer.entries,
         "aggregates": {name: plain(value) for name, value in answer.aggregates.items()},
     }
+    document |= parts_document(answer)
     if answer.partials is not None and spec is not None:
         document["partials"] = _partials(answer.partials, spec)
     return document
@@ -71,7 +75,9 @@ def bulk_document(batch: AnyBatch, spec: WindowSpec) -> dict[str, Any]:
     """Return entries of a window as JSON columns that bulk-insert takes."""
     document: dict[str, Any] = {"time": np.ascontiguousarray(batch.times)}
     if batch.keys is not None:
-        document["key"] = batch.keys.decode().tolist()
+        columns = key_columns(batch.keys, spec.parts)
+        keys: dict[str, Any] = {name: values.decode().tolist() for name, values in columns.items()}
+        document |= {"key": keys} if spec.parts else keys
     if isinstance(batch, PartialBatch):
         return document | {"partials": _partials(batch.partials, spec), "entries": np.ascontiguousarray(batch.entries)}
     fields = {
@@ -99,13 +105,22 @@ def series_document(series: Series, start: int, end: int, step: int) -> dict[str
         "step": step,
         "width": series.width,
         "time": np.ascontiguousarray(series.times),
+        **({} if series.last is None else {"last": np.ascontiguousarray(series.last)}),
         "entries": np.ascontiguousarray(series.entries),
         "aggregates": {name: column(answers) for name, answers in series.aggregates.items()},
-    }
+    } | parts_document(series)
+
+
+def parts_document(answer: Answer | Series) -> dict[str, Any]:
+    """Return the parts of a key or group, where it has any."""
+    return {} if answer.parts is None else {"parts": answer.parts}
 
 
 def window_document(window: WindowInfo) -> dict[str, Any]:
     """Return the description of a window as JSON values."""
+    names = ["inserted", "late", "evicted", "duplicates", "ahead"]
+    if window.spec.identity is not None:
+        names += ["retracted", "corrected"]
     return {
         "spec": plain(window.spec.document()),
         "entries": window.entries,
@@ -113,13 +128,8 @@ def window_document(window: WindowInfo) -> dict[str, Any]:
         "oldest": window.oldest,
         "newest": window.newest,
         "high_water_mark": window.high_water_mark,
-        "counts": {
-            "inserted": window.counts.inserted,
-            "late": window.counts.late,
-            "evicted": window.counts.evicted,
-            "duplicates": window.counts.duplicates,
-            "ahead": window.counts.ahead,
-        },
+        **({} if window.spec.slide.until is None else {"punctuated": window.punctuated}),
+        "counts": {name: getattr(window.counts, name) for name in names},
         "durability": window.durability,
         "problem": window.problem,
     }
@@ -142,6 +152,12 @@ def write_document(result: WriteResult, answered: bool = False) -> dict[str, Any
 def eviction_document(result: WriteResult) -> dict[str, Any]:
     """Return the result of an eviction as JSON values."""
     return {"evicted": result.evicted} | _given(result)
+
+
+def change_document(result: WriteResult) -> dict[str, Any]:
+    """Return the result of a retraction or an update as JSON values."""
+    names = ("retracted", "corrected", "missing", "evicted")
+    return {name: getattr(result, name) for name in names} | _given(result)
 
 
 def staged_document(staged: Staged) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from sash.metrics import Metrics
 from sash.plane import Plane
-from sash.rest.call import Edge
+from sash.rest.call import Collect, Edge
 from sash.rest.documentation import documentation_app
 from sash.rest.router import Admit, Router
 from sash.rest.routes import ROUTES
@@ -51,6 +51,7 @@ def create_app(
     metrics: Metrics,
     not_ready: Callable[[], str | None] = lambda: None,
     admit: Admit | None = None,
+    collected: Collect | None = None,
 ) -> RestApp:
     """Make the app.
 
@@ -60,10 +61,11 @@ def create_app(
         registry: the metrics that ``/metrics`` shows.
         metrics: counts the requests that end in an error.
         not_ready: returns why ``/readyz`` asks for no requests; None if it asks for them.
+        collected: returns the metrics that ``/metrics`` shows, if they are of more than this process.
         admit: raises if the caller lacks a right on a window. It is called before the body is read.
     """
     closing = asyncio.Event()
-    edge = Edge(plane, settings, registry, not_ready, closing)
+    edge = Edge(plane, settings, registry, not_ready, closing, collected)
     documentation = documentation_app(metrics)
     router = Router(ROUTES, edge, documentation, metrics, admit)
     return RestApp(router, documentation, closing)

@@ -15,15 +15,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sash.calls import refusing
 from sash.rest.columns import BLOB
 from sash_engine.errors import InvalidArgument, TooLarge, Unsupported
 from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType, Partials, object_array
 from sash_engine.monoids.pane import exported, part_names
-from sash_engine.windows.answers import Series
+from sash_engine.windows.answers import Page, Series
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.spec import WindowSpec
+from sash_wire.key_parts import check_named, joined, key_columns
 
-__all__ = ["batch_of", "batch_of_table", "stream_of", "stream_of_bulks"]
+__all__ = ["batch_of", "batch_of_table", "stream_of", "stream_of_bulks", "stream_of_groups"]
+
+_LISTED = 8_192
+"""Values that become objects of Python in one call, during which no other thread runs: 1 ms."""
 
 _TYPES = {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 # What parts of partials are, by the kind of their dtype; those that are objects and come as numbers are integers.
@@ -31,7 +36,7 @@ _PARTS: dict[str, FieldType] = {"f": "float64", "i": "int64", "b": "bool", "O": 
 
 
 def batch_of(body: bytes, spec: WindowSpec, entries_max: int) -> AnyBatch:
-    """The columns of a stream: ``time``, ``key`` where keyed, and each field by its name.
+    """The columns of a stream: ``time``, ``key`` or each part of it where keyed, and each field by its name.
 
     ``time`` is integers (ticks) or timestamps (converted to the window's unit); strings may be dictionary-coded. Where
     the window takes partials, they may stand in the place of fields: ``entries``, and ``partials.NAME.PART`` for each
@@ -53,15 +58,29 @@ def batch_of_table(table: Any, spec: WindowSpec) -> AnyBatch:
     if "time" not in names:
         raise InvalidArgument("time is missing", field="time")
     times = _times(table["time"], spec)
-    keys = _strings(table["key"], "key") if "key" in names else None
+    keys = _keys(table, spec)
     if spec.granularity is not None and "entries" in names and _are_partials(names, spec):
         return _partial_batch(table, spec, times, keys)
     columns: dict[str, npt.NDArray[Any] | Coded] = {}
     for name in names:
-        if name in ("time", "key"):
+        if name in ("time", "key", *spec.parts):
             continue
         columns[name] = _column(table[name], spec.fields[name], name)
     return Batch(times, columns, keys)
+
+
+@refusing
+def _keys(table: Any, spec: WindowSpec) -> Coded | None:
+    """The keys, in one column or in one for each part."""
+    given = [name for name in spec.parts if name in table.column_names]
+    if "key" in table.column_names:
+        if given:
+            raise InvalidArgument("give either a column key or a column for each part", field=given[0])
+        return _strings(table["key"], "key")
+    if not given:
+        return None
+    check_named(given, spec.parts, f"window {spec.name!r}")
+    return joined({name: _strings(table[name], name) for name in spec.parts})
 
 
 def _check_names(names: Sequence[str], spec: WindowSpec) -> None:
@@ -73,8 +92,9 @@ def _check_names(names: Sequence[str], spec: WindowSpec) -> None:
         seen.add(name)
     if spec.granularity is not None and "entries" in seen and _are_partials(names, spec):
         return  # `_partial_batch` says which parts there are
+    own = ("time", "key", *spec.parts)
     for name in names:
-        if name not in ("time", "key") and name not in spec.fields:
+        if name not in own and name not in spec.fields:
             known = ", ".join(spec.fields)
             raise InvalidArgument(f"window {spec.name!r} has no field {name[:200]!r}; it has {known}", field=name)
 
@@ -85,7 +105,7 @@ def _are_partials(names: Sequence[str], spec: WindowSpec) -> bool:
 
 
 def _partial_batch(table: Any, spec: WindowSpec, times: npt.NDArray[np.int64], keys: Coded | None) -> PartialBatch:
-    left, partials = set(table.column_names) - {"time", "key", "entries"}, dict[str, Partials]()
+    left, partials = set(table.column_names) - {"time", "key", "entries", *spec.parts}, dict[str, Partials]()
     for name, (monoid, _) in spec.monoids().items():
         blob, parts = f"partials.{name}.{BLOB}", [f"partials.{name}.{part}" for part in part_names(monoid)]
         if blob in left:
@@ -106,7 +126,7 @@ def _partial_batch(table: Any, spec: WindowSpec, times: npt.NDArray[np.int64], k
 def _blobs(column: Any, name: str) -> Array:
     if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
         raise InvalidArgument(f"column {name!r} must be binary, not {column.type}", field=name)
-    return object_array(column.to_pylist())
+    return object_array(_listed(column))
 
 
 def stream_of(series: Series) -> bytes:
@@ -117,7 +137,8 @@ def stream_of(series: Series) -> bytes:
     Raises:
         Unsupported: answers of an aggregate have no common type in Arrow, as integers of more than 64 bits.
     """
-    columns = {"time": pa.array(series.times), "entries": pa.array(series.entries)}
+    columns = {"time": pa.array(series.times)} | ({} if series.last is None else {"last": pa.array(series.last)})
+    columns["entries"] = pa.array(series.entries)
     columns |= {f"aggregates.{name}": _answers(answers, name) for name, answers in series.aggregates.items()}
     metadata = {"width": str(series.width)} | ({} if series.key is None else {"key": series.key})
     table = pa.table(columns).replace_schema_metadata(metadata)
@@ -125,6 +146,34 @@ def stream_of(series: Series) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def stream_of_groups(groups: Page[Series], by: Sequence[str]) -> bytes:
+    """A series of each group as a stream of one batch: as `stream_of`, with a column for each name of `by`.
+
+    Raises:
+        Unsupported: as `stream_of`.
+    """
+    rows = [len(series.times) for series in groups]
+    codes = np.repeat(np.arange(len(groups)), rows)
+    parts = [series.parts or {} for series in groups]
+    columns = {name: _text(Coded([each[name] for each in parts], codes)) for name in by}
+    columns["time"] = pa.array(_stacked([series.times for series in groups]))
+    columns["entries"] = pa.array(_stacked([series.entries for series in groups]))
+    for name in groups[0].aggregates if groups else ():
+        columns[f"aggregates.{name}"] = _answers(_stacked([series.aggregates[name] for series in groups]), name)
+    metadata = {"width": str(groups[0].width)} if groups else {}
+    metadata |= {} if groups.position is None else {"next": groups.position}
+    table = pa.table(columns).replace_schema_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _stacked(columns: Sequence[Array]) -> Array:
+    """Columns one after the other; integers where there are none."""
+    return np.concatenate(columns) if columns else np.empty(0, np.int64)
 
 
 async def stream_of_bulks(bulks: AsyncIterator[AnyBatch], spec: WindowSpec) -> AsyncIterator[bytes]:
@@ -145,7 +194,7 @@ async def stream_of_bulks(bulks: AsyncIterator[AnyBatch], spec: WindowSpec) -> A
 def _record_batch(bulk: AnyBatch, spec: WindowSpec) -> Any:
     columns = {"time": pa.array(bulk.times)}
     if bulk.keys is not None:
-        columns["key"] = _text(bulk.keys)
+        columns |= {name: _text(column) for name, column in key_columns(bulk.keys, spec.parts).items()}
     if isinstance(bulk, Batch):
         for name, column in bulk.columns.items():
             kind = _TYPES.get(spec.fields[name], pa.string())
@@ -283,14 +332,22 @@ def _strings(column: Any, name: str) -> Coded:
     if not (pa.types.is_string(found) or pa.types.is_large_string(found)):
         raise InvalidArgument(f"column {name!r} must be strings, not {found}", field=name)
     if pa.types.is_dictionary(column.type) and column.num_chunks == 1:
-        dictionary = column.chunk(0).dictionary.to_pylist()
+        dictionary = _listed(column.chunk(0).dictionary)
         if None not in dictionary and len(set(dictionary)) == len(dictionary):
             return Coded(dictionary, column.chunk(0).indices.to_numpy(zero_copy_only=False))
     # Plain strings, a dictionary per batch, or one with a string twice or a null in it.
     whole = pc.dictionary_encode(_cast(column, pa.large_string(), name)).combine_chunks()
     if whole.null_count:
         raise InvalidArgument(f"column {name!r} has {whole.null_count} nulls", field=name)
-    return Coded(whole.dictionary.to_pylist(), whole.indices.to_numpy(zero_copy_only=False))
+    return Coded(_listed(whole.dictionary), whole.indices.to_numpy(zero_copy_only=False))
+
+
+def _listed(values: Any) -> list[Any]:
+    """Values as a list. Between two parts, other threads may have their turns."""
+    found = list[Any]()
+    for start in range(0, len(values), _LISTED):
+        found += values.slice(start, _LISTED).to_pylist()
+    return found
 
 
 def _cast(column: Any, kind: Any, name: str) -> Any:

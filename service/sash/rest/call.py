@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 from starlette.types import Receive, Scope
@@ -13,12 +14,17 @@ from starlette.types import Receive, Scope
 from sash.plane import Plane
 from sash.rest.bodies import JSON, parse_json
 from sash.rest.declare import SAFE, Body
-from sash.rest.long_json import LISTED_MAX, LONG_BYTES, parse_long_json
+from sash.rest.long_json import LISTED_MAX, SHORT_BYTES, is_long, parse_long_json
 from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, TooLarge
 
-__all__ = ["Call", "Edge", "Gone"]
+__all__ = ["Call", "Collect", "Edge", "Gone"]
+
+Collect = Callable[[], Awaitable[CollectorRegistry]]
+
+
+R = TypeVar("R")
 
 
 class Gone(Exception):
@@ -35,6 +41,7 @@ class Edge:
         registry: the metrics that ``/metrics`` shows.
         not_ready: returns why ``/readyz`` asks for no requests; None if it asks for them.
         closing: is set when the service is about to end.
+        collected: returns the metrics of more than this process, if there are such.
     """
 
     plane: Plane
@@ -42,6 +49,13 @@ class Edge:
     registry: CollectorRegistry
     not_ready: Callable[[], str | None]
     closing: asyncio.Event
+    collected: Collect | None = None
+    reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "reader"))
+    """Reads long bodies that are no JSON, one at a time."""
+
+    async def metrics(self) -> CollectorRegistry:
+        """The metrics that ``/metrics`` shows."""
+        return self.registry if self.collected is None else await self.collected()
 
 
 class Call:
@@ -106,9 +120,16 @@ class Call:
             columns: whether its long lists are `LongList`s.
         """
         body = await self.body()
-        if len(body) <= LONG_BYTES:
+        if not is_long(body):
             return parse_json(body)
         return await self.plane.in_slices(parse_long_json(body, None if columns else LISTED_MAX))
+
+    async def read(self, read: Callable[[bytes], R]) -> R:
+        """What a function reads of the body; a long body is read beside the event loop. Raises as `body` and `read`."""
+        body = await self.body()
+        if len(body) <= SHORT_BYTES:
+            return read(body)
+        return await asyncio.get_running_loop().run_in_executor(self.edge.reader, read, body)
 
     async def text(self) -> str:
         """Read the body as text.

@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash.calls import origin_of
+from sash.calls import origin_of, refusing
 from sash.rest.long_json import LongList
+from sash.rest.scalars import flag, integer, kind_of, number, text
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import NUMPY_TYPES, FieldType, Monoid, Partials, object_array
 from sash_engine.monoids.pane import part_names
 from sash_engine.steps import ROWS, Steps, finished, spans_of
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, Origin, PartialBatch
 from sash_engine.windows.spec import WindowSpec
+from sash_wire.key_parts import check_named, joined, key_of_parts
 
 __all__ = [
     "BLOB",
@@ -28,13 +30,11 @@ __all__ = [
     "batch_steps",
     "column_of",
     "entry_of",
-    "integer",
+    "key_of",
     "member",
     "taken_origin",
     "taken_question",
-    "text",
     "texts",
-    "flag",
 ]
 
 BLOB = "blob"
@@ -43,23 +43,9 @@ BLOB = "blob"
 ORIGIN = ("producer", "sequence", "epoch")
 """The members that say who sends a write."""
 
-TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
 _INT64 = np.dtype(np.int64)
-INT64_RANGE = "-2^63 to 2^63 - 1"
-# As proto3's JSON mapping writes them.
-SPECIALS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 Values = list[Any] | LongList
 """A column as the parser has it."""
-
-_NAMES = {
-    LongList: "a list",
-    bool: "a bool",
-    int: "an integer",
-    float: "a float",
-    str: "a string",
-    dict: "an object",
-    list: "a list",
-}
 
 Array = npt.NDArray[Any]
 
@@ -74,12 +60,39 @@ def entry_of(document: Mapping[str, Any], spec: WindowSpec) -> tuple[int, dict[s
         InvalidArgument: a member is missing, unknown or of the wrong type.
     """
     time = integer(member(document, "time"), "time")
-    key = text(document["key"], "key") if "key" in document else None
+    key = key_of(document, spec)
     fields = {
         name: _scalar(value, spec.fields[name], name) if name in spec.fields else value
         for name, value in _named(document, spec).items()
     }
     return time, fields, key
+
+
+@refusing
+def key_of(document: Mapping[str, Any], spec: WindowSpec) -> str | None:
+    """Return the key of one entry: a text, or its parts, which are an object or beside the time."""
+    if (parts := _parts_of_key(document, spec)) is not None:
+        return key_of_parts(parts, spec.parts, f"window {spec.name!r}")
+    return text(document["key"], "key") if "key" in document else None
+
+
+def _keys(document: Mapping[str, Any], spec: WindowSpec) -> Steps[Coded | None]:
+    """Return the keys of a bulk: a list of texts, or a list for each part."""
+    if (parts := _parts_of_key(document, spec)) is None:
+        return (yield from _coded(_list(document["key"], "key"), "key")) if "key" in document else None
+    refusing(check_named)(parts, spec.parts, f"window {spec.name!r}")
+    columns = {}
+    for name in spec.parts:
+        columns[name] = yield from _coded(_list(parts[name], name), name)
+    return joined(columns)
+
+
+def _parts_of_key(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any] | None:
+    """Return what is given for the parts of keys; None where no part is given."""
+    if "key" in document:
+        given = document["key"]
+        return given if spec.parts and type(given) is dict else None
+    return {name: document[name] for name in spec.parts if name in document} or None
 
 
 def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, list[str | int]]:
@@ -94,7 +107,7 @@ def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, li
     for i, lookback in enumerate(lookbacks):
         if type(lookback) is not str and type(lookback) is not int:
             raise InvalidArgument(
-                f"lookbacks[{i}] must be a duration or ticks, not {_kind(lookback)}", field=f"lookbacks[{i}]"
+                f"lookbacks[{i}] must be a duration or ticks, not {kind_of(lookback)}", field=f"lookbacks[{i}]"
             )
     return answer, lookbacks
 
@@ -117,38 +130,12 @@ def taken_origin(document: dict[str, Any], spec: WindowSpec) -> Origin | None:
 def _taken(document: dict[str, Any], spec: WindowSpec, names: Sequence[str]) -> dict[str, Any]:
     """Take some members out of a document.
 
-    If a field has the name of such a member, the member beside time and key is the field. With ``"fields"``, the field
-    is in there, and both can be given.
+    If a field or a part of keys has the name of such a member, the member beside the time is that one. With
+    ``"fields"``, the field is in there, and both can be given; a part is in ``"key"`` then.
     """
     nested = "fields" in document and "fields" not in spec.fields
-    return {name: document.pop(name) for name in names if name in document and (nested or name not in spec.fields)}
-
-
-def integer(value: Any, path: str) -> int:
-    """Return a value that is an int64.
-
-    Raises:
-        InvalidArgument: it is not: a float (1.0 too), a bool, a string, null, or out of range.
-    """
-    if type(value) is not int:
-        # The parser makes a float of an integer of more than 64 bits.
-        if isinstance(value, float) and abs(value) >= 2.0**63:
-            raise InvalidArgument(f"{path} is out of range", field=path, limit=INT64_RANGE)
-        raise InvalidArgument(f"{path} must be an integer, not {_kind(value)}", field=path)
-    if not TICK_MIN <= value <= TICK_MAX:
-        raise InvalidArgument(f"{path} {value} is out of range", field=path, limit=INT64_RANGE)
-    return value
-
-
-def text(value: Any, path: str) -> str:
-    """Return a value that is a string.
-
-    Raises:
-        InvalidArgument: it is not.
-    """
-    if type(value) is not str:
-        raise InvalidArgument(f"{path} must be a string, not {_kind(value)}", field=path)
-    return value
+    own = () if nested else (*spec.fields, *spec.parts)
+    return {name: document.pop(name) for name in names if name in document and name not in own}
 
 
 def texts(value: Any, path: str) -> list[str]:
@@ -160,26 +147,8 @@ def texts(value: Any, path: str) -> list[str]:
     return _strings(_plain_list(value, path), path, 0)
 
 
-def _float(value: Any, path: str) -> float:
-    if type(value) is float or type(value) is int:
-        return float(value)
-    if type(value) is str and value in SPECIALS:
-        return SPECIALS[value]
-    what = f'the string "{value[:40]}"' if type(value) is str else _kind(value)
-    raise InvalidArgument(
-        f'{path} must be a number, "NaN", "Infinity" or "-Infinity", not {what}',
-        field=path,
-    )
-
-
-def flag(value: Any, path: str) -> bool:
-    if type(value) is not bool:
-        raise InvalidArgument(f"{path} must be true or false, not {_kind(value)}", field=path)
-    return value
-
-
 _SCALARS: Mapping[FieldType, Callable[[Any, str], Any]] = {
-    "float64": _float,
+    "float64": number,
     "int64": integer,
     "string": text,
     "bool": flag,
@@ -208,7 +177,7 @@ def batch_steps(document: Mapping[str, Any], spec: WindowSpec, entries_max: int)
     times = _list(member(document, "time"), "time")
     if len(times) > entries_max:
         raise TooLarge(f"a write of {len(times)} entries is too large", field="time", limit=f"{entries_max} entries")
-    keys = (yield from _coded(_list(document["key"], "key"), "key")) if "key" in document else None
+    keys = yield from _keys(document, spec)
     # A field may be called "partials": its values are a list, and partials are an object.
     partials = document.get("partials")
     if "partials" in document and ("partials" not in spec.fields or (spec.granularity and type(partials) is dict)):
@@ -228,7 +197,7 @@ def _partial_batch(
 ) -> Steps[PartialBatch]:
     """Return rows that have partials of every aggregate instead of values of every field."""
     for name in document:
-        if name not in ("time", "key", "partials", "entries"):
+        if name not in ("time", "key", "partials", "entries", *spec.parts):
             raise InvalidArgument(
                 f"{name!r} is unknown beside partials; only time, key and entries are taken there", field=name
             )
@@ -298,7 +267,7 @@ def _column(values: Values, kind: FieldType, name: str) -> Steps[Array | Coded]:
 
 def _numbers(values: Values, dtype: np.dtype[Any], name: str) -> Steps[Array]:
     """Numbers or bools, by the kind of their dtype."""
-    read = {"f": _floats, "b": _bools}.get(dtype.kind, _integers)
+    read = {"f": numbers, "b": _bools}.get(dtype.kind, _integers)
     if len(values) <= ROWS and type(values) is list:
         return read(values, name, 0)
     found = np.empty(len(values), dtype if dtype.kind in "fb" else np.int64)
@@ -348,10 +317,10 @@ def _bools(values: list[Any], name: str, at: int) -> Array:
     raise _first_wrong(values, name, at, flag)
 
 
-def _floats(values: list[Any], name: str, at: int) -> Array:
+def numbers(values: list[Any], name: str, at: int) -> Array:
     if set(map(type, values)) <= {float, int}:
         return np.array(values, np.float64)
-    return np.array([_float(value, f"{name}[{at + i}]") for i, value in enumerate(values)], np.float64)
+    return np.array([number(value, f"{name}[{at + i}]") for i, value in enumerate(values)], np.float64)
 
 
 def _strings(values: list[Any], name: str, at: int) -> list[str]:
@@ -385,7 +354,8 @@ def _named(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any]:
     They are in ``"fields"``, or beside time and key. If the window has one field, ``"value"`` is that field, whatever
     its name.
     """
-    found = {name: value for name, value in document.items() if name not in ("time", "key")}
+    apart = ("time", "key") if "key" in document else ("time", *spec.parts)
+    found = {name: value for name, value in document.items() if name not in apart}
     if "fields" in found and "fields" not in spec.fields:
         fields = found.pop("fields")
         for name in found:
@@ -398,21 +368,17 @@ def _named(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any]:
 
 def _plain_list(value: Any, path: str) -> list[Any]:
     if type(value) is not list:
-        raise InvalidArgument(f"{path} must be a list, not {_kind(value)}", field=path)
+        raise InvalidArgument(f"{path} must be a list, not {kind_of(value)}", field=path)
     return value
 
 
 def _list(value: Any, path: str) -> Values:
     if type(value) is not list and type(value) is not LongList:
-        raise InvalidArgument(f"{path} must be a list, not {_kind(value)}", field=path)
+        raise InvalidArgument(f"{path} must be a list, not {kind_of(value)}", field=path)
     return value
 
 
 def _object(value: Any, path: str) -> dict[str, Any]:
     if type(value) is not dict:
-        raise InvalidArgument(f"{path} must be an object, not {_kind(value)}", field=path)
+        raise InvalidArgument(f"{path} must be an object, not {kind_of(value)}", field=path)
     return value
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else _NAMES[type(value)]

@@ -16,15 +16,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import is_ssl
 
+from sash.access.tls import CERTIFIED, names_in
 from sash.metrics import Metrics
 from sash.requests import HEADER, new_id
 from sash.rest.front import ALWAYS
+from sash.rest.joined import Joined
 from sash.rest.problems import MEDIA_TYPE, of_error
 from sash_engine.errors import Unavailable
 
@@ -110,6 +113,8 @@ class Connection(HttpToolsProtocol):
         self.address = ""
         self.closed_at_once = False
         self._spare = False
+        self._certified: list[str] = []
+        """The names in the client's certificate."""
         self._head_bytes: int | None = None
         """Of the head that is being received; None where none is."""
         self._too_long = self._large = self._upgrade = False
@@ -123,8 +128,12 @@ class Connection(HttpToolsProtocol):
     # ---------------------------------------------------------------- life
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if is_ssl(transport):
+            transport = cast("asyncio.Transport", Joined(transport, self.loop))
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
+        if self.scheme == "https":
+            self._certified = names_in(transport.get_extra_info("ssl_object").getpeercert() or {})
         limit = self._limits.admit(self)
         if limit is None:
             return
@@ -161,6 +170,8 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._head_bytes, self._since_s = 0, self._heard_s
         super().on_message_begin()
+        if self._certified:
+            self.scope[CERTIFIED] = self._certified  # type: ignore[literal-required]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_bytes is not None:  # else it is a trailer, which nobody reads

@@ -20,7 +20,7 @@ from sash.rest.bodies import JSON
 from sash.rest.parameters import Declared, Parser, declared_by
 from sash.rest.problems import MEDIA_TYPE
 
-__all__ = ["SAFE", "Body", "Problems", "Right", "Route", "RouteGroup", "answer", "reference"]
+__all__ = ["SAFE", "Body", "Problems", "Right", "Route", "RouteGroup", "answer", "either", "reference"]
 
 Right = Literal["read", "write", "admin"]
 """A right of a caller. `admin`: to create, delete and import windows, and to change their aggregates."""
@@ -55,6 +55,15 @@ def reference(schema: str, example: Any = None) -> dict[str, Any]:
 def answer(description: str, schema: str, example: Any = None) -> dict[str, Any]:
     """Return an answer in JSON, as OpenAPI describes it."""
     return {"description": description, "content": {JSON: reference(schema, example)}}
+
+
+def either(description: str, schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an answer in JSON that has one of several schemas, with an example of each."""
+    content = {
+        "schema": {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in schemas]},
+        "examples": {name: {"value": example} for name, example in schemas.items()},
+    }
+    return {"description": description, "content": {JSON: content}}
 
 
 class Body:

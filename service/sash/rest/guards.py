@@ -6,7 +6,8 @@
                  └─ every answer has headers by which browsers do not frame it, run it or guess its type
 
 A browser sends the name in the address bar as Host, and the page's site as Origin with every write. Other programs
-send no Origin. Each route refuses bodies of the types that pages of other sites may send.
+send no Origin. Each route refuses bodies of the types that pages of other sites may send. Only
+the API of Prometheus takes forms, and none of them changes anything.
 
 Sources: RFC 9110 (Host, 421), the WHATWG's Fetch standard (Origin, CORS), W3C's Content Security Policy Level 3.
 """

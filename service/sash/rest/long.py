@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from sash.rest.answers import answer_document, column, json_bytes, series_document
+from sash.rest.answers import answer_document, column, json_bytes, parts_document, series_document
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
-from sash_engine.windows.answers import Answer, Series
+from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["answers_json", "series_json"]
+__all__ = ["answers_json", "series_groups_json", "series_json"]
 
 _VALUES = 2_000
 """Values of a step: 1 ms, most of it for answers one by one."""
@@ -27,21 +27,30 @@ Run = Callable[[Steps[bytes]], Coroutine[Any, Any, bytes]]
 """Takes steps in slices."""
 
 
-async def answers_json(answers: list[Answer], spec: WindowSpec | None, run: Run) -> bytes:
+async def answers_json(answers: list[Answer], spec: WindowSpec | None, run: Run, name: str = "answers") -> bytes:
     """The answers of a query as a JSON document. They are handed over.
 
     Args:
         spec: the window's, where answers have partials.
         run: takes the steps of a large document.
+        name: of the member that has them.
     """
     size = max(_VALUES // (1 + len(answers[0].aggregates)), 1) if answers else 1
+    position = answers.position if isinstance(answers, Page) else None
     if len(answers) <= size:
-        return json_bytes({"answers": [answer_document(answer, spec) for answer in answers]})
+        return json_bytes({name: [answer_document(answer, spec) for answer in answers], **next_of(position)})
     answers.reverse()
-    return await run(_answers(answers, spec, size))
+    return await run(_answers(answers, spec, size, name, position))
 
 
-def _answers(answers: list[Answer], spec: WindowSpec | None, size: int) -> Steps[bytes]:
+def next_of(position: str | None) -> dict[str, str]:
+    """Return the member that says where to go on."""
+    return {} if position is None else {"next": position}
+
+
+def _answers(
+    answers: list[Answer], spec: WindowSpec | None, size: int, name: str, position: str | None
+) -> Steps[bytes]:
     """The document of many answers, the last ones first; memory of millions of values is freed bit by bit."""
     pieces = []
     while answers:
@@ -49,7 +58,8 @@ def _answers(answers: list[Answer], spec: WindowSpec | None, size: int) -> Steps
         del answers[-size:]
         pieces.append(json_bytes(some)[1:-1])
         yield
-    return b'{"answers":[' + b",".join(pieces) + b"]}"
+    tail = b"}" if position is None else b"," + json_bytes(next_of(position))[1:]
+    return b"{" + json_bytes(name) + b":[" + b",".join(pieces) + b"]" + tail
 
 
 async def series_json(series: Series, start: int, end: int, step: int, run: Run) -> bytes:
@@ -61,11 +71,38 @@ async def series_json(series: Series, start: int, end: int, step: int, run: Run)
 
 def _series(series: Series, start: int, end: int, step: int) -> Steps[bytes]:
     head = {"key": series.key, "start": start, "end": end, "step": step, "width": series.width}
-    times, entries = (yield from _column(series.times)), (yield from _column(series.entries))
-    pieces = [json_bytes(head)[:-1], b',"time":', times, b',"entries":', entries, b',"aggregates":{']
+    times = yield from _column(series.times)
+    if series.last is not None:
+        times += b',"last":' + (yield from _column(series.last))
+    return b"".join(
+        [json_bytes(head | parts_document(series))[:-1], b',"time":', times, b",", (yield from _buckets(series)), b"}"]
+    )
+
+
+async def series_groups_json(groups: Page[Series], start: int, end: int, step: int, run: Run) -> bytes:
+    """A series of each group as a JSON document: what all have in common, and `groups`."""
+    return await run(_series_groups(groups, start, end, step))
+
+
+def _series_groups(groups: Page[Series], start: int, end: int, step: int) -> Steps[bytes]:
+    head: dict[str, Any] = {"start": start, "end": end, "step": step}
+    times = b"[]"
+    if groups:
+        head["width"], times = groups[0].width, (yield from _column(groups[0].times))
+    pieces = []
+    for series in groups:
+        of_group = json_bytes({"key": series.key} | parts_document(series))[:-1]
+        pieces.append(of_group + b"," + (yield from _buckets(series)) + b"}")
+    tail = b"}" if groups.position is None else b"," + json_bytes(next_of(groups.position))[1:]
+    return b"".join([json_bytes(head)[:-1], b',"time":', times, b',"groups":[', b",".join(pieces), b"]", tail])
+
+
+def _buckets(series: Series) -> Steps[bytes]:
+    """The members `entries` and `aggregates` of a series."""
+    pieces = [b'"entries":', (yield from _column(series.entries)), b',"aggregates":{']
     for i, (name, answers) in enumerate(series.aggregates.items()):
         pieces += [b"," if i else b"", json_bytes(name), b":", (yield from _column(answers))]
-    return b"".join([*pieces, b"}}"])
+    return b"".join([*pieces, b"}"])
 
 
 def _column(values: Array) -> Steps[bytes]:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sash.rest.columns import flag, integer, member, text, texts
+from sash.rest.columns import member, texts
+from sash.rest.scalars import flag, integer, text
 from sash_engine.errors import InvalidArgument
 
-__all__ = ["BOOL", "INT64", "ORIGIN_MEMBERS", "STRING", "STRINGS", "WRITER", "Document", "Kind", "Member"]
+__all__ = ["BOOL", "INT64", "KEY", "ORIGIN_MEMBERS", "STRING", "STRINGS", "WRITER", "Document", "Kind", "Member"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,13 @@ class Kind:
 STRING = Kind(text, {"type": "string"})
 INT64 = Kind(integer, {"type": "integer", "format": "int64"})
 BOOL = Kind(flag, {"type": "boolean"})
+KEY = Kind(
+    lambda value, path: value if type(value) is dict else text(value, path),
+    {
+        "description": "The key; where keys have parts also an object of these, by name.",
+        "anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}],
+    },
+)
 STRINGS = Kind(texts, {"type": "array", "items": {"type": "string"}})
 WRITER = Kind(text, {"type": "string", "minLength": 1, "maxLength": 200})
 

@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from urllib.parse import unquote_plus
 
-from sash.rest.columns import integer
+from sash.rest.scalars import integer
 from sash_engine.errors import InvalidArgument
 
 __all__ = ["Declared", "Parameter", "Parser", "declared_by"]

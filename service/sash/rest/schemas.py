@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sash.rest.bodies import JSON
-from sash.rest.members import BOOL, INT64, ORIGIN_MEMBERS, STRING, STRINGS, WRITER, Document, Member
+from sash.rest.members import BOOL, INT64, KEY, ORIGIN_MEMBERS, STRINGS, WRITER, Document, Member
+from sash.rest.service_schemas import SERVICE_SCHEMAS
 
 __all__ = [
     "AGGREGATES_EXAMPLE",
@@ -14,10 +15,12 @@ __all__ = [
     "COUNT_EXAMPLE",
     "ENTRY_EXAMPLES",
     "EVICTION",
+    "GROUP_EXAMPLE",
     "NAMED",
     "ORIGIN",
     "SCHEMAS",
     "SERIES_EXAMPLE",
+    "SERIES_GROUPS_EXAMPLE",
     "SPEC_EXAMPLE",
     "YAML_EXAMPLE",
 ]
@@ -58,6 +61,17 @@ SERIES_EXAMPLE = {
     "entries": [2, 0],
     "aggregates": {"flights": [2, 0], "mean": [12.5, None], "worst": ["AA", None]},
 }
+GROUP_EXAMPLE = {**ANSWER_EXAMPLE, "key": None, "lookback": None, "parts": {"carrier": "AA"}}
+SERIES_GROUPS_EXAMPLE = {
+    **{name: SERIES_EXAMPLE[name] for name in ("start", "end", "step", "width", "time")},
+    "groups": [
+        {
+            "key": None,
+            "parts": {"carrier": "AA"},
+            **{name: SERIES_EXAMPLE[name] for name in ("entries", "aggregates")},
+        }
+    ],
+}
 AGGREGATES_EXAMPLE = {
     "p95": {"function": "quantile", "field": "delay", "q": 0.95},
     "longest": {"function": "max", "field": "delay"},
@@ -84,11 +98,12 @@ EVICTION = Document(
         "start": Member(INT64, about={"description": "With `end`: entries with start <= time <= end leave."}),
         "end": Member(INT64),
         "end_exclusive": Member(BOOL, about={"default": False, "description": "start <= time < end"}),
-        "key": Member(STRING),
+        "key": Member(KEY),
         **ORIGIN_MEMBERS,
     },
     "Either `time`, or `start` and `end`.",
 )
+PUNCTUATION = Document({"time": Member(INT64, required=True, about={"description": "Entries up to it are final."})})
 COMMIT = Document(
     {
         "query": Member(WRITER, required=True),
@@ -102,6 +117,7 @@ ORIGIN = {name: each.schema for name, each in ORIGIN_MEMBERS.items()}
 _OPTIONAL_INT64 = {"type": ["integer", "null"], "format": "int64"}
 _VALUE = {"description": "A value of the field's type.", "type": ["number", "string", "boolean"]}
 _COUNTS = dict.fromkeys(("inserted", "late", "evicted", "duplicates", "ahead"), INT64.schema)
+_CHANGED = dict.fromkeys(("retracted", "corrected"), INT64.schema)
 _GIVEN = {
     "durability": {"type": "string", "enum": ["sync", "interval", "memory"]},
     "already_applied": {
@@ -109,6 +125,9 @@ _GIVEN = {
         "description": "The write is a retry and changed nothing. Absent unless true.",
     },
 }
+_PARTS_OF_KEY = {"type": "object", "additionalProperties": {"type": "string"}}
+_NEXT = {"type": "string", "description": "Where to go on (`position`); absent if there are no more groups."}
+_PARTS = {**_PARTS_OF_KEY, "description": "The parts of the key by name, or those of the group."}
 _PARTIALS = {
     "description": "By aggregate and part: columns, as the page Partials of the documentation lists them. Parts that "
     "are not numbers are a column `blob` in base64.",
@@ -172,6 +191,10 @@ SCHEMAS: dict[str, Any] = {
                 **_OPTIONAL_INT64,
                 "description": "The newest time that was ever inserted, even if its entry has left; null if none was.",
             },
+            "punctuated": {
+                **_OPTIONAL_INT64,
+                "description": "Entries of this time and older are final. Only of a window with `slide.until`.",
+            },
             "counts": {"$ref": "#/components/schemas/Counts"},
             "durability": _GIVEN["durability"],
             "problem": {
@@ -180,18 +203,14 @@ SCHEMAS: dict[str, Any] = {
             },
         },
     },
-    "Windows": {
-        "type": "object",
-        "required": ["windows"],
-        "properties": {"windows": {"type": "array", "items": {"$ref": "#/components/schemas/Window"}}},
-    },
+    **SERVICE_SCHEMAS,
     "Counts": {
         "description": "Numbers of entries. `duplicates` have the time of an entry that was there, in a window that "
         "keeps one for each time: they were dropped, or took its place. `ahead` are too far ahead of wall time "
-        "(`order.ahead`).",
+        "(`order.ahead`). `retracted` and `corrected` are there for a window with an identity.",
         "type": "object",
         "required": list(_COUNTS),
-        "properties": _COUNTS,
+        "properties": _COUNTS | _CHANGED,
     },
     "Written": {
         "description": "How many entries a write inserted, evicted and left out; `answers` if they were asked for.",
@@ -208,6 +227,13 @@ SCHEMAS: dict[str, Any] = {
         "type": "object",
         "properties": {"evicted": INT64.schema, "entries": INT64.schema, **_GIVEN},
     },
+    "Changed": {
+        "description": "How many entries were retracted or corrected, how many were not there, and how many the slide "
+        "policy evicted.",
+        "type": "object",
+        "required": [*_CHANGED, "missing", "evicted", "durability"],
+        "properties": {**_CHANGED, "missing": INT64.schema, "evicted": INT64.schema, **_GIVEN},
+    },
     "Staged": {
         "description": "A staged part of a batch. The commit names it by `stage`.",
         "type": "object",
@@ -215,6 +241,7 @@ SCHEMAS: dict[str, Any] = {
         "properties": {"stage": {"type": "string"}, "entries": INT64.schema, "durability": _GIVEN["durability"]},
     },
     "Commit": COMMIT.schema(),
+    "Punctuation": PUNCTUATION.schema(),
     "Bulks": {
         "description": "Entries, by key and time, as bulks that bulk-insert takes.",
         "type": "object",
@@ -227,7 +254,7 @@ SCHEMAS: dict[str, Any] = {
         "required": ["time"],
         "properties": {
             "time": INT64.schema,
-            "key": {"type": "string"},
+            "key": KEY.schema,
             "value": _VALUE,
             "fields": {"type": "object", "additionalProperties": _VALUE},
             "answer": {"type": "boolean", "default": False, "description": "Answer as a query does, after the write."},
@@ -241,13 +268,17 @@ SCHEMAS: dict[str, Any] = {
     },
     "Columns": {
         "description": "Entries as columns of one length: `time`, `key` where keyed, and each field by its name, "
-        "beside them or in `fields`. A window with a granularity takes `partials` of every aggregate, and `entries`, "
+        "beside them or in `fields`. Where keys have parts, each part may be a column in place of `key`. "
+        "A window with a granularity takes `partials` of every aggregate, and `entries`, "
         "instead.",
         "type": "object",
         "required": ["time"],
         "properties": {
             "time": {"type": "array", "items": INT64.schema},
-            "key": {"type": "array", "items": {"type": "string"}},
+            "key": {
+                "description": "The keys; where keys have parts also a list for each part, by name.",
+                "anyOf": [STRINGS.schema, {"type": "object", "additionalProperties": STRINGS.schema}],
+            },
             "fields": {"type": "object", "additionalProperties": {"type": "array", "items": _VALUE}},
             "partials": _PARTIALS,
             "entries": {
@@ -272,12 +303,19 @@ SCHEMAS: dict[str, Any] = {
             "entries": INT64.schema,
             "aggregates": {"type": "object", "additionalProperties": True},
             "partials": {**_PARTIALS, "description": "If asked for: columns of one row, as bulk-insert takes them."},
+            "parts": _PARTS,
         },
     },
     "Answers": {
         "type": "object",
         "required": ["answers"],
-        "properties": {"answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}},
+        "properties": {"answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}, "next": _NEXT},
+    },
+    "Groups": {
+        "description": "An answer for each group of keys.",
+        "type": "object",
+        "required": ["groups"],
+        "properties": {"groups": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}, "next": _NEXT},
     },
     "Event": {
         "description": "A server-sent event: answers, or the `problem` that ends the stream.",
@@ -307,15 +345,39 @@ SCHEMAS: dict[str, Any] = {
     },
     "Series": {
         "description": "Answers over buckets: the i-th has the entries with time[i] <= t < time[i] + width. `step` and "
-        "`width` are ticks. Every list has one item per bucket, null where there is no answer.",
+        "`width` are ticks. Every list has one item per bucket, null where there is no answer. With a `gap`, a bucket "
+        "is a session: it has the entries from time[i] through last[i], and `step` and `width` are the gap.",
         "type": "object",
         "required": ["key", "start", "end", "step", "width", "time", "entries", "aggregates"],
         "properties": {
             "key": {"type": ["string", "null"]},
             **dict.fromkeys(("start", "end", "step", "width"), INT64.schema),
-            "time": {"type": "array", "items": INT64.schema},
-            "entries": {"type": "array", "items": INT64.schema},
+            **{name: {"type": "array", "items": INT64.schema} for name in ("time", "last", "entries")},
             "aggregates": {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
+            "parts": _PARTS,
+        },
+    },
+    "SeriesGroups": {
+        "description": "A series for each group of keys, over the same buckets.",
+        "type": "object",
+        "required": ["start", "end", "step", "time", "groups"],
+        "properties": {
+            **dict.fromkeys(("start", "end", "step", "width"), INT64.schema),
+            "time": {"type": "array", "items": INT64.schema},
+            "groups": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "parts", "entries", "aggregates"],
+                    "properties": {
+                        "key": {"type": ["string", "null"]},
+                        "parts": _PARTS,
+                        "entries": {"type": "array", "items": INT64.schema},
+                        "aggregates": {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
+                    },
+                },
+            },
+            "next": _NEXT,
         },
     },
     "Keys": {
@@ -331,5 +393,4 @@ SCHEMAS: dict[str, Any] = {
         "type": "object",
         "additionalProperties": {"$ref": "#/components/schemas/AggregateSpec"},
     },
-    "Status": {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}},
 }

@@ -4,6 +4,8 @@
     17,JFK,4.5
     18,LGA,-2
 
+Where keys have parts, each part may be a column in place of the key.
+
 Values are written as in JSON: times are ticks, and bools true or false. A text may stand in quotes, but has no line
 break. Blocks of whole lines are parsed by pyarrow, in 1 to 2 ms.
 """
@@ -43,6 +45,7 @@ class CsvReader:
     def __init__(self, spec: WindowSpec) -> None:
         self._spec = spec
         self._types = {"time": pa.int64(), **({"key": _STRINGS} if spec.keyed else {})}
+        self._types |= dict.fromkeys(spec.parts, _STRINGS)
         self._types |= {name: _TYPES[kind] for name, kind in spec.fields.items()}
         self._names: list[str] = []
 
@@ -77,11 +80,14 @@ class CsvReader:
         for i, name in enumerate(names):
             if name in names[:i]:
                 raise LineError(1, f"there are two columns {name[:200]!r}", field=name)
+            if name in self._spec.parts and "key" in names:
+                raise LineError(1, "give either a column key or a column for each part", field=name)
             if name not in self._types:
                 known = ", ".join(self._types)
                 raise LineError(1, f"window {self._spec.name!r} has no {name[:200]!r}; it has {known}", field=name)
+        left_out = self._spec.parts if "key" in names else ("key",) if self._spec.parts else ()
         for name in self._types:
-            if name not in names:
+            if name not in names and name not in left_out:
                 raise LineError(1, f"column {name!r} is missing: the first line names the columns", field=name)
         return names
 

@@ -32,6 +32,7 @@ class RestServer:
         metrics: counts the requests that are refused ahead of the app.
         ahead: apps that get the requests under a path prefix, without passing through `app`.
         tls: the context for TLS; without it where None.
+        shared: other processes of this service listen on the port, too.
     """
 
     def __init__(
@@ -42,7 +43,9 @@ class RestServer:
         metrics: Metrics,
         ahead: Mapping[str, ASGIApp] | None = None,
         tls: ssl.SSLContext | None = None,
+        shared: bool = False,
     ) -> None:
+        self._shared = shared
         self._closing = closing
         self._settings = settings
         self.connections = Connections(
@@ -74,7 +77,10 @@ class RestServer:
         host, port = self._settings.host, self._settings.rest_port
         try:
             listening = socket.create_server(
-                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
+                (host, port),
+                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+                backlog=1024,
+                reuse_port=self._shared,
             )
         except OSError as error:
             raise InvalidArgument(

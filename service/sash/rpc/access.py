@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from inspect import isasyncgenfunction
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,7 +24,7 @@ _OPEN = "/grpc.health.v1.Health/"
 
 
 class AccessInterceptor(grpc.aio.ServerInterceptor):
-    """Lets calls through that have a valid token.
+    """Lets calls through that have a valid token, or a certificate with rights.
 
     Args:
         access: who may come in.
@@ -39,6 +41,8 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         REQUEST.set(of_metadata(lambda: details.invocation_metadata))
         if not details.method.startswith(_OPEN):
             values = [value for name, value in details.invocation_metadata or () if name == "authorization"]
+            if self._access.asks_for_certificate(values):
+                return self._certified(await continuation(details), details.method)
             try:
                 CALLER.set(await self._access.caller_of([_bytes(value) for value in values]))
             except SashError as error:
@@ -49,12 +53,45 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         # Of the kind that reads nothing before it answers, whatever the kind of the method.
         async def refuse(_: Any, context: Any) -> None:
             note_peer(context)
-            self._access.audit_entry(method, error)
-            status = status_of(error, method)
-            self._metrics.count_rejected("grpc", status.code.name)
-            await context.abort(status.code, status.details, status.trailing_metadata)
+            await self._abort(error, method, context)
 
         return grpc.stream_stream_rpc_method_handler(refuse)
+
+    def _certified(self, handler: Any, method: str) -> Any:
+        """What looks at the client's certificate before a handler runs. Only the context of a call has it."""
+        if handler is None:
+            return None
+        kind = ("stream" if handler.request_streaming else "unary") + (
+            "_stream" if handler.response_streaming else "_unary"
+        )
+        serve = getattr(handler, kind)
+
+        async def admit(context: Any) -> None:
+            note_peer(context)
+            try:
+                CALLER.set(self._access.caller_with(_names_of(context)))
+            except SashError as error:
+                await self._abort(error, method, context)
+
+        async def answers(request: Any, context: Any) -> Any:
+            await admit(context)
+            async with aclosing(serve(request, context)) as responses:
+                async for response in responses:
+                    yield response
+
+        async def answer(request: Any, context: Any) -> Any:
+            await admit(context)
+            return await serve(request, context)
+
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        certified = answers if isasyncgenfunction(serve) else answer
+        return make(certified, handler.request_deserializer, handler.response_serializer)
+
+    async def _abort(self, error: SashError, method: str, context: Any) -> None:
+        self._access.audit_entry(method, error)
+        status = status_of(error, method)
+        self._metrics.count_rejected("grpc", status.code.name)
+        await context.abort(status.code, status.details, status.trailing_metadata)
 
 
 def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
@@ -77,6 +114,13 @@ def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
         configuration(given), changed, require_client_authentication=given.client_ca is not None
     )
     return credentials
+
+
+def _names_of(context: Any) -> list[str]:
+    """The names in the certificate of a call's client: the common ones first."""
+    found = context.auth_context()
+    names = ("x509_common_name", "x509_subject_alternative_name")
+    return [value.decode("utf-8", "replace") for name in names for value in found.get(name, ())]
 
 
 def note_peer(context: Any) -> None:

@@ -22,6 +22,7 @@ from grpc_reflection.v1alpha import reflection
 
 from sash.access.caller import name_or
 from sash.limits.caller import address_of_peer
+from sash.limits.open_calls import OpenCalls
 from sash.limits.places import Places
 from sash.limits.receiving import Receiving
 from sash.metrics import Metrics
@@ -47,13 +48,22 @@ class Health(grpc.ServiceRpcHandler):
     Args:
         names: of the services; "" is the server.
         places: for watchers.
+        open_calls: of health, by address.
         closing: is set when the server closes, which ends all watching.
         metrics: counts refusals.
     """
 
-    def __init__(self, names: Sequence[str], places: Places, closing: asyncio.Event, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        places: Places,
+        open_calls: OpenCalls,
+        closing: asyncio.Event,
+        metrics: Metrics,
+    ) -> None:
         self._statuses: dict[str, Any] = dict.fromkeys(names, Status.NOT_SERVING)
         self._places = places
+        self._open_calls = open_calls
         self._closing = closing
         self._metrics = metrics
         self._receiving = Receiving(_RECEIVED, _RECEIVED_S)
@@ -78,7 +88,8 @@ class Health(grpc.ServiceRpcHandler):
 
     async def _check(self, _: Any, context: Context) -> Any:
         try:
-            name = await self._asked(context)
+            with self._open_calls.call(context.peer()):
+                name = await self._asked(context)
             if name not in self._statuses:
                 raise NotFound(f"there is no service {name[:80]!r}", field="service")
             return Status(status=self._statuses[name])
@@ -87,7 +98,8 @@ class Health(grpc.ServiceRpcHandler):
 
     async def _watch(self, _: Any, context: Context) -> None:
         try:
-            name = await self._asked(context)
+            with self._open_calls.call(context.peer()):
+                name = await self._asked(context)
             address = address_of_peer(context.peer())
             self._places.enter(address)
             try:

@@ -15,11 +15,13 @@ from functools import partial
 
 from sash.calls import INTERVAL_MS, QUIET_S, check_interval, each, going, key_names
 from sash.plane import Plane
-from sash.rpc import translate
+from sash.rpc import bulks, translate
+from sash.rpc.grouping import where_of
 from sash.rpc.parts import PROTO, Parts, query_response
 from sash.rpc.pipeline import in_order
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.batch import AnyBatch, Origin
+from sash_engine.windows.changes import named
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.spec_text import check_spec_bytes
 from sash_proto.v1 import windows_pb2 as pb
@@ -98,12 +100,20 @@ class Operations:
         translate.fill_window(response, await self._plane.restore(parts(), first.name or None))
         return response
 
+    async def GetTopology(self, request: pb.GetTopologyRequest) -> pb.Topology:
+        found = await self._plane.topology()
+        processes = [
+            pb.Process(number=process.number, up=process.up, grpc_port=process.grpc_port, shards=process.shards)
+            for process in found.processes
+        ]
+        return pb.Topology(shards=found.shards, processes=processes)
+
     # ---------------------------------------------------------------- writes
 
     async def Insert(self, request: pb.InsertRequest) -> pb.InsertResponse:
         name = request.window
-        fields = translate.entry_of(request, await self._plane.look_up(name, "insert"))
-        key = request.key if request.HasField("key") else None
+        spec = await self._plane.look_up(name, "insert")
+        fields, key = translate.entry_of(request, spec), translate.key_of(request, spec)
         time = translate.required(request, "time")
         lookbacks, origin = list(request.lookbacks), translate.origin_of(request)
         result = await self._plane.insert(name, time, fields, key, request.answer, lookbacks, origin=origin)
@@ -121,9 +131,12 @@ class Operations:
 
     async def _bulk(self, request: pb.BulkInsertRequest) -> _Bulk:
         """Read a bulk. It may take slices, so a stream reads its next bulk after that."""
-        await self._check_fields(request, "bulk_insert")
+        spec = await self._checked_spec(request, "bulk_insert")
         origin = translate.origin_of(request)
-        return request.window, await self.in_slices(translate.batch_steps(request, self._entries_max)), origin
+        return request.window, await self._batch(request, spec), origin
+
+    async def _batch(self, request: pb.BulkInsertRequest, spec: WindowSpec) -> AnyBatch:
+        return await self.in_slices(bulks.batch_steps(request, self._entries_max, spec))
 
     async def _insert(self, bulk: _Bulk) -> pb.InsertResponse:
         window, batch, origin = bulk
@@ -131,6 +144,8 @@ class Operations:
 
     async def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
         key = request.key if request.HasField("key") else None
+        if request.parts:
+            key = translate.key_of(request, await self._plane.look_up(request.window, "bulk_evict"))
         time, start, end = (getattr(request, f) if request.HasField(f) else None for f in ("time", "start", "end"))
         result = await self._plane.bulk_evict(
             request.window, time, key, translate.origin_of(request), start, end, request.end_exclusive
@@ -139,13 +154,27 @@ class Operations:
             evicted=result.evicted, already_applied=result.already_applied, durability=result.durability
         )
 
+    async def Retract(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
+        spec = named(await self._plane.look_up(request.window, "retract"))
+        batch, origin = await self._batch(request, spec), translate.origin_of(request)
+        return translate.changed(await self._plane.retract(request.window, batch, origin))
+
+    async def Update(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
+        spec = await self._checked_spec(request, "update")
+        batch, origin = await self._batch(request, spec), translate.origin_of(request)
+        return translate.changed(await self._plane.update(request.window, batch, origin))
+
+    async def Punctuate(self, request: pb.PunctuateRequest) -> pb.PunctuateResponse:
+        done = await self._plane.punctuate(request.window, translate.required(request, "time"))
+        return pb.PunctuateResponse(evicted=done.evicted, durability=done.durability)
+
     async def StageBatch(self, request: pb.StageBatchRequest) -> pb.StageBatchResponse:
         number = translate.required(request, "batch")
         part = request.entries
         if translate.origin_of(part) is not None:
             raise InvalidArgument("a part has no producer: the batch is applied once", field="entries.producer")
-        await self._check_fields(part, "stage")
-        batch = await self.in_slices(translate.batch_steps(part, self._entries_max))
+        spec = await self._checked_spec(part, "stage")
+        batch = await self._batch(part, spec)
         staged = await self._plane.stage(part.window, batch, request.query, number)
         return pb.StageBatchResponse(stage=staged.stage, entries=staged.entries, durability=staged.durability)
 
@@ -153,13 +182,14 @@ class Operations:
         number = translate.required(request, "batch")
         return translate.written(await self._plane.commit(request.window, request.query, number, list(request.stages)))
 
-    async def _check_fields(self, request: pb.BulkInsertRequest, operation: str) -> None:
-        """Refuse a bulk with fields that the window lacks, before any of its columns is read."""
+    async def _checked_spec(self, request: pb.BulkInsertRequest, operation: str) -> WindowSpec:
+        """The spec of the window; refuses a bulk with fields that it lacks, before any of its columns is read."""
         spec = await self._plane.look_up(request.window, operation)
         if len(request.fields) > len(spec.fields):
             name = next(name for name in request.fields if name not in spec.fields)
             known = ", ".join(spec.fields)
             raise InvalidArgument(f"window {spec.name!r} has no field {name[:200]!r}; it has {known}", field=name)
+        return spec
 
     # ---------------------------------------------------------------- reads
 
@@ -188,21 +218,28 @@ class Operations:
 
     async def Entries(self, request: pb.EntriesRequest) -> AsyncIterator[pb.BulkInsertRequest]:
         async for batch in each(await self._plane.entries(request.window, translate.entries_query_of(request))):
-            yield translate.bulk_of(request.window, batch)
+            yield bulks.bulk_of(request.window, batch)
 
     async def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
-        response = pb.Answer()
-        answer = await self._plane.range_query(request.window, translate.range_query_of(request))
-        translate.fill_answer(response, answer)
+        response, question = pb.Answer(), translate.range_query_of(request)
+        if question.is_grouped:
+            translate.fill_groups(response, await self._plane.range_groups(request.window, question))
+        else:
+            translate.fill_answer(response, await self._plane.range_query(request.window, question))
         return response
 
     async def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:
-        response = pb.SeriesResponse()
-        series = await self._plane.series(request.window, translate.series_query_of(request))
-        translate.fill_series(response, series)
+        response, question = pb.SeriesResponse(), translate.series_query_of(request)
+        if question.is_grouped:
+            translate.fill_series_groups(response, await self._plane.series_groups(request.window, question))
+        else:
+            translate.fill_series(response, await self._plane.series(request.window, question))
         return response
 
     async def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
         limit = {"limit": request.limit} if request.HasField("limit") else {}
-        keys, next_ = await key_names(self._plane, request.window, request.prefix, position=request.position, **limit)
+        where = where_of(request)
+        keys, next_ = await key_names(
+            self._plane, request.window, request.prefix, position=request.position, where=where, **limit
+        )
         return pb.ListKeysResponse(keys=keys, next=next_)

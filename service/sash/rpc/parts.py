@@ -2,9 +2,9 @@
 
     answers   [ 50 answers ] [ 50 answers ] …      a message each, made and written in a slice of its own
     proto     message message message …            protobuf reads repeated fields that follow each other as one
-    JSON      {"answers": [ … , … , … ]}           the brackets of all but the outermost are left out
+    JSON      {"answers": [ … , … , … ], …}        the brackets of all but the outermost are left out
 
-A message here has one repeated field, and nothing else.
+A message here has one repeated field, and nothing else; a last one has what else there is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from sash.rpc import translate
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import Answer
+from sash_engine.windows.answers import Answer, Page
 from sash_proto.v1 import windows_pb2 as pb
 
 __all__ = ["PROTO", "Parts", "Written", "query_response"]
@@ -37,7 +37,7 @@ class Written(Protocol):
     def write(self, message: Message) -> bytes:
         """One message."""
 
-    def join(self, parts: Sequence[bytes]) -> bytes:
+    def join(self, parts: Sequence[bytes], last: bytes) -> bytes:
         """Several messages as one."""
 
 
@@ -47,8 +47,8 @@ class _Proto:
     def write(self, message: Message) -> bytes:
         return message.SerializeToString(deterministic=True)
 
-    def join(self, parts: Sequence[bytes]) -> bytes:
-        return b"".join(parts)
+    def join(self, parts: Sequence[bytes], last: bytes) -> bytes:
+        return b"".join([*parts, last])
 
 
 PROTO = _Proto()
@@ -59,11 +59,12 @@ class Parts:
 
     Args:
         messages: makes the messages, each when it is wanted.
+        last: what else there is.
         run: takes the steps in which they are made and written.
     """
 
-    def __init__(self, messages: Iterable[Message], run: Run) -> None:
-        self._messages = messages
+    def __init__(self, messages: Iterable[Message], last: Message, run: Run) -> None:
+        self._messages, self._last = messages, last
         self._run = run
 
     async def written(self, codec: Written) -> bytes:
@@ -74,7 +75,7 @@ class Parts:
             for message in self._messages:
                 parts.append(codec.write(message))
                 yield
-            return codec.join(parts)
+            return codec.join(parts, codec.write(self._last))
 
         return await self._run(steps())
 
@@ -82,10 +83,11 @@ class Parts:
 def query_response(answers: list[Answer], run: Run) -> pb.QueryResponse | Parts:
     """The response of a query; in parts where it is large. The answers are handed over."""
     size = max(_VALUES // (1 + len(answers[0].aggregates)), 1) if answers else 1
+    position = answers.position if isinstance(answers, Page) else None
     if len(answers) <= size:
-        return _message(answers)
+        return _message(answers, position)
     answers.reverse()
-    return Parts(_messages(answers, size), run)
+    return Parts(_messages(answers, size), pb.QueryResponse(next=position), run)
 
 
 def _messages(answers: list[Answer], size: int) -> Iterator[pb.QueryResponse]:
@@ -97,8 +99,8 @@ def _messages(answers: list[Answer], size: int) -> Iterator[pb.QueryResponse]:
         yield _message(some)
 
 
-def _message(answers: Sequence[Answer]) -> pb.QueryResponse:
-    message = pb.QueryResponse()
+def _message(answers: Sequence[Answer], position: str | None = None) -> pb.QueryResponse:
+    message = pb.QueryResponse(next=position)
     for answer in answers:
         translate.fill_answer(message.answers.add(), answer)
     return message

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
@@ -27,9 +28,10 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from sash.access.access import Access
 from sash.access.caller import name_or
 from sash.access.tls import Certificates
-from sash.calls import unbroken
+from sash.calls import ONLY_SHARD, unbroken
 from sash.limits.caller import address_of_peer, caller, caller_of
 from sash.limits.memory import MemoryBudget, unlimited
+from sash.limits.open_calls import OpenCalls
 from sash.limits.places import Places
 from sash.limits.receiving import Lease, Receiving
 from sash.limits.turns import Turns
@@ -59,6 +61,10 @@ _MESSAGE_SHARE = 64
 _PLACES_MIN = 16
 """A message may take a 64th of the memory, and 16 are received at a time where memory is small: a quarter of it."""
 
+_OPEN, _REFUSED = 2, 1000
+"""An address may have twice as many calls open as calls in progress: the others wait for their messages. So many more
+may be on their way to their refusals."""
+
 _LARGE_BYTES = 65_536
 _PARSED = 4
 """So many times its length a large message takes once it is parsed. Numbers take less, short texts up to ten times."""
@@ -76,6 +82,8 @@ class RpcServer:
         memory: bounds how long messages may be, and how many are received at a time; nothing does where None.
         access: who may call; everybody where None.
         certificates: for TLS; without it where None.
+        shared: other processes of this service listen on the port, too, and this one also on a port of its own.
+        routed: a call may say in its metadata (`sash-shard`) that it is for one shard of this process.
 
     Create it inside a running event loop.
     """
@@ -88,6 +96,8 @@ class RpcServer:
         memory: MemoryBudget | None = None,
         access: Access | None = None,
         certificates: Certificates | None = None,
+        shared: bool = False,
+        routed: bool = False,
     ) -> None:
         memory = memory or unlimited()
         message_bytes_max = min(settings.max_body_bytes, memory.limit_bytes // _MESSAGE_SHARE)
@@ -104,9 +114,11 @@ class RpcServer:
                 # Clients look after the connection, too; by default a ping more often than every five minutes is abuse.
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 # With it a second service on the same port would start and take half of the calls.
-                ("grpc.so_reuseport", 0),
+                ("grpc.so_reuseport", int(shared)),
                 # Connections need no token, and would use up the files that HTTP, the tier and new tokens need.
                 ("grpc.max_allowed_incoming_connections", settings.max_connections),
+                # Calls beyond the limit of an address are refused with a reason. Far beyond, they wait at the client.
+                ("grpc.max_concurrent_streams", _OPEN * settings.calls_per_address + _REFUSED),
                 # A client opens another connection when it has something to say again.
                 ("grpc.max_connection_idle_ms", 300_000),
                 # Calls that the loop has not taken up after 30 s were cancelled, and so were those of a burst of
@@ -119,22 +131,27 @@ class RpcServer:
         self._closing = asyncio.Event()
         names = (SERVICE, HEALTH, reflection.SERVICE_NAME)
         beside = Places(settings.max_concurrent_calls, settings.calls_per_address)
-        self._health = Health(("", SERVICE), beside, self._closing, metrics)
+        self._health = Health(("", SERVICE), beside, _open_calls(settings), self._closing, metrics)
         operations = Operations(plane, settings.max_entries_per_write, self._closing)
         limits = _Limits(
             Gate(Places(settings.max_concurrent_calls, settings.calls_per_address), self._closing),
             Receiving(max(_PLACES_MIN, memory.most("bodies") // message_bytes_max), settings.body_timeout_s),
+            _open_calls(settings),
             memory,
             plane.turns,
             operations.in_slices,
+            routed,
         )
         self._server.add_generic_rpc_handlers([_Handlers(operations, metrics, limits), self._health])
         reflecting = Reflection(names, beside, self._closing, metrics)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflecting, self._server)
         self._settings = settings
         self._credentials = None if certificates is None else server_credentials(certificates)
+        self._shared = shared
         self.port = 0
         """The port it listens on, once started."""
+        self.own_port = 0
+        """The port that only this process listens on, if `port` is shared."""
 
     async def start(self) -> None:
         """Listen, and report to be serving.
@@ -144,16 +161,20 @@ class RpcServer:
         """
         host, port = self._settings.host, self._settings.grpc_port
         try:
-            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            if self._credentials is None:
-                self.port = self._server.add_insecure_port(address)
-            else:
-                self.port = self._server.add_secure_port(address, self._credentials)
+            self.port = self._listen(host, port)
+            if self._shared:
+                self.own_port = self._listen(host, 0)
         except RuntimeError:
             await self._server.stop(None)
             raise InvalidArgument(f"cannot listen on {host}, port {port} for gRPC", field="grpc_port") from None
         await self._server.start()
         self.set_ready(True)
+
+    def _listen(self, host: str, port: int) -> int:
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if self._credentials is None:
+            return self._server.add_insecure_port(address)
+        return self._server.add_secure_port(address, self._credentials)
 
     def set_ready(self, ready: bool) -> None:
         """Report to be serving or not to be, and serve either way."""
@@ -166,6 +187,10 @@ class RpcServer:
         # them in a way that tells clients to try again.
         await asyncio.sleep(_REFUSING_S)
         await self._server.stop(grace_s)
+
+
+def _open_calls(settings: Settings) -> OpenCalls:
+    return OpenCalls(_OPEN * settings.calls_per_address, settings.max_connections_per_address)
 
 
 class _Handlers(grpc.ServiceRpcHandler):
@@ -222,6 +247,16 @@ class _UnaryCall(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in
         return await self._guarded.unary(data, context)
 
 
+def _shard_of(context: Context) -> int | None:
+    """The one shard that a call says it is for."""
+    for name, value in context.invocation_metadata() or ():
+        if name == "sash-shard":
+            if not isinstance(value, str) or not re.fullmatch("[0-9]{1,4}", value):
+                raise InvalidArgument("sash-shard is the number of a shard", field="sash-shard")
+            return int(value)
+    return None
+
+
 def _serialize(message: Message | bytes) -> bytes:
     return message if isinstance(message, bytes) else message.SerializeToString()
 
@@ -232,9 +267,11 @@ class _Limits:
 
     gate: Gate
     receiving: Receiving
+    open_calls: OpenCalls
     memory: MemoryBudget
     turns: Turns
     in_slices: Callable[[Steps[Message]], Coroutine[Any, Any, Message]]
+    routed: bool
 
 
 class _Guarded:
@@ -251,11 +288,12 @@ class _Guarded:
     async def unary(self, data: Any, context: Context) -> Any:
         note_peer(context)
         try:
-            request = await self._request(data, context)
-            with self._gate:
-                if self._method.reads_only:
-                    return await self._turns.metered(caller_of(), self._called(request))
-                return await unbroken(self._method.call(request))
+            with self._limits.open_calls.call(context.peer()):
+                request = await self._request(data, context)
+                with self._gate:
+                    if self._method.reads_only:
+                        return await self._turns.metered(caller_of(), self._called(request))
+                    return await unbroken(self._method.call(request))
         except Exception as error:
             return await self._refuse(error, context)
 
@@ -263,12 +301,13 @@ class _Guarded:
         answered = 0
         note_peer(context)
         try:
-            request = await self._request(stream, context)
-            with self._gate:
-                async with aclosing(self._method.call(request)) as responses:
-                    async for response in responses:
-                        yield response
-                        answered += 1
+            with self._limits.open_calls.call(context.peer()):
+                request = await self._request(stream, context)
+                with self._gate:
+                    async with aclosing(self._method.call(request)) as responses:
+                        async for response in responses:
+                            yield response
+                            answered += 1
         except Exception as error:
             await self._refuse(error, context, answered if self._method.streams_requests else None)
 
@@ -280,6 +319,8 @@ class _Guarded:
         """What the method takes: its message, or an iterator of its messages."""
         name = name_or(address_of_peer(context.peer()))
         caller.set(name)
+        if self._limits.routed:
+            ONLY_SHARD.set(_shard_of(context))
         if isinstance(data, bytes):
             return await self._in_turn(name, data)
         self._gate.check()

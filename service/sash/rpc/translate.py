@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from sash import calls
-from sash_engine.errors import InvalidArgument, TooLarge
-from sash_engine.monoids.base import Array, Partials, object_array
-from sash_engine.steps import ROWS, Steps, finished, spans_of
-from sash_engine.windows.answers import Answer, Series, WindowInfo, WriteResult
-from sash_engine.windows.batch import AnyBatch, Batch, Origin, PartialBatch
+from sash.rpc.bulks import fill_partials
+from sash.rpc.grouping import grouped_of, where_of
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids.base import Array
+from sash_engine.windows.answers import Answer, Page, Series, WindowInfo, WriteResult
+from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import specs
-from sash_wire.coded import Coded
-from sash_wire.columns import fill_column, fill_strings, read_column, read_int64, read_strings, to_bytes
-from sash_wire.errors import WireError
+from sash_wire.columns import to_bytes
+from sash_wire.key_parts import key_of_parts
 from sash_wire.values import fill_value
 
 __all__ = [
     "aggregates_of",
-    "batch_of",
-    "batch_steps",
-    "bulk_of",
+    "changed",
     "document_of",
     "entries_query_of",
     "entry_of",
     "fill_answer",
+    "fill_groups",
     "fill_series",
+    "fill_series_groups",
     "fill_window",
+    "key_of",
     "query_of",
     "range_query_of",
     "series_query_of",
@@ -43,27 +43,8 @@ __all__ = [
 ]
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_CODES = 16 * ROWS
-"""Codes that are looked at in a step: 1 ms."""
 
 _FLOAT64 = np.dtype("<f8")
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _refusing(read: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function that reads messages: what `sash_wire` refuses becomes an `InvalidArgument`."""
-
-    @wraps(read)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return read(*args, **kwargs)
-        except WireError as error:
-            raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
-
-    return wrapped
-
 
 # ---------------------------------------------------------------- requests
 
@@ -79,23 +60,23 @@ def query_of(request: pb.QueryRequest) -> Query:
     """Return the question of a query; raises as `_keys_of`."""
     key, keys = _keys_of(request)
     as_of = request.as_of if request.HasField("as_of") else None
-    return Query(key, list(request.lookbacks), as_of, keys, request.combine, request.partials)
+    lookbacks = list(request.lookbacks)
+    return Query(key, lookbacks, as_of, keys, request.combine, request.partials, **grouped_of(request))
 
 
 def range_query_of(request: pb.RangeQueryRequest) -> RangeQuery:
     """Return the question of a range query; raises as `_keys_of`, and if a bound is missing."""
     key, keys = _keys_of(request)
     start, end = required(request, "start"), required(request, "end")
-    return RangeQuery(start, end, key, keys, request.partials, request.end_exclusive)
+    return RangeQuery(start, end, key, keys, request.partials, request.end_exclusive, **grouped_of(request))
 
 
 def series_query_of(request: pb.SeriesRequest) -> SeriesQuery:
     """Return the question of a series; raises as `_keys_of`, and if a bound or the step is missing."""
     key, keys = _keys_of(request)
     start, end = required(request, "start"), required(request, "end")
-    if not request.step:
-        raise InvalidArgument("step is missing", field="step")
-    return SeriesQuery(start, end, request.step, request.width or None, key, keys)
+    gap = request.gap or None
+    return SeriesQuery(start, end, request.step, request.width or None, key, keys, gap=gap, **grouped_of(request))
 
 
 def entries_query_of(request: pb.EntriesRequest) -> EntriesQuery:
@@ -103,7 +84,7 @@ def entries_query_of(request: pb.EntriesRequest) -> EntriesQuery:
     key, keys = _keys_of(request)
     start = request.start if request.HasField("start") else None
     end = request.end if request.HasField("end") else None
-    return EntriesQuery(start, end, key, keys, request.end_exclusive)
+    return EntriesQuery(start, end, key, keys, request.end_exclusive, where_of(request))
 
 
 def _keys_of(request: Any) -> tuple[str | None, KeyList]:
@@ -151,50 +132,28 @@ def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
     return {name: _scalar(value, f"fields.{name}") for name, value in request.fields.items()}
 
 
-def batch_of(request: pb.BulkInsertRequest, entries_max: int) -> AnyBatch:
-    """Return the columns of a bulk; raises as `batch_steps`."""
-    return finished(batch_steps(request, entries_max))
-
-
-def batch_steps(request: pb.BulkInsertRequest, entries_max: int) -> Steps[AnyBatch]:
-    """Return the columns of a bulk, over the bytes that protobuf holds.
+@calls.refusing
+def key_of(request: pb.InsertRequest | pb.BulkEvictRequest, spec: WindowSpec) -> str | None:
+    """Return the key of a write, which may be given by its parts.
 
     Raises:
-        InvalidArgument: the bytes of a column are not a whole number of values; the error names the column.
-        TooLarge: more than `entries_max` entries.
+        InvalidArgument: a part is missing or unknown, or there is a key, too.
     """
-    times = _int64(request.time, "time")
-    if len(times) > entries_max:
-        raise TooLarge(f"a write of {len(times)} entries is too large", field="time", limit=f"{entries_max} entries")
-    columns: dict[str, Array | Coded] = {}
-    for name, column in request.fields.items():
-        if column.WhichOneof("data") == "string":
-            columns[name] = yield from _strings(column.string, name)
-        else:
-            columns[name] = _field(column, name)
-    keys = (yield from _strings(request.key, "key")) if request.HasField("key") else None
-    if not request.partials and not request.entries:
-        return Batch(times, columns, keys)
-    if columns:
-        raise InvalidArgument(
-            "a write carries values of every field, or partials of every aggregate and how many entries each row "
-            "stands for",
-            field="partials",
-        )
-    partials = {
-        name: tuple(_part(column, f"partials.{name}") for column in found.columns)
-        for name, found in request.partials.items()
-    }
-    return PartialBatch(times, partials, _int64(request.entries, "entries"), keys)
+    key = request.key if request.HasField("key") else None
+    if not request.parts:
+        return key
+    if key is not None:
+        raise InvalidArgument("give either key or parts", field="parts")
+    return key_of_parts(request.parts, spec.parts, f"window {spec.name!r}")
 
 
-@_refusing
+@calls.refusing
 def document_of(message: pb.WindowSpec) -> dict[str, Any]:
     """Return a spec as the document that `WindowSpec.parse` validates, without what is not set."""
     return specs.document_of(message)
 
 
-@_refusing
+@calls.refusing
 def aggregates_of(messages: Mapping[str, pb.AggregateSpec]) -> dict[str, Any]:
     """Return aggregates by name, as in the document that `WindowSpec.parse` validates."""
     return specs.aggregates_of(messages)
@@ -205,77 +164,6 @@ def _scalar(value: pb.Value, path: str) -> Any:
     if kind not in ("float64", "int64", "string", "bool"):
         raise InvalidArgument(f"{path} must be a float64, int64, string or bool", field=path)
     return getattr(value, kind)
-
-
-@_refusing
-def _int64(data: bytes, name: str) -> Array:
-    return read_int64(data, name)
-
-
-def _strings(strings: pb.Strings, name: str) -> Steps[Coded]:
-    """The strings of a column or of the keys; each string has one code."""
-    if len(strings.dictionary) <= ROWS:
-        return _few_strings(strings, name)
-    codes = _codes(strings, name)
-    used = yield from _used(codes, len(strings.dictionary))
-    if used is None:
-        return Coded([], codes)  # the check of codes that follows refuses it
-    texts = strings.dictionary
-    numbers, dictionary = dict[str, int](), list[str]()
-    recoded = np.zeros(len(used), np.uint32)
-    for a, b in spans_of(len(used), ROWS):
-        wanted = np.flatnonzero(used[a:b])
-        some = texts[a:b] if len(wanted) == b - a else [texts[a + i] for i in wanted.tolist()]
-        for text in some:
-            if numbers.setdefault(text, len(dictionary)) == len(dictionary):
-                dictionary.append(text)
-        recoded[a + wanted] = np.fromiter(map(numbers.__getitem__, some), np.uint32, len(some))
-        yield
-    found = np.empty(len(codes), np.uint32)
-    for a, b in spans_of(len(codes), _CODES):
-        found[a:b] = recoded[codes[a:b]]
-        yield
-    return Coded(dictionary, found)
-
-
-def _used(codes: Array, size: int) -> Steps[Array | None]:
-    """Which numbers below `size` are codes, as bools (size,); None where a code is none of them."""
-    found = np.zeros(size, np.bool_)
-    for a, b in spans_of(len(codes), _CODES):
-        some = codes[a:b]
-        if some.max() >= size:
-            return None
-        found[some] = True
-        yield
-    return found
-
-
-@_refusing
-def _few_strings(strings: pb.Strings, name: str) -> Coded:
-    return read_strings(strings, name)
-
-
-@_refusing
-def _codes(strings: pb.Strings, name: str) -> Array:
-    return read_strings(pb.Strings(codes=strings.codes), name).codes
-
-
-@_refusing
-def _field(column: pb.Column, name: str) -> Array | Coded:
-    """The values of a field."""
-    found = read_column(column, name)
-    if isinstance(found, list):
-        raise InvalidArgument(f"column {name!r} has no data", field=name)
-    return found
-
-
-@_refusing
-def _part(column: pb.Column, name: str) -> Array:
-    """One part of n partials; blobs as objects."""
-    found = read_column(column, name)
-    if isinstance(found, Coded):
-        raise InvalidArgument(f"column {name!r} has strings; partials are numbers or blobs", field=name)
-    return object_array(found) if isinstance(found, list) else found
 
 
 # ---------------------------------------------------------------- responses
@@ -295,29 +183,18 @@ def fill_answer(message: pb.Answer, answer: Answer) -> None:
     aggregates = message.aggregates
     for name, value in answer.aggregates.items():
         fill_value(aggregates[name], value)
+    if answer.parts is not None:
+        message.parts.update(answer.parts)
     for name, partial in (answer.partials or {}).items():
-        _fill_partials(message.partials[name], partial)
+        fill_partials(message.partials[name], partial)
 
 
-def bulk_of(window: str, batch: AnyBatch) -> pb.BulkInsertRequest:
-    """Return entries of a window as a bulk that can be inserted again."""
-    message = pb.BulkInsertRequest(window=window, time=to_bytes(batch.times))
-    if batch.keys is not None:
-        fill_strings(message.key, batch.keys)
-    if isinstance(batch, PartialBatch):
-        for name, partials in batch.partials.items():
-            _fill_partials(message.partials[name], partials)
-        message.entries = to_bytes(batch.entries)
-    else:
-        for name, column in batch.columns.items():
-            fill_column(message.fields[name], column)
-    return message
-
-
-def _fill_partials(message: pb.PartialColumns, partials: Partials) -> None:
-    message.SetInParent()
-    for part in partials:
-        fill_column(message.columns.add(), part.tolist() if part.dtype.hasobject else part)
+def fill_groups(message: pb.Answer, answers: Page[Answer]) -> None:
+    """Write the answers of groups into an empty message."""
+    for answer in answers:
+        fill_answer(message.groups.add(), answer)
+    if answers.position is not None:
+        message.next = answers.position
 
 
 def written(result: WriteResult) -> pb.InsertResponse:
@@ -336,12 +213,44 @@ def written(result: WriteResult) -> pb.InsertResponse:
     return message
 
 
+def changed(result: WriteResult) -> pb.ChangeResponse:
+    """Return the result of a retraction or an update as a message."""
+    return pb.ChangeResponse(
+        retracted=result.retracted,
+        corrected=result.corrected,
+        missing=result.missing,
+        evicted=result.evicted,
+        already_applied=result.already_applied,
+        durability=result.durability,
+    )
+
+
 def fill_series(message: pb.SeriesResponse, series: Series) -> None:
     """Write a series into an empty message."""
     if series.key is not None:
         message.key = series.key
-    message.time, message.entries = to_bytes(series.times), to_bytes(series.entries)
-    message.width = series.width
+    message.time, message.width = to_bytes(series.times), series.width
+    if series.last is not None:
+        message.last = to_bytes(series.last)
+    _fill_buckets(message, series)
+
+
+def fill_series_groups(message: pb.SeriesResponse, groups: Page[Series]) -> None:
+    """Write a series of each group into an empty message."""
+    for series in groups:
+        message.time, message.width = to_bytes(series.times), series.width
+        part = message.groups.add()
+        if series.key is not None:
+            part.key = series.key
+        _fill_buckets(part, series)
+    if groups.position is not None:
+        message.next = groups.position
+
+
+def _fill_buckets(message: pb.SeriesResponse, series: Series) -> None:
+    message.entries = to_bytes(series.entries)
+    if series.parts is not None:
+        message.parts.update(series.parts)
     for name, answers in series.aggregates.items():
         _fill_column(message.aggregates[name], answers)
 
@@ -381,9 +290,12 @@ def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:
         message.newest = window.newest
     if window.high_water_mark is not None:
         message.high_water_mark = window.high_water_mark
+    if window.punctuated is not None:
+        message.punctuated = window.punctuated
     counts = window.counts
     message.counts.inserted, message.counts.late, message.counts.evicted = counts.inserted, counts.late, counts.evicted
     message.counts.duplicates, message.counts.ahead = counts.duplicates, counts.ahead
+    message.counts.retracted, message.counts.corrected = counts.retracted, counts.corrected
     message.durability = window.durability
     if window.problem is not None:
         message.problem = window.problem

@@ -24,6 +24,7 @@ from sash.plane import Parts
 from sash.shards.splitting import split
 from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.monoids.base import Array
+from sash_engine.windows.answers import LATER_COUNTS
 from sash_engine.windows.batch import PartialBatch
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.placement import shards_of
@@ -31,7 +32,7 @@ from sash_wire.placement import shards_of
 __all__ = ["Splitter", "merged_file", "with_spec"]
 
 _LENGTH = struct.Struct("<I")
-_COUNTS = ("inserted", "late", "evicted", "duplicates", "ahead")
+_COUNTS = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected")
 
 
 # ---------------------------------------------------------------- out
@@ -60,9 +61,10 @@ async def merged_file(files: Sequence[Parts[bytes]]) -> AsyncIterator[bytes]:
 
 def _merged_header(headers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     counts = {name: sum(header["counts"].get(name, 0) for header in headers) for name in _COUNTS}
-    if not counts["ahead"]:
-        del counts["ahead"]
+    counts = {name: count for name, count in counts.items() if count or name not in LATER_COUNTS}
+    final = [header["punctuated"] for header in headers if "punctuated" in header]
     return {
+        **({"punctuated": min(final)} if len(final) == len(headers) else {}),
         "spec": headers[0]["spec"],
         "counts": counts,
         "newest": max(header["newest"] for header in headers),
@@ -231,8 +233,9 @@ class Splitter:
         name = {} if self._name is None else {"name": self._name}
         self.spec = WindowSpec.parse({**document["spec"], **name})
         gone = dict(document["counts"])
-        self._expected = float(gone["inserted"] - gone["evicted"])
-        gone["inserted"] = gone["evicted"]
+        left = gone["evicted"] + gone.get("retracted", 0)
+        self._expected = float(gone["inserted"] - left)
+        gone["inserted"] = left
         for shard in range(self._shards):
             counts = gone if shard == 0 else dict.fromkeys(gone, 0)
             yield self._framed(shard, "header", {**document, "counts": counts, "uncounted": True})

@@ -29,7 +29,7 @@ from sash_engine.errors import Unavailable
 from sash_engine.windows.answers import WindowInfo
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["HostedShard", "HostedShards"]
+__all__ = ["HostedShard", "HostedShards", "nobody"]
 
 _RETRY_S = 0.5
 
@@ -65,11 +65,13 @@ class HostedShards:
 
     Attributes:
         hosted: the shards that this process serves. They may come and go.
+        joining: the shards that it will serve when they have the windows of the deployment.
     """
 
     def __init__(self, count: int, elsewhere: Callable[[int], ShardPlane] | None = None) -> None:
         self.count = count
         self.hosted: dict[int, HostedShard] = {}
+        self.joining: dict[int, HostedShard] = {}
         self._elsewhere = elsewhere
         self.deployment: Callable[[], Operations | None] = lambda: None
         """Where windows are created and deleted: None means here."""
@@ -80,14 +82,19 @@ class HostedShards:
         if hosted is not None:
             return hosted.plane
         if self._elsewhere is None:
-            raise _nobody(shard)
+            raise nobody(shard)
         return self._elsewhere(shard)
+
+    def administered(self, shard: int) -> ShardPlane:
+        """See `Shards`."""
+        joining = self.joining.get(shard)
+        return self.plane(shard) if joining is None else joining.plane
 
     def local(self, shard: int) -> ShardPlane:
         """See `Shards`."""
         hosted = self.hosted.get(shard)
         if hosted is None:
-            raise _nobody(shard, "is not here")
+            raise nobody(shard, "is not here")
         return hosted.plane
 
     def spec(self, name: str) -> WindowSpec | None:
@@ -123,6 +130,11 @@ class HostedShards:
     # ---------------------------------------------------------------- figures
 
     @property
+    def taken(self) -> bool:
+        """Whether another server has taken a shard over."""
+        return any(hosted.storage.taken for hosted in (*self.hosted.values(), *self.joining.values()))
+
+    @property
     def problem(self) -> str | None:
         """Why a shard here refuses durable writes; None if none does."""
         for shard, hosted in self.hosted.items():
@@ -147,7 +159,9 @@ class HostedShards:
 
     async def stop(self) -> None:
         """Bring all tiers up to date, and release them."""
-        hosted, self.hosted = self.hosted, {}
+        hosted = {**self.joining, **self.hosted}
+        self.hosted.clear()
+        self.joining.clear()
         await asyncio.gather(*(shard.storage.stop() for shard in hosted.values()))
 
 
@@ -161,7 +175,8 @@ def _added(statuses: Sequence[StorageStatus]) -> StorageStatus:
     return replace(statuses[0], error=errors[0] if errors else None, **numbers)
 
 
-def _nobody(shard: int, what: str = "is moving or starting") -> Unavailable:
+def nobody(shard: int, what: str = "is moving or starting") -> Unavailable:
+    """The error for a shard that nobody serves now."""
     return Unavailable(f"shard {shard} {what}; nothing was changed on it", field="shard", retry_after_s=_RETRY_S)
 
 

@@ -5,8 +5,8 @@
     change    home, then every other shard
     restore   every shard, home ends last
 
-A crash between leaves shards that differ from home. `reconcile` makes them alike again: windows that home lacks go, and
-windows and aggregates that only home has come.
+A crash between leaves shards that differ from home. `reconcile_one` makes them alike again: windows that home lacks
+go, and windows and aggregates that only home has come.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sash.plane import Parts
 from sash.shards.files import Splitter, merged_file
 from sash.shards.parts import HOME, ShardPlane, Shards, together, worst
-from sash_engine.errors import AlreadyExists, NotFound, SashError, Unavailable
+from sash_engine.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound, SashError, Unavailable
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["Lifecycle"]
@@ -34,22 +34,15 @@ _AHEAD = 2
 """Frames of an import that may wait for a shard."""
 
 
-class On(Protocol):
-    """Makes a call to one shard."""
-
-    async def __call__(self, shard: int, call: Callable[[ShardPlane], Awaitable[R]], /) -> R: ...
-
-
 class Lifecycle:
     """Creates, changes and deletes windows on all shards.
 
     Args:
         shards: the deployment.
-        on: makes a call to one shard.
     """
 
-    def __init__(self, shards: Shards, on: On) -> None:
-        self._shards, self._on = shards, on
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @property
@@ -161,32 +154,38 @@ class Lifecycle:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    async def reconcile(self) -> None:
-        """Make all shards have the windows that home has; raises as the operations that this takes."""
-        home = {info.spec.name: info for info in await self._on(HOME, lambda plane: plane.windows())}
-        for shard in self._others:
-            await self.reconcile_one(shard, home)
-
-    async def reconcile_one(self, shard: int, home: Mapping[str, Any]) -> None:
-        """Make one shard have the windows that home has."""
-        there = {info.spec.name: info for info in await self._on(shard, lambda plane: plane.windows())}
-        for name, info in there.items():
+    async def reconcile_one(self, shard: int) -> None:
+        """Make a shard have the windows that home has; raises as the operations that this takes."""
+        names = {info.spec.name for info in await self._on(HOME, lambda plane: plane.windows())}
+        names |= {info.spec.name for info in await self._on(shard, lambda plane: plane.windows())}
+        for name in sorted(names):
             async with self._locks[name]:
-                if name not in home:
-                    _log.warning("window %r was left over on shard %d; it is deleted there", name, shard)
-                    await self._on(shard, lambda plane, name=name: plane.delete(name))  # type: ignore[misc]
-                elif info.problem is None and home[name].problem is None:
-                    wanted = home[name].spec.document()["aggregates"]
-                    missing = {key: wanted[key] for key in wanted if key not in info.spec.aggregates}
-                    if missing:
-                        await self._on(
-                            shard,
-                            lambda plane, name=name, missing=missing: plane.add_aggregates(name, missing),  # type: ignore[misc]
-                        )
-        for name, info in home.items():
-            if name not in there:
-                async with self._locks[name]:
-                    await self._on(shard, lambda plane, spec=info.spec: plane.create(spec))  # type: ignore[misc]
+                await self._make_alike(shard, name)
+
+    async def _make_alike(self, shard: int, name: str) -> None:
+        try:
+            home, there = await self._found(HOME, name), await self._found(shard, name)
+        except (DataLoss, FailedPrecondition):
+            return  # it is there, and answers nothing
+        if home is None and there is not None:
+            _log.warning("window %r was left over on shard %d; it is deleted there", name, shard)
+            await self._on(shard, lambda plane: plane.delete(name))
+        elif home is not None and there is None:
+            await self._on(shard, lambda plane: plane.create(home))
+        elif home is not None and there is not None:
+            wanted = home.document()["aggregates"]
+            missing = {key: wanted[key] for key in wanted if key not in there.aggregates}
+            if missing:
+                await self._on(shard, lambda plane: plane.add_aggregates(name, missing))
+
+    async def _found(self, shard: int, name: str) -> WindowSpec | None:
+        try:
+            return (await self._on(shard, lambda plane: plane.window(name))).spec
+        except NotFound:
+            return None
+
+    async def _on(self, shard: int, call: Callable[[ShardPlane], Awaitable[R]]) -> R:
+        return await call(self._shards.administered(shard))
 
     async def _everywhere(self, call: Callable[[ShardPlane], Awaitable[Any]], undo: str | None = None) -> None:
         """Make a call to every shard but home; if one refuses, delete the window `undo` on all of them."""

@@ -9,27 +9,32 @@ Only commutative aggregates are merged: the shards have refused the others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
 import numpy as np
 
 from sash_engine.forest import BLOCK, Layout
+from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import exported, imported
-from sash_engine.steps import Steps
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
+from sash_engine.windows.choosing import chosen, passing
 from sash_engine.windows.partials import partials_of_buckets
+from sash_engine.windows.questions import Grouped
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.together import PaneFolds
 
-__all__ = ["merged_answers", "merged_infos", "merged_series_steps", "merged_writes"]
+__all__ = ["chosen_groups", "merged_answers", "merged_infos", "merged_series_steps", "merged_writes"]
 
 
 def merged_writes(results: Sequence[WriteResult]) -> WriteResult:
     """Return the outcome of a write whose parts went to several shards; it is one that no part was applied before."""
     fresh = [result for result in results if not result.already_applied]
     merged = replace(results[0], already_applied=not fresh)
-    for name in ("inserted", "late", "evicted", "duplicates", "ahead"):
+    counted = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected", "missing")
+    for name in counted:
         setattr(merged, name, sum(getattr(result, name) for result in results))
     merged.answers = [answer for result in results for answer in result.answers]
     return merged
@@ -54,8 +59,15 @@ def merged_infos(infos: Sequence[WindowInfo], labels: Sequence[int]) -> WindowIn
         counts=counts,
         durability=infos[0].durability,
         problem="; ".join(problems) or None,
+        punctuated=_final([info.punctuated for info in infos]),
         high_water_mark=max((info.high_water_mark for info in infos if info.high_water_mark is not None), default=None),
     )
+
+
+def _final(times: Sequence[int | None]) -> int | None:
+    """Entries of this time and older are final on every shard."""
+    known = [time for time in times if time is not None]
+    return min(known) if len(known) == len(times) else None
 
 
 def merged_answers(spec: WindowSpec, answers: Sequence[Answer], partials: bool) -> Answer:
@@ -98,7 +110,31 @@ def merged_series_steps(spec: WindowSpec, parts: Sequence[Series], partials: boo
             name = layout.names[layout.answers.index(slot)]
             slots.append(imported(monoid, part.partials[name], entries, name))
             yield
-        yield from folds.add(filled, entries, slots)
+        yield from folds.totals.add(filled, entries, slots)
     entries, answers, columns = yield from folds.answers(np.arange(n), np.arange(1, n + 1))
     out = partials_of_buckets(layout, entries, columns) if partials else None
     return Series(None, times, parts[0].width, entries, dict(zip(layout.names, answers, strict=True)), out)
+
+
+def chosen_groups(spec: WindowSpec, question: Grouped, groups: Sequence[Sequence[Answer]]) -> list[Sequence[Answer]]:
+    """Return the groups of answers that `having` and `top` leave, in order; the first answer of each is compared."""
+    names = {having.aggregate for having in question.having} | ({question.top.by} if question.top else set())
+    counts = {"entries"}
+    if spec.granularity is None:  # a store of panes has no count where there are no entries
+        counts |= {name for name, (monoid, _) in spec.monoids().items() if monoid.counts_entries}
+    values = {name: _compared([answers[0] for answers in groups], name, name in counts) for name in names}
+    left = passing(question.having, values, len(groups))
+    if question.top is not None:
+        left = finished(chosen(question.top, values[question.top.by], left))
+    return [groups[place] for place in left.tolist()]
+
+
+def _compared(answers: Sequence[Answer], name: str, counts: bool) -> Array:
+    """What is compared, int64 or float64 (n,); NaN where there is no answer."""
+    if counts:
+        return np.array([answer.entries for answer in answers], np.int64)
+    found = [answer.aggregates[name] if answer.entries else None for answer in answers]
+    whole = all(isinstance(value, int) and -(2**63) <= value < 2**63 for value in found)
+    if whole:
+        return np.array(found, np.int64)
+    return np.array([math.nan if value is None else float(value) for value in found], np.float64)

@@ -16,9 +16,9 @@ from sash_engine.errors import (
     Unavailable,
     Unsupported,
 )
-from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
+from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["HOME", "Operations", "ShardPlane", "Shards", "together", "worst"]
@@ -64,6 +64,12 @@ class ShardPlane(Protocol):
         end_exclusive: bool = False,
     ) -> WriteResult: ...
 
+    async def retract(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult: ...
+
+    async def update(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult: ...
+
+    async def punctuate(self, name: str, time: int) -> WriteResult: ...
+
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged: ...
 
     async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult: ...
@@ -74,6 +80,10 @@ class ShardPlane(Protocol):
 
     async def series(self, name: str, question: SeriesQuery) -> Series: ...
 
+    async def range_groups(self, name: str, question: RangeQuery) -> Page[Answer]: ...
+
+    async def series_groups(self, name: str, question: SeriesQuery) -> Page[Series]: ...
+
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo: ...
 
     async def entries(self, name: str, question: EntriesQuery) -> Parts[AnyBatch]: ...
@@ -83,7 +93,7 @@ class ShardPlane(Protocol):
     async def restore(self, parts: Any, name: str | None = None) -> WindowInfo: ...
 
     async def keys(
-        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0
+        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
     ) -> tuple[list[str], int | None]: ...
 
 
@@ -97,6 +107,8 @@ class Operations(Protocol):
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> None: ...
 
     async def restore(self, parts: AsyncIterator[bytes], name: str) -> None: ...
+
+    async def reconcile_one(self, shard: int) -> None: ...
 
 
 class Shards(Protocol):
@@ -119,6 +131,9 @@ class Shards(Protocol):
     @property
     def deployment(self) -> Callable[[], Operations | None]:
         """Returns where windows are created and deleted; None means here. Raises Unavailable if nobody does it now."""
+
+    def administered(self, shard: int) -> ShardPlane:
+        """As `plane`, to create and delete windows; also on a shard that serves nothing else yet."""
 
     def spec(self, name: str) -> WindowSpec | None:
         """The spec of a window, if this process has a shard that knows it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sash.access.access import Access
@@ -14,9 +14,12 @@ from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.shards.lifecycle import Lifecycle
 from sash.shards.parts import HOME, Operations, ShardPlane, Shards, together, worst
+from sash.shards.splitting import split_keys
 from sash.slices import Slices
+from sash.topology import ServingProcess, Topology
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument
+from sash_engine.windows.questions import AllKeys, KeyList
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.placement import shard_of
@@ -46,7 +49,9 @@ class ShardedCalls(Plane):
         """For the planes of the shards here, which measure. Calls to shards elsewhere hold the loop there."""
         self._held = _Unmeasured(clock, metrics.observe_held)
         self._checkers: dict[str, Window] = {}
-        self.lifecycle = Lifecycle(shards, self._on)
+        self.lifecycle = Lifecycle(shards)
+        self.processes: Callable[[], Awaitable[Sequence[ServingProcess]]] = self._alone
+        """Says which processes there are."""
         self.watches = Watches()
         self.turns = Turns()
 
@@ -66,6 +71,13 @@ class ShardedCalls(Plane):
         """The shards that a call is for."""
         only = ONLY_SHARD.get()
         return range(self._shards.count) if only is None else (only,)
+
+    async def _alone(self) -> Sequence[ServingProcess]:
+        return [ServingProcess(0, True, 0, range(self._shards.count))]
+
+    async def topology(self) -> Topology:
+        self._access.require("topology", None)
+        return Topology(self._shards.count, await self.processes())
 
     def _windows(self) -> Operations:
         """Where windows are created and deleted."""
@@ -95,6 +107,39 @@ class ShardedCalls(Plane):
     async def _spec(self, name: str) -> WindowSpec:
         spec = self._shards.spec(name)
         return spec if spec is not None else (await self._on(HOME, lambda plane: plane.window(name))).spec
+
+    async def _asked(self, name: str, key: str | None, keys: KeyList, selects: bool = False) -> dict[int, KeyList]:
+        """The shards that a question is about, and which of its keys each has.
+
+        Args:
+            selects: it is about keys that it does not name.
+        """
+        if self._shards.count == 1:
+            return {0: keys}
+        only = ONLY_SHARD.get()
+        if key is not None or not (keys or selects) or (only is None and not (await self._spec(name)).keyed):
+            return {self._home_of(name, key): keys}
+        if isinstance(keys, AllKeys) or not keys:
+            return dict.fromkeys(self._all, keys)
+        found: dict[int, KeyList] = {}
+        found.update(split_keys(name, keys, self._shards.count))
+        if only is not None and set(found) != {only}:
+            raise wrong_shard(only, self._shards.count)
+        return found
+
+    def _checker(self, spec: WindowSpec) -> Window:
+        """An empty window, which refuses what every shard would refuse."""
+        found = self._checkers.get(spec.name)
+        if found is None or found.spec is not spec:
+            found = self._checkers[spec.name] = Window(spec, clock=self._clock)
+        return found
+
+    async def _ask(self, asked: Mapping[int, KeyList], call: Callable[[KeyList], Call[R]]) -> dict[int, R]:
+        """Ask each shard about its keys."""
+        found, errors = await together({shard: self._on(shard, call(keys)) for shard, keys in asked.items()})
+        if errors:
+            raise worst(errors.values())
+        return found
 
 
 def wrong_shard(shard: int, shards: int) -> InvalidArgument:

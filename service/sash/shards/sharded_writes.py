@@ -21,8 +21,8 @@ from sash_engine.errors import FailedPrecondition, InvalidArgument, SashError, U
 from sash_engine.monoids.base import NUMPY_TYPES
 from sash_engine.windows.answers import Staged, WriteResult
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, Origin
+from sash_engine.windows.changes import named
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.window import Window
 from sash_wire.placement import shards_of
 
 __all__ = ["ShardedWrites"]
@@ -97,6 +97,39 @@ class ShardedWrites(ShardedCalls):
             return await self._numbered(name, {self._home_of(name, key): evict}, nothing_of(spec), origin)
 
     @observed
+    async def retract(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        self._access.charge(len(batch.times))
+        return await self._changed(name, batch, named(await self._spec(name)), "retract", origin)
+
+    @observed
+    async def update(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
+        self._access.charge(len(batch.times))
+        return await self._changed(name, batch, await self._spec(name), "update", origin)
+
+    async def _changed(
+        self, name: str, batch: AnyBatch, fields: WindowSpec, operation: str, origin: Origin | None
+    ) -> WriteResult:
+        """Retract or update the entries that a batch names, which has the fields of a spec."""
+
+        def changing(part: AnyBatch) -> Call[WriteResult]:
+            return lambda plane: getattr(plane, operation)(name, part, origin)
+
+        parts = await self._split(name, batch, fields)
+        calls = {shard: changing(part) for shard, part in parts.items()}
+        if origin is not None and len(self._all) > 1 and batch.keys is not None:
+            return await self._numbered(name, calls, nothing_of(await self._spec(name)), origin)
+        return await self._written(calls)
+
+    @observed
+    async def punctuate(self, name: str, time: int) -> WriteResult:
+        shards = self._all if (await self._spec(name)).keyed else [self._home_of(name)]
+
+        def punctuate(plane: ShardPlane) -> Awaitable[WriteResult]:
+            return plane.punctuate(name, time)
+
+        return await self._written(dict.fromkeys(shards, punctuate))
+
+    @observed
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:
         self._access.charge(len(batch.times))
         if ONLY_SHARD.get() is not None:
@@ -149,8 +182,12 @@ class ShardedWrites(ShardedCalls):
 
         return await self._written({shard: committing(tokens) for shard, tokens in of.items()})
 
-    async def _split(self, name: str, batch: AnyBatch) -> dict[int, AnyBatch]:
-        """The parts of a bulk by shard, all of it checked; one that no shard would take goes to one that refuses it."""
+    async def _split(self, name: str, batch: AnyBatch, fields: WindowSpec | None = None) -> dict[int, AnyBatch]:
+        """The parts of a bulk by shard, all of it checked; one that no shard would take goes to one that refuses it.
+
+        Args:
+            fields: has the fields of a bulk that is not inserted.
+        """
         only = ONLY_SHARD.get()
         if only is not None and batch.keys is not None:
             if not (shards_of(name, batch.keys.dictionary, self._shards.count) == only).all():
@@ -159,10 +196,10 @@ class ShardedWrites(ShardedCalls):
         spec = await self._spec(name)
         if not spec.keyed or batch.keys is None or not len(batch.times):
             return {self._home_of(name): batch}
-        checker = self._checkers.get(name)
-        if checker is None or checker.spec is not spec:
-            checker = self._checkers[name] = Window(spec, clock=self._clock)
-        checker.check(batch)
+        if fields is not None:
+            batch.checked(fields)
+            return split(name, batch, self._shards.count)
+        self._checker(spec).check(batch)
         return split(name, batch, self._shards.count)
 
     @staticmethod

@@ -25,7 +25,9 @@ __all__ = ["LmdbTier", "open_tier"]
 _REDIS = ("redis", "rediss")
 
 
-def open_tier(address: str, prefix: str = "sash", *, max_bytes: int | None = None) -> LmdbTier | RedisTier | None:
+def open_tier(
+    address: str, prefix: str = "sash", *, max_bytes: int | None = None, lease_s: float = 10.0
+) -> LmdbTier | RedisTier | None:
     """Make the tier of an address. It is not acquired yet.
 
     Args:
@@ -33,6 +35,7 @@ def open_tier(address: str, prefix: str = "sash", *, max_bytes: int | None = Non
             ``./memory``).
         prefix: separates this server's keys from others in Redis.
         max_bytes: most bytes that a directory may take.
+        lease_s: how long a server that vanished with its machine keeps others off a prefix.
 
     Returns:
         None for ``memory``.
@@ -52,4 +55,4 @@ def open_tier(address: str, prefix: str = "sash", *, max_bytes: int | None = Non
         )
     from sash.tiers.redis import RedisTier  # redis-py takes 0.1 s to import, and only this needs it
 
-    return RedisTier(address, prefix)
+    return RedisTier(address, prefix, lease_s=lease_s)

@@ -46,6 +46,7 @@ from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.external import inline_partials, level_monoids
 from sash_engine.forest.image import ForestImage
 from sash_engine.forest.layout import Layout
+from sash_engine.forest.pieces import pieces
 from sash_engine.forest.prefix import Prefix
 from sash_engine.forest.reader import BEFORE_ALL
 from sash_engine.forest.remover import BlockRemover
@@ -160,6 +161,13 @@ class Forest(BlockRemover):
         else:
             self._cut(position, row, prefix.entries)
         return prefix.entries, last
+
+    def pieces(self, slot: int) -> tuple[list[int], list[Partial]]:
+        """Cut the entries into O(log n) pieces: how many entries each has, and its partial in a slot, oldest first.
+
+        A piece has one entry, or at most a fifth of the newer entries, or is a block.
+        """
+        return pieces(self._directory, self._levels, self._tail, self._skip, self._layout, slot)
 
     def _taker(self, prefix: Prefix) -> Callable[[int, int], bool]:
         levels = self._levels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -28,6 +29,7 @@ class Layout:
         fields: name -> type, in order.
         aggregates: name -> (monoid, the columns it reads by name, "time" for the time).
         block: entries in a sealed block, >= 1.
+        hidden: aggregates that have partials and no answers.
     """
 
     open_row: ClassVar[bool] = False
@@ -38,6 +40,7 @@ class Layout:
         fields: Mapping[str, FieldType],
         aggregates: Mapping[str, tuple[Monoid, Sequence[str]]],
         block: int = BLOCK,
+        hidden: Sequence[tuple[Monoid, Sequence[str]]] = (),
     ) -> None:
         assert block >= 1
         number = {"time": 0} | {name: i for i, name in enumerate(fields, 1)}
@@ -51,7 +54,7 @@ class Layout:
         monoids: list[Monoid] = []
         reads: list[tuple[int, ...]] = []
         answers: list[int] = []
-        for monoid, columns in aggregates.values():
+        for monoid, columns in (*aggregates.values(), *hidden):
             if monoid.counts_entries:
                 answers.append(-1)
                 continue
@@ -66,8 +69,10 @@ class Layout:
         """For each slot what tells its aggregate from others."""
         self.monoids: tuple[Monoid, ...] = tuple(monoids)
         self.reads: tuple[tuple[int, ...], ...] = tuple(reads)
-        self.answers: tuple[int, ...] = tuple(answers)
+        self.answers: tuple[int, ...] = tuple(answers[: len(aggregates)])
         """For each aggregate its slot, or -1 for the count of entries."""
+        self.hidden: tuple[int, ...] = tuple(answers[len(aggregates) :])
+        """For each hidden aggregate its slot."""
         # The hot paths run these in plain loops: on CPython 3.11 a comprehension costs 0.3 µs, and `zip(strict=True)`
         # in one 1.3 µs, as much as the work itself.
         picks = [(read[0], itemgetter(*read) if len(read) > 1 else None) for read in reads]
@@ -75,9 +80,17 @@ class Layout:
         self._used = tuple({i for read in reads for i in read})
         self._reduces = tuple((m.reduce, *pick) for m, pick in zip(monoids, picks, strict=True))
         self._combines = tuple(monoid.combine for monoid in monoids)
-        self._lowers = tuple((slot, None if slot < 0 else monoids[slot].lower) for slot in answers)
+        self._lowers = tuple((slot, None if slot < 0 else monoids[slot].lower) for slot in self.answers)
         self.identities: tuple[Partial, ...] = tuple(monoid.identity for monoid in monoids)
         self.commutative = all(monoid.commutative for monoid in monoids)
+
+    def only(self, slots: Sequence[int]) -> Layout:
+        """A layout of some slots, in this order, for vectorised folds: the same columns, and no answers."""
+        narrow = copy(self)
+        narrow.monoids = tuple(self.monoids[slot] for slot in slots)
+        narrow.reads = tuple(self.reads[slot] for slot in slots)
+        narrow.answers = ()
+        return narrow
 
     def reduce(self, columns: Sequence[Array]) -> list[Partial]:
         """Fold n >= 0 rows, one partial per slot."""

@@ -58,6 +58,27 @@ class Levels(Pairs):
         """Entries under node (i, index)."""
         return self._levels[i].count(index)
 
+    def partial(self, i: int, index: int, slot: int) -> Partial:
+        """The partial of node (i, index) in one slot, which is not stored in a tier."""
+        level = self._levels[i]
+        return level.takers[slot](index - level.base)
+
+    def widening(self, start: int, stop: int, share: int) -> list[tuple[int, int]]:
+        """Nodes (level, index) that together are the blocks start..stop, newest first.
+
+        A node has one block, or at most the `share`-th part of as many as are newer than it.
+        """
+        if stop > self._done:
+            self._catch_up()
+        nodes, end = [], stop + 1
+        while stop > start:
+            i = 0
+            while stop & ((2 << i) - 1) == 0 and stop - (2 << i) >= start and share * (2 << i) <= end - stop:
+                i += 1
+            nodes.append((i, (stop >> i) - 1))
+            stop -= 1 << i
+        return nodes
+
     def leaves(self, start: int, stop: int) -> list[list[Partial]]:
         """The partials of each block of start..stop, one per slot."""
         if stop - start == 1:

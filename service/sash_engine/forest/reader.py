@@ -25,7 +25,7 @@ from sash_engine.forest.levels import Levels
 from sash_engine.forest.row_slices import RowSlice
 from sash_engine.forest.sealed_fold import SealedFold
 from sash_engine.forest.segments import starts_of_runs
-from sash_engine.forest.series import Rows, answers_of, fold_buckets
+from sash_engine.forest.series import Rows, answers_of, fold_buckets, free_steps
 from sash_engine.forest.splicer import Splicer
 from sash_engine.forest.tiered import TieredDirectory
 from sash_engine.monoids import Partial, Partials
@@ -191,7 +191,9 @@ class BlockReader:
     def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
         """As `series`, in steps; no entry may come or leave from the first to the last."""
         entries, filled, partials = yield from self.fold_steps(starts, stops)
-        return entries, (yield from answers_of(self._layout, partials, filled, entries))
+        answers = yield from answers_of(self._layout, partials, filled, entries)
+        yield from free_steps(partials, answers)
+        return entries, answers
 
     def fold_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, Array, list[Partials]]]:
         """Fold many time ranges, as `series_steps` does: rows (k,), which ranges have any, and their partials."""
@@ -266,6 +268,18 @@ class BlockReader:
         there = rows.locate(times + 1) > at
         runs = _runs(at[there]) if there.any() else []
         return there, rows.columns(runs, range(1, len(self._layout.dtypes)))[1:]
+
+    def neighbours(self, time: int) -> tuple[int | None, int | None]:
+        """The newest time of an entry that is <= `time`, and the oldest that is newer; None where there is none."""
+        directory = self._directory
+        position, row = self._locate(time, "right")
+        in_tail, in_head = position == directory.tail, position == directory.head
+        older = None if in_head else directory.last(position - 1)
+        if row > (self._skip if in_head else 0):
+            older = self._columns(position)[0].item(row - 1)
+        if in_tail and row == self._tail.rows:
+            return older, None
+        return older, self._columns(position)[0].item(row) if in_tail or row else directory.first(position)
 
     # ---------------------------------------------------------------- places: a block's position and a row in it
 

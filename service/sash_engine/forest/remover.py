@@ -15,7 +15,7 @@ it was small from the start.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,7 @@ class BlockRemover(BlockWriter):
     # ---------------------------------------------------------------- single entries
 
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
-        """Remove single entries, each the first of its time that has some value.
+        """Remove single entries, each the first of its time that has some value and does not leave yet.
 
         Args:
             times: int64 (m,), sorted.
@@ -107,23 +107,17 @@ class BlockRemover(BlockWriter):
             which of them were there, bool (m,).
         """
         found = np.zeros(len(times), np.bool_)
-        gone = self._search(times, column, values, found) if self._len else {}
+        gone = {position: list(rows) for position, rows in self._search(times, column, values, found, True).items()}
         removed = sum(map(len, gone.values()))
         if not removed:
             return found
         if removed == self._len:
             self._clear()
             return found
-        directory = self._directory
-        of_tail = gone.pop(directory.tail, None)
-        kept = {position: directory.count(position) - len(rows) for position, rows in gone.items()}
-        if directory.head in kept:
-            kept[directory.head] -= self._skip
-        joined = self._joined(kept)
-        if directory.loads:
-            nodes = self._levels.nodes_of_refresh(np.array(sorted(gone))) if directory.has_external else ()
-            self._levels.fetch(sorted({*gone, *(position + 1 for position in joined)}), nodes)
+        kept, joined = self._plan(gone)
+        self._fetch_named(gone, joined)
         self._answers = None
+        of_tail = gone.pop(self._directory.tail, None)
         if of_tail is not None:
             self._remove_of_tail(np.array(sorted(of_tail)))
         if gone:
@@ -132,9 +126,43 @@ class BlockRemover(BlockWriter):
         self._find_newest()
         return found
 
-    def _search(self, times: Array, column: int, values: Sequence[Any], found: Array) -> dict[int, list[int]]:
-        """The rows to remove, by the position of their block; `found` is set where there is one. Changes nothing."""
-        directory, gone = self._directory, dict[int, list[int]]()
+    def correct(self, times: Array, column: int, values: Sequence[Any], columns: Sequence[Array]) -> Array:
+        """Give single entries other values: each is the first of its time that has some value. They stay in place.
+
+        Args:
+            times, column, values: as in `remove`.
+            columns: the new values: an array (m,) per column after the time. Of two for one entry the later counts.
+
+        Returns:
+            which of them were there, bool (m,).
+        """
+        found = np.zeros(len(times), np.bool_)
+        rows = self._search(times, column, values, found, False)
+        self._fetch_named(rows, set())
+        if rows:
+            self._give(rows, columns)
+        return found
+
+    def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
+        """Load what `remove` and `correct` of these entries read, so that they cannot fail afterwards."""
+        if self._directory.loads:
+            rows = self._search(times, column, values, np.zeros(len(times), np.bool_), True)
+            self._fetch_named(rows, self._plan(rows)[1])
+
+    def _search(
+        self, times: Array, column: int, values: Sequence[Any], found: Array, once: bool
+    ) -> dict[int, dict[int, int]]:
+        """Find the rows that are named; `found` is set where there is one. Changes nothing.
+
+        Args:
+            once: whether a row is found once; else as often as it is named.
+
+        Returns:
+            by the position of its block each row, with the number of the last one that names it.
+        """
+        directory, rows = self._directory, dict[int, dict[int, int]]()
+        if not self._len:
+            return rows
         _, last = directory.spans(directory.head, directory.tail)
         at = directory.head + last.searchsorted(times, "left")
         wanted = np.arange(len(times))
@@ -147,22 +175,43 @@ class BlockRemover(BlockWriter):
                 position = int(at[some[0]])
                 block = self._tail if position == directory.tail else directory.block(position)
                 skip = self._skip if position == directory.head else 0
-                held, keys = block.columns[0][skip : block.rows], block.columns[column]
+                held, names = block.columns[0][skip : block.rows], block.columns[column]
                 first = (held.searchsorted(times[some], "left") + skip).tolist()
                 stop = (held.searchsorted(times[some], "right") + skip).tolist()
-                rows = gone.setdefault(position, [])
+                taken, run, index = rows.pop(position, {}), (0, 0), dict[Any, list[int]]()
                 for i, a, b in zip(some.tolist(), first, stop, strict=True):
-                    row = _row_of(keys, a, b, values[i], rows)
-                    if row is not None:
-                        rows.append(row)
+                    if (a, b) != run:
+                        run, index = (a, b), {}
+                        for row, name in enumerate(names[a:b].tolist(), a):
+                            if not once or row not in taken:
+                                index.setdefault(name, []).append(row)
+                    same = index.get(values[i])
+                    if same:
+                        taken[same.pop(0) if once else same[0]] = i
                         found[i] = True
                     elif b == block.rows and position < directory.tail:
                         missing.append(i)  # entries of its time go on in the next block
-                if not rows:
-                    del gone[position]
+                if taken:
+                    rows[position] = taken
             wanted = np.array(missing, np.int64)
             at[wanted] += 1
-        return gone
+        return rows
+
+    def _plan(self, gone: Mapping[int, Sized]) -> tuple[dict[int, int], set[int]]:
+        """How many rows the sealed blocks keep that lose some, and which are to be joined with the one behind."""
+        directory = self._directory
+        kept = {p: directory.count(p) - len(rows) for p, rows in gone.items() if p < directory.tail}
+        if directory.head in kept:
+            kept[directory.head] -= self._skip
+        return kept, self._joined(kept)
+
+    def _fetch_named(self, rows: Iterable[int], joined: set[int]) -> None:
+        """Load the blocks of these positions, those behind `joined`, and what their ancestors are combined from."""
+        directory = self._directory
+        sealed = sorted(position for position in rows if position < directory.tail)
+        if directory.loads and sealed:
+            nodes = self._levels.nodes_of_refresh(np.array(sealed)) if directory.has_external else ()
+            self._levels.fetch(sorted({*sealed, *(position + 1 for position in joined)}), nodes)
 
     def _joined(self, kept: dict[int, int]) -> set[int]:
         """The blocks that are to be joined with the one behind them: they keep some rows, but few."""
@@ -268,13 +317,3 @@ class BlockRemover(BlockWriter):
         self._skip = self._split = self._len = 0
         self._newest = BEFORE_ALL
         return count
-
-
-def _row_of(keys: Array, a: int, b: int, value: Any, taken: list[int]) -> int | None:
-    """The first row of a..b that has a value and is not taken."""
-    if b - a == 1:
-        return a if keys.item(a) == value and a not in taken else None
-    for row in (np.flatnonzero(keys[a:b] == value) + a).tolist():
-        if row not in taken:
-            return row
-    return None

@@ -36,7 +36,17 @@ from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane
 from sash_engine.steps import Steps, spans_of
 
-__all__ = ["Rows", "answers_of", "at_once", "fold_buckets", "fold_runs", "joined", "reduce_steps", "sorted_unique"]
+__all__ = [
+    "Rows",
+    "answers_of",
+    "at_once",
+    "fold_buckets",
+    "fold_runs",
+    "free_steps",
+    "joined",
+    "reduce_steps",
+    "sorted_unique",
+]
 
 _WIDE_BLOCKS = 8
 """A pane of so many blocks is folded from nodes: some 20 µs, what one aggregate takes over 8,192 rows."""
@@ -52,6 +62,9 @@ _WIDE_PANES = 16
 
 _COLUMNS, _SCALARS, _LARGE = 16_384, 1_024, 16
 """Partials that one step makes: by a vectorised method, one by one, and of sketches and collections (20 to 160 µs)."""
+
+_FREED = 4_096
+"""Sketches that one step frees: 1.5 ms."""
 
 _Fold = Callable[[Sequence[tuple[int, int, int, int]]], list[list[Partial]]]
 
@@ -241,6 +254,20 @@ def reduce_steps(layout: Layout, columns: Sequence[Array], starts: Array) -> Ste
             yield
         out.append(joined(found))
     return out
+
+
+def free_steps(partials: Sequence[Partials], answers: Sequence[Array]) -> Steps[None]:
+    """Free what `fold_buckets` returned, in steps: 80,000 sketches at once take 30 ms.
+
+    Args:
+        answers: made of it; some partials, such as sums of integers, are their own answers, and are kept.
+    """
+    for part in (part for columns in partials for part in columns if part.dtype.hasobject):
+        if any(np.may_share_memory(part, answer) for answer in answers):
+            continue
+        for a, b in spans_of(len(part), _FREED):
+            part[a:b] = None
+            yield
 
 
 def at_once(monoid: Monoid, method: str) -> int:

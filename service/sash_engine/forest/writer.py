@@ -8,7 +8,7 @@ Insert, in order: amortised O(1).  Out of order: O(B + log n).  Bulk insert of m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -204,36 +204,48 @@ class BlockWriter(BlockReader):
         tail.clear()
         self._append(merged, len(merged[0]))
 
+    # ---------------------------------------------------------------- other values
+
     def replace(self, times: Array, columns: Sequence[Array]) -> None:
         """Give entries other values: int64 (m,) distinct times that there are, and per field an array (m,).
 
         Of several entries with one time it is the first that is changed.
         """
-        self._answers = None
+        rows = dict[int, dict[int, int]]()
+        for i, time in enumerate(times.tolist()):
+            position, row = self._locate(time, "left")
+            rows.setdefault(position, {})[row] = i
         if self._directory.loads:
-            touched = sorted({self._directory.ending(time, "left") for time in times.tolist()})
-            # The ancestors of each are combined anew, one block after the other, with the nodes beside them.
-            each = touched if self._directory.has_external else ()
-            self._levels.fetch(
-                touched, {node for one in each for node in self._levels.nodes_of_refresh(np.array([one]))}
-            )
-        places = [self._locate(time, "left") for time in times.tolist()]
-        for position in sorted({position for position, _ in places}):
-            mine = [i for i, (at, _) in enumerate(places) if at == position]
-            rows = [places[i][1] for i in mine]
-            sealed = position < self._directory.tail
-            block = self._directory.edit(position) if sealed else self._tail
-            for number, values in enumerate(columns, 1):
-                column = block.columns[number].copy() if sealed else block.columns[number]  # a row slice may have it
-                column[rows] = values[mine]
-                block.columns[number] = column
+            sealed = np.array(sorted(position for position in rows if position < self._directory.tail), np.int64)
+            nodes = self._levels.nodes_of_refresh(sealed) if self._directory.has_external and len(sealed) else ()
+            self._levels.fetch(sealed.tolist(), nodes)
+        self._give(rows, columns)
+
+    def _give(self, rows: Mapping[int, Mapping[int, int]], columns: Sequence[Array]) -> None:
+        """Give rows other values; all that is needed is in memory.
+
+        Args:
+            rows: by the position of its block each row, with the number of its new values.
+            columns: the values: an array per column after the time.
+        """
+        self._answers = None
+        directory, edited = self._directory, list[int]()
+        for position, numbers in sorted(rows.items()):
+            sealed = position < directory.tail
+            block = directory.edit(position) if sealed else self._tail
+            into, given = list(numbers), list(numbers.values())
+            for i, values in enumerate(columns, 1):
+                column = block.columns[i].copy() if sealed else block.columns[i]  # a row slice may have it
+                column[into] = values[given]
+                block.columns[i] = column
             if sealed:
-                partials = self._layout.reduce_rows(block.columns, 0, block.rows)
-                self._directory.change(position, block.rows, partials)
-                self._levels.refresh(np.array([position]))
-                self._sealed.touch(position)
+                directory.change(position, block.rows, self._layout.reduce_rows(block.columns, 0, block.rows))
+                edited.append(position)
             else:
                 self._tail.refold()
-            if position == self._directory.head:
+            if position == directory.head:
                 self._head.reset()
                 self._split = 0 if sealed else self._skip
+        if edited:
+            self._levels.refresh(np.array(edited))
+            self._sealed.touch(edited[0])

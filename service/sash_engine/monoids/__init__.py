@@ -7,7 +7,12 @@ from importlib.metadata import EntryPoint, entry_points
 
 from sash_engine.monoids.base import FieldType, Monoid, Partial, Partials, Read, Schema, Values
 from sash_engine.monoids.bloom import Bloom, BloomFilter
+from sash_engine.monoids.classifier import NaiveBayes
+from sash_engine.monoids.comoments import Correlation, Covariance, CovariancePopulation
+from sash_engine.monoids.consecutive import Increase, Rate, TimeWeightedMean
+from sash_engine.monoids.count_min import CountMin
 from sash_engine.monoids.counting import Count, Sum
+from sash_engine.monoids.decayed import DecayedSum
 from sash_engine.monoids.extremes import ArgMax, ArgMin, Max, MaxCount, Min, MinCount, Range
 from sash_engine.monoids.means import GeometricMean, Mean
 from sash_engine.monoids.moments import (
@@ -20,8 +25,12 @@ from sash_engine.monoids.moments import (
     VariancePopulation,
 )
 from sash_engine.monoids.order import Collect, CollectDistinct, First, Last
+from sash_engine.monoids.ranking import Join, Largest, Smallest
+from sash_engine.monoids.regression import LinearRegression
 from sash_engine.monoids.shapes import M4, LongestIncreasingRun
 from sash_engine.monoids.sketches import DistinctCount, FrequentItems, Quantile
+from sash_engine.monoids.tallies import Median, Mode
+from sash_engine.monoids.theta import ThetaSketch
 from sash_engine.monoids.trends import Histogram, LinearSlope
 
 __all__ = [
@@ -31,35 +40,51 @@ __all__ = [
     "BloomFilter",
     "Collect",
     "CollectDistinct",
+    "Correlation",
     "Count",
+    "CountMin",
+    "Covariance",
+    "CovariancePopulation",
+    "DecayedSum",
     "DistinctCount",
     "FieldType",
     "First",
     "FrequentItems",
     "GeometricMean",
     "Histogram",
+    "Increase",
+    "Join",
     "Kurtosis",
+    "Largest",
     "Last",
+    "LinearRegression",
     "LinearSlope",
     "LongestIncreasingRun",
     "M4",
     "Max",
     "MaxCount",
     "Mean",
+    "Median",
     "Min",
     "MinCount",
+    "Mode",
     "Monoid",
+    "NaiveBayes",
     "Partial",
     "Partials",
     "Quantile",
     "Range",
+    "Rate",
     "Read",
     "RelativeVariation",
     "Schema",
     "Skewness",
+    "Smallest",
     "StdDev",
     "StdDevPopulation",
     "Sum",
+    "ThetaSketch",
+    "TimeWeightedMean",
     "Values",
     "Variance",
     "VariancePopulation",
@@ -100,6 +125,22 @@ BUILT_IN: tuple[type[Monoid], ...] = (
     DistinctCount,
     Quantile,
     FrequentItems,
+    Covariance,
+    CovariancePopulation,
+    Correlation,
+    LinearRegression,
+    NaiveBayes,
+    TimeWeightedMean,
+    Increase,
+    Rate,
+    DecayedSum,
+    Median,
+    Mode,
+    Largest,
+    Smallest,
+    Join,
+    CountMin,
+    ThetaSketch,
 )
 
 

@@ -109,11 +109,14 @@ class Read:
         accepts: the field types that the aggregate can read.
         default: the field it reads if the spec names none; None if the spec must name one. A window with a single
             field needs no name either way.
+        many: the option names a list of so many fields at most; 0: it names one field. Only the last `Read` of an
+            aggregate can have a list. Its columns come last in the rows.
     """
 
     option: str
     accepts: tuple[FieldType, ...]
     default: str | None = None
+    many: int = 0
 
 
 TIME = Read("time", ("int64",))
@@ -134,6 +137,9 @@ class Monoid(PartialForm, ABC):
     """
 
     reads: ClassVar[tuple[Read, ...]] = (Read("field", NUMERIC),)
+    durations: ClassVar[Mapping[str, str | None]] = {}
+    """Parameters that a spec gives as durations, with their defaults. The constructor gets them as ticks. In logical
+    time, a default is 1 tick."""
     example: ClassVar[Mapping[str, Any]] = {}
     """Parameters that make an instance, for an aggregate with required ones. Lists of aggregates in tests and
     documentation use them."""
@@ -161,11 +167,13 @@ class Monoid(PartialForm, ABC):
     identity: Partial = None
 
     def __init__(self, *types: FieldType) -> None:
-        if len(types) > len(self.reads):
-            raise InvalidArgument(f"{self.function} reads {len(self.reads)} columns, not {len(types)}")
+        most = sum(max(read.many, 1) for read in self.reads)
+        if len(types) > most:
+            raise InvalidArgument(f"{self.function} reads {most} columns, not {len(types)}")
         given = list(types)
         given += [default_type(read) for read in self.reads[len(types) :]]
-        for read, kind in zip(self.reads, given, strict=True):
+        reads = [*self.reads, *self.reads[-1:] * (len(given) - len(self.reads))]
+        for read, kind in zip(reads, given, strict=True):
             if kind not in read.accepts:
                 raise InvalidArgument(
                     f"{self.function} cannot read a {kind} column; it takes {' or '.join(read.accepts)}",

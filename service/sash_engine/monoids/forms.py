@@ -32,7 +32,7 @@ class PartialForm:
     """Name in specs and in the catalogue."""
     dtypes: tuple[np.dtype[Any], ...] = _OBJECT
     """The type of each part of a partial, and so of each column of partials."""
-    parts: ClassVar[tuple[str, ...]] = ("partial",)
+    parts: tuple[str, ...] = ("partial",)
     """The names of the parts, where partials enter and leave the window as columns. A part named `entries` must be the
     number of entries that the partial folds."""
     blob: ClassVar[str] = "JSON: the part, or a list of the parts"

@@ -50,7 +50,7 @@ class _Moments(Monoid):
     commutative = True
     exact = False
     order: ClassVar[int] = 2
-    parts: ClassVar[tuple[str, ...]] = ("entries", "mean", "m2")
+    parts: tuple[str, ...] = ("entries", "mean", "m2")
     dtypes: tuple[np.dtype[Any], ...] = (np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.float64))
 
     def lift(self, value: Any) -> Partial:

@@ -2,6 +2,7 @@
 
     HLL   8 bytes | list or set: coupons (value, slot) | or: estimators, registers of 4, 6 or 8 bits, exceptions to 4
     KLL   8 bytes | n, levels, where each begins | least, greatest | level 0, level 1, … (each of these in order)
+    t-digest 8 bytes | how many means and values | least, greatest | means with their weights | values
     items 8 bytes | how many, total weight, offset | a weight for each | the items
 
 The library trusts the offsets and counts that it reads. A damaged or hostile sketch makes it read outside its arrays
@@ -24,13 +25,13 @@ import numpy as np
 
 from sash_engine.monoids.base import Array
 
-__all__ = ["checked_frequent_items", "checked_hll", "checked_kll"]
+__all__ = ["checked_frequent_items", "checked_hll", "checked_kll", "checked_tdigest"]
 
 MOST = 2**62
 """A sketch that claims so many entries is damaged."""
 
 _EMPTY = 4
-_HLL_FAMILY, _KLL_FAMILY, _ITEMS_FAMILY = 7, 15, 10
+_HLL_FAMILY, _KLL_FAMILY, _ITEMS_FAMILY, _TDIGEST_FAMILY = 7, 15, 10, 20
 
 
 def checked_hll(data: bytes) -> bytes:
@@ -164,6 +165,39 @@ def _two_thirds(k: int, power: int) -> int:
         return _two_thirds(_two_thirds(k, power // 2), power - power // 2)
     scaled: int = (k << power + 1) // 3**power
     return scaled + 1 >> 1
+
+
+def checked_tdigest(data: bytes, largest: float) -> bytes:
+    """Check a t-digest of doubles, and return it unchanged.
+
+    Args:
+        largest: the greatest absolute value that it may have.
+
+    Raises:
+        ValueError, struct.error: `data` is not such a sketch, or is damaged.
+    """
+    preamble, version, family, k, flags = struct.unpack_from("<3BHB", data)
+    _expect((version, family) == (1, _TDIGEST_FAMILY) and k >= 10, "the preamble is of another kind")
+    if flags & 1:
+        _expect((preamble, len(data)) == (1, 8), "it is not empty")
+        return data
+    if flags & 2:
+        _expect((preamble, len(data)) == (1, 16), "it does not have exactly one value")
+        values = np.frombuffer(data, "<f8", offset=8)
+        _expect(bool((np.abs(values) <= largest).all()), "a value is out of range")
+        return data
+    means, others = struct.unpack_from("<II", data, 8)
+    _expect(preamble == 2 and means <= 2 * k + 30 and others <= 8 * k + 120, "it has more than k allows")
+    _expect(means + others > 0 and len(data) == 32 + 16 * means + 8 * others, "it does not have so many bytes")
+    least, greatest = struct.unpack_from("<dd", data, 16)
+    centroids = np.frombuffer(data, [("mean", "<f8"), ("weight", "<u8")], means, 32)
+    values = np.concatenate((centroids["mean"], np.frombuffer(data, "<f8", others, 32 + 16 * means)))
+    _expect(-largest <= least <= greatest <= largest, "the extremes are out of range")
+    _expect(bool(((values >= least) & (values <= greatest)).all()), "a value is NaN or outside the extremes")
+    _expect(bool((np.diff(centroids["mean"]) >= 0).all()), "the means are not sorted")
+    weights = centroids["weight"].astype(np.float64)
+    _expect(bool((weights >= 1).all()) and float(weights.sum()) < MOST, "the weights are out of range")
+    return data
 
 
 def checked_frequent_items(data: bytes, strings: bool) -> bytes:

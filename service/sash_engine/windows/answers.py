@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,9 @@ import numpy.typing as npt
 from sash_engine.monoids.base import Array, Partials
 from sash_engine.windows.spec import Durability, WindowSpec
 
-__all__ = ["Answer", "Counts", "Series", "Staged", "WindowInfo", "WriteResult"]
+__all__ = ["LATER_COUNTS", "Answer", "Counts", "Page", "Series", "Staged", "WindowInfo", "WriteResult"]
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -31,6 +33,18 @@ class Answer:
     lookback: str | None = None
     partials: dict[str, Partials] | None = None
     """Where they were asked for: each aggregate's partial as columns of one row (none where there are no entries)."""
+    parts: dict[str, str] | None = None
+    """The parts of the key, or of the group, by name; None where it has none."""
+
+
+class Page(list[T]):
+    """Some answers, and where the next ones begin.
+
+    Attributes:
+        position: what a question says to go on; None after the last answer.
+    """
+
+    position: str | None = None
 
 
 @dataclass(slots=True)
@@ -41,6 +55,8 @@ class WriteResult:
     that entry. `ahead` are entries that were dropped as too far ahead of wall time. An insert that asked for answers
     has `answers`. `already_applied` says that a producer's retry, or a batch's second commit, changed nothing; then all
     counts are 0.
+
+    A retraction or an update names `retracted + corrected + missing` entries; the missing ones are not in the window.
     """
 
     inserted: int = 0
@@ -51,6 +67,9 @@ class WriteResult:
     already_applied: bool = False
     durability: Durability = "memory"
     ahead: int = 0
+    retracted: int = 0
+    corrected: int = 0
+    missing: int = 0
 
 
 @dataclass(slots=True)
@@ -72,6 +91,8 @@ class Series:
     `times` and `entries` are int64 (n,); `aggregates` has an array (n,) each, of dtype object where answers are no
     numbers or are missing (None). `partials` is there where it was asked for: each aggregate's partials as columns, one
     row for each bucket that has entries, in order.
+
+    Of sessions, `times` and `last` are the times of the first and of the last entry of each, and `width` is the gap.
     """
 
     key: str | None
@@ -80,24 +101,38 @@ class Series:
     entries: npt.NDArray[np.int64]
     aggregates: dict[str, Array]
     partials: dict[str, Partials] | None = None
+    parts: dict[str, str] | None = None
+    last: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(slots=True)
 class Counts:
-    """What became of all entries a window was ever sent: `inserted - evicted` of them are in it."""
+    """What became of all entries a window was ever sent: `inserted - evicted - retracted` of them are in it.
+
+    `corrected` counts corrections: an entry may have had several.
+    """
 
     inserted: int = 0
     late: int = 0
     evicted: int = 0
     duplicates: int = 0
     ahead: int = 0
+    retracted: int = 0
+    corrected: int = 0
+
+    @property
+    def present(self) -> int:
+        """How many entries are in the window."""
+        return self.inserted - self.evicted - self.retracted
 
     def document(self) -> dict[str, int]:
-        """They as plain values; `ahead` only where it is not 0, so that earlier versions read all that they know."""
+        """They as plain values. Later counts are left out where they are 0, so that earlier versions read the rest."""
         document = asdict(self)
-        if not self.ahead:
-            del document["ahead"]
-        return document
+        return {name: count for name, count in document.items() if count or name not in LATER_COUNTS}
+
+
+LATER_COUNTS = ("ahead", "retracted", "corrected")
+"""Counts that earlier versions do not know."""
 
 
 @dataclass(slots=True)
@@ -120,3 +155,5 @@ class WindowInfo:
     durability: Durability = "memory"
     problem: str | None = None
     high_water_mark: int | None = None
+    punctuated: int | None = None
+    """Entries of this time and older are final; None without punctuation, and before the first one."""

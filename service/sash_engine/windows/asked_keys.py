@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps, spans_of
-from sash_engine.windows.batch import check_key
+from sash_engine.windows.batch import check_key, check_parts
 from sash_engine.windows.costs import Costs
 from sash_engine.windows.keys import UNKEYED, Keys
 from sash_engine.windows.questions import AllKeys, KeyList
@@ -53,6 +53,8 @@ class AskedKeys:
         if key is None:
             raise InvalidArgument(f"window {self._spec.name!r} is keyed: say which key", field="key")
         check_key(key)
+        if self._spec.keys is not None:
+            check_parts((key,), self._spec)
         return key
 
     def check_several(self, key: str | None) -> None:
@@ -70,7 +72,7 @@ class AskedKeys:
         """
         if not isinstance(keys, AllKeys):
             self._costs.check_answers(len(keys), lookbacks)  # before a look at any of them
-            yield from _check_each(keys)
+            yield from _check_each(keys, self._spec)
             return list(dict.fromkeys(keys))
         if not self._slide.wall:
             self._costs.check_answers(self._keys.filled, lookbacks)
@@ -93,7 +95,7 @@ class AskedKeys:
                 found.append(numbers)
                 yield
             return np.concatenate(found)
-        yield from _check_each(keys)
+        yield from _check_each(keys, self._spec)
         seen = np.zeros(len(self._keys.now), np.bool_)
         for a, b in spans_of(len(keys), _NAMES):
             numbers = self._keys.find_each(keys[a:b])
@@ -120,9 +122,11 @@ class AskedKeys:
         return number
 
 
-def _check_each(names: Sequence[str]) -> Steps[None]:
+def _check_each(names: Sequence[str], spec: WindowSpec) -> Steps[None]:
     """Check the names of keys, a step at a time."""
     for a, b in spans_of(len(names), _NAMES):
         for name in names[a:b]:
             check_key(name)
+        if spec.keys is not None:
+            check_parts(names[a:b], spec)
         yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import ClassVar
 
 import numpy as np
@@ -18,8 +19,10 @@ from sash_engine.monoids.base import NUMPY_TYPES, Array, Partials
 from sash_engine.monoids.pane import imported
 from sash_engine.windows.spec import MAX_KEY_BYTES, WindowSpec
 from sash_wire.coded import Coded
+from sash_wire.errors import WireError
+from sash_wire.labels import split
 
-__all__ = ["AnyBatch", "Batch", "Coded", "Origin", "PartialBatch"]
+__all__ = ["AnyBatch", "Batch", "Coded", "Origin", "PartialBatch", "check_key", "check_parts"]
 
 MAX_PANE_ENTRIES = 2**40
 """So many entries a row of partials may stand for."""
@@ -218,6 +221,20 @@ def _check_keys(keys: Coded | None, spec: WindowSpec, n: int) -> None:
     if not all(dictionary) or max(map(len, dictionary), default=0) * 4 > MAX_KEY_BYTES:
         for key in dictionary:
             check_key(key)
+    if spec.keys is not None:
+        check_parts(dictionary, spec)
+
+
+def check_parts(keys: Sequence[str], spec: WindowSpec) -> None:
+    """Raise `InvalidArgument` for a key that does not have the parts that the window's keys have."""
+    parts = len(spec.parts)
+    for key, bars in zip(keys, map(str.count, keys, repeat("|")), strict=True):
+        if bars != parts - 1 or "\\" in key:
+            try:
+                split(key, parts)
+            except WireError as error:
+                reason = f"{error.message} ({', '.join(spec.parts)})"
+                raise InvalidArgument(reason, field="key", limit=error.limit) from None
 
 
 def check_key(key: str) -> None:

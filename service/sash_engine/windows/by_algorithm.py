@@ -180,8 +180,19 @@ class ByAlgorithm:
         """
         raise self._refused("entries out of the middle of a window")
 
+    def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
+        """Do nothing: everything is in memory."""
+
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Refuse: the algorithms keep no values to tell entries apart.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise self._refused("single entries")
+
+    def correct(self, times: Array, column: int, values: Sequence[Any], columns: Sequence[Array]) -> Array:
+        """Refuse, as `remove`.
 
         Raises:
             Unsupported: always.
@@ -300,6 +311,14 @@ class ByAlgorithm:
             Unsupported: always.
         """
         raise self._without_values("its entries cannot be given back")
+
+    def neighbours(self, time: int) -> tuple[int | None, int | None]:
+        """Refuse: nothing leaves from the middle, which this is for.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise self._refused("entries out of the middle of a window")
 
     def columns(self) -> list[Array]:
         """Refuse.

@@ -7,19 +7,22 @@ values in lists and blobs     of all answers together
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Monoid
 from sash_engine.windows.answers import Answer
 
-__all__ = ["MAX_ANSWERS", "MAX_BUCKETS", "MAX_LARGE_BUCKETS", "MAX_VALUES", "Costs"]
+__all__ = ["ENTRY_BYTES", "MAX_ANSWERS", "MAX_BUCKETS", "MAX_LARGE_BUCKETS", "MAX_VALUES", "Costs"]
 
 MAX_BUCKETS = 1_000_000
 MAX_LARGE_BUCKETS = 10_000
 MAX_ANSWERS = 100_000
 MAX_VALUES = 2_000_000
+
+ENTRY_BYTES = 100
+"""What an answer with lists takes for each entry: the value in Python, and what is sent of it."""
 
 _STEP_US = 2_000
 _ANSWER_US, _NUMBER_US, _LARGE_US = 15, 1, 200
@@ -40,6 +43,8 @@ class Costs:
         large = [name for name, monoid in monoids.items() if monoid.external]
         self._answer_us = _ANSWER_US + len(monoids) * _NUMBER_US + len(large) * _LARGE_US
         self._large = large[0] if large else None
+        self.check_memory: Callable[[int], None] = _ignore
+        """Called with the bytes that an answer may take, before it is made; raises if they are too many."""
         self._many = {name: monoid for name, monoid in monoids.items() if monoid.answer in _MANY}
 
     def takes_a_step(self, answers: int) -> bool:
@@ -50,6 +55,11 @@ class Costs:
     def sized(self) -> bool:
         """Whether an answer may have many values, because an aggregate answers a list, a dict or a blob."""
         return bool(self._many)
+
+    def check_entries(self, entries: int) -> None:
+        """Check that there is memory for an answer over so many entries, if it may list them."""
+        if self.sized:
+            self.check_memory(ENTRY_BYTES * entries)
 
     def check_buckets(self, buckets: int) -> None:
         """Check the number of buckets of a series.
@@ -66,19 +76,20 @@ class Costs:
                 limit=f"{MAX_LARGE_BUCKETS} buckets",
             )
 
-    def check_series(self, entries: int, whole: Mapping[str, Any], buckets: int, overlap: int) -> None:
-        """Check how many values the answers of a series may have.
+    def check_series(self, entries: int, whole: Mapping[str, Any], buckets: int, overlap: int, before: int = 0) -> int:
+        """Check how many values the answers of a series may have, and return how many.
 
         Args:
             entries: the number of entries in all buckets together.
             whole: the answers over these entries. No answer of a bucket is larger.
             buckets: the number of buckets.
             overlap: the greatest number of buckets that have the same entry.
+            before: how many values other series of the same question have.
 
         Raises:
             InvalidArgument: the answers may have too many values.
         """
-        values = 0
+        values = before
         for name, monoid in self._many.items():
             most = size_of(whole[name]) * buckets
             each = monoid.values_per_entry
@@ -87,6 +98,7 @@ class Costs:
             raise InvalidArgument(
                 f"up to {values} values in the answers of one series", field="step", limit=f"{MAX_VALUES} values"
             )
+        return values
 
     def check_answers(self, keys: int, lookbacks: int) -> None:
         """Check the number of answers of a query.
@@ -97,6 +109,18 @@ class Costs:
         if keys * max(lookbacks, 1) > MAX_ANSWERS:
             what = f"{keys} keys" + f" times {lookbacks} lookbacks" * (lookbacks > 1)
             raise InvalidArgument(f"{what} in one query", field="keys", limit=f"{MAX_ANSWERS} answers")
+
+    def check_compared(self, groups: int, monoids: Sequence[Monoid]) -> None:
+        """Check the number of groups, or keys, that `top` and `having` compare; all their partials are there at once.
+
+        Raises:
+            InvalidArgument: there are too many, and an aggregate is a sketch or collection.
+        """
+        large = [monoid.function for monoid in monoids if monoid.external]
+        if large and groups > MAX_ANSWERS:
+            raise InvalidArgument(
+                f"{groups} answers of {large[0]} to compare", field="top.by", limit=f"{MAX_ANSWERS} answers"
+            )
 
     def check_values(self, values: int) -> None:
         """Check the number of values in the answers of a query about several keys.
@@ -131,3 +155,7 @@ def size_of(answer: Any) -> int:
         # All items of a list have the same form.
         return len(answer) * size_of(answer[0]) if answer else 0
     return 1
+
+
+def _ignore(needed: int) -> None:
+    """Takes what no service limits."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sash_engine.forest import Layout
-from sash_engine.monoids import Partial, Partials
+from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 from sash_engine.windows.key_table import NEVER, KeyTable
 from sash_engine.windows.pages import PAGES, Numbers
@@ -82,18 +83,25 @@ class KeyReader(KeyTable):
         there = self.newest_each(self.numbers()) > floor
         return list(compress(self._numbers, there.tolist()))
 
-    def page(self, prefix: str, limit: int, position: int, floor: int = NEVER) -> tuple[list[str], int | None]:
+    def page(
+        self, prefix: str, limit: int, position: int, floor: int = NEVER, among: Numbers | None = None
+    ) -> tuple[list[str], int | None]:
         """Up to `limit` names that start with `prefix`, by number from `position` on, and where to go on.
 
         Only keys with entries newer than `floor` are named. No more than `PAGE_NAMES` are looked at, so that the time
         this takes does not depend on how many keys there are; None where there are no more.
+
+        Args:
+            among: sorted numbers, only keys of which are named; None: all.
         """
-        stop = min(position + PAGE_NAMES, len(self._names))
-        found: list[str] = []
-        for start in range(position, stop, _NAMES_AT_ONCE):
+        numbered = range(position, len(self._names))
+        candidates = numbered if among is None else among[among.searchsorted(position) :]
+        looked = candidates[:PAGE_NAMES]
+        stop, found = int(looked[-1]) + 1 if len(looked) else 0, list[str]()
+        for start in range(0, len(looked), _NAMES_AT_ONCE):
             numbers = [
                 number
-                for number in range(start, min(start + _NAMES_AT_ONCE, stop))
+                for number in map(int, looked[start : start + _NAMES_AT_ONCE])
                 if (name := self._names[number]) is not None and name.startswith(prefix)
             ]
             there = self.newest_each(np.array(numbers, np.int64)) > floor
@@ -104,7 +112,7 @@ class KeyReader(KeyTable):
                 stop = numbers[-1] + 1
                 break
             found += map(self.name, numbers)
-        return found, stop if stop < len(self._names) else None
+        return found, stop if len(candidates) and stop <= candidates[-1] else None
 
     # ---------------------------------------------------------------- stores
 
@@ -119,6 +127,10 @@ class KeyReader(KeyTable):
     def own_stores(self) -> Iterable[KeyStore]:
         """The stores of all keys that have their own."""
         return self._own_stores.values()
+
+    def any_own(self, numbers: Numbers) -> bool:
+        """Whether one of some keys has a store of its own."""
+        return bool(self._own_stores) and bool(self._own[numbers].any())
 
     def with_own_stores(self, numbers: Numbers) -> Iterator[tuple[int, KeyStore]]:
         """Of some keys those that have a store of their own: number, store."""
@@ -205,45 +217,27 @@ class KeyReader(KeyTable):
             newest[i] = NEVER if time is None else time
         return newest
 
-    def totals_each(self, numbers: Numbers) -> tuple[Numbers, list[Partials]]:
-        """The totals of k keys as columns.
-
-        Returns:
-            how many entries each has, int64 (k,); and per slot the partials of those that have any, in the order of
-            `numbers`.
-        """
-        return self._gathered(numbers, self._pages.totals_each, lambda store: (len(store), store.totals()))
-
-    def range_totals_each(self, numbers: Numbers, start: int, end: int) -> tuple[Numbers, list[Partials]]:
-        """As `totals_each`, over entries with start <= time <= end only."""
-        return self._gathered(
-            numbers,
-            lambda small: self._pages.range_totals_each(small, start, end),
-            lambda store: store.range_totals(start, end),
-        )
-
-    def _gathered(
-        self,
-        numbers: Numbers,
-        of_pages: Callable[[Numbers], tuple[Numbers, list[Partials]]],
-        of_store: Callable[[KeyStore], tuple[int, list[Partial]]],
-    ) -> tuple[Numbers, list[Partials]]:
-        """Ask the pages once and each own store, and put the partials in the order of `numbers`."""
-        entries, columns = of_pages(numbers)  # a key with its own store has nothing there
-        places, partials = np.flatnonzero(entries), []
-        large = []
+    def filled_each(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        """Which of k keys have entries, bool (k,)."""
+        filled: npt.NDArray[np.bool_] = self._pages.entries_each(numbers) > 0
         for i, store in self._own_among(numbers):
-            entries[i], totals = of_store(store)
-            if entries[i]:
-                large.append(i)
-                partials.append(totals)
-        if not large:
-            return entries, columns
-        order = np.argsort(np.concatenate((places, large)))
-        return entries, [
-            tuple(
-                np.concatenate(both)[order]
-                for both in zip(column, monoid.pack([totals[slot] for totals in partials]), strict=True)
-            )
-            for slot, (monoid, column) in enumerate(zip(self._layout.monoids, columns, strict=True))
-        ]
+            filled[i] = store.newest is not None
+        return filled
+
+    def oldest_each(self, numbers: Numbers) -> Numbers:
+        """Times of the oldest rows of k keys, int64 (k,); the greatest int64 where a key has none."""
+        oldest = self._pages.oldest_each(numbers)
+        for i, store in self._own_among(numbers):
+            time = store.oldest
+            oldest[i] = np.iinfo(np.int64).max if time is None else time
+        return oldest
+
+    def shared_rows(self, numbers: Numbers) -> Numbers:
+        """How many rows k keys have in shared pages, int64 (k,)."""
+        return self._pages.entries_each(numbers)
+
+    def rows_each(
+        self, numbers: Numbers, counts: Numbers, wanted: Sequence[int], start: Numbers | None, end: Numbers | None
+    ) -> tuple[Numbers, list[Array]]:
+        """The rows of k keys in shared pages: see `Pages.rows_each`."""
+        return self._pages.rows_each(numbers, counts, wanted, start, end)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, repeat
 
 import numpy as np
+import numpy.typing as npt
 
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.ragged import grown
@@ -38,6 +39,8 @@ class KeyTable:
         touched: int64, by number: when a key was last written, as the window says; 0 before.
         now_of, late_through_of: the same memory for access to one: Python integers, in half the time.
         find: name -> the number of a key, None where there is no such key.
+        news: the numbers of keys that were created since they were taken last, for whoever set it; None: nobody.
+        gone: how many keys were ever forgotten.
     """
 
     def __init__(self) -> None:
@@ -49,6 +52,8 @@ class KeyTable:
         self.find: Callable[[str], int | None] = self._numbers.get
         self._names: list[str | None] = []
         self._unused: list[int] = []
+        self.news: list[Sequence[int]] | None = None
+        self.gone = 0
 
     def __len__(self) -> int:
         """How many keys are remembered, with entries or without."""
@@ -63,6 +68,24 @@ class KeyTable:
         name = self._names[number]
         assert name is not None, f"there is no key {number}"
         return name
+
+    @property
+    def numbered(self) -> int:
+        """All numbers of keys are below this one."""
+        return len(self._names)
+
+    def name_of(self, number: int) -> str | None:
+        """The name of a key; None for a number that no key has."""
+        return self._names[number]
+
+    def written(self) -> Numbers:
+        """The numbers of all keys that were ever written, sorted: 1 ms for a million."""
+        return np.flatnonzero(self.now[: len(self._names)] > NEVER)
+
+    def is_written(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        """Which of some numbers are those of keys that were ever written."""
+        written: npt.NDArray[np.bool_] = self.now[numbers] > NEVER
+        return written
 
     def names(self) -> list[str]:
         """The names of all keys, in the order in which they were created."""
@@ -91,6 +114,8 @@ class KeyTable:
         for number, name in zip(numbers[:again], names, strict=False):
             self._names[number] = name
         self._names[first:last] = names[again:]
+        if self.news is not None:
+            self.news.append(numbers)
         return np.array(numbers, np.int64)
 
     def unused(self, first: int = 0, stop: int | None = None) -> Numbers:
@@ -108,10 +133,13 @@ class KeyTable:
         for number, name in zip(numbers.tolist(), names, strict=True):
             self._numbers[name] = number
             self._names[number] = name
+        if self.news is not None:
+            self.news.append(numbers.tolist())
 
     def _forget(self, numbers: Numbers) -> None:
         """Remove keys and their marks; later keys may get their numbers."""
         self.now[numbers] = self.late_through[numbers] = NEVER
+        self.gone += len(numbers)
         for number in numbers.tolist():
             del self._numbers[self.name(number)]
             self._names[number] = None

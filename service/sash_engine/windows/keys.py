@@ -182,6 +182,23 @@ class Keys(KeyReader):
             self._note_evicted(numbers.item(i), store)
         return evicted
 
+    def load_named(self, numbers: Numbers, lengths: Numbers, times: Array, column: int, values: Sequence[Any]) -> None:
+        """Load what `remove` and `correct` of named rows of k keys read: of key i the next lengths[i] names.
+
+        Raises what loading a block does; nothing has changed then.
+        """
+        ends = np.cumsum(lengths)
+        for i, store in self._own_among(numbers):
+            a, b = int(ends[i] - lengths[i]), int(ends[i])
+            store.load_named(times[a:b], column, values[a:b])
+
+    def remove(self, number: int, times: Array, column: int, values: Sequence[Any]) -> Array:
+        """Remove named rows of a key; see `KeyStore.remove`."""
+        store = self.store(number)
+        found = store.remove(times, column, values)
+        self._note_evicted(number, store)
+        return found
+
     def evict_while(self, number: int, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
         """Evict the longest run of a key's oldest rows for which `holds`; see `KeyStore.evict_while`."""
         store = self.store(number)

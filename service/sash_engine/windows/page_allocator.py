@@ -13,6 +13,7 @@ that the lists are sorted once for many pages.
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakMethod
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,8 @@ class PageAllocator:
     Args:
         smallest: rows of the smallest page, a power of two.
         largest: rows of the largest page, a power of two.
-        lengthen: called with how many rows there will be, and how many were part of a page so far.
+        lengthen: a method, called with how many rows there will be, and how many were part of a page so far. It is not
+            kept alive: it is of the pages, which keep this.
 
     Attributes:
         sizes: int64, rows of a page by *class*; class 0 is no page.
@@ -42,7 +44,7 @@ class PageAllocator:
     def __init__(self, smallest: int, largest: int, lengthen: Callable[[int, int], None]) -> None:
         assert 0 < smallest <= largest, "the smallest page has a row, and is not larger than the largest"
         assert smallest & (smallest - 1) == largest & (largest - 1) == 0, "pages are powers of two"
-        self._largest, self._lengthen = largest, lengthen
+        self._largest, self._lengthen = largest, WeakMethod(lengthen)
         steps = (largest // smallest).bit_length()
         self.sizes = np.array([0, *(smallest << step for step in range(steps))])
         self.rows = self.end = 0
@@ -88,7 +90,9 @@ class PageAllocator:
             if len(free) < max(k, rows // self._largest // 8):
                 rows = max(end, rows + rows // 8, 4 * self._largest)
                 rows += -rows % self._largest
-                self._lengthen(rows, self.end)
+                lengthen = self._lengthen()
+                assert lengthen is not None, "the pages outlive their allocator"
+                lengthen(rows, self.end)
                 self.rows = rows
         missing = max(k - len(free), 0)
         free.push(self.end + self._largest * np.arange(missing))

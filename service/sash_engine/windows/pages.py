@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from sash_engine.forest import Layout
-from sash_engine.monoids import Partial, Partials
+from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 from sash_engine.windows.page_allocator import Numbers, PageAllocator, copied
 from sash_engine.windows.ragged import grown, ragged, sums
@@ -200,6 +200,11 @@ class Pages:
                 self._release(keys[left == 0], starts[left == 0])
         return leaving
 
+    def give(self, key: int, rows: Numbers, columns: Sequence[Array]) -> None:
+        """Give rows of a key, int64 (m,), other values: an array (m,) per column after the time."""
+        for column, values in zip(self._columns[1:], columns, strict=True):
+            column[self._starts[key] + rows] = values
+
     def evict(self, key: int, count: int) -> int:
         """Evict the oldest `count` >= 1 entries, of which there are as many; return the time of the last that left."""
         start = self._starts.item(key)
@@ -301,36 +306,39 @@ class Pages:
         a, b = int(times.searchsorted(start, "left")), int(times.searchsorted(end, "right"))
         return max(b - a, 0), self.layout.reduce_rows(self._columns, first + a, first + b)
 
-    def totals_each(self, keys: Numbers) -> tuple[Numbers, list[Partials]]:
-        """How many entries each of k keys has, int64 (k,), and per slot the partials of those keys that have any."""
-        counts = self._counts[keys]
-        return counts, self._fold_each(ragged(self._starts[keys], counts), counts)
+    def rows_each(
+        self, keys: Numbers, counts: Numbers, wanted: Sequence[int], start: Numbers | None, end: Numbers | None
+    ) -> tuple[Numbers, list[Array]]:
+        """The rows of k keys, one key's after the other's.
 
-    def range_totals_each(self, keys: Numbers, start: int, end: int) -> tuple[Numbers, list[Partials]]:
-        """As `totals_each`, over entries with start <= time <= end only."""
-        counts = self._counts[keys]
+        Args:
+            counts, wanted: as of `entries_each`; the columns that are read.
+            start, end: int64 (k,): of each key only rows with start <= time <= end; None: all.
+
+        Returns how many rows of each key there are, and copies of the columns; empty where not wanted.
+        """
         rows = ragged(self._starts[keys], counts)
-        times = self._columns[0][rows]
-        inside = (times >= start) & (times <= end)
-        counts = sums(inside, counts)
-        return counts, self._fold_each(rows[inside], counts)
+        if start is not None and end is not None:
+            times = self._columns[0][rows]
+            inside = (times >= np.repeat(start, counts)) & (times <= np.repeat(end, counts))
+            counts, rows = sums(inside, counts), rows[inside]
+        return counts, [column[rows] if i in wanted else column[:0] for i, column in enumerate(self._columns)]
+
+    def oldest_each(self, keys: Numbers) -> Numbers:
+        """Times of the oldest entries of k keys, int64 (k,); the greatest int64 where a key has none."""
+        oldest = np.full(len(keys), np.iinfo(np.int64).max)
+        some = np.flatnonzero(self._counts[keys])
+        oldest[some] = self._columns[0][self._starts[keys[some]]]
+        return oldest
 
     def columns(self, key: int) -> list[Array]:
         """A key's entries as columns (copies): times, then one array per field."""
-        start = self._starts.item(key)
-        return [column[start : start + self._counts.item(key)].copy() for column in self._columns]
+        return self.rows(np.array([key]))
 
     def rows(self, keys: Numbers) -> list[Array]:
         """The entries of k keys, one key's after the other's, as columns (copies)."""
         rows = ragged(self._starts[keys], self._counts[keys])
         return [column[rows] for column in self._columns]
-
-    def _fold_each(self, rows: Numbers, counts: Numbers) -> list[Partials]:
-        if not len(rows):
-            return [monoid.pack([]) for monoid in self.layout.monoids]
-        counts = counts[counts > 0]
-        firsts = np.cumsum(counts) - counts
-        return self.layout.reduce_segments([column[rows] for column in self._columns], firsts)
 
     # ---------------------------------------------------------------- room
 

@@ -127,6 +127,9 @@ class PaneForest:
         self.forest.evict_between(start, end)
         return evicted
 
+    def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
+        """Do nothing: `remove` and `correct` refuse."""
+
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Refuse.
 
@@ -134,6 +137,14 @@ class PaneForest:
             Unsupported: always.
         """
         raise Unsupported("panes keep partials, out of which no single entry can be taken")
+
+    def correct(self, times: Array, column: int, values: Sequence[Any], columns: Sequence[Array]) -> Array:
+        """Refuse, as `remove`.
+
+        Raises:
+            Unsupported: always.
+        """
+        return self.remove(times, column, values)
 
     def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
         """Evict the longest run of oldest panes for which `holds`, which is asked about numbers of entries."""
@@ -176,6 +187,10 @@ class PaneForest:
     def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
         """As `series`, in steps; no pane may come or leave from the first to the last."""
         return self._layout.counted(*(yield from self.forest.series_steps(starts, stops)))
+
+    def neighbours(self, time: int) -> tuple[int | None, int | None]:
+        """The starts of the panes beside a time; see `KeyStore.neighbours`."""
+        return self.forest.neighbours(time)
 
     def columns(self) -> list[Array]:
         """All panes as columns (copies)."""

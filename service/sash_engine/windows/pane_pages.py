@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.monoids import Partial, Partials
+from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 from sash_engine.windows.pages import PAGES, Numbers, Pages
 from sash_engine.windows.pane_layout import PaneLayout
@@ -90,16 +90,3 @@ class PanePages(Pages):
     def range_totals(self, key: int, start: int, end: int) -> tuple[int, list[Partial]]:
         _, partials = super().range_totals(key, start, end)
         return partials[0], partials
-
-    def totals_each(self, keys: Numbers) -> tuple[Numbers, list[Partials]]:
-        return _in_entries(*super().totals_each(keys))
-
-    def range_totals_each(self, keys: Numbers, start: int, end: int) -> tuple[Numbers, list[Partials]]:
-        return _in_entries(*super().range_totals_each(keys, start, end))
-
-
-def _in_entries(panes: Numbers, partials: list[Partials]) -> tuple[Numbers, list[Partials]]:
-    """Numbers of panes as numbers of entries: slot 0 has them, for keys with any."""
-    entries = np.zeros(len(panes), np.int64)
-    entries[panes > 0] = partials[0][0]
-    return entries, partials

@@ -113,7 +113,9 @@ class Predicate:
         for name, monoid in aggregates.items():
             samples = tuple(_SAMPLES[kind] for kind in monoid.types)
             one = monoid.lift(samples[0] if len(samples) == 1 else samples)
-            answers[name] = monoid.lower(monoid.combine(monoid.combine(one, one), one))
+            answer = monoid.lower(monoid.combine(monoid.combine(one, one), one))
+            # Three equal entries have no slope and no correlation. Others do.
+            answers[name] = 1.5 if answer is None and monoid.answer is float else answer
         try:
             found = self._evaluate(answers, answers)
         except Exception as error:

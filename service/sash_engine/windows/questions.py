@@ -5,18 +5,33 @@
     SeriesQuery    t <= time < t + width                a bucket for each t = start, start + step, … < end
     EntriesQuery   start <= time <= end                 the entries themselves
 
-A question names one `key`, or several `keys`, or neither where the window has no keys. A question is not checked when
-it is made: the window that answers it knows its limits, and raises InvalidArgument.
+A question names one `key`, or several `keys`, or neither where the window has no keys. It may also select keys by their
+parts (`where`), and group what it selects (`by`). A question is not checked when it is made: the window that answers it
+knows its limits, and raises InvalidArgument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
-__all__ = ["ALL_KEYS", "AllKeys", "EntriesQuery", "KeyList", "Query", "RangeQuery", "SeriesQuery"]
+__all__ = [
+    "ALL_KEYS",
+    "AllKeys",
+    "Comparison",
+    "EntriesQuery",
+    "Grouped",
+    "Having",
+    "KeyList",
+    "Matcher",
+    "Query",
+    "RangeQuery",
+    "SeriesQuery",
+    "Top",
+    "Where",
+]
 
 
 class AllKeys(Enum):
@@ -29,8 +44,91 @@ ALL_KEYS: Final = AllKeys.ALL_KEYS
 KeyList = Sequence[str] | Literal[AllKeys.ALL_KEYS]
 
 
+Matcher = Literal["=", "!=", "in", "not in", "=~", "!~"]
+Comparison = Literal["=", "!=", "<", "<=", ">", ">="]
+
+
 @dataclass(frozen=True, slots=True)
-class Query:
+class Where:
+    """A condition on a part of keys.
+
+    Args:
+        part: the name of the part; `key` where a key is one text.
+        op: how it compares; `=~` and `!~` take a regular expression (RE2) that fits the whole value.
+        values: one value, or several for `in` and `not in`.
+    """
+
+    part: str
+    op: Matcher
+    values: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """Only the `n` answers that are first by an aggregate.
+
+    Answers that are None or NaN are never among them. Of several lookbacks the first decides.
+
+    Args:
+        by: the name of an aggregate that answers a number, or `entries`.
+        n: how many.
+        order: `desc` for the largest first, `asc` for the smallest first.
+    """
+
+    by: str
+    n: int = 10
+    order: Literal["asc", "desc"] = "desc"
+
+
+@dataclass(frozen=True, slots=True)
+class Having:
+    """Only answers that an aggregate of which compares with a value; None and NaN never do.
+
+    Args:
+        aggregate: the name of an aggregate that answers a number, or `entries`. Of several lookbacks the first decides.
+        op, value: how it compares, and with what.
+    """
+
+    aggregate: str
+    op: Comparison
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouped:
+    """Which keys a question selects, and how it groups them.
+
+    Args:
+        where: conditions, all of which must hold. Without `key` and `keys`, they select among all keys.
+        by: names of parts: one answer for each group of keys that agree in these. A group has all entries of its keys;
+            its now is the newest time that was ever inserted into one of them. Groups are in the order of their values.
+        top, having: only some of the answers, of keys or of groups. `having` first.
+        limit: at most so many groups, or keys where there is no `by`.
+        position: where to go on, as the answers before said.
+    """
+
+    where: Sequence[Where] = ()
+    by: Sequence[str] | None = None
+    top: Top | None = None
+    having: Sequence[Having] = ()
+    limit: int | None = None
+    position: str = ""
+
+    @property
+    def selects(self) -> bool:
+        """Whether it is about keys that it does not name."""
+        return bool(self.where) or self.is_grouped
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether it groups keys, or chooses among answers."""
+        return bool(
+            self.by is not None or self.top is not None or self.having or self.limit is not None or self.position
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Query(Grouped):
     """The answers over the trailing lookbacks; over everything if there are none.
 
     Args:
@@ -43,6 +141,8 @@ class Query:
             (ALL_KEYS: the order of their first entries).
         combine: with `keys`: one answer over the entries of all of them.
         partials: answer with partials, too.
+        nows: with `by` and lookbacks: the least now of groups, by their joined values, where a group has keys in other
+            windows as well. Then groups without entries are answered, too: their answers have no `start`.
     """
 
     key: str | None = None
@@ -51,10 +151,11 @@ class Query:
     keys: KeyList = ()
     combine: bool = False
     partials: bool = False
+    nows: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class RangeQuery:
+class RangeQuery(Grouped):
     """The answer over start <= time <= end, of one key or over the entries of several.
 
     Args:
@@ -74,7 +175,7 @@ class RangeQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesQuery:
+class SeriesQuery(Grouped):
     """The answers over the buckets t <= time < t + width for t = start, start + step, … < end.
 
     Args:
@@ -82,6 +183,8 @@ class SeriesQuery:
         step, width: durations or ticks. `width` is `step` where None; where it is larger, buckets overlap.
         key, keys: as of `Query`; the entries of several keys are answered together.
         partials: answer with partials, too, of the buckets that have entries.
+        gap: a duration or ticks, in the place of a step: each bucket is a session of one key, which ends where no entry
+            follows within the gap.
     """
 
     start: int
@@ -91,6 +194,7 @@ class SeriesQuery:
     key: str | None = None
     keys: KeyList = ()
     partials: bool = False
+    gap: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +205,7 @@ class EntriesQuery:
         start, end: ticks; None sets no bound.
         key, keys: as of `Query`.
         end_exclusive: take start <= time < end instead; without `end` it changes nothing.
+        where: conditions on the parts of keys, as of `Grouped`.
     """
 
     start: int | None = None
@@ -108,3 +213,4 @@ class EntriesQuery:
     key: str | None = None
     keys: KeyList = ()
     end_exclusive: bool = False
+    where: Sequence[Where] = ()

@@ -4,7 +4,8 @@ as_of - lookback < time <= as_of        a lookback; without as_of: now - lookbac
 start <= time <= end                    a range; where its end is exclusive: start <= time < end
 t <= time < t + width                   a bucket of a series, t = start, start + step, …
 
-Without as_of nothing is cut off at the newer end of a lookback. In event time now is the high-water mark, and no entry
+With `until: punctuation`, now is the punctuated time, and lookbacks end there, so that their answers are final. Else,
+without as_of nothing is cut off at the newer end of a lookback. In event time now is the high-water mark, and no entry
 is newer. On wall time entries may be ahead of now, as clocks differ: the whole window has them, and so have lookbacks,
 so that a window with a `max_age` of an hour is its own lookback of an hour on both clocks. The alternative, to leave
 such entries out of both, would make a whole-window query of a window with one fast clock a range query, and the slide
@@ -23,25 +24,26 @@ from sash_engine.forest import Cold, Layout
 from sash_engine.monoids import Partial
 from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.algorithms import check_ranges
-from sash_engine.windows.answers import Answer, Series
+from sash_engine.windows.answering import parts_of
+from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.asked_keys import AskedKeys, Numbers
+from sash_engine.windows.bounds import buckets_of, check_sessions, last_of
 from sash_engine.windows.costs import Costs
 from sash_engine.windows.entries import BULK_ROWS, Entries
+from sash_engine.windows.group_reader import GroupReader, Span
+from sash_engine.windows.grouped import fold_together
 from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.labels import Labels
 from sash_engine.windows.partials import partials_of, partials_of_buckets
-from sash_engine.windows.questions import AllKeys, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import AllKeys, EntriesQuery, Query, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.session_series import sessions_steps
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
-from sash_engine.windows.together import KEYS, fold_steps, series_steps
+from sash_engine.windows.together import KEYS, series_steps
 
 __all__ = ["MAX_LOOKBACKS", "Reader"]
 
 MAX_LOOKBACKS = 64
-
-_ENTRY_BYTES = 100
-"""What an answer with lists takes for each entry: the value in Python, and what is sent of it."""
-
-Span = tuple[str, int]
 
 
 class Reader:
@@ -51,10 +53,13 @@ class Reader:
         spec, layout: what they hold.
         keys: the entries.
         slide: tells now where that is wall time, by which entries also leave while nothing is written.
+        labels: finds keys by their labels.
         cold: where forests keep their sealed blocks; None: in memory.
     """
 
-    def __init__(self, spec: WindowSpec, layout: Layout, keys: Keys, slide: Slide, cold: Cold | None = None) -> None:
+    def __init__(
+        self, spec: WindowSpec, layout: Layout, keys: Keys, slide: Slide, labels: Labels, cold: Cold | None = None
+    ) -> None:
         self._cold = cold
         self._spec = spec
         self._layout = layout
@@ -62,8 +67,15 @@ class Reader:
         self._slide = slide
         self._costs = Costs({name: monoid for name, (monoid, _) in spec.monoids().items()})
         self._asked = AskedKeys(spec, keys, slide, self._costs)
-        self.check_memory: Callable[[int], None] = _ignore
-        """Called with the bytes that an answer may take, before it is made; raises if they are too many."""
+        self._labels = labels
+        self._groups = GroupReader(spec, layout, keys, slide, self._costs, self._asked, labels)
+
+    def limit_memory(self, check: Callable[[int], None]) -> None:
+        """Have `check` called with the bytes that an answer may take, before it is made.
+
+        It raises if they are too many.
+        """
+        self._costs.check_memory = check
 
     def checked_key(self, key: str | None) -> str:
         """Return the name of the one key of a question or a write."""
@@ -76,13 +88,15 @@ class Reader:
             InvalidArgument: the question is wrong, or its answers would be larger than the limit.
             Unsupported: `combine` where an aggregate depends on the order of entries.
         """
-        if question.keys:
+        if question.keys or question.selects:
             return finished(self._of_several(question))
         spans = self._checked(question)
         return self._answers(self._asked.name(question.key), question.key, spans, question.as_of, question.partials)
 
     def is_quick(self, question: Query) -> bool:
         """Whether a query takes no longer than a step, so that nobody needs a turn before it is answered."""
+        if question.selects:
+            return False
         if not question.keys and not question.lookbacks:
             return True
         keys = question.keys
@@ -91,7 +105,7 @@ class Reader:
 
     def query_steps(self, question: Query) -> Steps[list[Answer]]:
         """As `query`, in steps."""
-        if question.keys:
+        if question.keys or question.selects:
             return (yield from self._of_several(question))
         spans, key = self._checked(question), question.key
         name, answers = self._asked.name(key), list[Answer]()
@@ -106,16 +120,23 @@ class Reader:
         if question.as_of is not None:
             check_time(question.as_of, "as_of")
             check_ranges(self._spec.algorithm)
-        if question.combine and not question.keys:
+        if question.combine and not question.keys and not question.where:
             raise InvalidArgument("combine is for several keys: name them, or all of them", field="combine")
+        if question.combine and question.is_grouped:
+            raise InvalidArgument(
+                "combine is for one answer over all keys: leave it out, or by, top, having and limit", field="combine"
+            )
         return spans
 
     def _of_several(self, question: Query) -> Steps[list[Answer]]:
         key, keys, as_of, partials = question.key, question.keys, question.as_of, question.partials
         spans = self._checked(question)
         self._asked.check_several(key)
+        self._groups.check(question)
         if question.combine:
-            return (yield from self._combined(keys, spans, as_of, partials))
+            return (yield from self._combined(question, spans))
+        if question.selects:
+            return (yield from self._groups.queries(question, spans))
         names = yield from self._asked.names(keys, len(spans))
         answers, values = list[Answer](), 0
         for name in names:
@@ -134,7 +155,7 @@ class Reader:
             InvalidArgument: start > end; or start >= end, where the end is exclusive.
             Unsupported: several keys where an aggregate depends on the order of entries.
         """
-        if question.keys:
+        if question.keys or question.where:
             return finished(self.range_steps(question))
         last = self._checked_range(question)
         key = question.key
@@ -142,20 +163,32 @@ class Reader:
 
     def range_steps(self, question: RangeQuery) -> Steps[Answer]:
         """As `range_query`, in steps."""
-        if not question.keys:
+        if not question.keys and not question.where:
             return self.range_query(question)
         last = self._checked_range(question)
         self._asked.check_several(question.key)
-        self._check_commutative()
-        numbers = yield from self._asked.numbers(question.keys)
+        self._groups.check(question)
+        self._groups.check_commutative()
+        numbers = yield from self._groups.numbers(question.where, question.keys)
         return (yield from self._together(numbers, question.start, last, None, question.partials))
+
+    def range_groups(self, question: RangeQuery) -> Steps[Page[Answer]]:
+        """The answers of a range query that groups keys, in steps."""
+        last = self._checked_range(question)
+        self._check_grouped(question)
+        return (yield from self._groups.ranges(question, last))
+
+    def _check_grouped(self, question: RangeQuery | SeriesQuery) -> None:
+        self._asked.check_several(question.key)
+        self._groups.check(question)
+        if question.by is None:
+            raise InvalidArgument("top, having and limit are for groups: say by", field="by")
 
     def _checked_range(self, question: RangeQuery) -> int:
         """The last time of a range."""
         check_time(question.start, "start")
-        last = _last(question.start, question.end, question.end_exclusive)
         check_ranges(self._spec.algorithm)
-        return last
+        return last_of(question.start, question.end, question.end_exclusive)
 
     def series(self, question: SeriesQuery) -> Series:
         """Answer a series.
@@ -168,38 +201,42 @@ class Reader:
 
     def series_steps(self, question: SeriesQuery) -> Steps[Series]:
         """As `series`, in steps."""
-        start, end, key, keys = question.start, question.end, question.key, question.keys
-        check_time(start, "start")
-        check_time(end, "end")
-        if start >= end:
-            raise InvalidArgument(f"start {start} is not before end {end}", field="start", limit=str(end - 1))
-        check_ranges(self._spec.algorithm)
-        unit = self._spec.time_unit
-        every = parse_duration(question.step, unit, "step")
-        wide = every if question.width is None else parse_duration(question.width, unit, "width")
-        n = -((start - end) // every)
-        self._costs.check_buckets(n)
-        # The last bucket starts before `end`, so only where it stops can be out of range.
-        starts = np.array([start], np.int64) + np.arange(n) * (every if n > 1 else 0)
-        stops = np.minimum(starts, TICK_MAX - wide) + wide
-        if keys:
+        key, keys = question.key, question.keys
+        if question.gap is not None:
+            check_sessions(question)
+            number = self._asked.find(self._asked.name(key))
+            store = self._keys.stores.in_memory(self._layout) if number is None else self._keys.store(number)
+            return (yield from sessions_steps(question, self._spec, self._layout, store, self._cold, self._costs))
+        starts, stops, every, wide = buckets_of(question, self._spec, self._costs)
+        start, n = question.start, len(starts)
+        if keys or question.where:
             self._asked.check_several(key)
+            self._groups.check(question)
+            self._groups.check_commutative()
             self._check_series_of_several()
-            numbers = yield from self._asked.numbers(keys)
+            numbers = yield from self._groups.numbers(question.where, keys)
         else:
             number = self._asked.find(self._asked.name(key))
             numbers = np.array([] if number is None else [number], np.int64)
         if self._costs.sized and n > 1 and len(numbers):
             entries_of_all, whole = yield from self._whole(numbers, start, int(stops[-1]) - 1)
             self._costs.check_series(entries_of_all, whole, n, -(-wide // every))
+        parts = parts_of(self._spec, key)
         if len(numbers) == 1 and not question.partials:
             entries, answers = yield from self._keys.store(numbers.item()).series_steps(starts, stops)
-            return Series(key, starts, wide, entries, self._named(answers))
+            return Series(key, starts, wide, entries, self._named(answers), parts=parts)
         if question.partials:
             self._check_series_of_several()
         entries, answers, folds = yield from series_steps(self._keys, self._layout, numbers, starts, stops)
         out = partials_of_buckets(self._layout, entries, folds) if question.partials else None
-        return Series(key, starts, wide, entries, self._named(answers), out)
+        return Series(key, starts, wide, entries, self._named(answers), out, parts)
+
+    def series_groups(self, question: SeriesQuery) -> Steps[Page[Series]]:
+        """The series of a question that groups keys, in steps."""
+        starts, stops, _, wide = buckets_of(question, self._spec, self._costs)
+        self._check_grouped(question)
+        self._check_series_of_several()
+        return (yield from self._groups.series(question, starts, stops, wide))
 
     def entries(self, question: EntriesQuery, rows: int = BULK_ROWS) -> Entries:
         """The entries as of now, in bulks of up to `rows` rows.
@@ -211,14 +248,20 @@ class Reader:
         start, end, key, keys = question.start, question.end, question.key, question.keys
         if start is not None:
             check_time(start, "start")
-        last = None if end is None else _last(start, end, question.end_exclusive)
-        if keys:
+        last = None if end is None else last_of(start, end, question.end_exclusive)
+        if keys or question.where:
             self._asked.check_several(key)
-            numbers = finished(self._asked.numbers(keys))
+            self._labels.check(question.where, None)
+            numbers = finished(self._groups.numbers(question.where, keys))
         else:
             number = self._asked.find(self._asked.name(key))
             numbers = np.array([] if number is None else [number], np.int64)
         return Entries(self._spec, self._keys, numbers, start, last, self._cold, rows)
+
+    def select_steps(self, where: Sequence[Where]) -> Steps[None]:
+        """Make what `entries` and `key_names` need to find keys by these conditions, which take long the first time."""
+        self._labels.check(where, None)
+        yield from self._labels.select(where, None)
 
     def spans(self, lookbacks: Sequence[str | int]) -> list[Span]:
         """Lookbacks as they were asked for, and in ticks."""
@@ -252,19 +295,17 @@ class Reader:
             answer = self._range(number, key, TICK_MIN, as_of, None, partials)
             answer.start = keys.span(number)[0] if answer.entries else None
             return [answer]
-        self._check_memory(keys.entries(number))
+        self._costs.check_entries(keys.entries(number))
         entries, answers = keys.query(number)
-        answer = Answer(key, *keys.span(number), entries, self._named(answers))
+        answer = Answer(key, *keys.span(number), entries, self._named(answers), parts=parts_of(self._spec, key))
         if partials:
             answer.partials = partials_of(self._layout, entries, keys.totals(number))
         return [answer]
 
-    def _combined(
-        self, which: KeyList, spans: Sequence[Span], as_of: int | None, partials: bool
-    ) -> Steps[list[Answer]]:
-        keys = self._keys
-        self._check_commutative()
-        numbers = yield from self._asked.numbers(which)
+    def _combined(self, question: Query, spans: Sequence[Span]) -> Steps[list[Answer]]:
+        keys, as_of, partials = self._keys, question.as_of, question.partials
+        self._groups.check_commutative()
+        numbers = yield from self._groups.numbers(question.where, question.keys)
         if spans:
             bounds = self._trailing(as_of, int(keys.now[numbers].max()) if len(numbers) else None)
             if bounds is None:
@@ -296,6 +337,9 @@ class Reader:
         """
         if as_of is not None:
             return as_of, as_of
+        if self._slide.until:
+            now = self._slide.punctuated
+            return None if now == NEVER else (now, now)
         if self._slide.wall:
             now = self._slide.now()
             return now, now if mark is None else max(now, mark)
@@ -311,7 +355,7 @@ class Reader:
 
     def _together(self, numbers: Numbers, start: int, end: int, lookback: str | None, partials: bool) -> Steps[Answer]:
         """The answer over the entries of many keys."""
-        count, totals = yield from fold_steps(self._keys, self._layout, numbers, start, end)
+        count, totals = yield from fold_together(self._keys, self._layout, numbers, start, end)
         return self._answer(None, start, end, count, totals, lookback, partials)
 
     def _whole(self, numbers: Numbers, start: int, end: int) -> Steps[tuple[int, dict[str, Any]]]:
@@ -324,26 +368,12 @@ class Reader:
 
     def _check_series_of_several(self) -> None:
         """A series puts the entries of several keys together, and so needs them."""
-        self._check_commutative()
         if self._spec.algorithm is not None:
             raise Unsupported(
                 f"{self._spec.algorithm} keeps no values, of which a series over several keys is made; ask for one "
                 "key at a time",
                 field="keys",
             )
-
-    def _check_commutative(self) -> None:
-        for monoid in self._layout.monoids:
-            if not monoid.commutative:
-                raise Unsupported(
-                    f"{monoid.function} depends on the order of entries, and keys have none between them: "
-                    f"window {self._spec.name!r} cannot answer over several keys together",
-                    field="keys",
-                )
-
-    def _check_memory(self, entries: int) -> None:
-        if self._costs.sized:
-            self.check_memory(_ENTRY_BYTES * entries)
 
     def _nothing(
         self, key: str | None, start: int | None, end: int | None, lookback: str | None, partials: bool
@@ -360,28 +390,10 @@ class Reader:
         lookback: str | None,
         partials: bool,
     ) -> Answer:
-        self._check_memory(entries)
+        self._costs.check_entries(entries)
         answers = self._named(self._layout.lower(entries, totals))
         out = partials_of(self._layout, entries, totals) if partials else None
-        return Answer(key, start, end, entries, answers, lookback, out)
+        return Answer(key, start, end, entries, answers, lookback, out, parts_of(self._spec, key))
 
     def _named(self, answers: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._layout.names, answers, strict=True))
-
-
-def _ignore(needed: int) -> None:
-    """Takes what no service limits."""
-
-
-def _last(start: int | None, end: int, end_exclusive: bool) -> int:
-    """The last time of a range.
-
-    Raises:
-        InvalidArgument: `end` cannot be a time, or no time is in the range.
-    """
-    check_time(end, "end")
-    last = end - 1 if end_exclusive else end
-    if start is not None and start > last:
-        wrong = "is not before" if end_exclusive else "is after"
-        raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
-    return last

@@ -1,8 +1,11 @@
 """The slide policy: which entries leave after a write, and as wall time passes.
 
     max_age     time <= now - max_age leaves       now: a key's newest entry, or the wall clock
+    every       with max_age: the window moves in steps, and ends with the step that now is in
+    max_gap     all before the last gap of more than max_gap leaves: see sessions.py
     max_count   all but the newest max_count leave
     when        the longest prefix for which the predicate holds leaves
+    adaptive    what is older than a change of a field's mean leaves (adaptive.py)
 
 Each moves `late_through` of the key: entries older than those that have left are late.
 
@@ -13,6 +16,7 @@ counted at once; then `late_through` moves. After a failure the next question ev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +24,11 @@ import numpy.typing as npt
 from sash_engine.clock import Clock
 from sash_engine.forest import Layout
 from sash_engine.monoids import Partial
+from sash_engine.windows.adaptive import Adaptive
 from sash_engine.windows.answers import Counts
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.predicate import Predicate
+from sash_engine.windows.sessions import Sessions
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, WindowSpec
 
 __all__ = ["Slide"]
@@ -46,11 +52,21 @@ class Slide:
         self._counts = counts
         self._clock = clock
         self._max_age = spec.max_age_ticks
+        self._every = spec.every_ticks or 1
+        gap = spec.max_gap_ticks
+        self.sessions = None if gap is None else Sessions(gap, keys, counts)
         self._max_count = spec.slide.max_count
         self._tick_ns = NANOSECONDS_PER_TICK.get(spec.time_unit, 1)
         self._predicate: Predicate | None = None
+        self._adaptive: Adaptive | None = None
         self.wall = spec.slide.clock == "wall"
         """Whether now is wall time."""
+        self.until = spec.slide.until is not None
+        """Whether now is `punctuated`."""
+        self.punctuated = NEVER
+        """Entries of this time and older are final."""
+        self.refuses = self.wall or self.until
+        """Whether entries can be late for every key."""
         self.use(spec, layout)
 
     def use(self, spec: WindowSpec, layout: Layout) -> None:
@@ -59,6 +75,8 @@ class Slide:
         if spec.slide.when is not None:
             aggregates = {name: monoid for name, (monoid, _) in spec.monoids().items()}
             self._predicate = Predicate(spec.slide.when, aggregates)
+        if spec.slide.adaptive is not None:
+            self._adaptive = Adaptive(spec.slide.adaptive, layout.hidden[0])
 
     def now(self) -> int:
         """Wall time in ticks."""
@@ -66,7 +84,18 @@ class Slide:
 
     def late_through(self) -> int:
         """Entries of this time and older are late for every key, by wall time; else `NEVER`."""
-        return max(self.now() - self._max_age, NEVER) if self.wall and self._max_age is not None else NEVER
+        return max(self.through(self.now()), NEVER) if self.wall and self._max_age is not None else NEVER
+
+    def refused_through(self) -> int:
+        """Entries of this time and older are late for every key; `NEVER` if there are none."""
+        return self.punctuated if self.until else self.late_through()
+
+    def through(self, now: Any) -> Any:
+        """The newest time, or times, that `max_age` evicts at some now; the policy has one.
+
+        max_age 10, every 5    now 12     5 ...... 12 .. 15      4 and older leave, as does nothing before now is 15
+        """
+        return now - self._max_age + (self._every - 1 - now % self._every)
 
     def by_age(self, number: int) -> None:
         """Evict the entries of one key that are too old; also done by questions on wall time, which are not logged.
@@ -76,8 +105,8 @@ class Slide:
         """
         keys = self._keys
         if self._max_age is not None:
-            now = self.now() if self.wall else keys.now_of[number]
-            through = now - self._max_age
+            now = self.now() if self.wall else self.punctuated if self.until else keys.now_of[number]
+            through = self.through(now)
             if through > keys.late_through_of[number]:
                 self._counts.evicted += keys.bulk_evict(number, through)
                 keys.late_through_of[number] = through
@@ -87,18 +116,25 @@ class Slide:
         keys = self._keys
         if self._max_age is not None:
             now, late_through = keys.now[numbers], keys.late_through[numbers]
-            if self.wall:
-                now = np.full(len(numbers), self.now())
+            if self.wall or self.until:
+                now = np.full(len(numbers), self.now() if self.wall else self.punctuated)
             # Where the first is false, now - max_age is before all time, and would be wrapped around.
-            sliding = (now > NEVER + self._max_age) & (now - self._max_age > late_through)
+            sliding = (now > NEVER + self._max_age) & (self.through(now) > late_through)
             if sliding.any():
-                some, through = numbers[sliding], now[sliding] - self._max_age
+                some, through = numbers[sliding], self.through(now[sliding])
                 self._counts.evicted += int(keys.bulk_evict_each(some, through).sum())
                 keys.late_through[some] = through
 
-    def after(self, number: int) -> int:
-        """Evict what the policy says from one key; return how many entries left."""
+    def after(self, number: int, written: int = 1, ended: int = NEVER) -> int:
+        """Evict what the policy says from one key; return how many entries left.
+
+        Args:
+            written: how many entries it was sent.
+            ended: where the last session ends that is not the current one.
+        """
         keys, counts, before = self._keys, self._counts, self._counts.evicted
+        if self.sessions is not None and ended > NEVER:
+            self.sessions.evict(np.array([number]), np.array([ended]))
         self.by_age(number)
         if self._max_count is not None:
             surplus = keys.entries(number) - self._max_count
@@ -107,10 +143,12 @@ class Slide:
                 counts.evicted += surplus
         if self._predicate is not None:
             self._evict_while(number, self._predicate)
+        if self._adaptive is not None and self._adaptive.is_due(counts.inserted, number, written):
+            self._evict_before_change(number, self._adaptive)
         return counts.evicted - before
 
-    def after_each(self, numbers: Numbers) -> int:
-        """As `after`, of many keys."""
+    def after_each(self, numbers: Numbers, written: Numbers | None = None) -> int:
+        """As `after`, of many keys; `written` None: nothing was, time has passed."""
         keys, counts, before = self._keys, self._counts, self._counts.evicted
         self.by_age_each(numbers)
         if self._max_count is not None:
@@ -124,7 +162,18 @@ class Slide:
         if self._predicate is not None:
             for number in numbers.tolist():
                 self._evict_while(number, self._predicate)
+        if self._adaptive is not None and written is not None:
+            for number, entries in zip(numbers.tolist(), written.tolist(), strict=True):
+                if self._adaptive.is_due(counts.inserted, number, entries):
+                    self._evict_before_change(number, self._adaptive)
         return counts.evicted - before
+
+    def _evict_before_change(self, number: int, adaptive: Adaptive) -> None:
+        surplus = adaptive.leaving(*self._keys.own_store(number).forest.pieces(adaptive.slot))
+        if surplus:
+            last = self._keys.evict(number, surplus)
+            self._counts.evicted += surplus
+            self._leave(number, last)
 
     def _evict_while(self, number: int, predicate: Predicate) -> None:
         keys, layout = self._keys, self._layout

@@ -103,18 +103,37 @@ class SmallKey:
         """Remove all rows with start <= time <= end; return how many entries they had."""
         return int(self._pages.evict_between_each(np.array([self._key]), start, end)[0])
 
+    def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
+        """Do nothing: all rows are in memory."""
+
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Remove single rows; see `KeyStore.remove`."""
+        rows = self._search(times, column, values, True)
+        gone = np.zeros(self._pages.entries(self._key), np.bool_)
+        gone[rows[rows >= 0]] = True
+        self._pages.remove_each(np.array([self._key]), gone)
+        return rows >= 0
+
+    def correct(self, times: Array, column: int, values: Sequence[Any], columns: Sequence[Array]) -> Array:
+        """Give single rows other values; see `KeyStore.correct`."""
+        rows = self._search(times, column, values, False)
+        there = rows >= 0
+        self._pages.give(self._key, rows[there], [each[there] for each in columns])
+        return there
+
+    def _search(self, times: Array, column: int, values: Sequence[Any], once: bool) -> Array:
+        """The rows that are named, int64 (m,), -1 where there is none; `once`: each row for one name only."""
         columns = self.columns()
         held, names = columns[0].tolist(), columns[column].tolist()
-        gone, found = np.zeros(len(held), np.bool_), np.zeros(len(times), np.bool_)
+        rows, taken = np.full(len(times), -1), set[int]()
         for i, (time, name) in enumerate(zip(times.tolist(), values, strict=True)):
             for row in range(bisect_left(held, time), bisect_right(held, time)):
-                if names[row] == name and not gone[row]:
-                    gone[row] = found[i] = True
+                if names[row] == name and row not in taken:
+                    rows[i] = row
+                    if once:
+                        taken.add(row)
                     break
-        self._pages.remove_each(np.array([self._key]), gone)
-        return found
+        return rows
 
     def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
         """Evict the longest run of oldest rows for which `holds`; see `KeyStore.evict_while`."""
@@ -157,6 +176,12 @@ class SmallKey:
     def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
         """As `series`, in steps."""
         return self._copy().series_steps(starts, stops)
+
+    def neighbours(self, time: int) -> tuple[int | None, int | None]:
+        """The times of the rows beside a time; see `KeyStore.neighbours`."""
+        times = self.columns()[0].tolist()
+        at = bisect_right(times, time)
+        return times[at - 1] if at else None, times[at] if at < len(times) else None
 
     def columns(self) -> list[Array]:
         """All rows as columns (copies)."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids import catalogue
 from sash_engine.monoids.base import FieldType, Monoid
+from sash_engine.windows.adaptive_policy import check_adaptive
+from sash_engine.windows.aggregate_spec import monoid_of
+from sash_engine.windows.policies import AggregateSpec, Document, OrderPolicy, SlidePolicy, ticks_or_text
 from sash_engine.windows.predicate import Predicate
 from sash_engine.windows.spec_text import read_yaml
 from sash_engine.words import first_wrong
@@ -36,6 +37,7 @@ Durability = Literal["sync", "interval", "memory"]
 MAX_FIELDS = 64
 MAX_AGGREGATES = 64
 MAX_KEY_BYTES = 512
+MAX_PARTS = 16
 TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
@@ -65,90 +67,15 @@ def check_time(time: int, field: str) -> None:
         raise InvalidArgument(f"{field} {time} is out of range", field=field, limit="-2^63 < time < 2^63 - 1")
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-def _ticks_or_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-class SlidePolicy(_Document):
-    """Which of the oldest entries of a key leave after each write. An entry leaves if one of the conditions says so."""
-
-    max_count: int | None = Field(None, ge=1, le=2**62, description="Keep the newest `max_count` entries of a key.")
-    max_age: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
-        None, description="Keep entries with `time > now - max_age`. A duration such as `6h`, or ticks."
-    )
-    clock: Literal["event", "wall"] = Field(
-        "event",
-        description="What now is, for `max_age` and lookbacks. `event`: the key's high-water mark, which is the newest "
-        "time that was ever inserted into it. `wall`: wall time; answers then also change while nothing is written.",
-    )
-    when: str | None = Field(
-        None,
-        description="A CEL condition over `total` and `old`. The longest run of oldest entries for which it holds "
-        "leaves.",
-    )
-
-
-class OrderPolicy(_Document):
-    """How the window treats late, out-of-order and equal-time entries, and entries from the future."""
-
-    out_of_order: Literal["allow", "reject"] = Field(
-        "allow",
-        description="`allow` inserts entries that are older than the newest time of their key. `reject` refuses a "
-        "write that has one.",
-    )
-    late: Literal["drop", "reject"] = Field(
-        "drop", description="`drop` drops late entries and counts them. `reject` refuses a write that has one."
-    )
-    equal_times: Literal["keep", "first", "last", "reject"] = Field(
-        "keep",
-        description="Which of a key's entries with the same time stay. `keep`: all, in order of arrival. `first` or "
-        "`last`: only that one. `reject` refuses a write that brings a second one.",
-    )
-    ahead: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
-        None,
-        description="Entries with `time > wall time + ahead` are too far ahead. A duration such as `5m`, or ticks. "
-        "Without this guard, one such entry moves its key's now and slides all others out.",
-    )
-    too_far_ahead: Literal["drop", "reject"] | None = Field(
-        None,
-        description="Only with `ahead`. `drop`, the default, drops entries that are too far ahead and counts them. "
-        "`reject` refuses a write that has one.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_by_default(cls, document: Any) -> Any:
-        """Give a policy with `ahead` its default, so that leaving it out and saying it are the same spec."""
-        if not isinstance(document, Mapping) or document.get("ahead") is None:
-            return document
-        return document if document.get("too_far_ahead") is not None else {**document, "too_far_ahead": "drop"}
-
-
-class AggregateSpec(_Document):
-    """One aggregate: a function, the fields it reads, and its parameters (any further keys)."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
-
-    function: str
-    field: str | None = None
-    returns: str | None = None
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The keys that are the function's own."""
-        return dict(self.__pydantic_extra__ or {})
-
-
-class WindowSpec(_Document):
+class WindowSpec(Document):
     """A window's spec. The page Spec of the documentation has one in YAML."""
 
     name: str
     time_unit: TimeUnit = "us"
-    keyed: bool = False
+    keyed: bool = Field(False, description="Whether entries have keys. `keys` implies it.")
+    keys: list[str] | None = Field(
+        None, min_length=1, max_length=MAX_PARTS, description="The names of the parts of keys: `[airport, carrier]`."
+    )
     fields: dict[str, FieldType] = Field({"value": "float64"}, max_length=MAX_FIELDS)
     aggregates: dict[str, AggregateSpec] = Field(min_length=1, max_length=MAX_AGGREGATES)
     slide: SlidePolicy = SlidePolicy()
@@ -157,10 +84,15 @@ class WindowSpec(_Document):
         None,
         description="A key that was not written for so long, in wall time, is forgotten. A duration such as `30d`.",
     )
-    granularity: Annotated[str, BeforeValidator(_ticks_or_text)] | None = Field(
+    granularity: Annotated[str, BeforeValidator(ticks_or_text)] | None = Field(
         None,
         description="Entries are folded into panes of this length as they are written, and not kept. A duration such "
         "as `1m`, or ticks. Lookbacks, ranges and `max_age` take whole panes, by their start.",
+    )
+    identity: str | None = Field(
+        None,
+        description="The field that tells entries of one key and time apart: an `int64` or a `string`. With it, single "
+        "entries can be retracted and corrected. Sash does not check that it is unique.",
     )
     algorithm: str | None = Field(
         None, description="The name of the algorithm that the window runs on. Without it, the columnar engine."
@@ -201,6 +133,16 @@ class WindowSpec(_Document):
         return self.model_dump(mode="json", exclude_none=True)
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts of a key; none where a key is one text, or there are no keys."""
+        return tuple(self.keys or ())
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names by which questions select and group keys: the parts, or `key` where a key is one text."""
+        return self.parts or (("key",) if self.keyed else ())
+
+    @property
     def goes_by_wall_time(self) -> str | None:
         """The first key of the spec that needs a clock; None where none does."""
         asks = {
@@ -215,6 +157,18 @@ class WindowSpec(_Document):
         """`slide.max_age` in ticks."""
         age = self.slide.max_age
         return None if age is None else parse_duration(age, self.time_unit, "slide.max_age")
+
+    @property
+    def max_gap_ticks(self) -> int | None:
+        """`slide.max_gap` in ticks."""
+        gap = self.slide.max_gap
+        return None if gap is None else parse_duration(gap, self.time_unit, "slide.max_gap")
+
+    @property
+    def every_ticks(self) -> int | None:
+        """`slide.every` in ticks."""
+        every = self.slide.every
+        return None if every is None else parse_duration(every, self.time_unit, "slide.every")
 
     @property
     def ahead_ticks(self) -> int | None:
@@ -240,55 +194,26 @@ class WindowSpec(_Document):
         Raises:
             InvalidArgument: an unknown function, field or parameter, or a field of the wrong type.
         """
-        return {name: self._monoid(f"aggregates.{name}", spec) for name, spec in self.aggregates.items()}
+        return {
+            name: monoid_of(f"aggregates.{name}", spec.document, self.fields, self.time_unit)
+            for name, spec in self.aggregates.items()
+        }
 
-    def _monoid(self, path: str, spec: AggregateSpec) -> tuple[Monoid, tuple[str, ...]]:
-        known = catalogue()
-        if spec.function not in known:
-            raise InvalidArgument(
-                f"{path}: unknown function {spec.function!r}; known are {', '.join(sorted(known))}",
-                field=f"{path}.function",
-            )
-        cls = known[spec.function]
-        columns, options = [], {read.option for read in cls.reads}
-        for option in ("field", "returns"):
-            if getattr(spec, option) is not None and option not in options:
-                raise InvalidArgument(f"{path}: {spec.function} takes no {option!r}", field=f"{path}.{option}")
-        for read in cls.reads:
-            column = "time" if read.option == "time" else getattr(spec, read.option) or read.default
-            if column is None and len(self.fields) == 1:
-                column = next(iter(self.fields))
-            if column is None:
-                raise InvalidArgument(f"{path}: say which {read.option}", field=f"{path}.{read.option}")
-            if column != "time" and column not in self.fields:
-                raise InvalidArgument(
-                    f"{path}: no field {column!r}; the window has {', '.join(self.fields)}",
-                    field=f"{path}.{read.option}",
-                )
-            columns.append(column)
-        accepted = [
-            name
-            for name, parameter in inspect.signature(cls.__init__).parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY
-        ]
-        for name in spec.parameters:
-            if name not in accepted:
-                takes = f"takes {', '.join(accepted)}" if accepted else "takes no parameters"
-                raise InvalidArgument(f"{path}: {spec.function} {takes}, not {name!r}", field=f"{path}.{name}")
-        types = ["int64" if column == "time" else self.fields[column] for column in columns]
-        try:
-            return cls(*types, **spec.parameters), tuple(columns)
-        except InvalidArgument as error:
-            raise InvalidArgument(
-                f"{path}: {error.message}", field=f"{path}.{error.field or 'function'}", limit=error.limit
-            ) from None
-        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
-            raise InvalidArgument(f"{path}: {error}", field=path) from None
+    @model_validator(mode="before")
+    @classmethod
+    def _parts_are_keys(cls, document: Any) -> Any:
+        """Say `keyed` where there are parts, so that it is said in every description of the window."""
+        if not isinstance(document, Mapping) or document.get("keys") is None:
+            return document
+        if document.get("keyed") is False:
+            raise _Refused(InvalidArgument("keyed: a window with keys is keyed; leave one out", field="keyed"))
+        return {**document, "keyed": True} if "keyed" not in document else document
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         try:
             check_name(self.name, "name")
+            self._check_parts()
             for group in ("fields", "aggregates"):
                 for name in getattr(self, group):
                     check_name(name, f"{group}.{name}" if len(name) <= 128 else group)
@@ -301,6 +226,9 @@ class WindowSpec(_Document):
             _ = self.max_age_ticks, self.idle_expiry_ns, self.granularity_ticks
             self._check_ahead()
             self._check_panes()
+            check_adaptive(self.slide.adaptive, self.fields, granularity=self.granularity, algorithm=self.algorithm)
+            self._check_slide()
+            self._check_identity()
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
             if self.slide.clock == "wall" and self.time_unit == "none":
                 raise InvalidArgument("slide.clock: logical time has no wall clock", field="slide.clock")
@@ -309,6 +237,19 @@ class WindowSpec(_Document):
         except InvalidArgument as error:
             raise _Refused(error) from error
         return self
+
+    def _check_parts(self) -> None:
+        """Refuse names of parts that stand for something else, or that are no names."""
+        taken = dict.fromkeys(("time", "key", "fields", "value", "partials"), "a column of every entry's own")
+        taken |= dict.fromkeys(("entries", "lookback", "start", "end"), "an answer's own")
+        taken |= dict.fromkeys(self.fields, "a field") | dict.fromkeys(self.aggregates, "an aggregate")
+        for i, name in enumerate(self.parts):
+            check_name(name, f"keys.{i}")
+            if name in taken:
+                raise InvalidArgument(
+                    f"keys.{i}: {name!r} is {taken[name]}; name the part otherwise", field=f"keys.{i}"
+                )
+            taken[name] = "another part"
 
     def _check_ahead(self) -> None:
         """Refuse a guard against the future that has no wall time to go by, and half a guard."""
@@ -337,6 +278,55 @@ class WindowSpec(_Document):
         if self.algorithm is not None:
             raise InvalidArgument(
                 f"algorithm: {why}, and {self.algorithm} takes entries; leave one of the two out", field="algorithm"
+            )
+
+    def _check_slide(self) -> None:
+        """Refuse steps that no `max_age` moves in, and sessions on wall time."""
+        age, every = self.max_age_ticks, self.every_ticks
+        if every is not None and age is None:
+            raise InvalidArgument("slide.every: say in slide.max_age what moves in steps", field="slide.every")
+        if every is not None and age is not None and every > age:
+            raise InvalidArgument(
+                f"slide.every: steps of {self.slide.every} are longer than the window",
+                field="slide.every",
+                limit=f"at most {self.slide.max_age}",
+            )
+        if self.max_gap_ticks is not None and self.slide.clock == "wall":
+            raise InvalidArgument(
+                "slide.max_gap: sessions go by the times of entries: leave slide.clock out", field="slide.max_gap"
+            )
+
+        if self.slide.until is not None:
+            for name in ("max_count", "max_gap", "when"):
+                if getattr(self.slide, name) is not None:
+                    raise InvalidArgument(
+                        f"slide.until: entries leave when they are final, and {name} evicts others", field="slide.until"
+                    )
+            if self.slide.clock == "wall":
+                raise InvalidArgument("slide.until: now is what punctuate says, or wall time", field="slide.until")
+
+    def _check_identity(self) -> None:
+        """Refuse an identity that names no entries, or entries that are not kept."""
+        name = self.identity
+        if name is None:
+            return
+        if name not in self.fields:
+            raise InvalidArgument(
+                f"identity: no field {name[:140]!r}; the window has {', '.join(self.fields)}", field="identity"
+            )
+        if self.fields[name] not in ("int64", "string"):
+            raise InvalidArgument(
+                f"identity: field {name!r} is a {self.fields[name]}", field="identity", limit="int64 or string"
+            )
+        if self.granularity is not None:
+            raise InvalidArgument(
+                "identity: a window with a granularity keeps panes, out of which no single entry can be taken",
+                field="identity",
+            )
+        if self.algorithm is not None:
+            raise InvalidArgument(
+                f"identity: {self.algorithm} keeps partials only, out of which no single entry can be taken",
+                field="identity",
             )
 
 

@@ -103,8 +103,14 @@ class KeyStore(Protocol):
     def evict_between(self, start: int, end: int) -> int:
         """Remove all rows with start <= time <= end; return how many entries they had."""
 
+    def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
+        """Load what `remove` and `correct` of these rows read, so that they cannot fail afterwards."""
+
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Remove single rows, each the first of its time that has some value in a column; see `Forest.remove`."""
+
+    def correct(self, times: Array, column: int, values: Sequence[Any], columns: Sequence[Array]) -> Array:
+        """Give single rows other values, each the first of its time that has some value; see `Forest.correct`."""
 
     def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
         """Evict the longest run of oldest rows for which `holds`; see `Forest.evict_while`.
@@ -138,6 +144,9 @@ class KeyStore(Protocol):
 
     def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
         """As `series`, in steps; nothing may be written from the first to the last."""
+
+    def neighbours(self, time: int) -> tuple[int | None, int | None]:
+        """The newest time of a row that is <= `time`, and the oldest that is newer; None where there is none."""
 
     def columns(self) -> list[Array]:
         """All rows as columns (copies): times, then one array per column after."""

@@ -25,12 +25,15 @@ from sash_engine.clock import Clock, ManualClock
 from sash_engine.errors import AlreadyExists, InvalidArgument, Unsupported
 from sash_engine.forest import BLOCK, Layout
 from sash_engine.forest.cold import Cold, PendingBlock
-from sash_engine.steps import Steps
+from sash_engine.steps import Steps, finished
+from sash_engine.windows.adaptive import layout_of
 from sash_engine.windows.algorithms import check_algorithm
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch
+from sash_engine.windows.changes import Changes
 from sash_engine.windows.entries import BULK_ROWS
 from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.labels import Labels
 from sash_engine.windows.ledger import Ledger
 from sash_engine.windows.pages import PAGES
 from sash_engine.windows.panes import Panes
@@ -42,6 +45,7 @@ from sash_engine.windows.questions import (
     Query,
     RangeQuery,
     SeriesQuery,
+    Where,
 )
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.slide import Slide
@@ -63,7 +67,8 @@ class Window:
         max_keys: how many keys it may have.
         block: entries per sealed block.
         pages: rows of the smallest and of the largest page that small keys share, powers of two; None gives every
-            key a store of its own, as windows have whose keys need one (no keys, `when`, `equal_times`, `algorithm`).
+            key a store of its own, as windows have whose keys need one (no keys, `when`, `adaptive`, `equal_times`,
+            `algorithm`).
         clock: tells wall time; a spec that goes by it needs one.
         cold: where forests keep their sealed blocks; None: in memory.
 
@@ -91,13 +96,16 @@ class Window:
         self._idle_ns = spec.idle_expiry_ns
         self._fields = Fields(spec)
         self._panes = None if spec.granularity is None else Panes(spec, block)
-        self._layout = self._panes.layout if self._panes else Layout(spec.fields, spec.monoids(), block)
+        self._layout = self._panes.layout if self._panes else layout_of(spec, block)
         check_algorithm(spec)
-        shared = spec.keyed and spec.slide.when is None and spec.order.equal_times == "keep" and spec.algorithm is None
+        alone = spec.slide.when is not None or spec.slide.adaptive is not None
+        shared = spec.keyed and not alone and spec.order.equal_times == "keep" and spec.algorithm is None
         self._keys = Keys(self._layout, pages if shared else None, self._stores())
         self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
         self._writer = Writer(spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes)
-        self._reader = Reader(spec, self._layout, self._keys, self._slide, cold)
+        self._changes = Changes(spec, self._keys, self._slide, self.counts, self._clock)
+        self._labels = Labels(spec, self._keys)
+        self._reader = Reader(spec, self._layout, self._keys, self._slide, self._labels, cold)
 
     def _stores(self) -> Stores:
         if self.spec.algorithm is not None:
@@ -157,31 +165,29 @@ class Window:
         return evicted
 
     def evict_range(self, start: int, end: int, key: str | None = None) -> int:
-        """Remove entries with start <= time <= end, of one key or of all; see `Plane.bulk_evict`.
+        """Remove entries with start <= time <= end, of one key or of all; see `Changes.evict_range`."""
+        name = None if key is None else self._reader.checked_key(key)
+        return self._changes.evict_range(start, end, name)
 
-        Raises:
-            InvalidArgument: start > end.
-            Unsupported: the window's algorithm evicts at the old end only.
-        """
-        check_time(start, "start")
-        check_time(end, "end")
-        if start > end:
-            raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
-        if self.spec.algorithm is not None:
-            raise Unsupported(
-                f"window {self.spec.name!r} runs on {self.spec.algorithm}, which evicts the oldest entries only: "
-                "give a time instead of start and end",
-                field="start",
-            )
-        keys = self._keys
-        if key is None:
-            numbers = keys.numbers()
-        else:
-            number = keys.find(self._reader.checked_key(key))
-            numbers = np.array([] if number is None else [number], np.int64)
-        evicted = int(keys.evict_between_each(numbers, start, end).sum())
-        self.counts.evicted += evicted
-        return evicted
+    def punctuate(self, time: int) -> int:
+        """Note that entries of a time and older are final, and evict; see `Plane.punctuate`."""
+        return self._changes.punctuate(time)
+
+    def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
+        """Remove single entries, in steps; see `Plane.retract`. Nobody may use the window until the last one."""
+        return self._count((yield from self._changes.retract_steps(batch)))
+
+    def update_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
+        """Give single entries other values, in steps; see `Plane.update`. Nobody may use the window meanwhile."""
+        return self._count((yield from self._changes.update_steps(batch)))
+
+    def retract(self, batch: AnyBatch) -> WriteResult:
+        """As `retract_steps`, at once."""
+        return finished(self.retract_steps(batch))
+
+    def update(self, batch: AnyBatch) -> WriteResult:
+        """As `update_steps`, at once."""
+        return finished(self.update_steps(batch))
 
     def add_aggregates(self, aggregates: Mapping[str, Any]) -> WindowInfo:
         """Add aggregates and compute them from the entries that are there; see `Plane.add_aggregates`."""
@@ -206,11 +212,11 @@ class Window:
                     field=f"aggregates.{name}",
                 )
             return self.info()
-        layout = Layout(wider.fields, wider.monoids(), self._layout.block)
+        layout = layout_of(wider, self._layout.block)
         self._keys.relayout(layout)
         self.spec, self._layout = wider, layout
         self._slide.use(wider, layout)
-        self._reader = Reader(wider, layout, self._keys, self._slide, self.cold)
+        self._reader = Reader(wider, layout, self._keys, self._slide, self._labels, self.cold)
         return self.info()
 
     def slide(self) -> None:
@@ -235,6 +241,8 @@ class Window:
         self.counts.late += result.late
         self.counts.duplicates += result.duplicates
         self.counts.ahead += result.ahead
+        self.counts.retracted += result.retracted
+        self.counts.corrected += result.corrected
         if self._keys.top > self._mark:
             self._mark = self._keys.top
         return result
@@ -254,8 +262,14 @@ class Window:
         """The high-water mark: the newest time ever inserted; `NEVER` before."""
         return self._mark
 
-    def resume(self, counts: Counts, mark: int) -> None:
-        """Go on from what another window had counted, and from its high-water mark."""
+    @property
+    def punctuated(self) -> int:
+        """Entries of this time and older are final; `NEVER` before the first punctuation."""
+        return self._slide.punctuated
+
+    def resume(self, counts: Counts, mark: int, punctuated: int = NEVER) -> None:
+        """Go on from what another window had counted, from its high-water mark, and from what is final there."""
+        self._slide.punctuated = punctuated
         for name in Counts.__slots__:
             setattr(self.counts, name, getattr(counts, name))  # in place: others hold on to it
         self._mark = mark
@@ -335,7 +349,9 @@ class Window:
         """The entries of a time range as of now; see `EntriesQuery` and `Reader.entries`."""
         return iter(self._reader.entries(EntriesQuery(start, end, key, keys, end_exclusive), rows))
 
-    def key_names(self, prefix: str, limit: int, position: int = 0) -> tuple[list[str], int | None]:
+    def key_names(
+        self, prefix: str, limit: int, position: int = 0, where: Sequence[Where] = ()
+    ) -> tuple[list[str], int | None]:
         """See `Plane.keys`."""
         if not self.spec.keyed:
             raise InvalidArgument(f"window {self.spec.name!r} is not keyed", field="window")
@@ -343,7 +359,9 @@ class Window:
             raise InvalidArgument(f"limit {limit} is out of range", field="limit", limit=f"1 to {MAX_KEY_NAMES}")
         if position < 0:
             raise InvalidArgument(f"position {position} is negative", field="position", limit="0 and more")
-        return self._keys.page(prefix, limit, position, self._slide.late_through())
+        self._labels.check(where, None)
+        among = finished(self._labels.select(where, None)) if where else None
+        return self._keys.page(prefix, limit, position, self._slide.late_through(), among)
 
     def info(self) -> WindowInfo:
         """The window as `describe` shows it."""
@@ -353,12 +371,13 @@ class Window:
             oldest, _ = self._keys.span(number)
         return WindowInfo(
             spec=self.spec,
-            entries=self.counts.inserted - self.counts.evicted,
+            entries=self.counts.present,
             keys=self._keys.filled,
             oldest=oldest,
             newest=self._keys.newest(),
             counts=self.counts,
             high_water_mark=None if self._mark == NEVER else self._mark,
+            punctuated=None if self._slide.punctuated == NEVER else self._slide.punctuated,
         )
 
     # ---------------------------------------------------------------- invariants
@@ -366,15 +385,16 @@ class Window:
     def check_invariants(self, same: Callable[..., bool] | None = None) -> None:
         """Raise AssertionError naming the first invariant that does not hold; `same` as in `Keys.check_invariants`."""
         self._keys.check_invariants(same)
+        self._labels.check_invariants()
         keys, numbers = self._keys, self._keys.numbers()
         entries = keys.entries_each(numbers)
-        assert entries.sum() == self.counts.inserted - self.counts.evicted, "what was inserted and not evicted is here"
+        assert entries.sum() == self.counts.present, "what was inserted, and neither evicted nor retracted, is here"
         newest = keys.newest()
         assert newest is None or newest <= self._mark, f"an entry of {newest} is beyond the mark, {self._mark}"
         most = self.spec.slide.max_count
         assert most is None or not len(entries) or entries.max() <= most, "max_count is kept"
-        age = self.spec.max_age_ticks
-        if age is not None and not self._slide.wall:
+        if self.spec.slide.max_age is not None and not self._slide.wall:
             for number in numbers.tolist():
                 oldest, now = keys.span(number)[0], keys.now_of[number]
-                assert oldest is None or oldest > now - age, f"key {number} has an entry past max_age"
+                now = self._slide.punctuated if self._slide.until else now
+                assert oldest is None or oldest > self._slide.through(now), f"key {number} has an entry past max_age"

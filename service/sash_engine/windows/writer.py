@@ -18,7 +18,7 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import ROWS, Steps, finished, spans_of
 from sash_engine.windows.answers import Counts, WriteResult
 from sash_engine.windows.batch import MAX_COUNTED, AnyBatch, Coded
-from sash_engine.windows.keys import UNKEYED, Keys
+from sash_engine.windows.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.order import Order
 from sash_engine.windows.panes import Panes
 from sash_engine.windows.rows import Rows, grouped
@@ -74,7 +74,7 @@ class Writer:
         if order.guards and order.is_ahead(time):
             return WriteResult(ahead=1)
         number = keys.find(name)
-        if self._slide.wall and time <= (through := self._slide.late_through()):
+        if self._slide.refuses and time <= (through := self._slide.refused_through()):
             return WriteResult(late=order.refuse_late(1, through))
         if number is None:
             self.check_room(1)
@@ -90,8 +90,10 @@ class Writer:
         if self._idle_ns is not None:
             keys.touched[number] = self._clock.now_ns()
         if replaces is None:
+            sessions = self._slide.sessions
+            ended = NEVER if sessions is None else sessions.end_of_entry(number, time)
             keys.insert(number, time, values)
-            return WriteResult(1, 0, self._slide.after(number))
+            return WriteResult(1, 0, self._slide.after(number, ended=ended))
         if replaces:
             keys.replace(number, np.array([time]), [_column(value) for value in values])
         return WriteResult(duplicates=1, evicted=self._slide.after(number) if replaces else 0)
@@ -209,7 +211,7 @@ class Writer:
 
     def _insert_rows(self, rows: Rows, partials: bool) -> Steps[WriteResult]:
         keys, order = self._keys, self._order
-        order.drop_late(rows, self._slide.late_through())
+        order.drop_late(rows, self._slide.refused_through())
         entries = len(rows.columns[0])
         if self._panes is not None and entries:
             rows.lengths, rows.columns = yield from self._panes.folded_steps(rows.columns, rows.lengths, partials)
@@ -230,21 +232,28 @@ class Writer:
                 yield
         for number, (times, *columns) in rows.replaced:
             keys.replace(number, times, columns)
-        written = rows.numbers
+        written, sessions = rows.numbers, self._slide.sessions
+        if sessions is not None:
+            ended = sessions.ends_of_rows(rows.numbers, rows.lengths, rows.columns[0])
         if len(written) == 1:
             yield from self._insert_of_key(written.item(), rows.columns)
         elif len(written):
             yield from self._insert_of_keys(rows)
+        lengths = rows.lengths
         if rows.replaced:
             written = np.union1d(written, [number for number, _ in rows.replaced])
+            lengths = np.full(len(written), entries)
         if self._idle_ns is not None:
             keys.touched[written] = self._clock.now_ns()
-        evicted = 0
+        before = self._counts.evicted
+        if sessions is not None:
+            sessions.evict(rows.numbers, ended)
+        evicted = self._counts.evicted - before
         if len(written) == 1:
-            evicted = self._slide.after(written.item())
+            evicted += self._slide.after(written.item(), entries)
         else:
             for a, b in spans_of(len(written), _KEYS):
-                evicted += self._slide.after_each(written[a:b])
+                evicted += self._slide.after_each(written[a:b], lengths[a:b])
                 yield
         return WriteResult(entries, rows.late, evicted, rows.duplicates)
 

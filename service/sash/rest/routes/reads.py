@@ -13,11 +13,24 @@ from sash.rest import arrow
 from sash.rest.answers import answer_document, bulk_document, json_bytes
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
-from sash.rest.declare import Problems, RouteGroup, answer, reference
-from sash.rest.long import answers_json, series_json
+from sash.rest.declare import Problems, RouteGroup, answer, either, reference
+from sash.rest.long import answers_json, series_groups_json, series_json
 from sash.rest.parameters import Parameter
 from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, STORED, UNKNOWN, Name, begun, streamed
-from sash.rest.schemas import ANSWER_EXAMPLE, SERIES_EXAMPLE
+from sash.rest.routes.grouping import (
+    By,
+    Grouping,
+    HavingTexts,
+    Limit,
+    N,
+    Order,
+    Position,
+    TopBy,
+    WhereTexts,
+    grouping,
+    where_of,
+)
+from sash.rest.schemas import ANSWER_EXAMPLE, GROUP_EXAMPLE, SERIES_EXAMPLE, SERIES_GROUPS_EXAMPLE
 from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
 from sash_engine.errors import InvalidArgument
@@ -74,8 +87,17 @@ async def query(
     lookback: _Lookbacks = (),
     as_of: _AsOf = None,
     partials: _Partials = False,
+    where: WhereTexts = (),
+    by: By = (),
+    top: TopBy = None,
+    n: N = 10,
+    order: Order = "desc",
+    having: HavingTexts = (),
+    limit: Limit = None,
+    position: Position = "",
 ) -> bytes:
-    return await _answers(call, name, _question(key, all_keys, combine, lookback, as_of, partials))
+    how = grouping(where, by, top, n, order, having, limit, position)
+    return await _answers(call, name, _question(key, all_keys, combine, lookback, as_of, partials, how))
 
 
 @READS.route(
@@ -83,7 +105,12 @@ async def query(
     "/v1/windows/{name}/range",
     "The answer over start <= time <= end (or < end), of one key or over the entries of several",
     right="read",
-    answers={200: answer("The answer", "Answer", {**ANSWER_EXAMPLE, "lookback": None})},
+    answers={
+        200: either(
+            "The answer; or an answer for each group",
+            {"Answer": {**ANSWER_EXAMPLE, "lookback": None}, "Groups": {"groups": [GROUP_EXAMPLE], "next": "B6"}},
+        )
+    },
     errors=(INVALID, UNKNOWN, _NO_ANSWER, STORED),
 )
 async def range_query(
@@ -95,9 +122,22 @@ async def range_query(
     key: _Keys = (),
     all_keys: _AllKeys = False,
     partials: _Partials = False,
-) -> dict[str, Any]:
-    found = await call.plane.range_query(name, RangeQuery(start, end, *_keys(key, all_keys), partials, end_exclusive))
-    return answer_document(found, await call.plane.look_up(name) if partials else None)
+    where: WhereTexts = (),
+    by: By = (),
+    top: TopBy = None,
+    n: N = 10,
+    order: Order = "desc",
+    having: HavingTexts = (),
+    limit: Limit = None,
+    position: Position = "",
+) -> dict[str, Any] | bytes:
+    how = grouping(where, by, top, n, order, having, limit, position)
+    one, several = _keys(key, all_keys)
+    question = RangeQuery(start, end, one, several, partials, end_exclusive, **how)
+    spec = await call.plane.look_up(name) if partials else None
+    if question.is_grouped:
+        return await answers_json(await call.plane.range_groups(name, question), spec, call.plane.in_slices, "groups")
+    return answer_document(await call.plane.range_query(name, question), spec)
 
 
 @READS.route(
@@ -107,8 +147,12 @@ async def range_query(
     right="read",
     answers={
         200: {
-            "description": "The answers, column by column. As Arrow: columns time, entries and aggregates.NAME.",
-            "content": {JSON: reference("Series", SERIES_EXAMPLE), ARROW: BINARY},
+            "description": "The answers, column by column; or those of each group. As Arrow: columns time, entries "
+            "and aggregates.NAME, and with groups one for each name of `by`, before them.",
+            "content": {
+                **either("", {"Series": SERIES_EXAMPLE, "SeriesGroups": SERIES_GROUPS_EXAMPLE})["content"],
+                ARROW: BINARY,
+            },
         }
     },
     errors=(INVALID, UNKNOWN, _NO_ANSWER, STORED),
@@ -119,19 +163,41 @@ async def series(
     start: Annotated[int, Parameter("Where the first bucket starts.", example=_START)],
     end: Annotated[int, Parameter("Every bucket starts before it.", example=_END)],
     step: Annotated[
-        str, Parameter("From one bucket's start to the next: a duration (1s, 15m) or ticks.", example="15m")
-    ],
+        str | None,
+        Parameter("From one bucket's start to the next: a duration (1s, 15m) or ticks. Or give `gap`.", example="15m"),
+    ] = None,
+    gap: Annotated[
+        str | None,
+        Parameter("In the place of `step`: buckets are sessions of one key, which end where no entry follows so soon."),
+    ] = None,
     width: Annotated[
         str | None,
         Parameter("The length of a bucket; by default `step`. Buckets longer than `step` overlap.", example="1h"),
     ] = None,
     key: _Keys = (),
     all_keys: _AllKeys = False,
+    where: WhereTexts = (),
+    by: By = (),
+    top: TopBy = None,
+    n: N = 10,
+    order: Order = "desc",
+    having: HavingTexts = (),
+    limit: Limit = None,
+    position: Position = "",
 ) -> bytes | Response:
-    found = await call.plane.series(name, SeriesQuery(start, end, step, width, *_keys(key, all_keys)))
+    how = grouping(where, by, top, n, order, having, limit, position)
+    one, several = _keys(key, all_keys)
+    question = SeriesQuery(start, end, step or "", width, one, several, gap=gap, **how)
+    if question.is_grouped:
+        groups = await call.plane.series_groups(name, question)
+        if call.prefers(ARROW):
+            return Response(arrow.stream_of_groups(groups, question.by or ()), media_type=ARROW)
+        ticks = parse_duration(step or gap or "", (await call.plane.look_up(name)).time_unit, "step")
+        return await series_groups_json(groups, start, end, ticks, call.plane.in_slices)
+    found = await call.plane.series(name, question)
     if call.prefers(ARROW):
         return Response(arrow.stream_of(found), media_type=ARROW)
-    ticks = parse_duration(step, (await call.plane.look_up(name)).time_unit, "step")
+    ticks = parse_duration(step or gap or "", (await call.plane.look_up(name)).time_unit, "step")
     return await series_json(found, start, end, ticks, call.plane.in_slices)
 
 
@@ -163,15 +229,25 @@ async def watch(
             "Milliseconds between two evaluations.", limits={"minimum": INTERVAL_MS_MIN, "maximum": INTERVAL_MS_MAX}
         ),
     ] = INTERVAL_MS,
+    where: WhereTexts = (),
+    by: By = (),
+    top: TopBy = None,
+    n: N = 10,
+    order: Order = "desc",
+    having: HavingTexts = (),
+    limit: Limit = None,
+    position: Position = "",
 ) -> Response:
-    question = _question(key, all_keys, combine, lookback, as_of, partials)
+    how = grouping(where, by, top, n, order, having, limit, position)
+    question = _question(key, all_keys, combine, lookback, as_of, partials, how)
     check_interval(interval, "interval")
 
     async def look() -> bytes:
         return await _answers(call, name, question)
 
     await look()  # refuses a wrong question before the stream begins
-    asked = ("json", name, tuple(key), all_keys, combine, tuple(lookback), as_of, partials, interval)
+    chosen = (tuple(where), tuple(by), top, n, order, tuple(having), limit, position)
+    asked = ("json", name, tuple(key), all_keys, combine, tuple(lookback), as_of, partials, interval, chosen)
     may = partial(call.plane.check_may, name, "query")
     changes = call.plane.watches.changes(asked, look, interval, call.edge.closing, QUIET_S, may)
     return StreamingResponse(events(changes), headers={"cache-control": "no-store"}, media_type=EVENTS)
@@ -191,8 +267,9 @@ async def keys(
     prefix: Annotated[str | None, Parameter("Only keys with this prefix.", example="J")] = None,
     limit: Annotated[int, Parameter("The largest number of keys to answer.", limits={"minimum": 1})] = 1000,
     position: Annotated[int, Parameter("Where to go on: `next` of the previous answer.", limits={"minimum": 0})] = 0,
+    where: WhereTexts = (),
 ) -> dict[str, Any]:
-    found, next_ = await key_names(call.plane, name, prefix or "", limit, position)
+    found, next_ = await key_names(call.plane, name, prefix or "", limit, position, where_of(where))
     return {"keys": found} | ({} if next_ is None else {"next": next_})
 
 
@@ -220,8 +297,10 @@ async def entries(
     end_exclusive: _EndExclusive = False,
     key: _Keys = (),
     all_keys: _AllKeys = False,
+    where: WhereTexts = (),
 ) -> Response:
-    question = EntriesQuery(start, end, *_keys(key, all_keys), end_exclusive)
+    one, several = _keys(key, all_keys)
+    question = EntriesQuery(start, end, one, several, end_exclusive, where_of(where))
     bulks = await begun(each(await call.plane.entries(name, question)))
     spec = await call.plane.look_up(name)
     if call.prefers(ARROW):
@@ -230,11 +309,17 @@ async def entries(
 
 
 def _question(
-    key: Sequence[str], all_keys: bool, combine: bool, lookback: Sequence[str], as_of: int | None, partials: bool
+    key: Sequence[str],
+    all_keys: bool,
+    combine: bool,
+    lookback: Sequence[str],
+    as_of: int | None,
+    partials: bool,
+    how: Grouping,
 ) -> Query:
     # With `combine`, one key is a list of one.
     one, several = (None, key) if combine and key and not all_keys else _keys(key, all_keys)
-    return Query(one, lookback, as_of, several, combine, partials)
+    return Query(one, lookback, as_of, several, combine, partials, **how)
 
 
 def _keys(key: Sequence[str], all_keys: bool) -> tuple[str | None, KeyList]:

@@ -27,9 +27,9 @@ _TEXT = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "applic
     answers={200: {"description": "All metrics", "content": _TEXT}},
     head=True,
 )
-def metrics(call: Call) -> Response:
+async def metrics(call: Call) -> Response:
     encode, content_type = choose_encoder(call.header(b"accept"))
-    return Response(encode(call.edge.registry), headers={"content-type": content_type})
+    return Response(encode(await call.edge.metrics()), headers={"content-type": content_type})
 
 
 @SERVICE.route(

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from sash.calls import origin_of, unbroken
 from sash.rest import arrow, columns
-from sash.rest.answers import eviction_document, staged_document, write_document
+from sash.rest.answers import change_document, eviction_document, staged_document, write_document
 from sash.rest.bodies import ARROW, CSV, JSON, LINES, NDJSON
 from sash.rest.call import Call
 from sash.rest.declare import Body, Problems, RouteGroup, answer, reference
@@ -17,11 +17,13 @@ from sash.rest.members import WRITER
 from sash.rest.ndjson import NdjsonReader
 from sash.rest.parameters import Parameter
 from sash.rest.problems import of_error
-from sash.rest.routes.common import BINARY, INVALID, NUMBERED, STORING, UNKNOWN, Name
-from sash.rest.schemas import ANSWER_EXAMPLE, COMMIT, COUNT_EXAMPLE, ENTRY_EXAMPLES, EVICTION, ORIGIN
+from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, NUMBERED, STORING, UNKNOWN, Name
+from sash.rest.schemas import ANSWER_EXAMPLE, COMMIT, COUNT_EXAMPLE, ENTRY_EXAMPLES, EVICTION, ORIGIN, PUNCTUATION
 from sash.rest.separated import CsvReader
 from sash_engine.errors import SashError
 from sash_engine.windows.batch import AnyBatch, Origin
+from sash_engine.windows.changes import named
+from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["WRITES"]
 
@@ -39,6 +41,9 @@ _LINES = {
 _WRITTEN = answer(
     "How many entries were inserted, late, duplicates, too far ahead and evicted", "Written", COUNT_EXAMPLE
 )
+
+_NO_IDENTITY: Problems = {422: "The window has no identity"}
+_CHANGED = {"retracted": 2, "corrected": 0, "missing": 1, "evicted": 0, "durability": "sync"}
 
 
 def _beside(name: str) -> Parameter:
@@ -104,13 +109,7 @@ async def bulk_insert(
         reader = NdjsonReader(spec) if call.kind == NDJSON else CsvReader(spec)
         lines = Lines(call.plane, name, reader, entries_max)
         return await _lines(call, name, lines, origin_of(producer, sequence, epoch))
-    if call.kind == JSON:
-        document = await call.json(columns=True)
-        origin = columns.taken_origin(document, spec)
-        batch = await call.plane.in_slices(columns.batch_steps(document, spec, entries_max))
-    else:
-        origin = origin_of(producer, sequence, epoch)
-        batch = arrow.batch_of(await call.body(), spec, entries_max)
+    batch, origin = await _numbered(call, spec, (producer, sequence, epoch))
     return write_document(await unbroken(call.plane.bulk_insert(name, batch, origin=origin)))
 
 
@@ -134,15 +133,89 @@ async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> 
     right="write",
     body=Body({JSON: reference("Eviction", {"time": 17})}),
     answers={200: answer("How many were removed", "Removed", {"evicted": 3, "durability": "sync"})},
-    errors=(INVALID, UNKNOWN, NUMBERED, STORING),
+    errors=(INVALID, UNKNOWN, NUMBERED, NO_VALUES, STORING),
 )
 async def bulk_evict(call: Call, name: Name) -> dict[str, Any]:
     given = EVICTION.read(await call.json())
     origin = origin_of(given.get("producer"), given.get("sequence"), given.get("epoch"))
     time, start, end = given.get("time"), given.get("start"), given.get("end")
-    exclusive = given.get("end_exclusive", False)
-    write = call.plane.bulk_evict(name, time, given.get("key"), origin, start, end, exclusive)
+    key, exclusive = given.get("key"), given.get("end_exclusive", False)
+    if type(key) is dict:
+        key = columns.key_of(given, await call.plane.look_up(name, "bulk_evict"))
+    write = call.plane.bulk_evict(name, time, key, origin, start, end, exclusive)
     return eviction_document(await unbroken(write))
+
+
+@WRITES.route(
+    "POST",
+    "/v1/windows/{name}/retract",
+    "Remove single entries, in a window with an identity",
+    right="write",
+    body=Body(_COLUMNS),
+    answers={200: answer("How many were removed, and how many were not there", "Changed", _CHANGED)},
+    errors=(INVALID, UNKNOWN, NUMBERED, _NO_IDENTITY, STORING),
+)
+async def retract(
+    call: Call,
+    name: Name,
+    producer: Annotated[str | None, _beside("producer")] = None,
+    sequence: Annotated[int | None, _beside("sequence")] = None,
+    epoch: Annotated[int | None, _beside("epoch")] = None,
+) -> dict[str, Any]:
+    """The only column beside time and key is the identity. Entries that are not there are counted as `missing`."""
+    spec = named(await call.plane.look_up(name, "retract"))
+    batch, origin = await _numbered(call, spec, (producer, sequence, epoch))
+    return change_document(await unbroken(call.plane.retract(name, batch, origin)))
+
+
+@WRITES.route(
+    "POST",
+    "/v1/windows/{name}/update",
+    "Give single entries other values, in a window with an identity",
+    right="write",
+    body=Body(_COLUMNS),
+    answers={200: answer("How many were corrected, and how many were not there", "Changed", _CHANGED)},
+    errors=(INVALID, UNKNOWN, NUMBERED, _NO_IDENTITY, STORING),
+)
+async def update(
+    call: Call,
+    name: Name,
+    producer: Annotated[str | None, _beside("producer")] = None,
+    sequence: Annotated[int | None, _beside("sequence")] = None,
+    epoch: Annotated[int | None, _beside("epoch")] = None,
+) -> dict[str, Any]:
+    """Columns are those of bulk-insert. Time, key and identity name an entry, which stays in its place."""
+    spec = await call.plane.look_up(name, "update")
+    batch, origin = await _numbered(call, spec, (producer, sequence, epoch))
+    return change_document(await unbroken(call.plane.update(name, batch, origin)))
+
+
+async def _numbered(
+    call: Call, spec: WindowSpec, beside: tuple[str | None, int | None, int | None]
+) -> tuple[AnyBatch, Origin | None]:
+    """Return the columns of a body and who sends them; `beside` is what the parameters say of that."""
+    entries_max = call.edge.settings.max_entries_per_write
+    if call.kind == JSON:
+        document = await call.json(columns=True)
+        origin = columns.taken_origin(document, spec)
+        return await call.plane.in_slices(columns.batch_steps(document, spec, entries_max)), origin
+    origin = origin_of(*beside)
+    return await call.read(lambda body: arrow.batch_of(body, spec, entries_max)), origin
+
+
+@WRITES.route(
+    "POST",
+    "/v1/windows/{name}/punctuate",
+    "Say that entries up to a time are final, in a window with slide.until",
+    right="write",
+    body=Body({JSON: reference("Punctuation", {"time": 17})}),
+    answers={200: answer("How many entries left", "Removed", {"evicted": 3, "durability": "sync"})},
+    errors=(INVALID, UNKNOWN, {422: "The window does not wait for punctuation"}, STORING),
+)
+async def punctuate(call: Call, name: Name) -> dict[str, Any]:
+    """Entries with time <= `time` are final, and later ones of such a time are late. An older time changes nothing."""
+    given = PUNCTUATION.read(await call.json())
+    return eviction_document(await unbroken(call.plane.punctuate(name, given["time"])))
 
 
 @WRITES.route(
@@ -172,7 +245,7 @@ async def _part(call: Call, name: str) -> AnyBatch:
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind == JSON:
         return await call.plane.in_slices(columns.batch_steps(await call.json(columns=True), spec, entries_max))
-    return arrow.batch_of(await call.body(), spec, entries_max)
+    return await call.read(lambda body: arrow.batch_of(body, spec, entries_max))
 
 
 @WRITES.route(

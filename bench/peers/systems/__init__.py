@@ -1,0 +1,1 @@
+"""One module for each system; its class `System` does the work by the system's usual client."""

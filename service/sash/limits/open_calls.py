@@ -1,0 +1,70 @@
+"""How many calls of gRPC may be open that come from one address, and on how many connections.
+
+    address 10.0.0.7    connection :53124    3 calls          a call is open from its head to its answer,
+                        connection :53126    1 call           also while its message does not arrive
+
+gRPC does not say when a connection comes or goes. So a connection counts while it has a call. `SASH_MAX_CONNECTIONS`
+limits connections without calls, and they are closed after five minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sash.limits.caller import address_of_peer
+from sash_engine.errors import Unavailable
+
+__all__ = ["OpenCalls"]
+
+
+class OpenCalls:
+    """Calls that are open.
+
+    Args:
+        calls_max: how many there may be from one address.
+        connections_max: on how many connections.
+    """
+
+    def __init__(self, calls_max: int, connections_max: int) -> None:
+        self._calls_max = calls_max
+        self._connections_max = connections_max
+        self._calls: dict[str, int] = {}
+        self._connections: dict[str, dict[str, int]] = {}
+        """By address, then by peer: the calls of each connection."""
+
+    @contextmanager
+    def call(self, peer: str) -> Iterator[None]:
+        """Count a call as open inside the `with` block.
+
+        Args:
+            peer: the connection that it comes on, as gRPC writes it.
+
+        Raises:
+            Unavailable: there are too many.
+        """
+        address = address_of_peer(peer)
+        calls, connections = self._calls.get(address, 0), self._connections.get(address, {})
+        if calls >= self._calls_max:
+            raise Unavailable(
+                f"{calls} calls of {address} are open",
+                limit=f"SASH_MAX_CALLS_PER_ADDRESS, twice: {self._calls_max}",
+                retry_after_s=1.0,
+            )
+        if peer not in connections and len(connections) >= self._connections_max:
+            raise Unavailable(
+                f"{address} has calls on {len(connections)} connections",
+                limit=f"SASH_MAX_CONNECTIONS_PER_ADDRESS: {self._connections_max}",
+                retry_after_s=1.0,
+            )
+        self._calls[address], self._connections[address] = calls + 1, connections
+        connections[peer] = connections.get(peer, 0) + 1
+        try:
+            yield
+        finally:
+            self._calls[address] -= 1
+            connections[peer] -= 1
+            if not connections[peer]:
+                del connections[peer]
+            if not connections:
+                del self._calls[address], self._connections[address]

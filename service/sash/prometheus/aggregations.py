@@ -1,0 +1,131 @@
+"""Aggregation operators: many series into one for each group.
+
+    sum by (carrier) (…)      groups by the values of some labels
+    topk(3, …)                some of the series themselves, at each time those that are largest
+
+Source: Prometheus' documentation of its operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from sash.prometheus.errors import Refused
+from sash.prometheus.ranges import quantile_of
+from sash.prometheus.values import NAME, PER_STEP, Labels, Vector
+from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, spans_of
+
+__all__ = ["AGGREGATIONS", "PARAMETERS", "aggregated", "picked"]
+
+PARAMETERS = frozenset(("topk", "bottomk", "quantile"))
+_CALLS = 200
+
+Fold = Callable[[Array, Array], Array]
+"""Of the values of one group (k, n) and where they are there: a value at each time; only where one is there."""
+
+
+def _sum(values: Array, there: Array) -> Array:
+    return np.where(there, values, 0.0).sum(0)  # type: ignore[no-any-return]
+
+
+def _count(_: Array, there: Array) -> Array:
+    return there.sum(0).astype(np.float64)  # type: ignore[no-any-return]
+
+
+def _mean(values: Array, there: Array) -> Array:
+    return np.asarray(_sum(values, there) / np.maximum(there.sum(0), 1))
+
+
+def _variance(values: Array, there: Array) -> Array:
+    return _mean((values - _mean(values, there)) ** 2, there)
+
+
+AGGREGATIONS: Mapping[str, Fold] = {
+    "sum": _sum,
+    "avg": _mean,
+    "min": lambda values, there: np.fmin.reduce(np.where(there, values, np.nan), 0),
+    "max": lambda values, there: np.fmax.reduce(np.where(there, values, np.nan), 0),
+    "count": _count,
+    "group": lambda _, there: np.ones(there.shape[1]),
+    "stddev": lambda values, there: np.sqrt(_variance(values, there)),
+    "stdvar": _variance,
+}
+
+
+def aggregated(
+    operator: str, vector: Vector, by: tuple[str, ...], without: bool, parameter: Array | None
+) -> Steps[Vector]:
+    """Fold the series of each group.
+
+    Args:
+        by: the labels that make groups; with `without`, all others do.
+        parameter: float64 (n,), of `quantile`.
+    """
+    labels, groups = yield from _groups(vector, by, without)
+    shape = len(groups), vector.there.shape[1]
+    values, there = np.zeros(shape), np.zeros(shape, np.bool_)
+    for row, group in enumerate(groups):
+        some, present = vector.values[group], vector.there[group]
+        there[row] = present.any(0)
+        with np.errstate(all="ignore"):
+            if operator == "quantile":
+                assert parameter is not None
+                yield from _quantiles(some, present, parameter, values[row])
+            else:
+                values[row] = AGGREGATIONS[operator](some, present)
+        yield
+    return Vector(labels, values, there)
+
+
+def picked(operator: str, vector: Vector, by: tuple[str, ...], without: bool, parameter: Array) -> Steps[Vector]:
+    """Keep the k largest series of each group at each time, or the smallest.
+
+    The series of one time come largest first, or smallest first, as `topk` promises for instant queries.
+    """
+    if not np.isfinite(parameter).all() or np.abs(parameter).max(initial=0) >= 2**63:
+        raise Refused(f"the parameter of {operator} is no number of series", field="query")
+    most = parameter.astype(np.int64)
+    _, groups = yield from _groups(vector, by, without)
+    kept = np.zeros(vector.there.shape, np.bool_)
+    order = list[int]()
+    sign = -1.0 if operator == "topk" else 1.0
+    for group in groups:
+        some = sign * vector.values[group]
+        some[~vector.there[group]] = np.nan
+        # NaN goes last, and what is not there behind it.
+        ranks = np.lexsort((some, ~vector.there[group]), axis=0)
+        yield
+        places = np.empty(ranks.shape, np.int64)
+        np.put_along_axis(places, ranks, np.arange(len(group))[:, None], 0)
+        kept[group] = vector.there[group] & (places < most)
+        order += np.asarray(group)[ranks[:, 0]].tolist()
+        yield
+    rows = [row for row in order if kept[row].any()]
+    found = vector.with_values(vector.values, kept).picked(rows)
+    found.ordered = True
+    return found
+
+
+def _groups(vector: Vector, by: tuple[str, ...], without: bool) -> Steps[tuple[list[Labels], list[list[int]]]]:
+    rows = dict[frozenset[tuple[str, str]], list[int]]()
+    left_out = (*by, NAME)
+    for row, labels in enumerate(vector.labels):
+        if without:
+            group = frozenset(item for item in labels.items() if item[0] not in left_out)
+        else:
+            group = frozenset((name, labels[name]) for name in by if name in labels)
+        rows.setdefault(group, []).append(row)
+        if not row % PER_STEP:
+            yield
+    return [dict(group) for group in rows], list(rows.values())
+
+
+def _quantiles(values: Array, there: Array, parameter: Array, into: Array) -> Steps[None]:
+    asked = parameter.tolist()
+    for a, b in spans_of(len(asked), _CALLS):
+        for i in range(a, b):
+            into[i] = quantile_of(values[there[:, i], i], asked[i])
+        yield

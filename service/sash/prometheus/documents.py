@@ -1,0 +1,143 @@
+"""Answers as Prometheus writes them: JSON, where samples are pairs of seconds and a text.
+
+{"status":"success","data":{"resultType":"vector","result":[{"metric":{…},"value":[1357040000,"12.5"]}]}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from sash.prometheus.errors import kind_of
+from sash.prometheus.times import Times
+from sash.prometheus.values import Labels, Scalar, Text, Value, Vector
+from sash_engine.errors import SashError
+from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
+
+__all__ = ["entries_steps", "failure", "instant_steps", "number", "range_steps", "success"]
+
+_CELLS = 2_000
+"""Samples that one step writes: 1 ms."""
+
+_MESSAGE_CHARACTERS_MAX = 1000
+
+
+def success(data: Any, warnings: Iterable[str] = ()) -> bytes:
+    """Return the document of an answer that is small."""
+    document: dict[str, Any] = {"status": "success", "data": data}
+    if said := list(warnings):
+        document["warnings"] = said
+    return orjson.dumps(document)
+
+
+def failure(error: SashError) -> tuple[bytes, int]:
+    """Return the document of an error, and its status."""
+    kind, status = kind_of(error)
+    message = error.message.encode("utf-8", "replace").decode()[:_MESSAGE_CHARACTERS_MAX]
+    return orjson.dumps({"status": "error", "errorType": kind, "error": message}), int(status)
+
+
+def number(value: float) -> str:
+    """Write a number as Go does with the format 'f': shortest, without an exponent.
+
+    >>> number(12.0), number(1e21), number(1.5e-7), number(float("inf")), number(-0.0)
+    ('12', '1000000000000000000000', '0.00000015', '+Inf', '-0')
+    """
+    text = repr(value)
+    if text.endswith(".0"):
+        return text[:-2]
+    if "e" in text:
+        return str(np.format_float_positional(value, trim="-"))
+    return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(text, text)
+
+
+def seconds(ms: int) -> str:
+    """Write milliseconds as seconds.
+
+    >>> seconds(1357040000000), seconds(-1500), seconds(50)
+    ('1357040000', '-1.5', '0.05')
+    """
+    whole, part = divmod(abs(ms), 1000)
+    sign = "-" if ms < 0 else ""
+    return f"{sign}{whole}.{part:03}".rstrip("0") if part else f"{sign}{whole}"
+
+
+def instant_steps(value: Value, times: Times, warnings: Iterable[str]) -> Steps[list[bytes]]:
+    """Write the answer of an instant query, in parts."""
+    at = seconds(times.start_ms)
+    if isinstance(value, Scalar):
+        yield
+        return _whole("scalar", [f'[{at},"{number(float(value.values[0]))}"]'.encode()], warnings)
+    if isinstance(value, Text):
+        yield
+        return _whole("string", [f"[{at},".encode() + orjson.dumps(value.text) + b"]"], warnings)
+    parts = list[bytes]()
+    values, before = value.values[:, 0].tolist(), b"["
+    for row in np.flatnonzero(value.there[:, 0]).tolist():
+        metric = orjson.dumps(value.labels[row])
+        parts.append(before + b'{"metric":' + metric + f',"value":[{at},"{number(values[row])}"]}}'.encode())
+        before = b","
+        if not row % (_CELLS // 4):
+            yield
+    return _whole("vector", [*parts, b"]" if parts else b"[]"], warnings)
+
+
+def range_steps(value: Scalar | Vector, times: Times, warnings: Iterable[str]) -> Steps[list[bytes]]:
+    """Write the answer of a range query, in parts: series by their labels, each with the samples that are there."""
+    if isinstance(value, Scalar):
+        value = Vector([{}], value.values[None, :], np.ones((1, times.count), np.bool_))
+    at = [f'[{seconds(ms)},"' for ms in times.ms.tolist()]
+    yield
+    order = yield from _by_labels(value.labels, value.there)
+    parts, before = list[bytes](), b"["
+    for written, row in enumerate(order):
+        parts.append(before + b'{"metric":' + orjson.dumps(value.labels[row]) + b',"values":[')
+        there = value.there[row]
+        yield from _samples(parts, at, np.flatnonzero(there), value.values[row][there])
+        parts.append(b"]}")
+        before = b","
+        if not written % 100:
+            yield
+    return _whole("matrix", [*parts, b"]" if parts else b"[]"], warnings)
+
+
+def entries_steps(series: Sequence[tuple[Labels, Array, Array]], warnings: Iterable[str]) -> Steps[list[bytes]]:
+    """Write the entries of a range, in parts."""
+    parts, before = list[bytes](), b"["
+    for labels, ms, values in series:
+        if len(ms):
+            parts.append(before + b'{"metric":' + orjson.dumps(labels) + b',"values":[')
+            at = [f'[{seconds(each)},"' for each in ms.tolist()]
+            yield
+            yield from _samples(parts, at, np.arange(len(ms)), values)
+            parts.append(b"]}")
+            before = b","
+    yield
+    return _whole("matrix", [*parts, b"]" if parts else b"[]"], warnings)
+
+
+def _samples(parts: list[bytes], at: list[str], places: Array, values: Array) -> Steps[None]:
+    for a in range(0, len(places), _CELLS):
+        some = zip(places[a : a + _CELLS].tolist(), values[a : a + _CELLS].tolist(), strict=True)
+        text = ",".join([f'{at[i]}{number(value)}"]' for i, value in some])
+        parts.append((("," if a else "") + text).encode())
+        if len(places) > _CELLS // 4:
+            yield
+
+
+def _by_labels(labels: Sequence[Labels], there: Array) -> Steps[list[int]]:
+    rows = np.flatnonzero(there.any(1)).tolist()
+    yield
+    keys = {row: sorted(labels[row].items()) for row in rows}
+    yield
+    return sorted(rows, key=keys.__getitem__)
+
+
+def _whole(kind: str, result: list[bytes], warnings: Iterable[str]) -> list[bytes]:
+    said = list(warnings)
+    end = b',"warnings":' + orjson.dumps(said) + b"}" if said else b"}"
+    return [f'{{"status":"success","data":{{"resultType":"{kind}","result":'.encode(), *result, b"}", end]

@@ -1,0 +1,48 @@
+"""What a Prometheus scrapes of another one: `/federate`, in the text format of expositions.
+
+made:newest{key="a"} 17.5 1700000000000
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from sash.prometheus.documents import number
+from sash.prometheus.times import Times
+from sash.prometheus.values import NAME, PER_STEP, Labels, Vector
+from sash_engine.steps import Steps
+
+__all__ = ["TEXT", "exposed"]
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def exposed(vectors: Iterable[Vector], times: Times) -> Steps[list[bytes]]:
+    """Write the samples of an instant, metric by metric, each series once.
+
+    The format has no names with dots and hyphens: they are left out.
+    """
+    rows = dict[str, dict[frozenset[tuple[str, str]], tuple[Labels, float]]]()
+    for vector in vectors:
+        for row in np.flatnonzero(vector.there[:, 0]).tolist():
+            labels = vector.labels[row]
+            if _NAME.fullmatch(labels.get(NAME, "")):
+                of_name = rows.setdefault(labels[NAME], {})
+                of_name[frozenset(labels.items())] = labels, float(vector.values[row, 0])
+        yield
+    parts = list[bytes]()
+    for name, samples in rows.items():
+        lines = [f"# TYPE {name} untyped"]
+        for labels, value in samples.values():
+            pairs = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels.items() if label != NAME)
+            lines.append(f"{name}{{{pairs}}} {number(value)} {times.start_ms}")
+            if not len(lines) % PER_STEP:
+                yield
+        parts.append(("\n".join(lines) + "\n").encode())
+    return parts

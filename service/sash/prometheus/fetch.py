@@ -1,0 +1,275 @@
+"""The leaves of an expression: selectors at an instant, and functions of ranges.
+
+window:aggregate                     a fold, over `max_age` or all there is
+window:field                         the newest entry of the last five minutes
+sum_over_time(window:field[1h])      a fold, where an aggregate of the field has the answer; else from its entries
+rate(window:count[1h])               the fold over an hour, by 3600
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import promql_parser
+
+from sash.plane import Plane
+from sash.prometheus.errors import Refused
+from sash.prometheus.matchers import LOOKBACK, Matchers
+from sash.prometheus.names import Metric
+from sash.prometheus.ranges import RANGES, Samples
+from sash.prometheus.samples import ENTRIES_MAX, bounds, samples, seconds_of
+from sash.prometheus.selectors import (
+    Folded,
+    Selected,
+    Selectors,
+    milliseconds,
+    shifted,
+    spread,
+    stacked,
+)
+from sash.prometheus.times import Times
+from sash.prometheus.values import NAME, Labels, Vector, check_cells, merged, unnamed
+from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
+
+__all__ = ["KEEP_NAME", "STALE_MS", "Fetch"]
+
+STALE_MS = 300_000
+"""An entry is a field's value for so long, as in Prometheus."""
+
+KEEP_NAME = frozenset(("last_over_time", "first_over_time"))
+
+_BY: Mapping[str, str] = {
+    "avg_over_time": "mean",
+    "sum_over_time": "sum",
+    "min_over_time": "min",
+    "max_over_time": "max",
+    "stddev_over_time": "stddev_population",
+    "stdvar_over_time": "variance_population",
+    "first_over_time": "first",
+    "last_over_time": "last",
+}
+"""The aggregate that has the answer of a function."""
+
+_PASS_OVER_NAN = ("min_over_time", "max_over_time")
+"""The aggregates answer NaN where there is one among the entries."""
+
+_COUNTERS = ("count", "sum")
+SAME = "vector cannot contain metrics with the same labelset"
+
+
+class Fetch:
+    """Answers the leaves of one expression.
+
+    Args:
+        plane: answers the questions.
+        selectors: find the series.
+    """
+
+    def __init__(self, plane: Plane, selectors: Selectors) -> None:
+        self._plane = plane
+        self.selectors = selectors
+
+    async def instant(self, selector: promql_parser.VectorSelector, times: Times) -> Vector:
+        """The values of a selector."""
+        matchers, at = Matchers.of(selector), shifted(selector, times)
+        found = []
+        for selected in await self.selectors.selected(matchers):
+            metric = selected.metric
+            if metric.aggregate is None:
+                _check_no_lookback(matchers, metric)
+                if metric.spec.granularity is not None and matchers.equal(NAME) is None:
+                    continue  # it has no entries, and nobody named it
+                found.append(await self._newest(selected, at))
+            else:
+                folded = await self.selectors.folded(selected, self.selectors.width_ms(metric, matchers), at)
+                self.selectors.warn(metric, metric.aggregate)
+                found.append(Vector(selected.labels(), *folded.column(metric.aggregate)))
+        return spread(stacked(found, at.count), times)
+
+    async def over_time(
+        self, function: str, matrix: promql_parser.MatrixSelector, times: Times, q: Array | None = None
+    ) -> Vector:
+        """A function of the ranges behind each time.
+
+        Args:
+            q: float64 (n,), its parameter, where it has one.
+        """
+        selector = matrix.vector_selector
+        matchers, at = Matchers.of(selector), shifted(selector, times)
+        width_ms = milliseconds(matrix.range)
+        found = []
+        for selected in await self.selectors.selected(matchers):
+            metric = selected.metric
+            if metric.aggregate is not None and matchers.equal(NAME) is None:
+                continue  # a range is of entries
+            found.append(await self._over_time(function, selected, matchers, width_ms, at, q, times.count))
+        vector = spread(stacked(found, times.count if q is not None else at.count), times)
+        if function in KEEP_NAME:
+            return vector
+        return await self._plane.in_slices(_without_name(vector))
+
+    async def _over_time(
+        self,
+        function: str,
+        selected: Selected,
+        matchers: Matchers,
+        width_ms: int,
+        at: Times,
+        q: Array | None,
+        count: int,
+    ) -> Vector:
+        metric, labels = selected.metric, selected.labels()
+        if metric.aggregate is not None:
+            folded = await self.selectors.folded(selected, width_ms, at)
+            return Vector(labels, *self._of_aggregate(function, metric, folded, width_ms))
+        _check_no_lookback(matchers, metric)
+        name, member = _aggregate_for(metric, function, q)
+        if name is None and function not in ("count_over_time", "present_over_time"):
+            if q is not None and at.count != count:
+                at = Times(at.start_ms, 0, count)
+            return await self._of_entries(function, selected, width_ms, at, q)
+        folded = await self.selectors.folded(selected, width_ms, at)
+        self.selectors.warn(metric, name)
+        if name is not None:
+            values, there = folded.column(name, member)
+            if function in _PASS_OVER_NAN and metric.spec.granularity is None and np.isnan(values[there]).any():
+                return await self._of_entries(function, selected, width_ms, at, q)
+        else:
+            values, there = folded.entries.astype(np.float64), folded.entries > 0
+            if function == "present_over_time":
+                values = there.astype(np.float64)
+        if q is not None and at.count != count:
+            values, there = np.repeat(values, count, 1), np.repeat(there, count, 1)
+        return Vector(labels, values, there)
+
+    def _of_aggregate(self, function: str, metric: Metric, folded: Folded, width_ms: int) -> tuple[Array, Array]:
+        """A function of a range of `window:aggregate`: only rates of what is counted."""
+        monoid, name = metric.monoid, metric.aggregate
+        assert monoid is not None
+        assert name is not None
+        if function not in ("rate", "increase") or monoid.function not in _COUNTERS:
+            window = metric.spec.name
+            fields = ", ".join(f"{window}:{field}" for field in metric.spec.fields)
+            raise Refused(
+                f"{function}({metric.name}[…]): {metric.name} is an aggregate, and a range is of entries; use "
+                f'{metric.name}{{{LOOKBACK}="5m"}} for the aggregate over a range, or {function} of a field '
+                f"({fields}); rate and increase take aggregates count and sum",
+                field="query",
+            )
+        self.selectors.warn(metric, name)
+        values, there = folded.column(name)
+        return (values / (width_ms / 1000) if function == "rate" else values), there
+
+    # ---------------------------------------------------------------- from entries
+
+    async def _newest(self, selected: Selected, at: Times) -> Vector:
+        """The newest entry of each key at each time, no older than `STALE_MS`."""
+        check_cells(selected.count, at.count)
+        entries_of = await samples(self._plane, selected, at.start_ms - STALE_MS, at.end_ms)
+        unit = selected.metric.spec.time_unit
+
+        def steps() -> Steps[Vector]:
+            values = np.zeros((selected.count, at.count))
+            taken = np.zeros((selected.count, at.count), np.int64)
+            there = np.zeros((selected.count, at.count), np.bool_)
+            for row, key in enumerate(selected.each_key):
+                if (of_key := entries_of.get(key)) is not None:
+                    low, high = bounds(at, STALE_MS, of_key[0], unit)
+                    there[row] = high > low
+                    last = np.maximum(high - 1, 0)
+                    values[row] = of_key[1][last]
+                    taken[row] = np.floor(seconds_of(of_key[0][last], unit) * 1000)
+                if not row % 50:
+                    yield
+            return Vector(selected.labels(), values, there, times_ms=taken)
+
+        return await self._plane.in_slices(steps())
+
+    async def _of_entries(self, function: str, selected: Selected, width_ms: int, at: Times, q: Array | None) -> Vector:
+        check_cells(selected.count, at.count)
+        entries_of = await samples(self._plane, selected, at.start_ms - width_ms, at.end_ms)
+        unit = selected.metric.spec.time_unit
+        parameters = np.zeros(at.count) if q is None else q
+
+        def steps() -> Steps[Vector]:
+            values = np.zeros((selected.count, at.count))
+            there = np.zeros((selected.count, at.count), np.bool_)
+            ends = at.ms / 1000
+            for row, key in enumerate(selected.each_key):
+                if (of_key := entries_of.get(key)) is not None:
+                    low, high = bounds(at, width_ms, of_key[0], unit)
+                    some = np.flatnonzero(high > low)
+                    if len(some):
+                        given = Samples(
+                            seconds_of(of_key[0], unit),
+                            of_key[1],
+                            low[some],
+                            high[some],
+                            ends[some] - width_ms / 1000,
+                            ends[some],
+                            parameters[some],
+                        )
+                        with np.errstate(all="ignore"):
+                            values[row, some], there[row, some] = yield from RANGES[function](given)
+                yield
+            return Vector(selected.labels(), values, there)
+
+        return await self._plane.in_slices(steps())
+
+    async def entries(self, matrix: promql_parser.MatrixSelector, times: Times) -> list[tuple[Labels, Array, Array]]:
+        """The entries of a range that stands alone: labels, times in ms, values."""
+        selector = matrix.vector_selector
+        matchers, at = Matchers.of(selector), shifted(selector, times)
+        width_ms = milliseconds(matrix.range)
+        found = list[tuple[Labels, Array, Array]]()
+        rows = 0
+        for selected in await self.selectors.selected(matchers):
+            metric = selected.metric
+            if metric.aggregate is not None:
+                if matchers.equal(NAME) is None:
+                    continue
+                raise Refused(
+                    f"{metric.name} is an aggregate, and has no entries; ask for it with query_range, or for the range "
+                    "of a field",
+                    field="query",
+                )
+            entries_of = await samples(self._plane, selected, at.start_ms - width_ms, at.start_ms)
+            for key, labels in zip(selected.each_key, selected.labels(), strict=True):
+                if (of_key := entries_of.get(key)) is not None:
+                    ms = np.floor(seconds_of(of_key[0], metric.spec.time_unit) * 1000).astype(np.int64)
+                    found.append((labels, ms, of_key[1]))
+                    rows += len(ms)
+                    if rows > ENTRIES_MAX:
+                        raise Refused(f"more than {ENTRIES_MAX:,} entries", field="query")
+        return found
+
+
+def _aggregate_for(metric: Metric, function: str, q: Array | None) -> tuple[str | None, int | None]:
+    """The aggregate of a field that has the answer of a function, and which member of its answer it is."""
+    wanted = _BY.get(function)
+    for name, (monoid, columns) in metric.spec.monoids().items():
+        if columns != (metric.field,):
+            continue
+        if wanted is not None and monoid.function == wanted:
+            return name, None
+        if function == "quantile_over_time" and monoid.function == "quantile" and q is not None:
+            ranks, asked = getattr(monoid, "ranks", []), float(q[0])
+            if asked in ranks and (q == asked).all():
+                return name, ranks.index(asked) if monoid.answer is list else None
+    return None, None
+
+
+def _check_no_lookback(matchers: Matchers, metric: Metric) -> None:
+    if matchers.lookback is not None:
+        raise Refused(
+            f"{metric.name} is a field, which takes no {LOOKBACK}; use a function of a range, as "
+            f"avg_over_time({metric.name}[5m])",
+            field="query",
+        )
+
+
+def _without_name(vector: Vector) -> Steps[Vector]:
+    labels = yield from unnamed(vector.labels)
+    return (yield from merged(Vector(labels, vector.values, vector.there), SAME))

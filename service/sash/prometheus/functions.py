@@ -1,0 +1,193 @@
+"""Functions of vectors and scalars, by PromQL's names.
+
+Source: Prometheus' documentation of its functions, and its promql/functions.go where that leaves something open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import re2
+
+from sash.prometheus.errors import Refused
+from sash.prometheus.values import PER_STEP, Labels, Vector, merged
+from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
+
+__all__ = ["DATES", "INSTEAD", "OF_VALUES", "clamped", "joined", "replaced", "rounded", "sorted_by_value"]
+
+SAME = "vector cannot contain metrics with the same labelset"
+
+OF_VALUES: Mapping[str, Callable[[Array], Array]] = {
+    "abs": np.abs,
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "exp": np.exp,
+    "ln": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "sqrt": np.sqrt,
+    "sgn": np.sign,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "deg": np.rad2deg,
+    "rad": np.deg2rad,
+}
+"""Functions of each value for itself."""
+
+_DAY_S = 86_400
+
+
+def _days(seconds: Array) -> Array:
+    return np.asarray(np.floor(seconds / _DAY_S).astype("datetime64[D]"))
+
+
+def _since(unit: str) -> Callable[[Array], Array]:
+    """The days since the month, or the year, began; the first is 1."""
+
+    def found(seconds: Array) -> Array:
+        days = _days(seconds)
+        first = days.astype(f"datetime64[{unit}]").astype("datetime64[D]")
+        return np.asarray((days - first).astype(np.float64) + 1)
+
+    return found
+
+
+def _days_in_month(seconds: Array) -> Array:
+    month = _days(seconds).astype("datetime64[M]")
+    return np.asarray(((month + 1).astype("datetime64[D]") - month.astype("datetime64[D]")).astype(np.float64))
+
+
+DATES: Mapping[str, Callable[[Array], Array]] = {
+    "minute": lambda seconds: np.floor(seconds / 60) % 60,
+    "hour": lambda seconds: np.floor(seconds / 3600) % 24,
+    "day_of_week": lambda seconds: (np.floor(seconds / _DAY_S) + 4) % 7,
+    "day_of_month": _since("M"),
+    "day_of_year": _since("Y"),
+    "days_in_month": _days_in_month,
+    "month": lambda seconds: _days(seconds).astype("datetime64[M]").astype(np.int64) % 12 + 1.0,
+    "year": lambda seconds: _days(seconds).astype("datetime64[Y]").astype(np.int64) + 1970.0,
+}
+"""Parts of a time in seconds since 1970, in UTC."""
+
+INSTEAD: Mapping[str, str] = {
+    "histogram_quantile": "give the window an aggregate `quantile`, which is a metric, or use quantile_over_time",
+    "histogram_avg": "give the window an aggregate `mean`",
+    "histogram_count": "give the window an aggregate `count`",
+    "histogram_sum": "give the window an aggregate `sum`",
+    "histogram_fraction": "windows have no native histograms",
+    "histogram_stddev": "give the window an aggregate `stddev_population`",
+    "histogram_stdvar": "give the window an aggregate `variance_population`",
+    "deriv": "give the window an aggregate `linear_slope`",
+    "predict_linear": "give the window an aggregate `linear_slope`",
+    "double_exponential_smoothing": "use avg_over_time",
+    "mad_over_time": "use stddev_over_time or quantile_over_time",
+    "sort_by_label": "use sort",
+    "sort_by_label_desc": "use sort_desc",
+    "info": "use `* on (…) group_left (…)`",
+    "count_values": "give the window an aggregate `histogram` or `frequent_items`, and ask Sash itself",
+    "limitk": "use topk",
+    "limit_ratio": "use topk",
+}
+"""What to use where a function is not served."""
+
+
+def rounded(values: Array, to: Array) -> Array:
+    """Round to multiples of a number, halves up."""
+    with np.errstate(all="ignore"):
+        inverse = 1.0 / to
+        return np.floor(values * inverse + 0.5) / inverse
+
+
+def clamped(vector: Vector, low: Array | None, high: Array | None) -> Vector:
+    """Bring values between two bounds; where the lower one is above the upper one, nothing is there."""
+    values, there = vector.values, vector.there
+    if low is not None:
+        values = np.maximum(values, low)
+    if high is not None:
+        values = np.minimum(values, high)
+    if low is not None and high is not None:
+        there = there & ~(low > high)
+    return vector.with_values(values, there)
+
+
+def sorted_by_value(vector: Vector, descending: bool) -> Vector:
+    """Put the series in the order of their values, NaN last; of an instant query, which alone has an order."""
+    values = vector.values[:, 0]
+    order = np.lexsort((-values if descending else values, np.isnan(values)))
+    found = vector.picked(order)
+    found.ordered = True
+    return found
+
+
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_TEMPLATE = re.compile(r"\$(?:\$|(\w+)|\{(\w+)\})")
+
+
+def replaced(vector: Vector, into: str, template: str, source: str, pattern: str) -> Steps[Vector]:
+    """As `label_replace`: where a label matches a pattern whole, set another one by a template of its groups."""
+    _check_label("label_replace", into)
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 1 << 20
+    try:
+        regex = re2.compile(pattern, options)
+    except re2.error:
+        raise Refused(f"invalid regular expression in label_replace(): {pattern[:80]!r}", field="query") from None
+    labels = list[Labels]()
+    for each in vector.labels:
+        found = dict(each)
+        if (match := regex.fullmatch(each.get(source, ""))) is not None:
+            _set(found, into, _TEMPLATE.sub(lambda part, of=match: _group(part, of), template))  # type: ignore[misc]
+        labels.append(found)
+        if not len(labels) % PER_STEP:
+            yield
+    return (yield from merged(Vector(labels, vector.values, vector.there), SAME))
+
+
+def joined(vector: Vector, into: str, between: str, sources: list[str]) -> Steps[Vector]:
+    """As `label_join`: set a label to the values of others."""
+    _check_label("label_join", into)
+    labels = list[Labels]()
+    for each in vector.labels:
+        found = dict(each)
+        _set(found, into, between.join(each.get(name, "") for name in sources))
+        labels.append(found)
+        if not len(labels) % PER_STEP:
+            yield
+    return (yield from merged(Vector(labels, vector.values, vector.there), SAME))
+
+
+def _group(part: re.Match[str], match: re.Match[str]) -> str:
+    """A group that a template names, as Go's `Regexp.Expand` does: one that is not there is empty."""
+    if part[0] == "$$":
+        return "$"
+    name = part[1] or part[2]
+    try:
+        return match.group(int(name) if name.isdecimal() else name) or ""
+    except (IndexError, KeyError):
+        return ""
+
+
+def _set(labels: dict[str, str], name: str, value: str) -> None:
+    if value:
+        labels[name] = value
+    else:
+        labels.pop(name, None)
+
+
+def _check_label(function: str, name: str) -> None:
+    if not _LABEL.fullmatch(name):
+        raise Refused(f"invalid destination label name in {function}(): {name[:80]}", field="query")

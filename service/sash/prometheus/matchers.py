@@ -1,0 +1,147 @@
+"""Label matchers. Regular expressions are RE2's, matched against the whole value, in linear time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import promql_parser
+import re2
+
+from sash.prometheus.errors import BadData
+from sash.prometheus.parsing import pattern_of
+from sash.prometheus.values import NAME, Labels
+from sash_engine.windows.labels import MAX_PATTERN
+from sash_engine.windows.questions import Where
+from sash_engine.windows.spec import WindowSpec
+
+__all__ = ["LOOKBACK", "Matcher", "Matchers"]
+
+LOOKBACK = "__lookback__"
+"""Not a label: `window:aggregate{__lookback__="5m"}` is the aggregate over the last five minutes."""
+
+Operator = Literal["=", "!=", "=~", "!~"]
+
+_OPERATORS: Mapping[str, Operator] = {
+    "MatchOp.Equal": "=",
+    "MatchOp.NotEqual": "!=",
+    "MatchOp.Re": "=~",
+    "MatchOp.NotRe": "!~",
+}
+_REGEX_MEMORY = 1 << 19
+"""Some 9,000 instructions; a pattern that needs less compiles within 5 ms."""
+
+
+class Matcher:
+    """One matcher, of a label that is the empty text where a series lacks it."""
+
+    def __init__(self, name: str, operator: Operator, value: str) -> None:
+        self.name, self.operator, self.value = name, operator, value
+        self._regex: Any = None
+        if operator in ("=~", "!~"):
+            options = re2.Options()
+            options.log_errors = False
+            options.max_mem = _REGEX_MEMORY
+            options.dot_nl = True
+            try:
+                self._regex = re2.compile(value, options)
+            except re2.error as error:
+                raise BadData(
+                    f"{name}: the regular expression is refused: {_text(error)}", field="query", limit="512 KiB of RE2"
+                ) from None
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether a window takes it as a condition."""
+        return self._regex is None or len(self.value) <= MAX_PATTERN
+
+    @property
+    def needs_value(self) -> bool:
+        """Whether a series that lacks the label does not match."""
+        return not self.matches("")
+
+    def matches(self, value: str) -> bool:
+        """Whether a value matches."""
+        if self._regex is None:
+            return (value == self.value) == (self.operator == "=")
+        return (self._regex.fullmatch(value) is not None) == (self.operator == "=~")
+
+
+class Matchers:
+    """All matchers of a selector: groups, of which one must match whole; mostly there is one group."""
+
+    def __init__(self, groups: list[list[Matcher]], lookback: str | None) -> None:
+        self._groups = groups
+        self.lookback = lookback
+
+    @classmethod
+    def of(cls, selector: promql_parser.VectorSelector) -> Matchers:
+        """The matchers of a parsed selector."""
+        found = selector.matchers
+        groups = [[_made(each) for each in group] for group in (found.or_matchers or [found.matchers])]
+        if selector.name is None and not any(each.needs_value for group in groups for each in group):
+            raise BadData("vector selector must contain at least one non-empty matcher", field="query")
+        named = [] if selector.name is None else [Matcher(NAME, "=", selector.name)]
+        lookbacks = [each for group in groups for each in group if each.name == LOOKBACK]
+        if len(groups) > 1 and lookbacks:
+            raise BadData(f"{LOOKBACK} cannot be combined with 'or'", field="query")
+        if len(lookbacks) > 1 or any(each.operator != "=" for each in lookbacks):
+            raise BadData(f'{LOOKBACK} takes one duration, as {LOOKBACK}="5m"', field="query")
+        groups = [[*named, *(each for each in group if each.name != LOOKBACK)] for group in groups]
+        return cls(groups, lookbacks[0].value if lookbacks else None)
+
+    def equal(self, name: str) -> str | None:
+        """The value that a label must have; None where several may do."""
+        if len(self._groups) == 1:
+            for each in self._groups[0]:
+                if each.name == name and each.operator == "=":
+                    return each.value
+        return None
+
+    def where(self, spec: WindowSpec) -> list[Where]:
+        """Conditions that all keys of a window meet that match; those that match may be fewer."""
+        if len(self._groups) != 1:
+            return []
+        return [
+            Where(each.name, each.operator, [each.value])
+            for each in self._groups[0]
+            if each.name in spec.labels and each.is_simple
+        ]
+
+    def is_of(self, spec: WindowSpec) -> bool:
+        """Whether conditions of a window say all that the matchers say."""
+        return len(self._groups) == 1 and all(
+            each.is_simple if each.name in spec.labels else each.name == NAME for each in self._groups[0]
+        )
+
+    def constants(self) -> dict[str, str]:
+        """The labels, but the name, that have exactly one matcher, by equality: those of a series that is absent."""
+        if len(self._groups) != 1:
+            return {}
+        (group,) = self._groups
+        names = [each.name for each in group]
+        return {
+            each.name: each.value
+            for each in group
+            if each.operator == "=" and each.value and each.name != NAME and names.count(each.name) == 1
+        }
+
+    def matches(self, labels: Labels) -> bool:
+        """Whether a series matches."""
+        return any(all(each.matches(labels.get(each.name, "")) for each in group) for group in self._groups)
+
+    def may_match(self, labels: Labels) -> bool:
+        """Whether a series matches by the labels that are known; the others may have any values."""
+        return any(
+            all(each.name not in labels or each.matches(labels[each.name]) for each in group) for group in self._groups
+        )
+
+
+def _made(matcher: promql_parser.Matcher) -> Matcher:
+    operator = _OPERATORS[str(matcher.op)]
+    return Matcher(matcher.name, operator, pattern_of(matcher.value) if operator in ("=~", "!~") else matcher.value)
+
+
+def _text(error: Any) -> str:
+    said = error.args[0] if error.args else ""
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)

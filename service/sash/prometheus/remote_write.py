@@ -1,0 +1,276 @@
+"""Prometheus' remote write 1.0: samples become entries of windows.
+
+    POST …/write                                  the metric's name is window:field, the label `key` is the key
+    POST …/write?window=w&field=v&key=instance    all samples go to one field, and another label is the key
+
+A sample that is sent again has the same key and time, and the window keeps one entry of each: so it needs
+`order.equal_times: first` (or `last`). Prometheus sends again what was answered with a status of 5xx, and drops what
+was answered with one of 4xx. So everything that may go well later is 5xx.
+
+Source: prometheus.io/docs/specs/prw/remote_write_spec.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from struct import pack
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from sash.calls import unbroken
+from sash.limits.memory import MemoryBudget
+from sash.plane import Plane
+from sash.prometheus.errors import BadData, UnsupportedMediaType
+from sash.prometheus.messages import length_of, read_request
+from sash.prometheus.names import KEY, written_key
+from sash.prometheus.requests import Receive, Scope, header, read_body
+from sash.prometheus.values import NAME
+from sash_engine.errors import (
+    DataLoss,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    SashError,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+from sash_engine.steps import Steps
+from sash_engine.windows.batch import Batch, Coded, check_key
+from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
+
+__all__ = ["RemoteWrite", "Rules"]
+
+KIND = "application/x-protobuf"
+_PER_STEP = 100
+"""Series that one step looks at: 0.5 ms."""
+
+_PARSED = 16
+"""Parsed messages take so many times their bytes at most: a label without anything takes 48 bytes, and is 2 long."""
+
+_PROBLEMS_MAX = 3
+_STALE = pack("<Q", 0x7FF0000000000002)
+"""Prometheus' NaN of a series that has ended. It is no sample."""
+
+_AGAIN = (Unavailable, ResourceExhausted, DataLoss)
+"""Errors that may go away."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which window and field samples go to, and which label is the key; by default the metric's name says so."""
+
+    window: str | None = None
+    field: str | None = None
+    key: str = KEY
+
+    @classmethod
+    def of(cls, query_string: bytes) -> Rules:
+        """Read them from a query string.
+
+        Raises:
+            BadData: one is unknown.
+        """
+        given = dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=10))
+        for name in given:
+            if name not in ("window", "field", "key"):
+                raise BadData(f"parameter {name[:80]!r} is unknown; write takes window, field and key", field=name)
+        if "field" in given and "window" not in given:
+            raise BadData("parameter field needs window", field="window")
+        return cls(given.get("window"), given.get("field"), given.get("key", KEY))
+
+
+class Target(NamedTuple):
+    """Where the samples of a metric go."""
+
+    spec: WindowSpec
+    field: str
+
+
+@dataclass
+class _Columns:
+    """What a request has for one window."""
+
+    target: Target
+    times: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    series: dict[str | None, Any] = field(default_factory=dict)
+    """The labels of the series that has each key."""
+
+    def batch(self) -> Batch:
+        spec, name = self.target
+        values = np.array(self.values)
+        keys = Coded.of(self.keys) if spec.keyed else None
+        return Batch(np.array(self.times, np.int64), {name: values}, keys)
+
+
+class RemoteWrite:
+    """Takes samples.
+
+    Args:
+        plane: applies them.
+        memory: where parsed requests are reserved; None: nowhere.
+        body_bytes_max: the largest body.
+        entries_max: the most samples of a request.
+    """
+
+    def __init__(self, plane: Plane, memory: MemoryBudget | None, body_bytes_max: int, entries_max: int) -> None:
+        self._plane = plane
+        self._memory = memory
+        self._bytes_max = body_bytes_max
+        self._entries_max = entries_max
+
+    async def write(self, scope: Scope, receive: Receive) -> None:
+        """Take one request. What can be applied is applied, whatever else is wrong.
+
+        Raises:
+            BadData: some samples can never be applied; the others are.
+            Unavailable: the same request may succeed later.
+            UnsupportedMediaType: it is of another protocol.
+        """
+        _check_kind(scope)
+        rules = Rules.of(scope["query_string"])
+        body = await read_body(scope, receive, self._bytes_max)
+        length = length_of(body)
+        reserved = None if self._memory is None else self._memory.reservation("bodies")
+        try:
+            if reserved is not None:
+                reserved.take(_PARSED * length)
+            problems = dict[str, None]()
+            columns = await self._plane.in_slices(self._sorted(read_request(body), rules, problems))
+        except ResourceExhausted as error:
+            raise Unavailable(error.message, limit=error.limit, retry_after_s=error.retry_after_s or 1) from None
+        finally:
+            if reserved is not None:
+                reserved.release()
+        await self._apply(columns, problems)
+        if problems:
+            some = "; ".join(list(problems)[:_PROBLEMS_MAX])
+            more = f"; and {len(problems) - _PROBLEMS_MAX} more" if len(problems) > _PROBLEMS_MAX else ""
+            raise BadData(f"some samples were not taken: {some}{more}")
+
+    async def _apply(self, columns: Mapping[str, _Columns], problems: dict[str, None]) -> None:
+        """Write to all windows at once, so that one commit has them all."""
+        writes = [unbroken(self._plane.bulk_insert(name, each.batch())) for name, each in columns.items()]
+        again: SashError | None = None
+        for outcome in await asyncio.gather(*writes, return_exceptions=True):
+            if isinstance(outcome, _AGAIN):
+                again = outcome
+            elif isinstance(outcome, SashError):
+                problems[outcome.message] = None
+            elif isinstance(outcome, BaseException):
+                raise outcome
+        if isinstance(again, ResourceExhausted):  # Prometheus drops what is answered with 429
+            raise Unavailable(again.message, limit=again.limit, retry_after_s=again.retry_after_s or 1)
+        if again is not None:
+            raise again
+
+    def _sorted(self, request: Any, rules: Rules, problems: dict[str, None]) -> Steps[dict[str, _Columns]]:
+        """The samples by window."""
+        found = dict[str, _Columns]()
+        targets = dict[str, Target | None]()
+        samples = 0
+        for number, series in enumerate(request.timeseries):
+            if not number % _PER_STEP:
+                yield
+            samples += len(series.samples)
+            if samples > self._entries_max:
+                raise TooLarge(
+                    "too many samples in one request: make queue_config.max_samples_per_send smaller",
+                    field="timeseries",
+                    limit=f"{self._entries_max} samples",
+                )
+            labels = {label.name: label.value for label in series.labels}
+            metric = labels.pop(NAME, "")
+            if metric not in targets:
+                try:
+                    targets[metric] = self._target(metric, rules)
+                except (Unauthenticated, PermissionDenied):
+                    raise
+                except SashError as error:
+                    problems[error.message] = None
+                    targets[metric] = None
+            target = targets[metric]
+            if target is None:
+                continue
+            columns = found.setdefault(target.spec.name, _Columns(target))
+            try:
+                self._take(columns, metric, labels, series, rules)
+            except InvalidArgument as error:
+                problems[error.message] = None
+        return {name: each for name, each in found.items() if each.times}
+
+    def _target(self, metric: str, rules: Rules) -> Target:
+        """Where samples of a metric go.
+
+        Raises:
+            NotFound, InvalidArgument: nowhere.
+        """
+        window, colon, name = metric.partition(":")
+        if rules.window is not None:
+            window, name = rules.window, rules.field or ""
+        elif not colon:
+            raise NotFound(
+                f"metric {metric[:80]!r} is no window:field; rename it by write_relabel_configs, or give the "
+                "parameter window"
+            )
+        spec = self._plane.spec(window, "bulk_insert")
+        if len(spec.fields) != 1:
+            raise InvalidArgument(f"window {window!r} has several fields, and a sample has one value")
+        ((only, kind),) = spec.fields.items()
+        if (name or only) != only:
+            raise InvalidArgument(f"window {window!r} has no field {name[:80]!r}; it has {only}")
+        if kind != "float64":
+            raise InvalidArgument(f"field {only!r} of window {window!r} is {kind}, and samples are float64")
+        if spec.time_unit not in ("ms", "us", "ns"):
+            raise InvalidArgument(f"window {window!r} counts in {spec.time_unit!r}, and samples in milliseconds")
+        if spec.order.equal_times not in ("first", "last"):
+            raise InvalidArgument(
+                f"window {window!r} would have samples twice that are sent again; give it order.equal_times: first"
+            )
+        return Target(spec, only)
+
+    def _take(self, columns: _Columns, metric: str, labels: dict[str, str], series: Any, rules: Rules) -> None:
+        spec = columns.target.spec
+        if len(series.histograms):
+            raise InvalidArgument(f"metric {metric[:80]!r} has native histograms, which windows do not take")
+        key = None
+        if spec.keyed:
+            key = written_key(spec, labels, rules.key)
+            check_key(key)
+        told = (metric, labels)
+        if columns.series.setdefault(key, told) != told:
+            raise InvalidArgument(
+                f"two series of metric {metric[:80]!r} have the key {key[:80] if key else ''!r} of window "
+                f"{spec.name!r}; their other labels are not kept"
+            )
+        per_ms = 1_000_000 // NANOSECONDS_PER_TICK[spec.time_unit]
+        for sample in series.samples:
+            value = sample.value
+            if value != value and pack("<d", value) == _STALE:
+                continue
+            ticks = sample.timestamp * per_ms
+            if not -TICK_MAX < ticks < TICK_MAX:
+                raise InvalidArgument(f"timestamp {sample.timestamp} of metric {metric[:80]!r} is out of range")
+            columns.times.append(ticks)
+            columns.values.append(value)
+            if key is not None:
+                columns.keys.append(key)
+
+
+def _check_kind(scope: Scope) -> None:
+    """Refuse other protocols, and later versions of this one."""
+    kind, _, parameters = header(scope, b"content-type").partition(";")
+    if kind.strip().lower() != KIND or parameters.replace(" ", "").lower() not in ("", "proto=prometheus.writerequest"):
+        given = header(scope, b"content-type")[:80]
+        raise UnsupportedMediaType(f"Content-Type {given!r} is not taken; send {KIND}", field="Content-Type")
+    if (encoding := header(scope, b"content-encoding")).lower() != "snappy":
+        raise UnsupportedMediaType(
+            f"Content-Encoding {encoding[:80]!r} is not taken; send snappy", field="Content-Encoding"
+        )

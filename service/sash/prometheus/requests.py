@@ -1,0 +1,125 @@
+"""The parameters of one request: of its query string, and of its body where that is a form.
+
+GET  …/query?query=1%2B1
+POST …/query             content-type: application/x-www-form-urlencoded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qsl
+
+from sash.prometheus.errors import BadData, UnsupportedMediaType
+from sash_engine.errors import TooLarge
+
+__all__ = ["FORM", "Gone", "Parameters", "header", "parameters_of", "read_body"]
+
+FORM = "application/x-www-form-urlencoded"
+FORM_BYTES_MAX = 1 << 18
+_FIELDS_MAX = 1000
+
+Scope = Any
+Receive = Callable[[], Awaitable[Any]]
+
+
+class Gone(Exception):
+    """The caller hung up before the request was whole."""
+
+
+class Parameters:
+    """What a request gives, by name; a name may be there several times."""
+
+    def __init__(self, given: dict[str, list[str]]) -> None:
+        self._given = given
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """The first value of a parameter.
+
+        Raises:
+            BadData: it is missing, and has no default.
+        """
+        found = self._given.get(name)
+        if found and found[0]:
+            return found[0]
+        if default is None:
+            raise BadData(f'invalid parameter "{name}": it is missing', field=name)
+        return default
+
+    def all(self, name: str) -> list[str]:
+        """All values of a parameter."""
+        return self._given.get(name, [])
+
+    def whole(self, name: str) -> int | None:
+        """A number of things; None, where it is missing or 0: no limit.
+
+        Raises:
+            BadData: it is none.
+        """
+        text = self.text(name, "")
+        if not text:
+            return None
+        if not text.isdecimal() or not text.isascii() or len(text) > 18:
+            raise BadData(f'invalid parameter "{name}": {text[:80]!r} is no whole number', field=name)
+        return int(text) or None
+
+
+async def parameters_of(scope: Scope, receive: Receive) -> Parameters:
+    """Read the parameters of a request.
+
+    Raises:
+        BadData: they are no UTF-8, or too many.
+        UnsupportedMediaType: the body is no form.
+        TooLarge: the body is too large.
+        Gone: the caller hung up.
+    """
+    body = b""
+    if scope["method"] == "POST":
+        body = await read_body(scope, receive, FORM_BYTES_MAX)
+        if body and (given := header(scope, b"content-type").partition(";")[0].strip().lower()) != FORM:
+            raise UnsupportedMediaType(
+                f"Content-Type {given[:80]!r} is not taken here; send {FORM}", field="Content-Type"
+            )
+    found = dict[str, list[str]]()
+    for part in (body, scope["query_string"]):
+        try:
+            pairs = parse_qsl(part.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_FIELDS_MAX)
+        except UnicodeDecodeError:
+            raise BadData("the parameters are not UTF-8", field="body") from None
+        except ValueError:
+            raise BadData("too many parameters", field="body", limit=f"{_FIELDS_MAX} parameters") from None
+        for name, value in pairs:
+            found.setdefault(name, []).append(value)
+    return Parameters(found)
+
+
+async def read_body(scope: Scope, receive: Receive, bytes_max: int) -> bytes:
+    """Read a body, but no more of it than is allowed.
+
+    Raises:
+        TooLarge: it is longer.
+        Gone: the caller hung up.
+    """
+    announced = header(scope, b"content-length")
+    too_large = TooLarge(f"the body is too large; {bytes_max} bytes are allowed", field="body", limit=f"{bytes_max}")
+    if announced.isdecimal() and int(announced) > bytes_max:
+        raise too_large
+    parts, size, more = list[bytes](), 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        part, more = message.get("body", b""), message.get("more_body", False)
+        size += len(part)
+        if size > bytes_max:
+            raise too_large
+        parts.append(part)
+    return b"".join(parts)
+
+
+def header(scope: Scope, name: bytes) -> str:
+    """A header of a request, by its name in lower case; nothing where it is missing."""
+    for found, value in scope["headers"]:
+        if found == name:
+            return str(value.decode("latin-1"))
+    return ""

@@ -1,0 +1,93 @@
+"""The entries of a field as samples of series, for what no aggregate has the answer of."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import numpy as np
+
+from sash.calls import each
+from sash.plane import Parts, Plane
+from sash.prometheus.errors import Refused
+from sash.prometheus.selectors import Selected
+from sash.prometheus.times import Times, floor_ticks, ticks_of
+from sash_engine.monoids.base import Array
+from sash_engine.windows.batch import AnyBatch, Batch
+from sash_engine.windows.questions import EntriesQuery
+from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit
+
+__all__ = ["ENTRIES_MAX", "ByKey", "bounds", "samples", "seconds_of"]
+
+ENTRIES_MAX = 2_000_000
+"""Entries that one selector may read: 32 MB."""
+
+_KEYS_AT_ONCE = 1000
+
+ByKey = dict[str | None, tuple[Array, Array]]
+"""Of each key the ticks, ascending, and the values of a field."""
+
+
+async def samples(plane: Plane, selected: Selected, start_ms: int, end_ms: int) -> ByKey:
+    """The entries of a field with start < time <= end.
+
+    Raises:
+        Refused: there are too many, or the window keeps none.
+    """
+    metric = selected.metric
+    spec = metric.spec
+    if spec.granularity is not None:
+        raise Refused(
+            f"window {spec.name!r} keeps panes of {spec.granularity}, and no entries; use one of its aggregates, or a "
+            "function that one of them has the answer of",
+            field="query",
+        )
+    assert metric.field is not None
+    low = max(floor_ticks(start_ms, spec.time_unit) + 1, 1 - TICK_MAX)
+    high = min(floor_ticks(end_ms, spec.time_unit), TICK_MAX - 1)
+    if low > high:
+        return {}
+    keys = selected.keys
+    question = EntriesQuery(low, high) if keys is None else EntriesQuery(low, high, None, keys)
+    return await _by_key(await plane.entries(spec.name, question), metric.field)
+
+
+def bounds(times: Times, width_ms: int, ticks: Array, unit: TimeUnit) -> tuple[Array, Array]:
+    """The first sample of each trailing range, and the first one behind it."""
+    low = ticks.searchsorted(ticks_of(times.ms - width_ms, unit), "right")
+    return low, ticks.searchsorted(ticks_of(times.ms, unit), "right")
+
+
+def seconds_of(ticks: Array, unit: TimeUnit) -> Array:
+    """Ticks as seconds."""
+    return ticks * (NANOSECONDS_PER_TICK[unit] / 1e9)
+
+
+async def _by_key(bulks: Parts[AnyBatch], field: str) -> ByKey:
+    rows = 0
+    parts = dict[str | None, list[tuple[Array, Array]]]()
+    async for bulk in each(bulks):
+        assert isinstance(bulk, Batch)
+        rows += len(bulk.times)
+        if rows > ENTRIES_MAX:
+            raise Refused(
+                f"more than {ENTRIES_MAX:,} entries; narrow the selector or the range, or give the window an aggregate "
+                "that has the answer",
+                field="query",
+                limit=f"{ENTRIES_MAX} entries",
+            )
+        values = np.asarray(bulk.columns[field], np.float64)
+        if bulk.keys is None:
+            parts.setdefault(None, []).append((bulk.times, values))
+            continue
+        codes = np.asarray(bulk.keys.codes)
+        for a, b in pairwise([0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]):
+            if a < b:
+                key = bulk.keys.dictionary[int(codes[a])]
+                parts.setdefault(key, []).append((bulk.times[a:b], values[a:b]))
+    found: ByKey = {}
+    for of, pieces in parts.items():
+        found[of] = (np.concatenate([p[0] for p in pieces]), np.concatenate([p[1] for p in pieces]))
+        if not len(found) % _KEYS_AT_ONCE:
+            await asyncio.sleep(0)
+    return found

@@ -1,0 +1,384 @@
+"""From matchers to series: which windows and keys a selector means, and their values at all times of an expression.
+
+{matchers} ──▶ metrics ──▶ keys ──▶ labels
+                             └────▶ a question about all of them: a query at one time, else a series
+                             └────▶ the entries, where no aggregate has the answer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import promql_parser
+
+from sash.calls import key_names
+from sash.plane import Plane
+from sash.prometheus.errors import BadData, Refused
+from sash.prometheus.matchers import LOOKBACK, Matchers
+from sash.prometheus.names import Catalogue, Metric, key_of, labels_of
+from sash.prometheus.times import TIME_MAX_MS, Times, duration_ms, floor_ticks, ms_of
+from sash.prometheus.values import NAME, SERIES_MAX, Labels, Vector, check_cells
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids.base import Array
+from sash_engine.monoids.sketches import DistinctCount, Quantile
+from sash_engine.windows.answers import Answer, Series
+from sash_engine.windows.questions import Query, SeriesQuery
+from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
+
+__all__ = [
+    "Folded",
+    "Selected",
+    "Selectors",
+    "buckets_of",
+    "milliseconds",
+    "shifted",
+    "spread",
+    "stacked",
+    "trailing_of",
+]
+
+_EVERYTHING = 2**61
+"""Ticks that reach back before all entries, and leave room for all times behind 1970."""
+
+_KEYS_AT_ONCE = SERIES_MAX + 1
+
+_BUCKETS, _BUCKETS_LARGE = 500_000, 5_000
+"""Of one question; half of what a window answers."""
+
+_NUMBERS = (float, int, bool)
+_APPROXIMATE = (Quantile, DistinctCount)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Some series of one metric: the keys; None where the window has no keys."""
+
+    metric: Metric
+    keys: list[str] | None
+
+    @property
+    def each_key(self) -> Sequence[str | None]:
+        """The key of each series."""
+        return [None] if self.keys is None else self.keys
+
+    @property
+    def count(self) -> int:
+        """How many series there are."""
+        return 1 if self.keys is None else len(self.keys)
+
+    def labels(self) -> list[Labels]:
+        """The labels of all series."""
+        if self.keys is None:
+            return [{NAME: self.metric.name}]
+        spec = self.metric.spec
+        return [{NAME: self.metric.name, **labels_of(spec, key)} for key in self.keys]
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Answers of a window for s series at n times: the numbers of entries, int64 (s, n), and the aggregates."""
+
+    entries: Array
+    aggregates: dict[str, list[Any]]
+
+    @classmethod
+    def of_answers(cls, spec: WindowSpec, answers: Sequence[Answer]) -> Folded:
+        """Answers at one time."""
+        entries = np.array([[answer.entries] for answer in answers], np.int64).reshape(-1, 1)
+        return cls(entries, {name: [[answer.aggregates[name]] for answer in answers] for name in spec.aggregates})
+
+    @classmethod
+    def of_series(cls, spec: WindowSpec, rows: Sequence[Series]) -> Folded:
+        """Series, all of the same times."""
+        entries = np.stack([row.entries for row in rows])
+        return cls(entries, {name: [row.aggregates[name] for row in rows] for name in spec.aggregates})
+
+    def column(self, name: str, member: int | None = None) -> tuple[Array, Array]:
+        """An aggregate as numbers, and where it has one.
+
+        Args:
+            member: of an answer that is a list.
+        """
+        values = np.zeros(self.entries.shape)
+        there = self.entries > 0
+        for row, answers in enumerate(self.aggregates[name]):
+            column = np.asarray(answers)
+            if column.dtype.hasobject:
+                missing = np.fromiter((each is None for each in answers), np.bool_, len(answers))
+                there[row] &= ~missing
+                column = np.array(
+                    [0.0 if each is None else float(each if member is None else each[member]) for each in answers]
+                )
+            values[row] = column
+        return values, there
+
+
+class Selectors:
+    """Finds series for one expression.
+
+    Args:
+        plane: answers the questions.
+        catalogue: the metrics of all windows.
+    """
+
+    def __init__(self, plane: Plane, catalogue: Catalogue) -> None:
+        self._plane = plane
+        self._catalogue = catalogue
+        self._folded = dict[Any, Folded]()
+        self.warnings: dict[str, None] = {}
+        """What the caller should know of the answers, each once, in order."""
+
+    # ---------------------------------------------------------------- which series
+
+    def metrics(self, matchers: Matchers) -> list[Metric]:
+        """The metrics that a selector may mean, of the windows that the caller may read."""
+        name = matchers.equal(NAME)
+        if name is not None:
+            found = self._catalogue.named(name, self._spec)
+            return [] if found is None else [found]
+        return [
+            metric
+            for info in self._plane.list()
+            if info.problem is None
+            for metric in self._catalogue.of(info.spec).values()
+            if matchers.may_match({NAME: metric.name})
+            and (matchers.lookback is None or metric.aggregate is not None)  # fields have no lookback
+        ]
+
+    def _spec(self, window: str) -> WindowSpec:
+        return self._plane.spec(window, "query")
+
+    async def selected(self, matchers: Matchers, most: int | None = None) -> list[Selected]:
+        """The series that match; of each metric, the first `most` of them.
+
+        Raises:
+            Refused: there are too many, and `most` is None.
+        """
+        found, count = list[Selected](), 0
+        for metric in self.metrics(matchers):
+            if not metric.spec.keyed:
+                if matchers.matches({NAME: metric.name}):
+                    found.append(Selected(metric, None))
+                    count += 1
+            elif (key := key_of(metric.spec, matchers.equal)) is not None:
+                if matchers.matches({NAME: metric.name, **labels_of(metric.spec, key)}):
+                    found.append(Selected(metric, [key]))
+                    count += 1
+            else:
+                some = await self._keys(metric, matchers, most)
+                found.append(Selected(metric, some))
+                count += len(some)
+            if most is None:
+                check_cells(count, 1)
+        return [each for each in found if each.count]
+
+    async def of_metric(self, metric: Metric, most: int) -> list[Selected]:
+        """All series of a metric, up to `most`."""
+        keys = await self._keys(metric, Matchers([[]], None), most) if metric.spec.keyed else None
+        return [Selected(metric, keys)]
+
+    async def _keys(self, metric: Metric, matchers: Matchers, most: int | None) -> list[str]:
+        """The keys of a window that match, by whatever the matchers say of the key; the first `most` of them.
+
+        Raises:
+            Refused: there are too many, and `most` is None.
+        """
+        spec = metric.spec
+        # Each page asks the conditions anew: cheap for parts, of which a window has the distinct values.
+        where = matchers.where(spec) if spec.parts else []
+        found, at = list[str](), 0
+        while True:
+            try:
+                some, next_ = await key_names(self._plane, spec.name, "", _KEYS_AT_ONCE, at, where)
+            except InvalidArgument:
+                if not where:
+                    raise
+                where = []  # the window takes no such condition
+                continue
+            found += [key for key in some if matchers.matches({NAME: metric.name, **labels_of(spec, key)})]
+            if most is None:
+                check_cells(len(found), 1)
+            elif len(found) >= most:
+                return found[:most]
+            if next_ is None:
+                return found
+            at = next_
+
+    # ---------------------------------------------------------------- aggregates
+
+    def width_ms(self, metric: Metric, matchers: Matchers) -> int | None:
+        """How far back `window:aggregate` looks: as the matchers say, or as the window's `max_age`; None: no limit."""
+        if matchers.lookback is not None:
+            return duration_ms(matchers.lookback, LOOKBACK)
+        age = metric.spec.max_age_ticks
+        return None if age is None else max(age * NANOSECONDS_PER_TICK[metric.spec.time_unit] // 1_000_000, 1)
+
+    async def folded(self, selected: Selected, width_ms: int | None, times: Times) -> Folded:
+        """The aggregates over the trailing range at each time, asked for once: `w:total / w:n` is one question."""
+        check_cells(selected.count, times.count)
+        keys = None if selected.keys is None else tuple(selected.keys)
+        asked = (selected.metric.spec.name, keys, width_ms, times)
+        if asked not in self._folded:
+            if times.count == 1:
+                found = await self._at_once(selected, width_ms, times.start_ms)
+            else:
+                found = await self._series(selected, width_ms, times)
+            self._folded[asked] = found
+        return self._folded[asked]
+
+    async def _at_once(self, selected: Selected, width_ms: int | None, at_ms: int) -> Folded:
+        spec, keys = selected.metric.spec, selected.keys
+        trailing = trailing_of(spec, width_ms, at_ms)
+        if trailing is None:
+            return _nothing(spec, selected.count, 1)
+        now, lookbacks = trailing
+        if keys is None or len(keys) == 1:
+            answers = await self._plane.query(spec.name, Query(keys[0] if keys else None, lookbacks, now))
+        else:
+            answers = await self._plane.query(spec.name, Query(None, lookbacks, now, keys))
+        return Folded.of_answers(spec, answers)
+
+    async def _series(self, selected: Selected, width_ms: int | None, times: Times) -> Folded:
+        spec, keys = selected.metric.spec, selected.keys
+        buckets = buckets_of(spec, width_ms, times)
+        if buckets is None:
+            return _nothing(spec, selected.count, times.count)
+        start, end, step, width = buckets
+        at_once = _series_at_once(spec, times.count)
+        if keys is None or len(keys) == 1 or at_once == 1:
+            each = selected.each_key
+            rows = [await self._plane.series(spec.name, SeriesQuery(start, end, step, width, key)) for key in each]
+            return Folded.of_series(spec, rows)
+        found = dict[str | None, Series]()
+        for a in range(0, len(keys), at_once):
+            some = keys[a : a + at_once]
+            asked = SeriesQuery(start, end, step, width, keys=some, by=spec.labels)
+            found |= {row.key: row for row in await self._plane.series_groups(spec.name, asked)}
+        # A key whose entries have left since it was listed has no series.
+        nothing = _no_series(spec, times.count)
+        return Folded.of_series(spec, [found.get(key, nothing) for key in keys])
+
+    def warn(self, metric: Metric, aggregate: str | None) -> None:
+        """Note that an answer is approximate."""
+        spec = metric.spec
+        monoid = None if aggregate is None else spec.monoids()[aggregate][0]
+        if monoid is not None and isinstance(monoid, _APPROXIMATE):
+            self.warnings[f"{spec.name}:{aggregate} is approximate: a sketch answers {monoid.function}"] = None
+        if spec.granularity is not None:
+            self.warnings[f"{spec.name} keeps panes of {spec.granularity}: ranges take whole panes, by their start"] = (
+                None
+            )
+
+
+def shifted(selector: promql_parser.VectorSelector, times: Times) -> Times:
+    """The times at which a selector looks, by its `offset` and `@`; one time, where `@` fixes it.
+
+    Raises:
+        BadData: one of them is out of range.
+    """
+    try:
+        at, offset_ms = selector.at, 0 if selector.offset is None else milliseconds(selector.offset)
+        if at is not None:
+            kind = str(at.type)
+            if kind.endswith("Start"):
+                at_ms = times.start_ms
+            elif kind.endswith("End"):
+                at_ms = times.end_ms
+            else:
+                at_ms = ms_of(at.at.timestamp()) if at.at is not None else 0
+            times = Times(at_ms, 1, 1)
+    except (OverflowError, ValueError) as error:
+        raise BadData("@ or offset is out of range", field="query") from error
+    start_ms = times.start_ms - offset_ms
+    if not -TIME_MAX_MS <= start_ms <= TIME_MAX_MS:
+        raise BadData("offset is out of range", field="query")
+    return Times(start_ms, times.step_ms, times.count)
+
+
+def milliseconds(duration: timedelta) -> int:
+    """A duration in whole milliseconds."""
+    return (duration.days * 86_400 + duration.seconds) * 1000 + duration.microseconds // 1000
+
+
+def stacked(vectors: Iterable[Vector], count: int) -> Vector:
+    """All series of several vectors."""
+    found = [vector for vector in vectors if vector.labels]
+    if not found:
+        return Vector.empty(count)
+    labels = [labels for vector in found for labels in vector.labels]
+    check_cells(len(labels), count)
+    times = None
+    if all(vector.times_ms is not None for vector in found):
+        times = np.concatenate([vector.times_ms for vector in found if vector.times_ms is not None])
+    return Vector(
+        labels,
+        np.concatenate([vector.values for vector in found]),
+        np.concatenate([vector.there for vector in found]),
+        times_ms=times,
+    )
+
+
+def spread(vector: Vector, times: Times) -> Vector:
+    """A vector of one time at all times, where `@` fixes it."""
+    if vector.there.shape[1] == times.count:
+        return vector
+    check_cells(len(vector.labels), times.count)
+    return Vector(
+        vector.labels,
+        np.repeat(vector.values, times.count, 1),
+        np.repeat(vector.there, times.count, 1),
+        times_ms=None if vector.times_ms is None else np.repeat(vector.times_ms, times.count, 1),
+    )
+
+
+def trailing_of(spec: WindowSpec, width_ms: int | None, at_ms: int) -> tuple[int, list[str | int]] | None:
+    """The end and the lookbacks of a query about a trailing range; None where the range has no ticks."""
+    now = min(floor_ticks(at_ms, spec.time_unit), TICK_MAX - 1)
+    if width_ms is None:
+        return now, []
+    width = now - floor_ticks(at_ms - width_ms, spec.time_unit)
+    return (now, [width]) if width > 0 else None
+
+
+def buckets_of(spec: WindowSpec, width_ms: int | None, times: Times) -> tuple[int, int, int, int] | None:
+    """The start, end, step and width of a series of trailing ranges; None where they have no ticks.
+
+    Raises:
+        Refused: the step is no whole number of ticks.
+    """
+    unit = spec.time_unit
+    step, rest = divmod(times.step_ms * 1_000_000, NANOSECONDS_PER_TICK[unit])
+    if rest:
+        raise Refused(
+            f"window {spec.name!r} counts in units of {unit}: the step must be a whole number of them",
+            field="step",
+            limit=f"multiples of 1{unit}",
+        )
+    first = floor_ticks(times.start_ms, unit)
+    width = _EVERYTHING if width_ms is None else first - floor_ticks(times.start_ms - width_ms, unit)
+    start = first - width + 1
+    return (start, start + step * (times.count - 1) + 1, step, width) if width > 0 else None
+
+
+def _series_at_once(spec: WindowSpec, count: int) -> int:
+    """How many series one question may be about."""
+    monoids = [monoid for monoid, _ in spec.monoids().values()]
+    if spec.algorithm is not None or any(monoid.answer not in _NUMBERS for monoid in monoids):
+        return 1
+    return max(1, (_BUCKETS_LARGE if any(monoid.external for monoid in monoids) else _BUCKETS) // count)
+
+
+def _no_series(spec: WindowSpec, count: int) -> Series:
+    none = np.full(count, None)
+    zeros = np.zeros(count, np.int64)
+    return Series(None, zeros, 0, zeros, dict.fromkeys(spec.aggregates, none))
+
+
+def _nothing(spec: WindowSpec, series: int, count: int) -> Folded:
+    return Folded(
+        np.zeros((series, count), np.int64), {name: [[None] * count for _ in range(series)] for name in spec.aggregates}
+    )

@@ -1,0 +1,73 @@
+"""Single values of JSON, checked for their type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sash.rest.long_json import LongList
+from sash_engine.errors import InvalidArgument
+
+__all__ = ["INT64_RANGE", "TICK_MAX", "TICK_MIN", "flag", "integer", "kind_of", "number", "text"]
+
+TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
+INT64_RANGE = "-2^63 to 2^63 - 1"
+# As proto3's JSON mapping writes them.
+SPECIALS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_NAMES = {
+    LongList: "a list",
+    bool: "a bool",
+    int: "an integer",
+    float: "a float",
+    str: "a string",
+    dict: "an object",
+    list: "a list",
+}
+
+
+def integer(value: Any, path: str) -> int:
+    """Return a value that is an int64.
+
+    Raises:
+        InvalidArgument: it is not: a float (1.0 too), a bool, a string, null, or out of range.
+    """
+    if type(value) is not int:
+        # The parser makes a float of an integer of more than 64 bits.
+        if isinstance(value, float) and abs(value) >= 2.0**63:
+            raise InvalidArgument(f"{path} is out of range", field=path, limit=INT64_RANGE)
+        raise InvalidArgument(f"{path} must be an integer, not {kind_of(value)}", field=path)
+    if not TICK_MIN <= value <= TICK_MAX:
+        raise InvalidArgument(f"{path} {value} is out of range", field=path, limit=INT64_RANGE)
+    return value
+
+
+def text(value: Any, path: str) -> str:
+    """Return a value that is a string.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
+    if type(value) is not str:
+        raise InvalidArgument(f"{path} must be a string, not {kind_of(value)}", field=path)
+    return value
+
+
+def number(value: Any, path: str) -> float:
+    if type(value) is float or type(value) is int:
+        return float(value)
+    if type(value) is str and value in SPECIALS:
+        return SPECIALS[value]
+    what = f'the string "{value[:40]}"' if type(value) is str else kind_of(value)
+    raise InvalidArgument(
+        f'{path} must be a number, "NaN", "Infinity" or "-Infinity", not {what}',
+        field=path,
+    )
+
+
+def flag(value: Any, path: str) -> bool:
+    if type(value) is not bool:
+        raise InvalidArgument(f"{path} must be true or false, not {kind_of(value)}", field=path)
+    return value
+
+
+def kind_of(value: Any) -> str:
+    return "null" if value is None else _NAMES[type(value)]

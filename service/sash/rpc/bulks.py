@@ -1,0 +1,168 @@
+"""Bulks of entries: messages of `sash.v1` to batches and back. Columns are not copied on the way in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sash.calls import refusing
+from sash_engine.errors import InvalidArgument, TooLarge
+from sash_engine.monoids.base import Array, Partials, object_array
+from sash_engine.steps import ROWS, Steps, finished, spans_of
+from sash_engine.windows.batch import AnyBatch, Batch, PartialBatch
+from sash_engine.windows.spec import WindowSpec
+from sash_proto.v1 import windows_pb2 as pb
+from sash_wire.coded import Coded
+from sash_wire.columns import fill_column, fill_strings, read_column, read_int64, read_strings, to_bytes
+from sash_wire.key_parts import check_named, joined
+
+__all__ = ["batch_of", "batch_steps", "bulk_of", "fill_partials"]
+
+_CODES = 16 * ROWS
+"""Codes that are looked at in a step: 1 ms."""
+
+
+def batch_of(request: pb.BulkInsertRequest, entries_max: int, spec: WindowSpec) -> AnyBatch:
+    """Return the columns of a bulk; raises as `batch_steps`."""
+    return finished(batch_steps(request, entries_max, spec))
+
+
+def batch_steps(request: pb.BulkInsertRequest, entries_max: int, spec: WindowSpec) -> Steps[AnyBatch]:
+    """Return the columns of a bulk for a window of this spec, over the bytes that protobuf holds.
+
+    Raises:
+        InvalidArgument: the bytes of a column are not a whole number of values; the error names the column.
+        TooLarge: more than `entries_max` entries.
+    """
+    times = _int64(request.time, "time")
+    if len(times) > entries_max:
+        raise TooLarge(f"a write of {len(times)} entries is too large", field="time", limit=f"{entries_max} entries")
+    columns: dict[str, Array | Coded] = {}
+    for name, column in request.fields.items():
+        if column.WhichOneof("data") == "string":
+            columns[name] = yield from _strings(column.string, name)
+        else:
+            columns[name] = _field(column, name)
+    keys = (yield from _strings(request.key, "key")) if request.HasField("key") else None
+    if request.parts:
+        keys = yield from _joined(request, spec)
+    if not request.partials and not request.entries:
+        return Batch(times, columns, keys)
+    if columns:
+        raise InvalidArgument(
+            "a write carries values of every field, or partials of every aggregate and how many entries each row "
+            "stands for",
+            field="partials",
+        )
+    partials = {
+        name: tuple(_part(column, f"partials.{name}") for column in found.columns)
+        for name, found in request.partials.items()
+    }
+    return PartialBatch(times, partials, _int64(request.entries, "entries"), keys)
+
+
+def _joined(request: pb.BulkInsertRequest, spec: WindowSpec) -> Steps[Coded]:
+    """The keys of a bulk that gives their parts."""
+    if request.HasField("key"):
+        raise InvalidArgument("give either key or parts", field="parts")
+    _check_parts(request, spec)
+    parts = {}
+    for name in spec.parts:
+        parts[name] = yield from _strings(request.parts[name], f"parts.{name}")
+    return joined(parts)
+
+
+@refusing
+def _check_parts(request: pb.BulkInsertRequest, spec: WindowSpec) -> None:
+    check_named(request.parts, spec.parts, f"window {spec.name!r}")
+
+
+@refusing
+def _int64(data: bytes, name: str) -> Array:
+    return read_int64(data, name)
+
+
+def _strings(strings: pb.Strings, name: str) -> Steps[Coded]:
+    """The strings of a column or of the keys; each string has one code."""
+    if len(strings.dictionary) <= ROWS:
+        return _few_strings(strings, name)
+    codes = _codes(strings, name)
+    used = yield from _used(codes, len(strings.dictionary))
+    if used is None:
+        return Coded([], codes)  # the check of codes that follows refuses it
+    texts = strings.dictionary
+    numbers, dictionary = dict[str, int](), list[str]()
+    recoded = np.zeros(len(used), np.uint32)
+    for a, b in spans_of(len(used), ROWS):
+        wanted = np.flatnonzero(used[a:b])
+        some = texts[a:b] if len(wanted) == b - a else [texts[a + i] for i in wanted.tolist()]
+        for text in some:
+            if numbers.setdefault(text, len(dictionary)) == len(dictionary):
+                dictionary.append(text)
+        recoded[a + wanted] = np.fromiter(map(numbers.__getitem__, some), np.uint32, len(some))
+        yield
+    found = np.empty(len(codes), np.uint32)
+    for a, b in spans_of(len(codes), _CODES):
+        found[a:b] = recoded[codes[a:b]]
+        yield
+    return Coded(dictionary, found)
+
+
+def _used(codes: Array, size: int) -> Steps[Array | None]:
+    """Which numbers below `size` are codes, as bools (size,); None where a code is none of them."""
+    found = np.zeros(size, np.bool_)
+    for a, b in spans_of(len(codes), _CODES):
+        some = codes[a:b]
+        if some.max() >= size:
+            return None
+        found[some] = True
+        yield
+    return found
+
+
+@refusing
+def _few_strings(strings: pb.Strings, name: str) -> Coded:
+    return read_strings(strings, name)
+
+
+@refusing
+def _codes(strings: pb.Strings, name: str) -> Array:
+    return read_strings(pb.Strings(codes=strings.codes), name).codes
+
+
+@refusing
+def _field(column: pb.Column, name: str) -> Array | Coded:
+    """The values of a field."""
+    found = read_column(column, name)
+    if isinstance(found, list):
+        raise InvalidArgument(f"column {name!r} has no data", field=name)
+    return found
+
+
+@refusing
+def _part(column: pb.Column, name: str) -> Array:
+    """One part of n partials; blobs as objects."""
+    found = read_column(column, name)
+    if isinstance(found, Coded):
+        raise InvalidArgument(f"column {name!r} has strings; partials are numbers or blobs", field=name)
+    return object_array(found) if isinstance(found, list) else found
+
+
+def bulk_of(window: str, batch: AnyBatch) -> pb.BulkInsertRequest:
+    """Return entries of a window as a bulk that can be inserted again."""
+    message = pb.BulkInsertRequest(window=window, time=to_bytes(batch.times))
+    if batch.keys is not None:
+        fill_strings(message.key, batch.keys)
+    if isinstance(batch, PartialBatch):
+        for name, partials in batch.partials.items():
+            fill_partials(message.partials[name], partials)
+        message.entries = to_bytes(batch.entries)
+    else:
+        for name, column in batch.columns.items():
+            fill_column(message.fields[name], column)
+    return message
+
+
+def fill_partials(message: pb.PartialColumns, partials: Partials) -> None:
+    message.SetInParent()
+    for part in partials:
+        fill_column(message.columns.add(), part.tolist() if part.dtype.hasobject else part)

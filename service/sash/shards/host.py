@@ -1,0 +1,239 @@
+"""The shards of one process among others: started, made alike, served to the others, and stopped.
+
+storage of each shard ──▶ joining ── has the windows that home has ──▶ hosted
+                                      (home's process sees to it: reconcile_one)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from sash.access.access import Access
+from sash.durability.catalogue import Catalogue
+from sash.durability.hosting import StorageStatus
+from sash.durability.storage import Storage
+from sash.metrics import Metrics
+from sash.shards.hosted import HostedShard, HostedShards, nobody
+from sash.shards.layout import Share
+from sash.shards.parts import HOME, Operations, ShardPlane
+from sash.shards.peer_server import PeerServer
+from sash.shards.peers import Peer, RemoteOperations, RemotePlane
+from sash.shards.sharded_plane import ShardedPlane
+from sash.topology import ServingProcess
+from sash_engine.clock import Clock
+from sash_engine.errors import InvalidArgument, SashError, Unavailable
+from sash_engine.windows.answers import WindowInfo
+
+__all__ = ["PROCESS", "Host", "Open"]
+
+_log = logging.getLogger(__name__)
+
+PROCESS = -1
+"""Stands for the process itself, where a call names a shard."""
+
+_ADMINISTRATION = frozenset({"create", "delete", "add_aggregates", "restore", "window", "windows"})
+_SHARD = _ADMINISTRATION | {
+    *("insert", "bulk_insert", "bulk_evict", "retract", "update", "punctuate", "stage", "commit"),
+    *("query", "range_query", "range_groups", "series", "series_groups", "entries", "export", "keys"),
+}
+_DEPLOYMENT = frozenset({"create", "delete", "add_aggregates", "restore", "reconcile_one"})
+
+_PAUSE_S = 0.1
+_WAIT_S = 2.0
+
+Open = Callable[[int], tuple[Catalogue, Storage]]
+"""Opens the storage of a shard. It is not started yet."""
+
+
+class Host:
+    """The shards of one process.
+
+    Args:
+        share: which shards these are, and where the others are.
+        open_storage: opens the storage of a shard.
+        metrics, clock, access: as of `Plane`.
+
+    Attributes:
+        plane: the operations on the whole deployment.
+        operations: what other processes may ask this one itself, by name.
+    """
+
+    def __init__(
+        self,
+        share: Share,
+        open_storage: Open,
+        metrics: Metrics,
+        clock: Clock,
+        access: Access | None = None,
+    ) -> None:
+        self._share = share
+        self._open = open_storage
+        self._clock = clock
+        self._peers: dict[str, Peer] = {}
+        alone = share.processes == 1
+        self._server = None if alone else PeerServer(share.address_of(share.number), self._resolve)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.shards = HostedShards(share.shards, self._elsewhere)
+        self.shards.deployment = self._deployment
+        self.plane = ShardedPlane(self.shards, metrics, clock, access)
+        self.plane.processes = self._processes
+        self.own_port = 0
+        """The port of gRPC that only this process listens on."""
+        self.operations: dict[str, Callable[..., Awaitable[Any]]] = {"port": self._port}
+
+    # ---------------------------------------------------------------- life
+
+    async def start(self, standby: bool = False) -> None:
+        """Recover the shards, and serve them to other processes; returns when all of them are served.
+
+        Args:
+            standby: wait until other servers' leases run out.
+
+        Raises:
+            SashError: as `Storage.start`.
+        """
+        if self._server is not None:
+            await self._server.start()
+        for shard in self._share.mine:
+            catalogue, storage = self._open(shard)
+            hosted = HostedShard.of(catalogue, storage, self._clock, self.plane.held, self.plane.turns)
+            await storage.start(standby)
+            self.shards.joining[shard] = hosted
+        for shard in self._share.mine:
+            await self._join(shard)
+        if HOME in self._share.mine:
+            self._spawn(self._reconcile_others())
+
+    async def stop(self) -> None:
+        """Serve nothing more, and bring the stores up to date."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            await self._server.stop()
+        await self.shards.stop()
+        await asyncio.gather(*(peer.close() for peer in self._peers.values()))
+
+    async def _join(self, shard: int) -> None:
+        """Serve a shard when it has the windows of the deployment."""
+        while shard != HOME:
+            try:
+                await (self._deployment() or self.plane.lifecycle).reconcile_one(shard)
+                break
+            except Unavailable as error:
+                _log.info("shard %d waits for the windows of the deployment: %s", shard, error.message)
+                await asyncio.sleep(_PAUSE_S)
+        self.shards.hosted[shard] = self.shards.joining.pop(shard)
+
+    async def _reconcile_others(self) -> None:
+        """Finish what the last owner of home may have left half-done on shards that were served all the time."""
+        for shard in range(self.shards.count):
+            while shard not in self.shards.hosted and shard not in self.shards.joining:
+                try:
+                    await self.plane.lifecycle.reconcile_one(shard)
+                    break
+                except Unavailable:
+                    await asyncio.sleep(_PAUSE_S)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ---------------------------------------------------------------- processes
+
+    async def ask(self, process: int, operation: str) -> Any:
+        """What another process says of itself; None if it does not answer."""
+        if process == self._share.number:
+            return await self.operations[operation]()
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                return await self.peer(self._share.address_of(process)).call(PROCESS, operation, (), {})
+        except (SashError, TimeoutError):
+            return None
+
+    async def _port(self) -> int:
+        return self.own_port
+
+    async def _processes(self) -> Sequence[ServingProcess]:
+        share = self._share
+        ports = await asyncio.gather(*(self.ask(process, "port") for process in range(share.processes)))
+        return [
+            ServingProcess(number, port is not None, port or 0, range(number, share.shards, share.processes))
+            for number, port in enumerate(ports)
+        ]
+
+    # ---------------------------------------------------------------- calls
+
+    def peer(self, address: str) -> Peer:
+        """The process at an address."""
+        peer = self._peers.get(address)
+        if peer is None:
+            peer = self._peers[address] = Peer(address, f"process {address.rpartition('/')[2]}")
+        return peer
+
+    def _peer_of(self, shard: int) -> Peer:
+        if shard in self._share.mine:
+            raise nobody(shard)
+        return self.peer(self._share.address(shard))
+
+    def _elsewhere(self, shard: int) -> ShardPlane:
+        return RemotePlane(self._peer_of(shard), shard)
+
+    def _deployment(self) -> Operations | None:
+        if HOME in self.shards.hosted:
+            return None
+        return RemoteOperations(self._peer_of(HOME))
+
+    def _resolve(self, shard: int | None, operation: str) -> Callable[..., Awaitable[Any]]:
+        """The operation that another process asks for."""
+        found: Any
+        if shard == PROCESS:
+            found = self.operations.get(operation)
+            if found is None:
+                raise InvalidArgument(f"there is no operation {operation!r}")
+            return found  # type: ignore[no-any-return]
+        if operation not in (_DEPLOYMENT if shard is None else _SHARD):
+            raise InvalidArgument(f"there is no operation {operation!r}")
+        if shard is None:
+            if HOME not in self.shards.hosted:
+                raise nobody(HOME)
+            found = getattr(self.plane.lifecycle, operation)
+        elif operation in _ADMINISTRATION and shard in self.shards.joining:
+            found = getattr(self.shards.joining[shard].plane, operation)
+        else:
+            found = getattr(self.shards.local(shard), operation)
+        return found  # type: ignore[no-any-return]
+
+    # ---------------------------------------------------------------- figures, as of a storage
+
+    @property
+    def taken(self) -> bool:
+        """Whether another server has taken a shard over."""
+        return self.shards.taken
+
+    @property
+    def problem(self) -> str | None:
+        """Why a shard here refuses durable writes; None if none does."""
+        return self.shards.problem
+
+    @property
+    def cache_bytes(self) -> int:
+        """How many bytes of stored blocks are in memory."""
+        return self.shards.cache_bytes
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes of writes wait for a commit."""
+        return self.shards.pending_bytes
+
+    def status(self) -> StorageStatus | None:
+        """Figures for the metrics."""
+        return self.shards.status()
+
+    def all(self) -> list[WindowInfo]:
+        """The windows as far as this process has them."""
+        return self.shards.infos()

@@ -1,0 +1,76 @@
+"""The metrics of all processes of a machine as those of one service: each sample has the label `process`.
+
+sash_process_up{process}      1 if the process answered, else 0
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.samples import Sample
+
+from sash.shards.host import Host
+from sash.shards.layout import Share
+
+__all__ = ["MetricsOfAll"]
+
+Family = Sequence[Any]
+
+
+class MetricsOfAll:
+    """Collects the metrics of this process and of the others.
+
+    Args:
+        host: calls the others.
+        share: says which there are.
+        registry: the metrics of this process.
+    """
+
+    def __init__(self, host: Host, share: Share, registry: CollectorRegistry) -> None:
+        self._host, self._share, self._registry = host, share, registry
+        host.operations["metrics"] = self._mine
+
+    async def __call__(self) -> CollectorRegistry:
+        """Return a registry with all of them."""
+        found = await asyncio.gather(*(self._host.ask(process, "metrics") for process in range(self._share.processes)))
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Merged(found))
+        return registry
+
+    async def _mine(self) -> Sequence[Family]:
+        return [
+            [
+                metric.name,
+                metric.documentation,
+                metric.type,
+                metric.unit,
+                [list(sample[:3]) for sample in metric.samples],
+            ]
+            for metric in self._registry.collect()
+        ]
+
+
+class _Merged:
+    """Collects what processes said, by their numbers; None is one that did not answer."""
+
+    def __init__(self, found: Sequence[Sequence[Family] | None]) -> None:
+        self._found = found
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        merged: dict[str, Metric] = {}
+        up = GaugeMetricFamily("sash_process_up", "Whether a process of the service answered.", labels=["process"])
+        for number, families in enumerate(self._found):
+            up.add_metric([str(number)], float(families is not None))
+            for name, documentation, kind, unit, samples in families or ():
+                metric = merged.setdefault(name, Metric(name, documentation, kind, unit))
+                for sample, labels, value in samples:
+                    metric.samples.append(Sample(sample, {**labels, "process": str(number)}, value))
+        yield up
+        yield from merged.values()

@@ -1,0 +1,308 @@
+"""Calls from one process to the shards of another, over gRPC.
+
+    Calls      a stream of calls and one of answers; a message has as many as there are: [[number, shard, operation,
+               arguments, request], …] and [[number, answer or error], …]. Calls begin in the order in which they were
+               made.
+    Read       one call ──▶ the parts of a long answer
+    Restore    the parts of a file ──▶ one answer
+
+A call is for a shard that the other process has, and is never forwarded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import grpc
+
+from sash.plane import Parts
+from sash.requests import HEADER, REQUEST
+from sash.shards.codec import pack, unpack
+from sash_engine.errors import SashError, Unavailable
+from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
+from sash_engine.windows.batch import AnyBatch
+from sash_wire import traces
+
+__all__ = ["OPTIONS", "SERVICE", "Peer", "RemoteOperations", "RemotePlane"]
+
+SERVICE = "sash.shards.v1.Peers"
+OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+]
+_RETRY_S = 0.5
+_TOGETHER_BYTES = 1 << 20
+"""A message has no more calls once it has so many bytes."""
+
+_CHANGES = frozenset(
+    {
+        *("insert", "bulk_insert", "bulk_evict", "retract", "update", "punctuate", "stage", "commit"),
+        *("create", "delete", "add_aggregates"),
+    }
+)
+"""After a lost connection nobody knows whether these took place."""
+
+
+class Peer:
+    """Another process; it connects with the first call, and again after a failure.
+
+    Args:
+        address: where it listens: `unix:/run/…` or `host:port`.
+        called: what to call it in errors.
+        metadata: sent with each stream.
+        credentials: for TLS; without it where None.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        called: str,
+        metadata: Sequence[tuple[str, str]] = (),
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        self._called = called
+        self._metadata = tuple(metadata)
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(address, OPTIONS)
+        else:
+            self._channel = grpc.aio.secure_channel(address, credentials, OPTIONS)
+        self._numbers = itertools.count()
+        self._waiting: dict[int, tuple[str, asyncio.Future[Any]]] = {}
+        self._unsent: list[tuple[int, bytes]] = []
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def call(self, shard: int | None, operation: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Make a call to a shard, or to the deployment; return its answer.
+
+        Raises:
+            Unavailable: the process cannot be reached. The message says if the call may have taken place.
+            SashError: what the operation raises.
+        """
+        number = next(self._numbers)
+        data = pack([number, shard, operation, list(args), dict(kwargs), _said()])
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = (operation, answer)
+        self._unsent.append((number, data))
+        self._wake.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._converse())
+        try:
+            return await answer
+        finally:
+            self._waiting.pop(number, None)
+
+    async def read(self, shard: int, operation: str, args: Sequence[Any]) -> AsyncIterator[Any]:
+        """Make a call whose answer is long; return its parts when the other process has begun with them."""
+        method: Any = self._channel.unary_stream(f"/{SERVICE}/Read")
+        stream = method(pack([shard, operation, list(args)]), metadata=self._metadata)
+        parts = self._parts(stream)
+        await anext(parts)
+        return parts
+
+    async def _parts(self, stream: Any) -> AsyncIterator[Any]:
+        try:
+            async for data in stream:
+                part = unpack(data)
+                if isinstance(part, SashError):
+                    raise part
+                yield part
+        except grpc.aio.AioRpcError as error:
+            raise self._away(error, False) from None
+        finally:
+            stream.cancel()
+
+    async def restore(self, shard: int | None, parts: AsyncIterator[bytes], name: str | None) -> Any:
+        """Send a file; return what becomes of it."""
+        stream: Any = self._channel.stream_unary(f"/{SERVICE}/Restore")(metadata=self._metadata)
+        try:
+            await stream.write(pack([shard, name]))
+            async for part in parts:
+                await stream.write(part)
+            await stream.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # it has refused the file already: the answer says why
+        except BaseException:
+            stream.cancel()
+            raise
+        try:
+            answer = unpack(await stream)
+        except grpc.aio.AioRpcError as error:
+            raise self._away(error, True) from None
+        if isinstance(answer, SashError):
+            raise answer
+        return answer
+
+    async def close(self) -> None:
+        """End the connection; calls that wait fail."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self._channel.close()
+
+    async def _converse(self) -> None:
+        """Send calls and take answers until the connection is lost."""
+        stream: Any = self._channel.stream_stream(f"/{SERVICE}/Calls")(metadata=self._metadata)
+        sent: set[int] = set()
+        sending = asyncio.create_task(self._send(stream, sent))
+        reason: Exception | None = None
+        try:
+            async for data in stream:
+                for number, answer in map(unpack, unpack(data)):
+                    sent.discard(number)
+                    _, waiting = self._waiting.get(number, (None, None))
+                    if waiting is None or waiting.done():
+                        continue  # the caller has gone
+                    if isinstance(answer, SashError):
+                        waiting.set_exception(answer)
+                    else:
+                        waiting.set_result(answer)
+        except Exception as error:
+            reason = error
+        finally:
+            sending.cancel()
+            stream.cancel()
+            self._unsent.clear()
+            for number, (operation, waiting) in list(self._waiting.items()):
+                if not waiting.done():
+                    waiting.set_exception(self._away(reason, number in sent and operation in _CHANGES))
+
+    async def _send(self, stream: Any, sent: set[int]) -> None:
+        try:
+            await stream.wait_for_connection()
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._unsent:
+                    some, size = 0, 0
+                    while some < len(self._unsent) and size < _TOGETHER_BYTES:
+                        size += len(self._unsent[some][1])
+                        some += 1
+                    calls, self._unsent = self._unsent[:some], self._unsent[some:]
+                    sent.update(number for number, _ in calls)
+                    await stream.write(pack([data for _, data in calls]))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            stream.cancel()
+
+    def _away(self, error: Exception | None, perhaps: bool) -> Unavailable:
+        why = error.details() if isinstance(error, grpc.aio.AioRpcError) else error or "it has ended the connection"
+        told = "; the call may have taken place" if perhaps else ""
+        return Unavailable(f"{self._called} cannot be reached ({why}){told}", retry_after_s=_RETRY_S)
+
+
+def _said() -> dict[str, str]:
+    """Return what the other process is told of the request: its id, and the trace that it belongs to."""
+    request = REQUEST.get()
+    return dict(traces.carried()) | ({} if request is None else {HEADER: request.id})
+
+
+class RemotePlane:
+    """The operations on a shard of another process. It is a `ShardPlane`."""
+
+    def __init__(self, peer: Peer, shard: int) -> None:
+        self._peer = peer
+        self._shard = shard
+
+    async def _call(self, operation: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return await self._peer.call(self._shard, operation, args, kwargs)
+
+    async def create(self, *args: Any) -> tuple[WindowInfo, bool]:
+        return await self._call("create", args, {})  # type: ignore[no-any-return]
+
+    async def windows(self) -> list[WindowInfo]:
+        return await self._call("windows", (), {})  # type: ignore[no-any-return]
+
+    async def window(self, name: str) -> WindowInfo:
+        return await self._call("window", (name,), {})  # type: ignore[no-any-return]
+
+    async def delete(self, name: str) -> int:
+        return await self._call("delete", (name,), {})  # type: ignore[no-any-return]
+
+    async def insert(self, *args: Any, **kwargs: Any) -> WriteResult:
+        return await self._call("insert", args, kwargs)  # type: ignore[no-any-return]
+
+    async def bulk_insert(self, *args: Any, **kwargs: Any) -> WriteResult:
+        return await self._call("bulk_insert", args, kwargs)  # type: ignore[no-any-return]
+
+    async def bulk_evict(self, *args: Any, **kwargs: Any) -> WriteResult:
+        return await self._call("bulk_evict", args, kwargs)  # type: ignore[no-any-return]
+
+    async def retract(self, *args: Any, **kwargs: Any) -> WriteResult:
+        return await self._call("retract", args, kwargs)  # type: ignore[no-any-return]
+
+    async def update(self, *args: Any, **kwargs: Any) -> WriteResult:
+        return await self._call("update", args, kwargs)  # type: ignore[no-any-return]
+
+    async def punctuate(self, *args: Any, **kwargs: Any) -> WriteResult:
+        return await self._call("punctuate", args, kwargs)  # type: ignore[no-any-return]
+
+    async def stage(self, *args: Any, **kwargs: Any) -> Staged:
+        return await self._call("stage", args, kwargs)  # type: ignore[no-any-return]
+
+    async def commit(self, *args: Any, **kwargs: Any) -> WriteResult:
+        return await self._call("commit", args, kwargs)  # type: ignore[no-any-return]
+
+    async def query(self, *args: Any) -> list[Answer]:
+        return await self._call("query", args, {})  # type: ignore[no-any-return]
+
+    async def range_query(self, *args: Any) -> Answer:
+        return await self._call("range_query", args, {})  # type: ignore[no-any-return]
+
+    async def series(self, *args: Any) -> Series:
+        return await self._call("series", args, {})  # type: ignore[no-any-return]
+
+    async def range_groups(self, *args: Any) -> Page[Answer]:
+        return await self._call("range_groups", args, {})  # type: ignore[no-any-return]
+
+    async def series_groups(self, *args: Any) -> Page[Series]:
+        return await self._call("series_groups", args, {})  # type: ignore[no-any-return]
+
+    async def add_aggregates(self, *args: Any) -> WindowInfo:
+        return await self._call("add_aggregates", args, {})  # type: ignore[no-any-return]
+
+    async def keys(self, *args: Any, **kwargs: Any) -> tuple[list[str], int | None]:
+        return await self._call("keys", args, kwargs)  # type: ignore[no-any-return]
+
+    async def entries(self, *args: Any) -> Parts[AnyBatch]:
+        return await self._peer.read(self._shard, "entries", args)
+
+    async def export(self, name: str) -> Parts[bytes]:
+        return await self._peer.read(self._shard, "export", (name,))
+
+    async def restore(self, parts: AsyncIterator[bytes], name: str | None = None) -> WindowInfo:
+        return await self._peer.restore(self._shard, parts, name)  # type: ignore[no-any-return]
+
+
+class RemoteOperations:
+    """The process that creates and deletes windows, where it is another one. It is an `Operations`."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    async def create(self, *args: Any) -> bool:
+        return await self._peer.call(None, "create", args, {})  # type: ignore[no-any-return]
+
+    async def delete(self, *args: Any) -> int:
+        return await self._peer.call(None, "delete", args, {})  # type: ignore[no-any-return]
+
+    async def add_aggregates(self, *args: Any) -> None:
+        await self._peer.call(None, "add_aggregates", args, {})
+
+    async def reconcile_one(self, *args: Any) -> None:
+        """See `Lifecycle`."""
+        await self._peer.call(None, "reconcile_one", args, {})
+
+    async def restore(self, parts: AsyncIterator[bytes], name: str) -> None:
+        await self._peer.restore(None, parts, name)

@@ -1,0 +1,88 @@
+"""How many shards a prefix in Redis has: `{PREFIX}:shards`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sash.settings import Settings
+from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
+from sash_wire.placement import SHARDS_MAX
+
+__all__ = ["RedisLayout"]
+
+_TIMEOUT_S = 5.0
+_PAUSE_S = 0.5
+
+
+class RedisLayout:
+    """The number of shards of a prefix.
+
+    Args:
+        settings: the address and the prefix.
+        patience_s: how long it tries to reach Redis before it raises Unavailable.
+    """
+
+    def __init__(self, settings: Settings, patience_s: float = 30.0) -> None:
+        self._patience_s = patience_s
+        self._url, self._prefix = settings.data, settings.redis_prefix
+        self._key = f"{{{self._prefix}}}:shards"
+
+    def known(self) -> int | None:
+        """Return the number; None if there is none."""
+        return self._number(self._asked("GET", self._key))
+
+    def shards(self, new: int) -> int:
+        """Return the number; a prefix without one gets `new`.
+
+        Raises:
+            InvalidArgument: the prefix is in use without shards.
+        """
+        found = self.known()
+        if found is None:
+            if self._asked("GET", f"{{{self._prefix}}}:fence") is not None:
+                raise InvalidArgument(
+                    f"what is stored under {self._prefix!r} has one shard, which never changes: take another "
+                    "SASH_REDIS_PREFIX, and restore its exported windows there",
+                    field="shards",
+                    limit="1",
+                )
+            self._asked("SET", self._key, str(new), "NX")
+            found = self.known()
+        return new if found is None else found
+
+    def _number(self, value: bytes | None) -> int | None:
+        if value is None:
+            return None
+        if not value.isdigit() or not 1 <= int(value) <= SHARDS_MAX:
+            raise DataLoss(f"{self._key} in Redis does not say how many shards there are")
+        return int(value)
+
+    def _asked(self, *command: str) -> Any:
+        end_s = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._answer(command)
+            except Unavailable:
+                if time.monotonic() > end_s:
+                    raise
+                time.sleep(_PAUSE_S)
+
+    def _answer(self, command: tuple[str, ...]) -> Any:
+        from redis.exceptions import RedisError  # it takes 0.1 s to import, and only this needs it
+
+        from sash.tiers.redis_errors import not_acquired
+        from sash.tiers.redis_link import Link
+
+        try:
+            link = Link(self._url, self._prefix, _TIMEOUT_S, 1)
+        except ValueError as error:
+            raise InvalidArgument(f"The address of Redis is wrong: {error}", field="data") from None
+        try:
+            link.locate()
+            return link.call(lambda: command)
+        except (RedisError, OSError) as error:
+            found: SashError = not_acquired(error)
+            raise found from error
+        finally:
+            link.drop()

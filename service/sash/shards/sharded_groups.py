@@ -1,0 +1,253 @@
+"""The questions that group keys, or choose among them, where the keys are spread over shards.
+
+    a group's keys are on several shards     partials of each shard ──▶ merged ──▶ having, top, limit
+    a group is one key                       each shard chooses ──▶ top again
+
+The now of a group is the newest of all its keys. A shard that knows an older one is asked again, with the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from sash.plane import observed
+from sash.shards.merging import chosen_groups, merged_answers, merged_series_steps
+from sash.shards.parts import ShardPlane
+from sash.shards.sharded_calls import ShardedCalls
+from sash_engine.errors import InvalidArgument
+from sash_engine.steps import finished
+from sash_engine.windows.answers import Answer, Page, Series
+from sash_engine.windows.bounds import buckets_of
+from sash_engine.windows.costs import Costs
+from sash_engine.windows.questions import KeyList, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.spec import WindowSpec
+from sash_wire.errors import WireError
+from sash_wire.labels import join, split
+
+__all__ = ["ShardedGroups"]
+
+Q = TypeVar("Q", Query, RangeQuery, SeriesQuery)
+
+Asked = Mapping[int, KeyList]
+Groups = dict[tuple[str, ...], dict[int, Sequence[Answer]]]
+"""By values and shard, the answers of a group: one for each lookback."""
+
+
+class ShardedGroups(ShardedCalls):
+    """Groups: merged from those of the shards."""
+
+    @observed
+    async def range_groups(self, name: str, question: RangeQuery) -> Page[Answer]:
+        asked = await self._asked(name, question.key, question.keys, question.selects)
+
+        def ask(keys: KeyList, question: RangeQuery) -> Callable[[ShardPlane], Awaitable[Page[Answer]]]:
+            return lambda plane: plane.range_groups(name, replace(question, keys=keys))
+
+        if len(asked) == 1 or question.by is None:
+            ((shard, keys), *_) = asked.items()
+            return await self._on(shard, ask(keys, question))
+        finished(self._checker(await self._spec(name)).reader.range_groups(question))
+        plain = replace(question, top=None, having=(), limit=_pushed(question), partials=True)
+        found = await self._ask(asked, lambda keys: ask(keys, _whole(plain)))
+        return self._page(await self._spec(name), question, _by_values(question.by, found, 1), 1, _more(found))
+
+    @observed
+    async def series_groups(self, name: str, question: SeriesQuery) -> Page[Series]:
+        asked = await self._asked(name, question.key, question.keys, question.selects)
+
+        def ask(keys: KeyList, question: SeriesQuery) -> Callable[[ShardPlane], Awaitable[Page[Series]]]:
+            return lambda plane: plane.series_groups(name, replace(question, keys=keys))
+
+        if len(asked) == 1 or question.by is None:
+            ((shard, keys), *_) = asked.items()
+            return await self._on(shard, ask(keys, question))
+        spec = await self._spec(name)
+        finished(self._checker(spec).reader.series_groups(question))
+        costs = _costs(spec)
+        starts, stops, _, _ = buckets_of(question, spec, costs)
+        first, last = int(starts[0]), int(stops[-1]) - 1
+        chosen = await self.range_groups(name, _over(question, first, last))
+        plain = replace(question, top=None, having=(), limit=_pushed(question), partials=True)
+        found = await self._ask(asked, lambda keys: ask(keys, _whole(plain)))
+        by_values: dict[tuple[str, ...], list[Series]] = {}
+        for shard in sorted(found):
+            for series in found[shard]:
+                by_values.setdefault(_values(question.by, series), []).append(series)
+        costs.check_buckets(len(chosen) * len(starts))
+        out = Page[Series]()
+        for answer in chosen:
+            parts = by_values.get(_values(question.by, answer))
+            if parts is None:
+                continue  # its entries have left meanwhile
+            if len(parts) > 1:
+                merged = await self.in_slices(merged_series_steps(spec, parts, question.partials))
+                merged.key, merged.parts = answer.key, answer.parts
+            else:
+                merged = parts[0] if question.partials else replace(parts[0], partials=None)
+            out.append(merged)
+        out.position = chosen.position
+        return out
+
+    async def _query_groups(self, spec: WindowSpec, question: Query, asked: Asked) -> Page[Answer]:
+        """The answers of a query that groups keys or chooses among them."""
+        of_a_shard = question.position and question.by is None  # with the number of the shard, see `_query_keys`
+        self._checker(spec).reader.query(replace(question, position="0") if of_a_shard else question)
+        if question.by is None:
+            return await self._query_keys(spec, question, asked)
+        times = max(len(question.lookbacks), 1)
+        has_now = bool(question.lookbacks) and question.as_of is None and spec.slide.clock != "wall"
+        limit = None if has_now else _pushed(question)
+        first: dict[str, int] | None = {} if has_now else None
+        plain = _whole(replace(question, top=None, having=(), limit=limit, partials=True, nows=first))
+        found = await self._ask(asked, self._asking(spec.name, plain))
+        groups = _by_values(question.by, found, times)
+        if has_now:
+            nows = {join(values): max(part[0].end or 0 for part in parts.values()) for values, parts in groups.items()}
+            behind = {
+                shard: asked[shard]
+                for shard in found
+                if any(shard in parts and parts[shard][0].end != nows[join(values)] for values, parts in groups.items())
+            }
+            again = await self._ask(behind, self._asking(spec.name, replace(plain, nows=nows)))
+            groups = _by_values(question.by, {**found, **again}, times)
+            groups = {
+                values: parts
+                for values, parts in groups.items()
+                if any(part[0].start is not None for part in parts.values())
+            }
+        return self._page(spec, question, groups, times, _more(found))
+
+    async def _query_keys(self, spec: WindowSpec, question: Query, asked: Asked) -> Page[Answer]:
+        """Answers of single keys: shard by shard, or the first ones of all."""
+        if question.limit is None:
+            found = await self._ask(asked, self._asking(spec.name, question))
+            times = max(len(question.lookbacks), 1)
+            groups = [
+                found[shard][at : at + times] for shard in sorted(found) for at in range(0, len(found[shard]), times)
+            ]
+            chosen = chosen_groups(spec, replace(question, having=()), groups)
+            _costs(spec).check_answers(len(chosen), len(question.lookbacks))
+            return Page([answer for group in chosen for answer in group])
+        at, inner = _place(question.position)
+        page, left = Page[Answer](), question.limit
+        times = max(len(question.lookbacks), 1)
+        for shard in sorted(asked):
+            if shard < at:
+                continue
+            if not left:
+                page.position = f"{shard}:"
+                break
+            part = replace(question, limit=left, position=inner if shard == at else "")
+            more = await self._on(shard, self._asking(spec.name, part)(asked[shard]))
+            page += more
+            left -= len(more) // times
+            position = getattr(more, "position", None)
+            if position is not None:
+                page.position = f"{shard}:{position}"
+                break
+        return page
+
+    def _asking(
+        self, name: str, question: Query
+    ) -> Callable[[KeyList], Callable[[ShardPlane], Awaitable[list[Answer]]]]:
+        return lambda keys: lambda plane: plane.query(name, replace(question, keys=keys))
+
+    def _page(
+        self, spec: WindowSpec, question: Query | RangeQuery, groups: Groups, times: int, more: bool
+    ) -> Page[Answer]:
+        """Merge groups, and choose among them."""
+        after = _after(question)
+        merged: list[Sequence[Answer]] = []
+        for values in sorted(groups):
+            if after is not None and values <= after:
+                continue
+            parts = list(groups[values].values())
+            merged.append([_merged(spec, [part[i] for part in parts], question.partials) for i in range(times)])
+        found = chosen_groups(spec, question, merged)
+        limit = question.limit
+        position = None
+        if limit is not None and found and (len(found) > limit or (len(found) == limit and more)):
+            found = found[:limit]
+            assert question.by is not None
+            position = join(_values(question.by, found[-1][0]))
+        costs = _costs(spec)
+        costs.check_answers(len(found), times)
+        if question.partials or costs.sized:
+            costs.check_values(sum(costs.values_of(answer) for group in found for answer in group))
+        page = Page([answer for group in found for answer in group])
+        page.position = position
+        return page
+
+
+def _merged(spec: WindowSpec, answers: Sequence[Answer], partials: bool) -> Answer:
+    if len(answers) == 1:
+        return answers[0] if partials else replace(answers[0], partials=None)
+    merged = merged_answers(spec, answers, partials)
+    merged.key, merged.parts = answers[0].key, answers[0].parts
+    return merged
+
+
+def _values(by: Sequence[str], answer: Answer | Series) -> tuple[str, ...]:
+    parts = answer.parts or {}
+    return tuple([parts[name] for name in by])
+
+
+def _by_values(by: Sequence[str], found: Mapping[int, Sequence[Answer]], times: int) -> Groups:
+    groups: Groups = {}
+    for shard in sorted(found):
+        answers = found[shard]
+        for at in range(0, len(answers), times):
+            groups.setdefault(_values(by, answers[at]), {})[shard] = answers[at : at + times]
+    return groups
+
+
+def _pushed(question: Query | RangeQuery | SeriesQuery) -> int | None:
+    """The limit that shards may apply: they cannot where `having` chooses among groups that are merged first."""
+    return None if question.having else question.limit
+
+
+def _whole(question: Q) -> Q:
+    """The question for a shard: a page begins there only where it also ends there."""
+    return replace(question, position="") if question.limit is None else question
+
+
+def _more(found: Mapping[int, Sequence[Any]]) -> bool:
+    """Whether a shard has further groups."""
+    return any(getattr(page, "position", None) is not None for page in found.values())
+
+
+def _after(question: Query | RangeQuery) -> tuple[str, ...] | None:
+    """The group behind which a page begins."""
+    if not question.position:
+        return None
+    assert question.by is not None
+    try:
+        return tuple(split(question.position, len(question.by)))
+    except (WireError, ValueError):
+        raise _wrong(question.position) from None
+
+
+def _place(position: str) -> tuple[int, str]:
+    """The shard and the position there at which a page of keys begins."""
+    if not position:
+        return 0, ""
+    shard, colon, inner = position.partition(":")
+    if not colon or not shard.isdigit() or len(shard) > 4:
+        raise _wrong(position)
+    return int(shard), inner
+
+
+def _wrong(position: str) -> InvalidArgument:
+    return InvalidArgument(f"position {position[:100]!r} is none that an answer gave", field="position")
+
+
+def _over(question: SeriesQuery, first: int, last: int) -> RangeQuery:
+    """The range over all buckets, which says which groups a series has."""
+    shared = {name: getattr(question, name) for name in ("where", "by", "top", "having", "limit", "position")}
+    return RangeQuery(first, last, None, question.keys, **shared)
+
+
+def _costs(spec: WindowSpec) -> Costs:
+    return Costs({name: monoid for name, (monoid, _) in spec.monoids().items()})

@@ -1,0 +1,219 @@
+"""What leaves from the middle of a window, or is corrected there: ranges of time, and single entries.
+
+Single entries are named by key, time and identity.
+
+    identity: order_id                 order_id   1    7    7    9
+                                       time      10   11   12   12
+    retract  (time 12, order_id 7)                         x            one entry leaves, from any place
+    update   (time 12, order_id 9, …)                           ✎       one entry gets other values, and stays in place
+
+The time says where an entry is, so there is no index of identities, and an insert costs what it costs without one. A
+name that no entry has is counted as missing and changes nothing. So both can be repeated: a second retraction finds
+nothing, and a second correction writes the same values again.
+
+m names of one key in k blocks: O(m + k (B + log n)). All blocks are loaded before anything changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sash_engine.clock import Clock
+from sash_engine.errors import InvalidArgument, SashError, Unsupported
+from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
+from sash_engine.windows.answers import Counts, WriteResult
+from sash_engine.windows.batch import AnyBatch
+from sash_engine.windows.keys import UNKEYED, Keys
+from sash_engine.windows.page_allocator import Numbers
+from sash_engine.windows.rows import grouped
+from sash_engine.windows.slide import Slide
+from sash_engine.windows.spec import WindowSpec, check_time
+
+__all__ = ["Changes", "named"]
+
+_KEYS = 64
+"""Keys that one step changes: each takes 10 to 60 µs."""
+_NAMES = 4_096
+"""Names of one key that one step changes: 4 ms if each is in a block of its own."""
+
+
+def named(spec: WindowSpec) -> WindowSpec:
+    """Return the spec as a retraction sees it: its only field is the identity.
+
+    Raises:
+        Unsupported: the window has no identity.
+    """
+    if spec.identity is None:
+        raise Unsupported(
+            f"window {spec.name!r} has no identity: only a spec that names one has entries that can be told apart",
+            field="identity",
+        )
+    return spec.model_copy(update={"fields": {spec.identity: spec.fields[spec.identity]}})
+
+
+@dataclass(slots=True)
+class _Names:
+    """The names of a write by key, then time, then arrival; those of keys that are not there are counted only."""
+
+    numbers: Numbers
+    lengths: Numbers
+    columns: list[Array]
+    missing: int
+
+
+class Changes:
+    """Removes and corrects the entries of one window.
+
+    Args:
+        spec: of the window.
+        keys: the entries.
+        slide: evicts after each write.
+        counts: counts evicted entries; the caller counts the results of writes.
+        clock: tells wall time.
+    """
+
+    def __init__(self, spec: WindowSpec, keys: Keys, slide: Slide, counts: Counts, clock: Clock) -> None:
+        self._spec, self._keys, self._slide, self._counts, self._clock = spec, keys, slide, counts, clock
+
+    def evict_range(self, start: int, end: int, name: str | None) -> int:
+        """Remove entries with start <= time <= end, of one key or of all; return how many.
+
+        Raises:
+            InvalidArgument: start > end.
+            Unsupported: the window's algorithm evicts at the old end only.
+        """
+        check_time(start, "start")
+        check_time(end, "end")
+        if start > end:
+            raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
+        if self._spec.algorithm is not None:
+            raise Unsupported(
+                f"window {self._spec.name!r} runs on {self._spec.algorithm}, which evicts the oldest entries only: "
+                "give a time instead of start and end",
+                field="start",
+            )
+        numbers = self._keys.numbers() if name is None else self._keys.find_each([name])
+        numbers, before = numbers[numbers >= 0], self._counts.evicted
+        evicted = self._keys.evict_between_each(numbers, start, end)
+        self._counts.evicted += int(evicted.sum())
+        if self._slide.sessions is not None:
+            for number in numbers[evicted > 0].tolist():
+                self._slide.sessions.after_removal(number, np.array([start]))
+        return self._counts.evicted - before
+
+    def punctuate(self, time: int) -> int:
+        """Note that entries of a time and older are final, and evict what has become too old; return how many.
+
+        Raises:
+            Unsupported: the window does not wait for punctuation.
+        """
+        check_time(time, "time")
+        if not self._slide.until:
+            raise Unsupported(
+                f"window {self._spec.name!r} does not wait for punctuation: its spec has no slide.until", field="time"
+            )
+        before = self._counts.evicted
+        if time > self._slide.punctuated:
+            last, self._slide.punctuated = self._slide.punctuated, time
+            try:
+                self._slide.by_age_each(self._keys.numbers())
+            except SashError:  # a block cannot be read, and nothing has left
+                self._slide.punctuated = last
+                raise
+        return self._counts.evicted - before
+
+    def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
+        """Remove the entries that a batch names, in steps; see `Plane.retract`."""
+        spec = named(self._spec)
+        names = yield from self._names(batch, spec, 1)
+        result, removed = WriteResult(missing=names.missing), list[tuple[int, Array]]()
+        for number, a, b in self._parts(names):
+            times, identities = names.columns[0][a:b], names.columns[1][a:b].tolist()
+            found = self._keys.remove(number, times, 1, identities)
+            result.retracted += int(np.count_nonzero(found))
+            result.missing += int(np.count_nonzero(~found))
+            removed.append((number, times[found]))
+            yield
+        result.evicted = self._slid(names.numbers, removed)
+        return result
+
+    def update_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
+        """Give the entries that a batch names its values, in steps; see `Plane.update`."""
+        named(self._spec)
+        names = yield from self._names(batch, self._spec, self._column)
+        result = WriteResult(missing=names.missing)
+        for number, a, b in self._parts(names):
+            times, *columns = (column[a:b] for column in names.columns)
+            identities = columns[self._column - 1].tolist()
+            found = self._keys.store(number).correct(times, self._column, identities, columns)
+            result.corrected += int(np.count_nonzero(found))
+            result.missing += int(np.count_nonzero(~found))
+            yield
+        result.evicted = self._slid(names.numbers)
+        return result
+
+    @property
+    def _column(self) -> int:
+        """The number of the column of identities in a row."""
+        return 1 + list(self._spec.fields).index(str(self._spec.identity))
+
+    def _names(self, batch: AnyBatch, spec: WindowSpec, column: int) -> Steps[_Names]:
+        """Check and sort a batch, and load what it needs; nothing changes but what wall time evicts.
+
+        Args:
+            spec: has the fields that the batch must have.
+            column: the number of the column of identities in it.
+        """
+        if batch.of_partials:
+            raise InvalidArgument("partials name no entries", field="partials")
+        times, columns = batch.checked(spec)
+        rows = [times, *columns]
+        if not len(times):
+            return _Names(np.array([], np.int64), np.array([], np.int64), rows, 0)
+        check_time(int(times.min()), "time")
+        check_time(int(times.max()), "time")
+        if batch.keys is None:
+            order, lengths = np.argsort(times, kind="stable"), np.array([len(times)])
+            number = self._keys.find(UNKEYED)
+            numbers = np.array([-1 if number is None else number])
+        else:
+            keys, lengths, order = yield from grouped(batch.keys, times)
+            numbers = self._keys.find_each(keys)
+        rows = [each[order] for each in rows]
+        there = numbers >= 0
+        if not there.all():
+            kept = np.repeat(there, lengths)
+            rows, numbers, lengths = [each[kept] for each in rows], numbers[there], lengths[there]
+        if self._slide.wall:
+            self._slide.by_age_each(numbers)
+        if len(numbers):
+            self._keys.load_named(numbers, lengths, rows[0], column, rows[column].tolist())
+        return _Names(numbers, lengths, rows, len(times) - len(rows[0]))
+
+    def _parts(self, names: _Names) -> list[tuple[int, int, int]]:
+        """A key's number and its rows, at most `_NAMES`: the first, and the one behind the last."""
+        ends = np.cumsum(names.lengths)
+        return [
+            (number, at, min(at + _NAMES, b))
+            for number, a, b in zip(names.numbers.tolist(), (ends - names.lengths).tolist(), ends.tolist(), strict=True)
+            for at in range(a, b, _NAMES)
+        ]
+
+    def _slid(self, numbers: Numbers, removed: Sequence[tuple[int, Array]] = ()) -> int:
+        """Note the write, and evict what the policy says; return how many entries left.
+
+        Args:
+            removed: keys, with times of entries that were removed.
+        """
+        before = self._counts.evicted
+        if self._slide.sessions is not None:
+            for number, times in removed:
+                self._slide.sessions.after_removal(number, times)
+        if self._spec.idle_expiry is not None:
+            self._keys.touched[numbers] = self._clock.now_ns()
+        self._slide.after_each(numbers)
+        return self._counts.evicted - before

@@ -1,0 +1,387 @@
+"""Answers about keys that conditions select, and about groups of them: `where`, `by`, `top`, `having`, pages.
+
+    select   where, keys            ──▶ numbers of keys        labels.py
+    group    by; or each key alone  ──▶ a group for each key   labels.py
+    choose   having, top            ──▶ some of the groups     by a fold of what these compare only
+    answer   the groups of a page   ──▶ answers                grouped.py, one vectorised pass for all aggregates
+
+The answer of a group is the one that `combine` gives for its keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from sash_engine.errors import InvalidArgument, Unsupported
+from sash_engine.forest import Layout
+from sash_engine.forest.series import answers_of
+from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, spans_of
+from sash_engine.windows.answering import parts_of
+from sash_engine.windows.answers import Answer, Page, Series
+from sash_engine.windows.asked_keys import AskedKeys
+from sash_engine.windows.choosing import Compared, check_choice, chosen, passing
+from sash_engine.windows.costs import MAX_ANSWERS, Costs
+from sash_engine.windows.grouped import Bounds, fold_groups
+from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.labels import Groups, Labels
+from sash_engine.windows.pages import Numbers
+from sash_engine.windows.partials import partials_of, partials_of_buckets
+from sash_engine.windows.questions import AllKeys, Grouped, KeyList, Query, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.slide import Slide
+from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
+from sash_engine.windows.together import series_steps
+from sash_engine.windows.totals import rows_of
+from sash_wire.errors import WireError
+from sash_wire.labels import join, split
+
+__all__ = ["Chosen", "GroupReader", "Span"]
+
+_KEYS = 65_536
+"""Keys that one step looks at."""
+_SPANS = 16_384
+"""Keys of which one step reads the oldest and the newest time: 2 ms."""
+_ANSWERS = 256
+"""Answers that one step makes: 1 ms."""
+
+Span = tuple[str, int]
+Asked = Query | RangeQuery | SeriesQuery
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Chosen:
+    """The keys of a question, by group.
+
+    Args:
+        numbers: int64 (k,), the keys.
+        of: int64 (k,), the group of each.
+        groups: what the groups are called; None: each key is one.
+        names: the groups that are answered, in order, as numbers of `groups`; `of` counts in these.
+        position: where the next page begins; None after the last.
+        empty: the groups that have no entries, as numbers of `groups`.
+    """
+
+    numbers: Numbers
+    of: Numbers
+    groups: Groups | None
+    names: Numbers
+    position: str | None = None
+    empty: frozenset[int] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def only(self, groups: Numbers) -> Chosen:
+        """Some of the groups, in this order."""
+        if self.groups is None:  # each is a key
+            numbers = self.numbers[groups]
+            return Chosen(numbers, np.arange(len(numbers)), None, numbers, self.position)
+        to = np.full(len(self.names), -1)
+        to[groups] = np.arange(len(groups))
+        of = to[self.of]
+        there = of >= 0
+        return Chosen(self.numbers[there], of[there], self.groups, self.names[groups], self.position, self.empty)
+
+    def first(self, n: int) -> Chosen:
+        """The first groups, and where the next ones begin."""
+        if len(self) <= n:
+            return self
+        found = self.only(np.arange(n))
+        if self.groups is None:
+            found.position = str(self.names[n])
+        else:
+            found.position = join(self.groups.texts(int(self.names[n - 1])))
+        return found
+
+    def key(self, group: int, keys: Keys) -> str | None:
+        """The name of a group that is one key."""
+        number = int(self.names[group])
+        if self.groups is not None:
+            return self.groups.key(number)
+        return keys.name(number)
+
+    def page(self, answers: Sequence[T]) -> Page[T]:
+        """Some answers, with where the next ones begin."""
+        page = Page(answers)
+        page.position = self.position
+        return page
+
+
+class GroupReader:
+    """Answers questions about groups of one window's keys.
+
+    Args:
+        spec, layout, keys, slide, costs: the window's.
+        asked: finds keys by name.
+        labels: finds keys by label.
+    """
+
+    def __init__(
+        self,
+        spec: WindowSpec,
+        layout: Layout,
+        keys: Keys,
+        slide: Slide,
+        costs: Costs,
+        asked: AskedKeys,
+        labels: Labels,
+    ) -> None:
+        self._spec, self._layout, self._keys, self._slide = spec, layout, keys, slide
+        self._costs, self._asked, self._labels = costs, asked, labels
+        self._monoids = {name: monoid for name, (monoid, _) in spec.monoids().items()}
+
+    # ---------------------------------------------------------------- checking
+
+    def check(self, question: Asked) -> None:
+        """Check all of a question about several keys that takes no look at the keys.
+
+        Raises:
+            InvalidArgument: names the field and the limit.
+            Unsupported: groups where an aggregate depends on the order of entries.
+        """
+        self._labels.check(question.where, question.by)
+        check_choice(question, self._monoids)
+        if question.by is not None and set(question.by) != set(self._spec.labels):
+            self.check_commutative()
+        if question.limit is not None and not 1 <= question.limit <= MAX_ANSWERS:
+            raise InvalidArgument(f"limit {question.limit} is out of range", field="limit", limit=f"1 to {MAX_ANSWERS}")
+        if question.position and question.limit is None:
+            raise InvalidArgument("position is for pages: say a limit", field="position")
+        if question.top is not None and question.limit is not None:
+            raise InvalidArgument("top says how many answers there are: leave limit out", field="limit")
+
+    def check_commutative(self) -> None:
+        """Refuse answers over several keys where an aggregate depends on the order of entries."""
+        for monoid in self._layout.monoids:
+            if not monoid.commutative:
+                raise Unsupported(
+                    f"{monoid.function} depends on the order of entries, and keys have none between them: "
+                    f"window {self._spec.name!r} cannot answer over several keys together",
+                    field="keys",
+                )
+
+    # ---------------------------------------------------------------- choosing
+
+    def numbers(self, where: Sequence[Where], keys: KeyList) -> Steps[Numbers]:
+        """The numbers of the keys that a question selects, those without entries, too."""
+        among = None
+        if not isinstance(keys, AllKeys) and keys:
+            among = yield from self._asked.numbers(keys)
+        numbers = yield from self._labels.select(where, among)
+        if self._slide.wall and among is None:
+            for a, b in spans_of(len(numbers), _KEYS):
+                self._slide.by_age_each(numbers[a:b])
+                yield
+        return numbers
+
+    def choose(self, question: Asked, lookbacks: int, bounds_of: Callable[[Chosen], Bounds | None]) -> Steps[Chosen]:
+        """The groups that a question is about, and their keys.
+
+        Args:
+            lookbacks: how many; each is an answer of each group.
+            bounds_of: groups -> the bounds of what `top` and `having` compare.
+        """
+        numbers = yield from self.numbers(question.where, question.keys)
+        found = yield from self._grouped(question, numbers)
+        having, top = question.having, question.top
+        lowest = self._after(question, found)
+        if lowest:
+            found = found.only(np.arange(lowest, len(found)))
+            yield
+        if question.limit is not None and not having:
+            found = found.first(question.limit)
+        elif having or top is not None:
+            found = yield from self._compared(question, found, bounds_of(found))
+            if question.limit is not None:
+                found = found.first(question.limit)
+        self._costs.check_answers(len(found), lookbacks)
+        return found
+
+    def _grouped(self, question: Grouped, numbers: Numbers) -> Steps[Chosen]:
+        """All groups that have entries."""
+        filled = np.empty(len(numbers), np.bool_)
+        for a, b in spans_of(len(numbers), _KEYS):
+            filled[a:b] = self._keys.filled_each(numbers[a:b])
+            yield
+        if question.by is None:
+            numbers = numbers[filled]
+            if question.limit is not None:
+                numbers = np.sort(numbers)  # pages go on behind a number
+            return Chosen(numbers, np.arange(len(numbers)), None, numbers)
+        of, groups = yield from self._labels.group(question.by, numbers)
+        found = Chosen(numbers, of, groups, np.arange(len(groups)) if len(numbers) else np.empty(0, np.int64))
+        if filled.all():
+            return found
+        there = np.zeros(len(found), np.bool_)
+        there[of[filled]] = True
+        if isinstance(question, Query) and question.nows is not None:
+            found.empty = frozenset(np.flatnonzero(~there).tolist())
+            return found
+        return found if there.all() else found.only(np.flatnonzero(there))
+
+    def _after(self, question: Grouped, found: Chosen) -> int:
+        """The first group behind the question's position."""
+        if not question.position:
+            return 0
+        try:
+            if found.groups is None:
+                return int(found.names.searchsorted(int(question.position), "left"))
+            wanted = found.groups.behind(split(question.position, len(found.groups.names)))
+        except (WireError, ValueError, OverflowError):
+            raise InvalidArgument(
+                f"position {question.position[:100]!r} is none that an answer gave", field="position"
+            ) from None
+        return int(found.names.searchsorted(wanted, "left"))
+
+    def _compared(self, question: Grouped, found: Chosen, bounds: Bounds | None) -> Steps[Chosen]:
+        """Those of the groups that `having` and `top` leave."""
+        compared = Compared(question, self._layout, self._monoids)
+        self._costs.check_compared(len(found), [self._layout.monoids[slot] for slot in compared.slots])
+        totals = yield from fold_groups(
+            self._keys, self._layout, found.numbers, found.of, len(found), bounds, compared.slots
+        )
+        values = yield from compared.values(totals)
+        left = passing(question.having, values, len(found))
+        yield
+        if question.top is not None:
+            left = yield from chosen(question.top, values[question.top.by], left)
+        return found.only(left)
+
+    # ---------------------------------------------------------------- answering
+
+    def _trailing(self, found: Chosen, question: Query, span: int) -> Bounds:
+        """A lookback of each group, from its now on; see `Reader`."""
+        n, as_of = len(found), question.as_of
+        if as_of is not None:
+            now = end = np.full(n, as_of)
+        else:
+            end = np.full(n, NEVER)
+            np.maximum.at(end, found.of, self._keys.now[found.numbers])
+            if question.nows and found.groups is not None:
+                nows = [question.nows.get(join(found.groups.texts(name)), NEVER) for name in found.names.tolist()]
+                end = np.maximum(end, nows)
+            now = end
+            if self._slide.wall:
+                now = np.full(n, self._slide.now())
+                end = np.maximum(now, end)
+        return np.maximum(now, TICK_MIN + span - 1) - (span - 1), end
+
+    def _everything(self, as_of: int | None, n: int) -> Bounds | None:
+        """All entries, or those up to a time."""
+        return None if as_of is None else (np.full(n, TICK_MIN), np.full(n, as_of))
+
+    def answers(
+        self, found: Chosen, bounds: Bounds | None, lookback: str | None, partials: bool
+    ) -> Steps[list[Answer]]:
+        """The answer of each group over some time; None: over all entries."""
+        n, layout = len(found), self._layout
+        totals = yield from fold_groups(self._keys, layout, found.numbers, found.of, n, bounds)
+        self._costs.check_entries(int(totals.entries.sum()))
+        filled = np.flatnonzero(totals.there)
+        columns = [rows_of(each, filled) for each in totals.partials]
+        yield
+        answers = yield from answers_of(layout, columns if len(filled) else [], filled, totals.entries)
+        entries, answers = layout.counted(totals.entries, answers)
+        listed, counts = [column.tolist() for column in answers], entries.tolist()
+        if bounds is None:
+            starts, ends = yield from self._spans(found)
+        else:
+            starts, ends = bounds[0].tolist(), bounds[1].tolist()
+        out, values = list[Answer](), 0
+        for i in range(n):
+            aggregates = dict(zip(layout.names, [column[i] for column in listed], strict=True))
+            answer = Answer(found.key(i, self._keys), starts[i], ends[i], counts[i], aggregates, lookback)
+            answer.parts = self.parts_of(found, i)
+            if partials:
+                answer.partials = partials_of(layout, counts[i], totals.of(i) if counts[i] else layout.identities)
+            if partials or self._costs.sized:
+                values += self._costs.values_of(answer)
+                self._costs.check_values(values)
+            out.append(answer)
+            if i % _ANSWERS == _ANSWERS - 1:
+                yield
+        return out
+
+    def parts_of(self, found: Chosen, group: int) -> dict[str, str] | None:
+        """The labels of a group, or of a key."""
+        if found.groups is not None:
+            return found.groups.labels(int(found.names[group]))
+        return parts_of(self._spec, self._keys.name(int(found.names[group])))
+
+    def _spans(self, found: Chosen) -> Steps[tuple[list[int], list[int]]]:
+        """The times of the oldest and the newest row of each group."""
+        oldest, newest = np.full(len(found), TICK_MAX), np.full(len(found), NEVER)
+        for a, b in spans_of(len(found.numbers), _SPANS):
+            some, of = found.numbers[a:b], found.of[a:b]
+            np.minimum.at(oldest, of, self._keys.oldest_each(some))
+            np.maximum.at(newest, of, self._keys.newest_each(some))
+            yield
+        return oldest.tolist(), newest.tolist()
+
+    def queries(self, question: Query, spans: Sequence[Span]) -> Steps[Page[Answer]]:
+        """The answers of a query: those of a group one after the other, one for each lookback."""
+        as_of = question.as_of
+
+        def bounds(found: Chosen, span: Span | None) -> Bounds | None:
+            return self._everything(as_of, len(found)) if span is None else self._trailing(found, question, span[1])
+
+        asked: Sequence[Span | None] = spans or (None,)
+        found = yield from self.choose(question, len(spans), lambda found: bounds(found, asked[0]))
+        answers = list[list[Answer]]()
+        for span in asked:
+            text = None if span is None else span[0]
+            answers.append((yield from self.answers(found, bounds(found, span), text, question.partials)))
+        if not spans and as_of is not None:
+            oldest, _ = yield from self._spans(found)
+            for answer, start in zip(answers[0], oldest, strict=True):
+                answer.start = start if answer.entries else None
+        for group in np.flatnonzero(np.isin(found.names, list(found.empty))).tolist() if found.empty else ():
+            for of_span in answers:
+                of_span[group].start = None
+        return found.page([answer for of_group in zip(*answers, strict=True) for answer in of_group])
+
+    def ranges(self, question: RangeQuery, last: int) -> Steps[Page[Answer]]:
+        """The answers over start <= time <= last, one for each group."""
+
+        def bounds(found: Chosen) -> Bounds:
+            return np.full(len(found), question.start), np.full(len(found), last)
+
+        found = yield from self.choose(question, 1, bounds)
+        return found.page((yield from self.answers(found, bounds(found), None, question.partials)))
+
+    def series(self, question: SeriesQuery, starts: Array, stops: Array, wide: int) -> Steps[Page[Series]]:
+        """A series of each group over the buckets start <= time < stop."""
+        first, last, layout, n = int(starts[0]), int(stops[-1]) - 1, self._layout, len(starts)
+
+        def bounds(found: Chosen) -> Bounds:
+            return np.full(len(found), first), np.full(len(found), last)
+
+        found = yield from self.choose(question, 1, bounds)
+        self._costs.check_buckets(len(found) * n)
+        if self._costs.sized:
+            values, overlap = 0, -(-wide // int(starts[1] - starts[0])) if n > 1 else 1
+            for answer in (yield from self.answers(found, bounds(found), None, False)):
+                values = self._costs.check_series(answer.entries, answer.aggregates, n, overlap, values)
+        entries, answers, folds = yield from series_steps(
+            self._keys, layout, found.numbers, starts, stops, found.of, len(found)
+        )
+        partials = partials_of_buckets(layout, entries, folds) if question.partials else None
+        filled = np.concatenate(([0], np.cumsum(entries > 0)))
+        out = list[Series]()
+        for i in range(len(found)):
+            rows = slice(i * n, (i + 1) * n)
+            columns = {name: column[rows] for name, column in zip(layout.names, answers, strict=True)}
+            of_group = Series(found.key(i, self._keys), starts, wide, entries[rows], columns)
+            of_group.parts = self.parts_of(found, i)
+            if partials is not None:
+                some = slice(int(filled[i * n]), int(filled[(i + 1) * n]))
+                of_group.partials = {name: tuple(part[some] for part in parts) for name, parts in partials.items()}
+            out.append(of_group)
+            if i % _ANSWERS == _ANSWERS - 1:
+                yield
+        return found.page(out)

@@ -1,0 +1,156 @@
+"""The fold of each of many groups of keys, in steps.
+
+    keys      k0 k1 k2 k3 …     some rows' worth a step
+    group      2  0  2  0       sorted by group: k1 k3 | k0 k2
+    rows      [k1 k1 k3 | k0 k2 k2]   one vectorised fold for each aggregate, a segment for each group
+    totals    group 0 ◀── k1 k3,   group 2 ◀── k0 k2
+
+A key with a store of its own is folded by its store.
+
+Costs: O(rows of small keys + stores · log n), in a fixed number of vectorised calls a step.
+Requires: commutativity where a group has several keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sash_engine.forest import Layout
+from sash_engine.forest.segments import starts_of_runs
+from sash_engine.forest.series import reduce_steps
+from sash_engine.monoids import Partial
+from sash_engine.steps import Steps, spans_of
+from sash_engine.windows.keys import Keys
+from sash_engine.windows.pages import Numbers
+from sash_engine.windows.totals import Totals
+
+__all__ = ["Bounds", "fold_groups", "fold_together"]
+
+_KEYS, _ROWS = 65_536, 32_768
+"""Keys that one step looks at, and rows of small keys that it folds."""
+
+Bounds = tuple[Numbers, Numbers]
+"""For each group, int64 (n,): the first and the last time of its entries that count."""
+
+
+def fold_groups(
+    keys: Keys,
+    layout: Layout,
+    numbers: Numbers,
+    of: Numbers,
+    n: int,
+    bounds: Bounds | None = None,
+    slots: Sequence[int] | None = None,
+) -> Steps[Totals]:
+    """Fold the entries of k distinct keys by group.
+
+    Args:
+        keys, layout: of the window.
+        numbers: int64 (k,), which keys.
+        of: int64 (k,), the group of each, below `n`.
+        bounds: only entries of these times; None: all.
+        slots: which aggregates; None: all.
+    """
+    picked = range(len(layout.monoids)) if slots is None else slots
+    some_layout = layout if slots is None else layout.only(slots)
+    totals = Totals(some_layout, n)
+    wanted = sorted({i for reads in some_layout.reads for i in reads})
+    stores = _Stores(some_layout, picked)
+    for a, b in spans_of(len(numbers), _KEYS):
+        counts = keys.shared_rows(numbers[a:b])
+        yield from stores.take(keys, numbers[a:b], of[a:b], bounds)
+        ends = np.cumsum(counts)
+        at = 0
+        while at < len(ends):
+            before = int(ends[at - 1]) if at else 0
+            stop = max(int(ends.searchsorted(before + _ROWS, "right")), at + 1)
+            here = slice(a + at, a + stop)
+            if ends[stop - 1] > before:
+                yield from _fold_some(keys, totals, wanted, numbers[here], of[here], counts[at:stop], bounds)
+            at = stop
+        yield
+    yield from stores.into(totals)
+    return totals
+
+
+def fold_together(
+    keys: Keys, layout: Layout, numbers: Numbers, start: int, end: int
+) -> Steps[tuple[int, list[Partial]]]:
+    """Fold the entries of k keys with start <= time <= end: how many there are, and a partial per slot."""
+    bounds = np.array([start]), np.array([end])
+    totals = yield from fold_groups(keys, layout, numbers, np.zeros(len(numbers), np.int64), 1, bounds)
+    if not totals.there[0]:
+        return 0, list(layout.identities)
+    entries = int(layout.entries_of(totals.entries, totals.partials)[0])
+    return entries, totals.of(0)
+
+
+def _fold_some(
+    keys: Keys,
+    totals: Totals,
+    wanted: Sequence[int],
+    numbers: Numbers,
+    of: Numbers,
+    counts: Numbers,
+    bounds: Bounds | None,
+) -> Steps[None]:
+    """Fold the rows of keys that share pages."""
+    if (of[1:] < of[:-1]).any():
+        first = int(of.min())
+        order = np.argsort((of - first).astype(np.min_scalar_type(int(of.max()) - first)), kind="stable")
+        numbers, of, counts = numbers[order], of[order], counts[order]
+    start, end = (None, None) if bounds is None else (bounds[0][of], bounds[1][of])
+    counts, columns = keys.rows_each(numbers, counts, wanted, start, end)
+    filled = counts > 0
+    if not filled.all():
+        of, counts = of[filled], counts[filled]
+    if not len(of):
+        yield
+        return
+    firsts = starts_of_runs(of)
+    ends = np.cumsum(counts)
+    rows = (ends - counts)[firsts]
+    length: npt.NDArray[Any] = np.diff(np.append(rows, ends[-1]))
+    yield from totals.add(of[firsts], length, (yield from reduce_steps(totals.layout, columns, rows)))
+    yield
+
+
+class _Stores:
+    """What the keys with a store of their own add to their groups."""
+
+    def __init__(self, layout: Layout, picked: Sequence[int]) -> None:
+        self._layout, self._picked = layout, picked
+        self._found: dict[int, tuple[int, list[Partial]]] = {}
+
+    def take(self, keys: Keys, numbers: Numbers, of: Numbers, bounds: Bounds | None) -> Steps[None]:
+        """Fold the entries of those of some keys that have a store of their own."""
+        groups = dict(zip(numbers.tolist(), of.tolist(), strict=True)) if keys.any_own(numbers) else {}
+        for number, store in keys.with_own_stores(numbers) if groups else ():
+            group = groups[number]
+            if bounds is None:
+                entries, partials = len(store), store.totals()
+            else:
+                entries, partials = store.range_totals(bounds[0].item(group), bounds[1].item(group))
+            if entries:
+                found = [partials[slot] for slot in self._picked]
+                if group in self._found:
+                    before, totals = self._found[group]
+                    entries += before
+                    pairs = zip(self._layout.monoids, totals, found, strict=True)
+                    found = [monoid.combine(older, newer) for monoid, older, newer in pairs]
+                self._found[group] = entries, found
+            yield
+
+    def into(self, totals: Totals) -> Steps[None]:
+        """Add what was found."""
+        items = list(self._found.items())
+        for a, b in spans_of(len(items), 1_024):
+            groups = np.array([group for group, _ in items[a:b]], np.int64)
+            entries = np.array([each for _, (each, _) in items[a:b]], np.int64)
+            columns = zip(*[partials for _, (_, partials) in items[a:b]], strict=True)
+            packed = [monoid.pack(list(column)) for monoid, column in zip(self._layout.monoids, columns, strict=False)]
+            yield from totals.add(groups, entries, packed)

@@ -1,0 +1,352 @@
+"""Keys by their labels: which of them conditions select, and how labels group them.
+
+    where   carrier in (AA, B6)   codes of the values ──▶ a mask over the column of codes ──▶ numbers of keys
+            airport=~J.*          the expression is asked about each distinct value, not about each key
+    by      airport, carrier      ranks of the codes ──▶ one number for each combination ──▶ dense, in text order
+
+A key with parts has these as labels; a key that is one text has the label `key`.
+
+Where: O(keys), 1 ms for a million, and some 2 µs for each distinct value with a regular expression.
+By: O(keys) for each label.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import re2
+
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, finished, spans_of
+from sash_engine.windows.keys import Keys
+from sash_engine.windows.label_table import Label, LabelTable
+from sash_engine.windows.pages import Numbers
+from sash_engine.windows.questions import Where
+from sash_engine.windows.spec import WindowSpec
+from sash_wire.labels import CONDITIONS, join
+
+__all__ = ["Groups", "Labels", "pattern"]
+
+MAX_CONDITIONS, MAX_VALUES = 64, 100_000
+MAX_EXPRESSIONS, MAX_PATTERN, MAX_PROGRAM = 16, 1_024, 2_000
+
+_NUMBERS = 262_144
+"""Numbers that one step looks at: 1 to 2 ms."""
+_TEXTS = 4_096
+"""Names of keys that one step compares: 1 ms."""
+_WORK, _TEXT_WORK, _HARD = 140_000, 140, 100
+"""What one step asks a regular expression: 2 ms. A text takes 2 µs, and at worst 14 ns for each byte and instruction,
+where the expression is too hard for RE2's fast way; more than 100 instructions take no longer."""
+_PATTERNS = 8
+"""So many regular expressions are remembered for each label, with a byte for each distinct value."""
+_DENSE = 2**20
+"""Up to so many combinations are counted by a table; more are sorted."""
+
+_OPTIONS = re2.Options()
+_OPTIONS.max_mem = 1 << 20
+_OPTIONS.dot_nl = True
+_OPTIONS.log_errors = False
+
+
+class Groups:
+    """Groups of keys, in the order of their values.
+
+    Args:
+        names: of the labels.
+        values: for each label its values, by rank.
+        ranks: for each label int32 (g,), the rank of each group's value.
+        spec: of the window.
+    """
+
+    def __init__(
+        self, names: Sequence[str], values: Sequence[Sequence[str]], ranks: Sequence[Array], spec: WindowSpec
+    ) -> None:
+        self.names, self._values, self._ranks, self._spec = names, values, ranks, spec
+
+    def __len__(self) -> int:
+        return len(self._ranks[0]) if self._ranks else 1
+
+    def texts(self, group: int) -> tuple[str, ...]:
+        """The values of a group."""
+        return tuple([values[ranks.item(group)] for values, ranks in zip(self._values, self._ranks, strict=True)])
+
+    def labels(self, group: int) -> dict[str, str]:
+        """The values of a group by name."""
+        return dict(zip(self.names, self.texts(group), strict=True))
+
+    def key(self, group: int) -> str | None:
+        """The name of the one key of a group, where all labels of keys are its names."""
+        if len(self.names) < len(self._spec.labels):
+            return None
+        labels = self.labels(group)
+        return join([labels[name] for name in self._spec.parts]) if self._spec.parts else labels["key"]
+
+    def behind(self, texts: tuple[str, ...]) -> int:
+        """The first group whose values are greater than these."""
+        return bisect_right(range(len(self)), texts, key=self.texts)
+
+
+class Labels:
+    """The labels of one window's keys.
+
+    Args:
+        spec, keys: the window's.
+    """
+
+    def __init__(self, spec: WindowSpec, keys: Keys) -> None:
+        self._spec = spec
+        self._names = spec.labels
+        self._keys = keys
+        self._parts = len(spec.parts)
+        self._table: LabelTable | None = None
+
+    # ---------------------------------------------------------------- checking
+
+    def check(self, where: Sequence[Where], by: Sequence[str] | None) -> None:
+        """Check conditions and the names by which to group.
+
+        Raises:
+            InvalidArgument: names the field and the limit.
+        """
+        if len(where) > MAX_CONDITIONS:
+            raise InvalidArgument(f"{len(where)} conditions in one question", field="where", limit=f"{MAX_CONDITIONS}")
+        expressions = 0
+        for condition in where:
+            self._check_name(condition.part, "where")
+            if condition.op not in CONDITIONS:
+                known = ", ".join(CONDITIONS)
+                raise InvalidArgument(f"where: no comparison {str(condition.op)[:40]!r}", field="where", limit=known)
+            several = condition.op in ("in", "not in")
+            if not several and len(condition.values) != 1:
+                raise InvalidArgument(
+                    f"where: {condition.op!r} compares with one value", field="where", limit="1 value"
+                )
+            if len(condition.values) > MAX_VALUES:
+                raise InvalidArgument(
+                    f"where: {len(condition.values)} values", field="where", limit=f"{MAX_VALUES} values"
+                )
+            if condition.op in ("=~", "!~"):
+                expressions += 1
+                if expressions > MAX_EXPRESSIONS:
+                    raise InvalidArgument(
+                        "too many regular expressions in one question", field="where", limit=f"{MAX_EXPRESSIONS}"
+                    )
+                pattern(condition.values[0])
+        for i, name in enumerate(by or ()):
+            self._check_name(name, "by")
+            if name in (by or ())[:i]:
+                raise InvalidArgument(f"by names {name!r} twice", field="by")
+
+    def _check_name(self, name: str, field: str) -> None:
+        if not self._names:
+            raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field=field)
+        if name not in self._names:
+            raise InvalidArgument(
+                f"{field}: keys of {self._spec.name!r} have no {name[:140]!r}; they have {', '.join(self._names)}",
+                field=field,
+            )
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if the labels of a key are not those of its name."""
+        if self._parts:
+            finished(self._labels())
+            assert self._table is not None
+            self._table.check_invariants()
+
+    # ---------------------------------------------------------------- selecting
+
+    def select(self, where: Sequence[Where], numbers: Numbers | None) -> Steps[Numbers]:
+        """The numbers of keys for which all conditions hold.
+
+        Args:
+            numbers: int64, among which keys; None: all that were ever written.
+        """
+        for condition in where:
+            if self._parts:
+                numbers = yield from self._by_codes(condition, numbers)
+            else:
+                numbers = yield from self._by_names(condition, numbers)
+        return self._keys.written() if numbers is None else numbers
+
+    def _by_codes(self, condition: Where, numbers: Numbers | None) -> Steps[Numbers]:
+        labels = yield from self._labels()
+        label = labels[self._names.index(condition.part)]
+        wanted = np.zeros(len(label.values), np.bool_)
+        if condition.op in ("=~", "!~"):
+            wanted = yield from _matching(label, condition.values[0])
+        else:
+            wanted[[code for value in condition.values if (code := label.index.get(value)) is not None]] = True
+        if condition.op in ("!=", "not in", "!~"):
+            wanted = ~wanted
+        if numbers is not None:
+            return numbers[wanted[label.codes[numbers]]]
+        found = [np.empty(0, np.int64)]
+        only = np.flatnonzero(wanted)
+        for a, b in spans_of(self._keys.numbered, _NUMBERS):
+            codes = label.codes[a:b]
+            some = np.flatnonzero(codes == only[0] if len(only) == 1 else wanted[codes]) + a
+            found.append(some[self._keys.is_written(some)])
+            yield
+        return np.concatenate(found)
+
+    def _by_names(self, condition: Where, numbers: Numbers | None) -> Steps[Numbers]:
+        """Conditions on the names of keys that are one text."""
+        keys, values = self._keys, condition.values
+        if condition.op in ("=", "in"):
+            there = keys.find_each(list(dict.fromkeys(values)))
+            there = np.sort(there[there >= 0])
+            return there if numbers is None else numbers[np.isin(numbers, there)]
+        among = keys.written() if numbers is None else numbers
+        if condition.op in ("=~", "!~"):
+            fits = yield from _fitting(values[0], map(keys.name, among.tolist()))
+            return among[np.flatnonzero(np.array(fits, np.bool_) == (condition.op == "=~"))]
+        left_out, found = frozenset(values), [np.empty(0, np.int64)]
+        for a, b in spans_of(len(among), _TEXTS):
+            some = among[a:b]
+            found.append(some[[keys.name(number) not in left_out for number in some.tolist()]])
+            yield
+        return np.concatenate(found)
+
+    # ---------------------------------------------------------------- grouping
+
+    def group(self, by: Sequence[str], numbers: Numbers) -> Steps[tuple[npt.NDArray[np.int64], Groups]]:
+        """Group keys by some labels.
+
+        Returns:
+            the group of each of `numbers`, int64; and the groups, all of which have a key.
+        """
+        if not self._parts and by:
+            return (yield from self._group_names(by, numbers))
+        labels = (yield from self._labels()) if by else []
+        of, size = np.zeros(len(numbers), np.int64), 1
+        values, ranks_of = [], list[Array]()
+        for name in by:
+            label = labels[self._names.index(name)]
+            ranks, in_order = yield from label.ranks()
+            values.append(
+                [label.values[code] for code in in_order] if len(in_order) < _TEXTS else _InOrder(label, in_order)
+            )
+            rank = np.empty(len(numbers), np.int32)
+            for a, b in spans_of(len(numbers), _NUMBERS):
+                rank[a:b] = ranks[label.codes[numbers[a:b]]]
+                yield
+            ranks_of.append(rank)
+            if size > 1 and size * len(in_order) >= 2**62:
+                of, size, _ = yield from _dense(of, size)
+            for a, b in spans_of(len(numbers), _NUMBERS):
+                of[a:b] *= len(in_order)
+                of[a:b] += rank[a:b]
+                yield
+            size *= len(in_order)
+        of, size, member = yield from _dense(of, size)
+        return of, Groups(by, values, [rank[member] for rank in ranks_of], self._spec)
+
+    def _group_names(self, by: Sequence[str], numbers: Numbers) -> Steps[tuple[npt.NDArray[np.int64], Groups]]:
+        """Each key that is one text is a group of its own."""
+        names = [self._keys.name(number) for number in numbers.tolist()]
+        yield
+        in_order = sorted(range(len(names)), key=names.__getitem__)
+        yield
+        of = np.empty(len(names), np.int64)
+        of[in_order] = np.arange(len(names))
+        return of, Groups(by, [[names[i] for i in in_order]], [np.arange(len(names))], self._spec)
+
+    def _labels(self) -> Steps[list[Label]]:
+        if self._table is None:
+            self._table = LabelTable(self._keys, self._parts)
+        return (yield from self._table.current())
+
+
+def _fitting(text: str, values: Iterable[str]) -> Steps[list[bool]]:
+    """Whether a regular expression fits each of some values."""
+    compiled = pattern(text)
+    fits, each = compiled.fullmatch, min(compiled.programsize, _HARD)
+    found, work = list[bool](), 0
+    for value in values:
+        found.append(fits(value) is not None)
+        work += _TEXT_WORK + each * len(value)
+        if work > _WORK:
+            yield
+            work = 0
+    return found
+
+
+def _matching(label: Label, text: str) -> Steps[npt.NDArray[np.bool_]]:
+    """Which values of a label a regular expression fits; it is asked about values that are new since the last time."""
+    known, values = label.matches.pop(text, np.empty(0, np.bool_)), label.values
+    new = yield from _fitting(text, islice(values, len(known), None))
+    wanted = np.concatenate((known, np.array(new, np.bool_)))
+    label.matches[text] = wanted
+    if len(label.matches) > _PATTERNS:
+        del label.matches[next(iter(label.matches))]
+    return wanted
+
+
+class _InOrder(Sequence[str]):
+    """The many values of a label by rank, without a copy."""
+
+    def __init__(self, label: Label, in_order: Sequence[int]) -> None:
+        self._values, self._in_order = label.values, in_order
+
+    def __len__(self) -> int:
+        return len(self._in_order)
+
+    def __getitem__(self, rank: Any) -> Any:
+        return self._values[self._in_order[rank]]
+
+
+def _dense(of: Numbers, size: int) -> Steps[tuple[Numbers, int, Numbers]]:
+    """Numbers below `size` as dense ones in the same order: they, how many there are, and a place that has each."""
+    if size <= _DENSE:
+        place = np.full(size, -1)
+        for a, b in spans_of(len(of), _NUMBERS):
+            place[of[a:b]] = np.arange(a, b)
+            yield
+        there = place >= 0
+        to = np.cumsum(there) - 1
+        yield
+        for a, b in spans_of(len(of), _NUMBERS):
+            of[a:b] = to[of[a:b]]
+            yield
+        return of, int(np.count_nonzero(there)), place[there]
+    _, member, dense = np.unique(of, return_index=True, return_inverse=True)
+    yield
+    return dense.astype(np.int64), len(member), member
+
+
+@lru_cache(16)
+def pattern(text: str, field: str = "where") -> Any:
+    """Compile a regular expression, which takes time linear in what it is asked about.
+
+    Raises:
+        InvalidArgument: it is none, or too large.
+    """
+    if len(text) * 4 > MAX_PATTERN and len(text.encode()) > MAX_PATTERN:
+        raise InvalidArgument(
+            f"{field}: a regular expression of {len(text.encode())} bytes", field=field, limit=f"{MAX_PATTERN} bytes"
+        )
+    try:
+        compiled = re2.compile(text, _OPTIONS)
+    except (re2.error, UnicodeError) as error:
+        reason = (
+            error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
+        )
+        raise InvalidArgument(
+            f"{field}: {text[:100]!r} is no regular expression that can be used: {reason}",
+            field=field,
+            limit="the syntax of RE2",
+        ) from None
+    if compiled.programsize > MAX_PROGRAM:
+        raise InvalidArgument(
+            f"{field}: the regular expression {text[:100]!r} is too large",
+            field=field,
+            limit=f"{MAX_PROGRAM} instructions",
+        )
+    return compiled

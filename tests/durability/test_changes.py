@@ -1,0 +1,110 @@
+"""Retractions and corrections of a stored window: journalled, applied once, and there after a restart on each tier."""
+
+import numpy as np
+import pytest
+
+from sash.durability.records import BulkInsert, EvictRange, Punctuate, Retract, Update
+from sash_engine.errors import SequenceReused
+from sash_engine.windows.batch import Batch, Origin
+from tests.support.stored import StorageServer, spec
+from tests.support.tiers import KINDS
+
+FIELDS = {"id": "int64", "value": "int64"}
+ALL = {"all": {"function": "collect", "field": "value"}, "max": {"function": "max", "field": "value"}}
+ENTRIES = Batch(np.arange(40), {"id": np.arange(40), "value": np.arange(40)})
+
+
+def named(places, **columns):
+    places = np.array(places)
+    return Batch(places, {"id": places, **columns})
+
+
+async def started(**options):
+    server = StorageServer(**options)
+    storage = await server.start()
+    await storage.create(spec(keyed=False, fields=FIELDS, aggregates=ALL, identity="id"))
+    await storage.write("w", BulkInsert(ENTRIES))
+    return server, storage
+
+
+def held(storage):
+    return storage.find("w").query()[0].aggregates
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_changes_survive_restarts_on_each_tier(kind, tmp_path):
+    with KINDS[kind](tmp_path) as stored:
+        server = StorageServer(cache_bytes=0, checkpoint_bytes=300, store_entries=1)
+        server.open = stored.open
+        storage = await server.start()
+        await storage.create(spec(keyed=False, fields=FIELDS, aggregates=ALL, identity="id"))
+        await storage.write("w", BulkInsert(ENTRIES))
+        await server.settled()
+        storage.trim()
+        await storage.write("w", EvictRange(10, 19))
+        await storage.write("w", Retract(named([3, 25, 39, 12])))
+        await storage.write("w", Update(named([0, 30], value=np.array([100, 7]))))
+        left = [100 if i == 0 else 7 if i == 30 else i for i in range(40) if not 10 <= i < 20 and i not in (3, 25, 39)]
+        for _ in range(2):
+            assert held(storage) == {"all": left, "max": 100}
+            counts = storage.find("w").counts
+            assert (counts.evicted, counts.retracted, counts.corrected, counts.present) == (10, 3, 2, 27)
+            storage = await server.restart()
+        await storage.stop()
+
+
+async def test_a_change_that_was_journalled_is_applied_again_after_a_crash():
+    server, storage = await started(checkpoint_bytes=10**9)
+    await storage.write("w", Retract(named([1, 2])))
+    await storage.write("w", Update(named([5], value=np.array([500]))))
+    storage = await server.crash()
+    assert held(storage) == {"all": [0, 3, 4, 500, *range(6, 40)], "max": 500}
+    await storage.stop()
+
+
+@pytest.mark.parametrize("make", [Retract, lambda batch: Update(named(batch.times, value=batch.times))])
+async def test_a_numbered_change_is_applied_once_and_its_number_takes_nothing_else(make):
+    _, storage = await started()
+    first = await storage.write("w", make(named([1, 2])), Origin("p", 1))
+    again = await storage.write("w", make(named([1, 2])), Origin("p", 1))
+    assert (first.already_applied, again.already_applied) == (False, True)
+    with pytest.raises(SequenceReused):
+        await storage.write("w", make(named([1, 3])), Origin("p", 1))
+    other = Update(named([1, 2], value=np.array([1, 2]))) if make is Retract else Retract(named([1, 2]))
+    with pytest.raises(SequenceReused):
+        await storage.write("w", other, Origin("p", 1))
+    await storage.stop()
+
+
+async def test_a_long_change_is_applied_in_slices():
+    server, storage = await started()
+    n = 40_000
+    await storage.write("w", BulkInsert(Batch(np.arange(n), {"id": np.arange(n) + 1000, "value": np.arange(n)})))
+    odd = np.arange(1, n, 2)
+    result = await storage.write("w", Retract(Batch(odd, {"id": odd + 1000})))
+    assert (result.retracted, result.missing) == (len(odd), 0)
+    storage = await server.crash()
+    assert storage.find("w").info().entries == 40 + n // 2
+    await storage.stop()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("checkpoint_bytes", [1, 10**9])
+async def test_what_is_final_stays_final_after_a_restart_on_each_tier(kind, checkpoint_bytes, tmp_path):
+    with KINDS[kind](tmp_path) as stored:
+        server = StorageServer(checkpoint_bytes=checkpoint_bytes)
+        server.open = stored.open
+        storage = await server.start()
+        slide = {"max_age": 10, "every": 5, "until": "punctuation"}
+        await storage.create(spec(keyed=False, fields=FIELDS, aggregates=ALL, slide=slide))
+        await storage.write("w", BulkInsert(ENTRIES))
+        assert (await storage.write("w", Punctuate(27))).evicted == 20
+        for _ in range(2):
+            window = storage.find("w")
+            assert window.info().punctuated == 27
+            assert (await storage.write("w", Punctuate(3))).evicted == 0
+            assert (await storage.write("w", BulkInsert(named([27], value=np.array([1]))))).late == 1
+            (answer,) = window.query(None, [4])
+            assert (answer.start, answer.end, answer.aggregates["all"]) == (24, 27, [24, 25, 26, 27])
+            storage = await server.restart()
+        await storage.stop()

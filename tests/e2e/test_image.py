@@ -1,0 +1,205 @@
+"""The image is built and run: it serves, stops, starts anew with what its volume has, and is small.
+
+Its base is made of Debian's packages, under the name that the Dockerfile has, so no registry is asked. A container runs
+in namespaces of its own, with the image's user, variables and command. It is skipped where a tool is missing.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.servers import WAIT_S
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "build" / "image"
+"""The base, which takes minutes to make, stays there."""
+
+CONTEXT = ("pyproject.toml", "constraints.txt", "README.md", ".dockerignore", "Dockerfile")
+PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
+TOOLS = ("buildah", "mmdebstrap", "unshare", "chroot")
+MIB_MAX = 300
+ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+
+INSIDE = """
+set -e
+root=$1 volume=$2 user=$3; shift 3
+mount --bind "$volume" "$root/data"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount --rbind /sys "$root/sys"
+exec chroot --userspec="$user" "$root" env -i "$@"
+"""
+
+pytestmark = [
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(
+        not all(map(shutil.which, TOOLS)),
+        reason=f"an image needs {', '.join(tool for tool in TOOLS if not shutil.which(tool))}",
+    ),
+    pytest.mark.skipif(os.getuid() != 0, reason="an image is built by root"),
+]
+
+
+def done(*command, **given):
+    """Run a command to its end; return what it prints."""
+    ran = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, **given)
+    assert ran.returncode == 0, f"{' '.join(map(str, command))}: {ran.stdout[-2000:]}{ran.stderr[-4000:]}"
+    return ran.stdout
+
+
+class Images:
+    """Images and containers in a directory of their own."""
+
+    def __init__(self, path):
+        self._command = ("buildah", "--root", str(path / "store"), "--runroot", str(path / "run"))
+
+    def __call__(self, *arguments, **given):
+        return done(*self._command, *map(str, arguments), **given).strip()
+
+    @contextmanager
+    def container(self):
+        """A new container of the image: its root."""
+        name = self("from", "--pull-never", "sash")
+        try:
+            yield Path(self("mount", name))
+        finally:
+            self("umount", name)
+            self("rm", name)
+
+
+@pytest.fixture(scope="module")
+def base():
+    """The root file system of a Debian with Python."""
+    tar = KEPT / "base.tar"
+    if not tar.exists():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        part = KEPT / f"base.{os.getpid()}.tar"
+        link = '--customize-hook=ln -s python3 "$1/usr/bin/python"'
+        ran = subprocess.run(
+            ["mmdebstrap", "--variant=minbase", f"--include={PACKAGES}", link, "bookworm", part],
+            capture_output=True,
+            text=True,
+        )
+        if ran.returncode:
+            part.unlink(missing_ok=True)
+            pytest.skip(f"Debian's packages cannot be had: {ran.stderr[-300:]}")
+        part.rename(tar)
+    return tar
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """What the image installs, as files: the build sees no index. Debian's Python is older than 3.11.3, see redis."""
+    path = tmp_path_factory.mktemp("wheels")
+    pip = (sys.executable, "-m", "pip", "download", "--quiet", "--dest", path, "--constraint", ROOT / "constraints.txt")
+    ran = subprocess.run(
+        [*pip, f"{ROOT}[server]", "hatchling", "async-timeout"], capture_output=True, text=True, cwd=path
+    )
+    if ran.returncode:
+        pytest.skip(f"packages cannot be had: {ran.stderr[-300:]}")
+    (path / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory, base, wheels):
+    """The image, built as the Dockerfile says."""
+    path = tmp_path_factory.mktemp("images")
+    made = Images(path)
+    (name,) = set(re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+    (path / "base").mkdir()
+    shutil.copy(base, path / "base" / "base.tar")
+    (path / "base" / "Dockerfile").write_text("FROM scratch\nADD base.tar /\n")
+    options = ("--isolation", "chroot", "--network", "host", "--format", "docker", "--pull-never")
+    made("bud", *options, "-t", f"docker.io/library/{name}", path / "base")
+    context = path / "context"
+    context.mkdir()
+    for each in CONTEXT:
+        shutil.copy(ROOT / each, context)
+    for each in ("proto", "clients", "service", "deploy"):
+        shutil.copytree(ROOT / each, context / each, ignore=shutil.ignore_patterns("__pycache__"))
+    volumes = (f"{wheels}:/wheels:ro", f"{wheels / 'pip.conf'}:/etc/pip.conf:ro")
+    made("bud", *options, *(f"--volume={each}" for each in volumes), "-t", "sash", context)
+    yield made
+    made("rmi", "--all", "--force")
+
+
+@pytest.fixture(scope="module")
+def config(images):
+    return json.loads(images("inspect", "--type", "image", "sash"))["Docker"]["config"]
+
+
+@contextmanager
+def served(images, config, volume):
+    """Run a container with a volume, as an engine would: yields the address, and what stops it."""
+    with images.container() as root:
+        (user,) = [
+            line.split(":")
+            for line in (root / "etc/passwd").read_text().splitlines()
+            if line.startswith(config["User"] + ":")
+        ]
+        os.chown(volume, int(user[2]), int(user[3]))
+        variables = [*config["Env"], "SASH_INSECURE=1"]
+        command = [*config["Entrypoint"], *config["Cmd"], "--grpc-port", "0", "--rest-port", "0"]
+        process = subprocess.Popen(
+            [*ISOLATED, "sh", "-c", INSIDE, "inside", root, volume, f"{user[2]}:{user[3]}", *variables, *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+        def stop():
+            (inside,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(inside), signal.Signals[config["StopSignal"]])
+            assert process.wait(WAIT_S) == 0, process.stderr.read()
+
+        try:
+            line = process.stdout.readline()
+            found = re.search(r"REST and page on http://0\.0\.0\.0:(\d+)/", line)
+            assert found, line + process.stderr.read()
+            yield f"http://127.0.0.1:{found[1]}", stop
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate(timeout=WAIT_S)
+
+
+def test_it_serves_stops_and_starts_with_what_it_stored(images, config, tmp_path):
+    volume = tmp_path / "data"
+    volume.mkdir()
+    spec = {"name": "w", "time_unit": "s", "fields": {"value": "float64"}, "aggregates": {"n": {"function": "count"}}}
+    with served(images, config, volume) as (address, stop):
+        assert httpx.post(f"{address}/v1/windows", json=spec).status_code == 201
+        for time in range(3):
+            assert httpx.post(f"{address}/v1/windows/w/insert", json={"time": time, "value": 1.0}).status_code == 200
+        assert httpx.get(f"{address}/").headers["content-type"].startswith("text/html")
+        assert httpx.get(f"{address}/docs").status_code == 200
+        stop()
+    with served(images, config, volume) as (address, stop):
+        answer = httpx.get(f"{address}/v1/windows/w/query").json()
+        assert '"n": 3' in json.dumps(answer) or '"n":3' in json.dumps(answer)
+        stop()
+
+
+def test_its_other_commands_run(images):
+    with images.container() as root:
+        for command in (["sash", "--version"], ["sash", "load", "--help"], ["sash", "check", "--help"]):
+            done("chroot", root, "env", "PATH=/opt/sash/bin:/usr/bin:/bin", *command)
+
+
+def test_it_is_small_and_has_no_sources(images):
+    with images.container() as root:
+        opt = root / "opt/sash"
+        size = sum(path.stat().st_size for path in opt.rglob("*") if path.is_file() and not path.is_symlink())
+        assert size >> 20 < MIB_MAX
+        assert not (root / "src").exists()
+        assert not list(opt.glob("bin/pip*"))

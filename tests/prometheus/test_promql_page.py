@@ -1,0 +1,70 @@
+"""The page about PromQL: each expression is answered as it says, and it lists every function that the code names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from sash.prometheus.aggregations import AGGREGATIONS, PARAMETERS
+from sash.prometheus.functions import DATES, INSTEAD, OF_VALUES
+from sash.prometheus.parsing import CHARACTERS_MAX, OPERATORS_MAX, PATTERNS_MAX
+from sash.prometheus.ranges import RANGES
+from sash.prometheus.samples import ENTRIES_MAX
+from sash.prometheus.times import POINTS_MAX
+from sash.prometheus.values import CELLS_MAX, SERIES_MAX
+from tests.prometheus.conftest import T
+from tests.support.pages import DOCS, names_in, table_of
+
+PAGE = (DOCS / "reference" / "promql.md").read_text()
+EXPRESSIONS = [(cells[0].strip("`"), cells[1]) for cells in table_of(PAGE, "expression")]
+FUNCTIONS = [(name, row[1]) for row in table_of(PAGE, "functions") for name in names_in(row[0])]
+
+VECTOR, RANGE = "w:n", "w:v[5m]"
+
+
+@pytest.mark.parametrize(("query", "verdict"), EXPRESSIONS)
+def test_an_expression_is_answered_as_the_page_says(http: httpx.Client, query: str, verdict: str) -> None:
+    answer = http.post("/prometheus/api/v1/query", data={"query": query, "time": T + 600})
+    assert str(answer.status_code) == verdict.replace("served", "200"), answer.text
+    if answer.status_code == 200:
+        assert answer.json()["data"]["result"]
+
+
+@pytest.mark.parametrize(("name", "verdict"), FUNCTIONS)
+def test_a_function_is_served_or_not_as_the_page_says(http: httpx.Client, name: str, verdict: str) -> None:
+    for arguments in calls():
+        answer = http.post("/prometheus/api/v1/query", data={"query": f"{name}({arguments})", "time": T + 600})
+        if answer.status_code != 400:
+            assert str(answer.status_code) == verdict.partition(";")[0].replace("served", "200"), answer.text
+            return
+    raise AssertionError(f"{name} takes other arguments")
+
+
+def calls() -> list[str]:
+    one = [VECTOR, RANGE, "", "1"]
+    two = [f"{VECTOR}, 1", f"1, {VECTOR}", f"0.5, {RANGE}", f"{RANGE}, 1", f'{VECTOR}, "key"', f"{RANGE}, 0.5, 0.5"]
+    more = [f"{VECTOR}, 1, 2", f"1, 2, {VECTOR}", f'{VECTOR}, "a", "$1", "key", "(.*)"', f'{VECTOR}, "a", "-", "key"']
+    return one + two + more
+
+
+def test_the_page_lists_what_the_code_names() -> None:
+    operators = {"count_values", "limitk", "limit_ratio"}
+    assert {*RANGES, *OF_VALUES, *DATES, *INSTEAD} - operators <= {name for name, _ in FUNCTIONS}
+
+
+def test_the_page_has_the_operators_and_limits() -> None:
+    sentence = re.search(r"Aggregation operators that are served: (.*?)\.", PAGE, re.DOTALL)
+    assert sentence is not None
+    assert set(names_in(sentence[1])) == {*AGGREGATIONS, *PARAMETERS}
+    limits: dict[str, Any] = {row[0]: row[1] for row in table_of(PAGE, "of", "limit")}
+    assert limits["points of a series"] == f"{POINTS_MAX:,}"
+    assert limits["series of a selector, and of a result"] == f"{SERIES_MAX:,}"
+    assert limits["values of a result"] == f"{CELLS_MAX:,}"
+    assert limits["entries that a selector reads"] == f"{ENTRIES_MAX:,}"
+    assert limits["an expression"] == (
+        f"{CHARACTERS_MAX:,} characters, {OPERATORS_MAX} operators, calls and parentheses, "
+        f"{PATTERNS_MAX} regular expressions"
+    )

@@ -1,0 +1,188 @@
+"""Remote write: what is taken, what is refused for ever, and what Prometheus should send again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from struct import unpack
+from typing import Any
+
+import cramjam
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash.prometheus.errors import BadData
+from sash.prometheus.messages import WriteRequest, length_of, read_request
+from sash_engine.errors import TooLarge
+from tests.prometheus.conftest import T
+from tests.support.servers import running_service
+
+URL = "/prometheus/api/v1/write"
+HEADERS = {
+    "content-type": "application/x-protobuf",
+    "content-encoding": "snappy",
+    "x-prometheus-remote-write-version": "0.1.0",
+}
+STALE = unpack("<d", (0x7FF0000000000002).to_bytes(8, "little"))[0]
+DURABLE = {"keyed": True, "time_unit": "ms", "fields": {"v": "float64"}, "order": {"equal_times": "first"}}
+
+Series = tuple[dict[str, str], list[tuple[int, float]]]
+
+
+def body_of(*series: Series) -> bytes:
+    request = WriteRequest()
+    for labels, samples in series:
+        made = request.timeseries.add()
+        for name, value in labels.items():
+            made.labels.add(name=name, value=value)
+        for at, value in samples:
+            made.samples.add(timestamp=at, value=value)
+    return bytes(cramjam.snappy.compress_raw(request.SerializeToString()))
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with running_service(max_windows=20, max_entries_per_write=1000) as running:
+        yield running.http()
+
+
+@pytest.fixture
+def http(client: httpx.Client) -> Iterator[httpx.Client]:
+    create(client, "w")
+    yield client
+    for window in client.get("/v1/windows").json()["windows"]:
+        client.delete(f"/v1/windows/{window['spec']['name']}")
+
+
+def create(http: httpx.Client, name: str, **changed: Any) -> None:
+    spec = {"name": name, **DURABLE, "aggregates": {"n": {"function": "count"}}, **changed}
+    assert http.post("/v1/windows", json=spec).status_code == 201
+
+
+def send(http: httpx.Client, *series: Series, url: str = URL) -> httpx.Response:
+    return http.post(url, content=body_of(*series), headers=HEADERS)
+
+
+def entries(http: httpx.Client, window: str = "w") -> list[tuple[str, int, Any]]:
+    parameters = {"all_keys": True} if http.get(f"/v1/windows/{window}").json()["spec"].get("keyed") else {}
+    bulks = http.get(f"/v1/windows/{window}/entries", params=parameters).json()["bulks"]
+    return [
+        row
+        for bulk in bulks
+        for row in zip(bulk.get("key", [""] * len(bulk["time"])), bulk["time"], bulk["fields"]["v"], strict=True)
+    ]
+
+
+def labels(**others: str) -> dict[str, str]:
+    return {"__name__": "w:v", "key": "a", **others}
+
+
+def test_samples_become_entries(http: httpx.Client) -> None:
+    create(http, "nano", time_unit="ns", keyed=False, order={"equal_times": "last"})
+    answer = send(
+        http,
+        (labels(), [(T, 1.5), (T + 1, math.inf)]),
+        (labels(key="b"), [(T, -2.0)]),
+        ({"__name__": "nano:v"}, [(5, 7.0)]),
+    )
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert entries(http) == [("a", T, 1.5), ("a", T + 1, "Infinity"), ("b", T, -2.0)]
+    assert entries(http, "nano") == [("", 5_000_000, 7.0)]
+
+
+def test_a_request_that_is_sent_again_changes_nothing(http: httpx.Client) -> None:
+    series = labels(), [(T, 1.0), (T + 1, 2.0)]
+    for _ in range(3):
+        assert send(http, series).status_code == 204
+    # After it was sharded anew, Prometheus may put the same samples into other requests.
+    assert send(http, (labels(), [(T + 1, 2.0), (T + 2, 3.0)])).status_code == 204
+    assert entries(http) == [("a", T, 1.0), ("a", T + 1, 2.0), ("a", T + 2, 3.0)]
+
+
+def test_what_has_slid_out_does_not_come_back(http: httpx.Client) -> None:
+    create(http, "short", slide={"max_age": "10ms"})
+    old, new = ({"__name__": "short:v", "key": "a"}, [(T, 1.0)]), ({"__name__": "short:v", "key": "a"}, [(T + 50, 2.0)])
+    for series in (old, new, old):
+        assert send(http, series).status_code == 204
+    assert entries(http, "short") == [("a", T + 50, 2.0)]
+
+
+def test_the_end_of_a_series_is_no_entry_and_nan_is_one(http: httpx.Client) -> None:
+    assert send(http, (labels(), [(T, STALE), (T + 1, math.nan)])).status_code == 204
+    assert entries(http) == [("a", T + 1, "NaN")]
+
+
+def test_parameters_say_where_samples_go(http: httpx.Client) -> None:
+    series = {"__name__": "node_load1", "instance": "db1", "job": "node"}, [(T, 0.5)]
+    assert send(http, series, url=f"{URL}?window=w&field=v&key=instance").status_code == 204
+    assert entries(http) == [("db1", T, 0.5)]
+    for wrong in ("windows=w", "field=v"):
+        assert send(http, series, url=f"{URL}?{wrong}").status_code == 400
+
+
+def test_metadata_alone_is_taken(http: httpx.Client) -> None:
+    metadata = bytes([0x1A, 4, 0x08, 1, 0x12, 0])  # field 3, which is not read
+    answer = http.post(URL, content=bytes(cramjam.snappy.compress_raw(metadata)), headers=HEADERS)
+    assert answer.status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("series", "said"),
+    [
+        ({"__name__": "up", "key": "a"}, "write_relabel_configs"),
+        ({"__name__": "missing:v", "key": "a"}, "missing"),
+        ({"__name__": "w:other", "key": "a"}, "has no field 'other'"),
+        ({"__name__": "w:v"}, "no label 'key'"),
+        ({"__name__": "w:v", "key": "k" * 513}, "513 bytes"),
+        ({"__name__": "keeping:v", "key": "a"}, "equal_times: first"),
+        ({"__name__": "seconds:v", "key": "a"}, "milliseconds"),
+        ({"__name__": "two:v", "key": "a"}, "several fields"),
+        ({"__name__": "whole:v", "key": "a"}, "int64"),
+        ({"__name__": "w:v", "key": "b", "job": "other"}, "two series"),
+    ],
+)
+def test_what_can_never_be_taken_is_400_and_the_rest_is_applied(
+    http: httpx.Client, series: dict[str, str], said: str
+) -> None:
+    create(http, "keeping", order={})
+    create(http, "seconds", time_unit="s")
+    create(http, "two", fields={"v": "float64", "w": "float64"})
+    create(http, "whole", fields={"v": "int64"})
+    good = labels(key="b"), [(T, 1.0)]
+    answer = send(http, good, (series, [(T, 2.0)]))
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]
+    assert entries(http) == [("b", T, 1.0)]
+
+
+def test_bodies_that_are_none(http: httpx.Client) -> None:
+    def post(content: bytes, **headers: str) -> int:
+        return http.post(URL, content=content, headers={**HEADERS, **headers}).status_code
+
+    good = body_of((labels(), [(T, 1.0)]))
+    assert post(b"") == 400
+    assert post(b"\xff\xff\xff\xff\x0f") == 413  # says that it has 4 GiB
+    assert post(b"\x81\x80\x80\x02") == 413  # says that it has 4 MiB and a byte
+    assert post(good[:-1]) == 400
+    assert post(bytes(cramjam.snappy.compress_raw(b"\x0a\xff"))) == 400
+    assert post(bytes(cramjam.snappy.compress_raw(b"\x0a\x06\x0a\x04\x0a\x02\xff\xff"))) == 400  # no UTF-8
+    assert post(good, **{"content-encoding": "gzip"}) == 415
+    assert post(good, **{"content-type": "application/x-protobuf;proto=io.prometheus.write.v2.Request"}) == 415
+    assert post(good, **{"content-type": "text/plain"}) == 415
+    assert post(body_of((labels(), [(T + i, 1.0) for i in range(1001)]))) == 413
+    assert post(body_of((labels(), [(2**62, 1.0)]))) == 204
+    assert post(body_of((labels(), [(-(2**63), 1.0)]))) == 400
+    assert http.get(URL).status_code == 405
+    assert entries(http) == [("a", 2**62, 1.0)]
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_request_or_refused(data: bytes) -> None:
+    for body in (data, bytes(cramjam.snappy.compress_raw(data))):
+        try:
+            length_of(body)
+            read_request(body)
+        except (BadData, TooLarge):
+            continue

@@ -1,0 +1,166 @@
+"""Windows of all kinds as metrics: time units, types of fields, panes, algorithms, names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.prometheus.conftest import T
+
+QUERIES = (
+    "{window}:n",
+    '{window}:n{{__lookback__="10s"}}',
+    "{window}:total",
+    "{window}:v",
+    "sum_over_time({window}:v[10s])",
+    "min_over_time({window}:v[10s])",
+    "rate({window}:v[20s])",
+    "{window}:v[7s]",
+)
+
+
+def create(http: httpx.Client, name: str, **changed: Any) -> None:
+    aggregates = {"n": {"function": "count"}, "total": {"function": "sum", "field": "v"}}
+    spec = {"name": name, "time_unit": "s", "fields": {"v": "float64"}, "aggregates": aggregates, **changed}
+    assert http.post("/v1/windows", json=spec).status_code == 201, http.post("/v1/windows", json=spec).text
+
+
+def insert(http: httpx.Client, name: str, times: list[int], values: list[Any], **more: Any) -> None:
+    bulk = {"time": times, "fields": {"v": values}, **more}
+    answer = http.post(f"/v1/windows/{name}/bulk-insert", json=bulk)
+    assert answer.status_code == 200, answer.text
+
+
+def data(http: httpx.Client, query: str, path: str = "query", **more: Any) -> Any:
+    form = {"query": query, "time": T + 60, "start": T, "end": T + 60, "step": 10, **more}
+    answer = http.post(f"/prometheus/api/v1/{path}", data=form).json()
+    assert answer["status"] == "success", answer
+    return answer
+
+
+def test_all_time_units_answer_alike(http: httpx.Client) -> None:
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+    for unit, ticks in per_second.items():
+        create(http, f"u{unit}", time_unit=unit)
+        insert(http, f"u{unit}", [(T + 3 * i) * ticks for i in range(20)], [float(i) for i in range(20)])
+    for query in QUERIES:
+        for path in ("query", "query_range") if "[7s]" not in query else ("query",):
+            found = [
+                str(data(http, query.format(window=f"u{unit}"), path)).replace(f"u{unit}:", "") for unit in per_second
+            ]
+            assert len(set(found)) == 1, query
+            assert "'values': []" not in found[0]
+
+
+def test_a_step_is_a_whole_number_of_ticks(http: httpx.Client) -> None:
+    create(http, "seconds")
+    form = {"query": "seconds:n", "start": T, "end": T + 1, "step": "0.5"}
+    answer = http.post("/prometheus/api/v1/query_range", data=form)
+    assert answer.status_code == 422
+    assert "multiples" in answer.text or "whole number" in answer.text
+
+
+@pytest.mark.parametrize(("kind", "values"), [("int64", [2**60, 3]), ("bool", [True, False])])
+def test_fields_of_other_types_are_numbers(http: httpx.Client, kind: str, values: list[Any]) -> None:
+    create(http, f"typed_{kind}", fields={"v": kind}, aggregates={"n": {"function": "count"}})
+    insert(http, f"typed_{kind}", [T, T + 1], values)
+    found = data(http, f"typed_{kind}:v[2m]")["data"]["result"][0]["values"]
+    assert [float(value) for _, value in found] == [float(value) for value in values]
+
+
+def test_sums_of_integers_beyond_int64_are_numbers(http: httpx.Client) -> None:
+    create(http, "large", fields={"v": "int64"}, aggregates={"total": {"function": "sum", "field": "v"}})
+    insert(http, "large", [T, T + 1, T + 2], [2**62] * 3)
+    ((value,),) = [[each["value"][1] for each in data(http, "large:total")["data"]["result"]]]
+    assert float(value) == 3 * 2.0**62
+    assert data(http, "large:total", "query_range")["data"]["result"][0]["values"][-1][1] == value
+
+
+def test_panes_have_aggregates_and_no_entries(http: httpx.Client) -> None:
+    create(http, "panes", granularity="10s", slide={"max_age": "1h"})
+    insert(http, "panes", [T + i for i in range(60)], [1.0] * 60)
+    found = data(http, 'panes:total{__lookback__="20s"}')
+    assert found["data"]["result"][0]["value"][1] in ("10", "20")
+    assert "whole panes" in found["warnings"][0]
+    assert data(http, "sum_over_time(panes:v[1m])")["data"]["result"]
+    for query in ("panes:v", "min_over_time(panes:v[1m])"):
+        answer = http.post("/prometheus/api/v1/query", data={"query": query, "time": T + 60})
+        assert answer.status_code == 422
+        assert "keeps panes" in answer.json()["error"]
+    # Nobody named it.
+    assert data(http, '{__name__=~"panes:.+"}')["data"]["result"]
+
+
+def test_an_aggregate_and_a_field_may_have_one_name(http: httpx.Client) -> None:
+    create(http, "both", aggregates={"v": {"function": "sum", "field": "v"}})
+    insert(http, "both", [T, T + 1], [2.0, 3.0])
+    assert data(http, "both:v")["data"]["result"][0]["value"][1] == "5"
+    assert data(http, "both:v:raw")["data"]["result"][0]["value"][1] == "3"
+    assert data(http, "sum_over_time(both:v:raw[2m])")["data"]["result"][0]["value"][1] == "5"
+
+
+def test_windows_on_an_algorithm_have_aggregates(http: httpx.Client) -> None:
+    create(http, "literal", algorithm="two_stacks_lite", durability="memory")
+    insert(http, "literal", [T, T + 1], [2.0, 3.0])
+    names = http.get("/prometheus/api/v1/label/__name__/values").json()["data"]
+    assert [name for name in names if name.startswith("literal")] == ["literal:n", "literal:total"]
+
+
+def test_names_that_promql_does_not_spell_are_asked_for_in_braces(http: httpx.Client) -> None:
+    create(http, "a-b.c")
+    insert(http, "a-b.c", [T], [2.0])
+    (found,) = data(http, '{__name__="a-b.c:n"}')["data"]["result"]
+    assert found["metric"] == {"__name__": "a-b.c:n"}
+    assert b"a-b" not in http.get("/prometheus/federate", params={"match[]": '{__name__=~".+"}'}).content
+
+
+def test_windows_of_logical_time_have_no_metrics(http: httpx.Client) -> None:
+    create(http, "logical", time_unit="none")
+    insert(http, "logical", [1], [2.0])
+    assert data(http, "logical:n")["data"]["result"] == []
+
+
+def test_keys_may_be_any_text(http: httpx.Client) -> None:
+    create(http, "texts", keyed=True)
+    keys = ['"', "\\", "\n", "é", "a" * 128, "{}", "$1"]
+    insert(http, "texts", [T] * len(keys), [1.0] * len(keys), key=keys)
+    assert http.get("/prometheus/api/v1/label/key/values", params={"match[]": "texts:n"}).json()["data"] == sorted(keys)
+    found = data(http, "texts:n")["data"]["result"]
+    assert {each["metric"]["key"] for each in found} == set(keys)
+    assert len(data(http, r'texts:n{key=~"\n|\\\\|\""}')["data"]["result"]) == 3
+    text = http.get("/prometheus/federate", params={"match[]": "texts:n"}).text
+    assert r'texts:n{key="\n"} 1 ' in text
+    assert r'texts:n{key="\\"} 1 ' in text
+
+
+def test_times_at_the_ends_of_time(http: httpx.Client) -> None:
+    create(http, "far", time_unit="ns")
+    insert(http, "far", [-(2**63) + 1, 2**63 - 2], [1.0, 2.0])
+    for at in (-9e12, 0, 9e12):
+        for query in ("far:n", "far:v", "sum_over_time(far:v[1000y])", "far:n offset 200y", "far:n @ 9000000000000"):
+            answer = http.post("/prometheus/api/v1/query", data={"query": query, "time": at})
+            assert answer.status_code in (200, 400, 422), answer.text
+            form = {"query": query, "start": at, "end": at + 100, "step": 10}
+            assert http.post("/prometheus/api/v1/query_range", data=form).status_code in (200, 400, 422)
+
+
+def test_too_many_series_are_refused_and_not_left_out(http: httpx.Client) -> None:
+    create(http, "many", keyed=True)
+    insert(http, "many", [T] * 10_001, [1.0] * 10_001, key=[str(i) for i in range(10_001)])
+    for path in ("query", "query_range"):
+        form = {"query": "many:n + 0", "time": T + 60, "start": T, "end": T + 1, "step": 1}
+        answer = http.post(f"/prometheus/api/v1/{path}", data=form)
+        assert answer.status_code == 422
+        assert "10,000 series" in answer.json()["error"]
+        for operator in ("sum", "sum without (key)", "sum by (other)"):
+            found = data(http, f'{operator} (many:n{{key!~"[0-9]"}})', path)["data"]["result"]
+            assert found[0].get("value", found[0].get("values", [None])[-1])[1] == "9991"
+    assert len(data(http, 'many:n{key!="0"}')["data"]["result"]) == 10_000
+    values = http.get("/prometheus/api/v1/label/key/values", params={"match[]": "many:n"}).json()
+    assert len(values["data"]) == 10_000
+    assert values["warnings"] == ["results truncated due to limit"]
+    few = http.get("/prometheus/api/v1/label/key/values", params={"match[]": 'many:n{key=~"1.?"}', "limit": 11}).json()
+    assert len(few["data"]) == 11
+    assert "warnings" not in few

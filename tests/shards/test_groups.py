@@ -1,0 +1,56 @@
+"""Conditions on keys reach every shard, also where a question names no keys."""
+
+import asyncio
+
+from sash.calls import each
+from sash_engine.clock import ManualClock
+from sash_engine.windows.batch import Batch
+from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.spec import WindowSpec
+from tests.support.sharded import in_process
+
+SPEC = {
+    "name": "w",
+    "time_unit": "none",
+    "keys": ["a", "b"],
+    "fields": {"v": "int64"},
+    "aggregates": {"n": {"function": "count"}},
+}
+WHERE = (Where("b", "=", ["x"]),)
+
+
+def test_conditions_reach_every_shard():
+    async def ask():
+        plane = in_process(3, ManualClock())
+        await plane.create(WindowSpec.parse(SPEC))
+        keys = [f"k{i}|{'x' if i % 2 else 'y'}" for i in range(30)]
+        await plane.bulk_insert("w", Batch.of(WindowSpec.parse(SPEC), range(30), {"v": range(30)}, keys))
+        odd = sorted(keys[1::2])
+        answers = await plane.query("w", Query(where=WHERE))
+        assert sorted(answer.key for answer in answers) == odd
+        (combined,) = await plane.query("w", Query(where=WHERE, combine=True))
+        assert combined.entries == 15
+        assert (await plane.range_query("w", RangeQuery(0, 99, where=WHERE))).entries == 15
+        assert (await plane.series("w", SeriesQuery(0, 30, "10", where=WHERE))).entries.tolist() == [5, 5, 5]
+        found = [
+            key async for batch in each(await plane.entries("w", EntriesQuery(where=WHERE))) for key in names(batch)
+        ]
+        assert sorted(found) == odd
+
+    def names(batch):
+        return [batch.keys.dictionary[code] for code in batch.keys.codes]
+
+    asyncio.run(ask())
+
+
+def test_one_shard_answers_for_groups():
+    async def ask():
+        plane = in_process(1, ManualClock())
+        await plane.create(WindowSpec.parse(SPEC))
+        await plane.bulk_insert("w", Batch.of(WindowSpec.parse(SPEC), [1, 2], {"v": [1, 2]}, ["k|x", "l|x"]))
+        assert [answer.entries for answer in await plane.query("w", Query(by=["b"]))] == [2]
+        assert [answer.entries for answer in await plane.range_groups("w", RangeQuery(2, 2, by=["b"]))] == [1]
+        (series,) = await plane.series_groups("w", SeriesQuery(1, 3, "1", by=["b"]))
+        assert series.entries.tolist() == [1, 1]
+
+    asyncio.run(ask())

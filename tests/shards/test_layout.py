@@ -1,0 +1,113 @@
+"""How many shards a store has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sash.settings import load_settings
+from sash.shards.layout import Share, check_single, shards_of_store, store_of
+from sash_engine.errors import DataLoss, InvalidArgument
+from tests.support.redis_servers import BINARIES, redis_server
+from tests.support.servers import running_service
+
+
+def shards(data: object, processes: int = 1, wanted: int | None = None, **others: Any) -> int:
+    return shards_of_store(load_settings(data=str(data), shards=wanted, **others), processes)
+
+
+def test_a_new_directory_has_as_many_as_it_says_or_as_there_are_processes(tmp_path: Path) -> None:
+    assert shards(tmp_path / "a", wanted=6) == 6
+    assert shards(tmp_path / "a") == 6
+    assert shards(tmp_path / "b", 3) == 3
+    assert shards(tmp_path / "b") == 3
+    assert shards(tmp_path / "c", 3, wanted=12) == 12
+    assert shards(tmp_path / "d") == 1
+    assert not (tmp_path / "d").exists()
+    assert shards("memory", wanted=4) == 4
+
+
+def test_a_directory_of_one_shard_stays_one(tmp_path: Path) -> None:
+    with running_service(data=str(tmp_path)):
+        pass
+    assert shards(tmp_path) == shards(tmp_path, wanted=1) == 1
+    with pytest.raises(InvalidArgument, match="SASH_SHARDS is 4, and the store has 1") as raised:
+        shards(tmp_path, wanted=4)
+    assert (raised.value.field, raised.value.limit) == ("shards", "1")
+    with pytest.raises(InvalidArgument, match="SASH_PROCESSES is 2, and the store has 1"):
+        shards(tmp_path, 2)
+
+
+def test_numbers_that_do_not_fit(tmp_path: Path) -> None:
+    shards(tmp_path, wanted=3)
+    with pytest.raises(InvalidArgument, match="SASH_SHARDS is 2, and the store has 3"):
+        shards(tmp_path, wanted=2)
+    with pytest.raises(InvalidArgument, match="SASH_PROCESSES is 4, and the store has 3"):
+        shards(tmp_path, 4)
+    with pytest.raises(InvalidArgument, match="SASH_PROCESSES is 4, and the store has 2"):
+        shards(tmp_path / "new", 4, wanted=2)
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(InvalidArgument, match="needs a store"):
+        shards("memory", 2)
+    for wrong in ({"shards": 0}, {"shards": 4097}, {"processes": 0}, {"processes": "many"}):
+        with pytest.raises(InvalidArgument, match=f"SASH_{next(iter(wrong)).upper()}"):
+            load_settings(**wrong)
+    assert load_settings(processes="auto").processes >= 1
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", json.dumps({"shards": "many"}), json.dumps({"shards": 0})])
+def test_a_damaged_number(tmp_path: Path, text: str) -> None:
+    (tmp_path / "shards.json").write_text(text)
+    with pytest.raises(DataLoss, match=r"shards\.json does not say how many shards"):
+        shards(tmp_path)
+
+
+def test_redis_keeps_the_number() -> None:
+    with redis_server(BINARIES["valkey"]) as server:
+        assert shards(server.url, 2) == 2
+        assert shards(server.url, 1, wanted=2) == 2
+        with pytest.raises(InvalidArgument, match="SASH_SHARDS is 4, and the store has 2"):
+            shards(server.url, wanted=4)
+        with pytest.raises(InvalidArgument, match="set SASH_SHARDS=2"):
+            check_single(load_settings(data=server.url))
+        with pytest.raises(InvalidArgument, match="set SASH_SHARDS=2"), running_service(data=server.url):
+            pass
+        with running_service(data=server.url, redis_prefix="single"):
+            pass
+        with pytest.raises(InvalidArgument, match="'single' has one shard"):
+            shards(server.url, 2, redis_prefix="single")
+
+
+def test_where_a_shard_is(tmp_path: Path) -> None:
+    directory, redis = load_settings(data=str(tmp_path)), load_settings(data="redis://h")
+    assert store_of(directory, 1, 0) == (str(tmp_path), "sash")
+    assert store_of(directory, 4, 3) == (str(tmp_path / "shard-3"), "sash")
+    assert store_of(redis, 1, 0) == ("redis://h", "sash")
+    assert store_of(redis, 4, 3) == ("redis://h", "sash/3")
+    share = Share(1, 3, 8, "/f")
+    assert list(share.mine) == [1, 4, 7]
+    assert [share.address(shard) for shard in range(4)] == ["unix:/f/0", "unix:/f/1", "unix:/f/2", "unix:/f/0"]
+
+
+def test_a_service_with_shards_keeps_its_windows_over_a_restart(tmp_path: Path) -> None:
+    spec = {"name": "w", "keyed": True, "aggregates": {"sum": {"function": "sum"}}}
+    for data in (str(tmp_path), "redis"):
+        with redis_server(BINARIES["valkey"]) as server:
+            settings = {"data": server.url if data == "redis" else data, "shards": 4}
+            with running_service(**settings) as running:
+                http = running.http()
+                http.post("/v1/windows", json=spec).raise_for_status()
+                for key in "abcdefgh":
+                    body = {"time": 1, "key": key, "value": ord(key)}
+                    http.post("/v1/windows/w/insert", json=body).raise_for_status()
+            with running_service(**settings) as running:
+                http = running.http()
+                for key in "abcdefgh":
+                    (answer,) = (
+                        http.get("/v1/windows/w/query", params={"key": key}).raise_for_status().json()["answers"]
+                    )
+                    assert answer["aggregates"]["sum"] == ord(key)
+                assert http.get("/v1/windows/w").json()["entries"] == 8

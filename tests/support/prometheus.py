@@ -1,0 +1,79 @@
+"""A real Prometheus, where one is installed, with samples of the test's choice."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.waiting import wait_until
+
+__all__ = ["PROMETHEUS", "PROMTOOL", "free_port", "prometheus_of", "running_prometheus"]
+
+Sample = tuple[Mapping[str, str], float, float]
+"""Labels, seconds and a value."""
+
+PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def running_prometheus(folder: Path, config: str = "") -> Iterator[httpx.Client]:
+    """Run a Prometheus on a free port, and give an HTTP client of its API; skip where none is installed."""
+    if PROMETHEUS is None:
+        pytest.skip("prometheus is not installed")
+    (folder / "prometheus.yml").write_text(config or "{}")
+    port = free_port()
+    command = [
+        PROMETHEUS,
+        f"--config.file={folder}/prometheus.yml",
+        f"--storage.tsdb.path={folder}/data",
+        "--storage.tsdb.retention.time=100y",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=error",
+    ]
+    process = subprocess.Popen(command)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False) as http:
+
+            def ready() -> bool:
+                assert process.poll() is None
+                with contextlib.suppress(httpx.TransportError):
+                    return http.get("/-/ready").status_code == 200
+                return False
+
+            wait_until(ready)
+            yield http
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextlib.contextmanager
+def prometheus_of(folder: Path, metrics: Mapping[str, Iterable[Sample]]) -> Iterator[httpx.Client]:
+    """Run a Prometheus that has these samples of these metrics."""
+    if PROMETHEUS is None or PROMTOOL is None:
+        pytest.skip("prometheus is not installed")
+    lines = list[str]()
+    for name, samples in metrics.items():
+        lines.append(f"# TYPE {name} unknown")
+        for labels, at, value in samples:
+            said = ",".join(f'{label}="{text}"' for label, text in labels.items())
+            lines.append(f"{name}{{{said}}} {value!r} {at:.3f}")
+    (folder / "samples.txt").write_text("\n".join([*lines, "# EOF", ""]))
+    command = [PROMTOOL, "tsdb", "create-blocks-from", "openmetrics", f"{folder}/samples.txt", f"{folder}/data"]
+    subprocess.run(command, check=True, capture_output=True)
+    with running_prometheus(folder) as http:
+        yield http

@@ -1,0 +1,181 @@
+"""Messages of gRPC as plain values, as REST says them."""
+
+import base64
+
+import numpy as np
+
+from sash_engine.monoids import catalogue
+
+__all__ = [
+    "ADDED",
+    "AGGREGATES",
+    "FIELDS",
+    "SPECIALS",
+    "answer",
+    "answers",
+    "bulk_shown",
+    "changed",
+    "column_shown",
+    "given_to",
+    "optional",
+    "partials_shown",
+    "plain",
+    "series",
+    "shown",
+    "texts",
+    "window",
+    "written",
+]
+
+COUNTS = ("inserted", "late", "evicted", "duplicates", "ahead")
+CHANGES = ("retracted", "corrected")
+SPECIALS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+FIELDS = {"f": "float64", "i": "int64", "s": "string", "b": "bool"}
+
+AGGREGATES = {
+    "n": {"function": "count"},
+    "mean": {"function": "mean", "field": "f"},
+    "total": {"function": "sum", "field": "i"},
+    "all": {"function": "collect", "field": "f"},
+    "words": {"function": "collect", "field": "s"},
+    "last": {"function": "last", "field": "b"},
+    "worst": {"function": "arg_max", "field": "i", "returns": "s"},
+}
+ADDED = {"low": {"function": "min", "field": "i"}, "mean": {"function": "mean", "field": "f"}}
+
+
+def plain(value):
+    kind = value.WhichOneof("kind")
+    if kind is None:
+        return None
+    if kind == "list":
+        return [plain(item) for item in value.list.items]
+    if kind == "integer":
+        return int.from_bytes(value.integer, "little", signed=True)
+    return shown(getattr(value, kind))
+
+
+def shown(found):
+    for name, special in SPECIALS.items():
+        if isinstance(found, float) and repr(found) == repr(special):
+            return name
+    return found
+
+
+def optional(message, field):
+    return getattr(message, field) if message.HasField(field) else None
+
+
+def bulk_shown(bulk):
+    columns = {name: column_shown(column, FIELDS[name]) for name, column in bulk.fields.items()}
+    return {"time": np.frombuffer(bulk.time, "<i8").tolist(), "key": texts(bulk.key), "fields": columns}
+
+
+def column_shown(column, kind):
+    if kind == "string":
+        return texts(column.string)
+    types = {"float64": "<f8", "int64": "<i8", "bool": np.bool_}
+    return [shown(value) for value in np.frombuffer(getattr(column, kind), types[kind]).tolist()]
+
+
+def texts(column):
+    return [column.dictionary[code] for code in np.frombuffer(column.codes, "<u4").tolist()]
+
+
+def partials_shown(message, name):
+    function = (AGGREGATES | ADDED)[name]["function"]
+    columns = message.partials[name].columns
+    if [column.WhichOneof("data") for column in columns] == ["blob"]:
+        return {"blob": [base64.b64encode(item).decode() for item in columns[0].blob.items]}
+    return {
+        part: column_shown(column, column.WhichOneof("data"))
+        for part, column in zip(catalogue()[function].parts, columns, strict=True)
+    }
+
+
+def answer(message, partials=False):
+    given = {"partials": {name: partials_shown(message, name) for name in message.partials}} if partials else {}
+    return {
+        "key": optional(message, "key"),
+        "lookback": message.lookback or None,
+        "start": optional(message, "start"),
+        "end": optional(message, "end"),
+        "entries": message.entries,
+        "aggregates": {name: plain(value) for name, value in message.aggregates.items()},
+        **given,
+    }
+
+
+def answers(message):
+    return [answer(each) for each in message.answers]
+
+
+def series(message):
+    columns = {}
+    for name, column in message.aggregates.items():
+        if column.HasField("values"):
+            columns[name] = [plain(item) for item in column.values.items]
+            continue
+        numbers = np.frombuffer(column.float64 or column.int64, "<f8" if column.float64 else "<i8").tolist()
+        there = column.valid or bytes([1]) * len(numbers)
+        columns[name] = [shown(each) if valid else None for each, valid in zip(numbers, there, strict=True)]
+    return {
+        "key": optional(message, "key"),
+        "width": message.width,
+        "time": np.frombuffer(message.time, "<i8").tolist(),
+        "entries": np.frombuffer(message.entries, "<i8").tolist(),
+        "aggregates": columns,
+    }
+
+
+def written(message):
+    return {name: getattr(message, name) for name in COUNTS} | given_to(message)
+
+
+def changed(message):
+    names = ("retracted", "corrected", "missing", "evicted")
+    return {name: getattr(message, name) for name in names} | given_to(message)
+
+
+def given_to(message):
+    return {"durability": message.durability} | ({"already_applied": True} if message.already_applied else {})
+
+
+def window(message):
+    spec = message.spec
+    return {
+        "spec": {
+            "name": spec.name,
+            "time_unit": spec.time_unit,
+            "keyed": spec.keyed,
+            "fields": dict(spec.fields),
+            "aggregates": {
+                name: {
+                    option: getattr(each, option)
+                    for option in ("function", "field", "returns")
+                    if getattr(each, option)
+                }
+                for name, each in spec.aggregates.items()
+            },
+            "slide": (
+                ({"max_count": spec.slide.max_count} if spec.slide.HasField("max_count") else {})
+                | ({"max_age": spec.slide.max_age} if spec.slide.max_age else {})
+                | {"clock": spec.slide.clock}
+            ),
+            "order": {
+                name: getattr(spec.order, name)
+                for name in ("out_of_order", "late", "equal_times", "ahead", "too_far_ahead")
+                if getattr(spec.order, name)
+            },
+            **({"idle_expiry": spec.idle_expiry} if spec.idle_expiry else {}),
+            **({"identity": spec.identity} if spec.identity else {}),
+        },
+        "entries": message.entries,
+        "keys": message.keys,
+        "oldest": optional(message, "oldest"),
+        "newest": optional(message, "newest"),
+        "high_water_mark": optional(message, "high_water_mark"),
+        "counts": {name: getattr(message.counts, name) for name in (*COUNTS, *(CHANGES if spec.identity else ()))},
+        "durability": message.durability,
+        "problem": message.problem if message.HasField("problem") else None,
+    }

@@ -1,0 +1,240 @@
+"""Retractions and corrections of single entries, against the fold over a list."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash_engine.clock import ManualClock
+from sash_engine.errors import InvalidArgument, Unsupported
+from sash_engine.windows.batch import Batch, Coded, PartialBatch
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
+
+KEYS = ["a", "b"]
+SPEC = {
+    "name": "w",
+    "keyed": True,
+    "time_unit": "none",
+    "fields": {"id": "string", "value": "int64"},
+    "aggregates": {
+        "n": {"function": "count"},
+        "all": {"function": "collect", "field": "value"},
+        "min": {"function": "min", "field": "value"},
+    },
+    "identity": "id",
+}
+
+
+def window(block=4, **parts):
+    return Window(WindowSpec.parse(SPEC | parts), block=block, pages=(2, 4))
+
+
+def rows(entries, values=None):
+    """A batch of (key, time, id), with a value of each; without values as a retraction has it."""
+    columns = {"id": Coded.of([name for _, _, name in entries])}
+    if values is not None:
+        columns["value"] = np.array(values, np.int64)
+    times = np.array([time for _, time, _ in entries], np.int64)
+    return Batch(times, columns, Coded.of([key for key, _, _ in entries]))
+
+
+# Few identities, so that entries of one time share them, and many names name nothing.
+entry = st.tuples(st.sampled_from(KEYS), st.integers(0, 9), st.sampled_from("xyz"))
+some = st.lists(entry, max_size=30)
+steps = st.tuples(st.sampled_from(["insert", "insert", "retract", "update"]), some)
+
+
+@given(st.lists(steps, max_size=12), st.sampled_from([None, 7]), st.sampled_from([1, 2, 4, 1024]))
+def test_any_history_equals_the_fold(history, max_count, block):
+    w = window(block, slide={} if max_count is None else {"max_count": max_count})
+    held = {key: [] for key in KEYS}  # time, identity and value, in order
+    value = retracted = corrected = 0
+    for step, what in history:
+        values = list(range(value, value + len(what)))
+        value += len(what)
+        if step == "insert":
+            late = w.bulk_insert(rows(what, values)).late
+            assert late == 0 or max_count is not None
+            for key in KEYS:
+                through = w.keys.late_through_of[w.keys.find(key)] if w.keys.find(key) is not None else -1
+                mine = [(t, name, v) for (k, t, name), v in zip(what, values, strict=True) if k == key]
+                # What is late was decided before this bulk; all that is there is newer than that.
+                held[key] = sorted([*held[key], *mine], key=lambda each: each[0])
+                if max_count is not None:
+                    held[key] = [each for each in held[key] if each[0] > through][-max_count:]
+            continue
+        found = 0
+        order = sorted(range(len(what)), key=lambda i: (what[i][0], what[i][1]))
+        for i in order:
+            key, time, name = what[i]
+            at = next((j for j, each in enumerate(held[key]) if each[:2] == (time, name)), None)
+            found += at is not None
+            if at is not None and step == "retract":
+                del held[key][at]
+            elif at is not None:
+                held[key][at] = (time, name, values[i])
+        result = w.retract(rows(what)) if step == "retract" else w.update(rows(what, values))
+        assert result.retracted + result.corrected == found
+        assert result.missing == len(what) - found
+        retracted, corrected = retracted + result.retracted, corrected + result.corrected
+        for key in KEYS:
+            (answer,) = w.query(key)
+            assert answer.aggregates["all"] == [v for _, _, v in held[key]]
+            assert answer.aggregates["min"] == min((v for _, _, v in held[key]), default=None)
+        w.check_invariants()
+    assert (w.counts.retracted, w.counts.corrected) == (retracted, corrected)
+    assert w.info().entries == sum(map(len, held.values()))
+
+
+@pytest.mark.parametrize("step", ["retract", "update"])
+def test_the_second_time_changes_nothing_more(step):
+    w, names = window(), [("a", time, "x") for time in range(20)]
+    w.bulk_insert(rows(names, range(20)))
+    change = (
+        (lambda: w.retract(rows(names[5:9]))) if step == "retract" else (lambda: w.update(rows(names[5:9], [0] * 4)))
+    )
+    first = change()
+    before = w.query("a")
+    second = change()
+    assert w.query("a") == before
+    if step == "retract":
+        assert (first.retracted, second.retracted, second.missing) == (4, 0, 4)
+    else:
+        assert (first.corrected, second.corrected, second.missing) == (4, 4, 0)
+
+
+def test_a_predicate_looks_again_at_what_was_corrected():
+    aggregates = {"sum": {"function": "sum", "field": "value"}}
+    w = window(aggregates=aggregates, slide={"when": "total.sum - old.sum >= 10"})
+    names = [("a", time, "x") for time in range(3)]
+    w.bulk_insert(rows(names, [1, 2, 3]))
+    result = w.update(rows(names[2:], [10]))
+    assert (result.corrected, result.evicted) == (1, 2)
+    assert w.query("a")[0].aggregates == {"sum": 10}
+
+
+def test_wall_time_evicts_first_and_the_key_is_not_idle():
+    clock = ManualClock(100 * 10**9)
+    spec = SPEC | {"time_unit": "s", "slide": {"max_age": "10s", "clock": "wall"}, "idle_expiry": "30s"}
+    w = Window(WindowSpec.parse(spec), clock=clock)
+    w.bulk_insert(rows([("a", 95, "x"), ("a", 100, "y")], [1, 2]))
+    clock.advance(8 * 10**9)
+    result = w.retract(rows([("a", 95, "x"), ("a", 100, "y")]))
+    assert (result.retracted, result.missing) == (1, 1)
+    assert (w.counts.evicted, w.counts.retracted) == (1, 1)
+    clock.advance(25 * 10**9)
+    w.tidy()
+    assert w.key_count == 1
+    clock.advance(10 * 10**9)
+    w.tidy()
+    assert w.key_count == 0
+
+
+def test_integers_tell_entries_apart_and_a_window_needs_no_keys():
+    w = Window(WindowSpec.parse({**SPEC, "keyed": False, "fields": {"value": "int64"}, "identity": "value"}), block=2)
+    w.bulk_insert(Batch(np.array([1, 1, 1, 2]), {"value": np.array([5, 6, 7, 5])}))
+    assert w.retract(Batch(np.array([1, 3]), {"value": np.array([6, 5])})).retracted == 1
+    assert w.query()[0].aggregates["all"] == [5, 7, 5]
+    assert w.retract(Batch(np.array([], np.int64), {"value": np.array([], np.int64)})).missing == 0
+
+
+WRONG = {
+    "no identity": ({"identity": None}, lambda w: w.retract(rows([("a", 1, "x")])), Unsupported, "identity"),
+    "update, no identity": (
+        {"identity": None},
+        lambda w: w.update(rows([("a", 1, "x")], [1])),
+        Unsupported,
+        "identity",
+    ),
+    "too many fields": ({}, lambda w: w.retract(rows([("a", 1, "x")], [1])), InvalidArgument, "value"),
+    "too few fields": ({}, lambda w: w.update(rows([("a", 1, "x")])), InvalidArgument, "value"),
+    "no key": ({}, lambda w: w.retract(Batch(np.array([1]), {"id": Coded.of(["x"])})), InvalidArgument, "key"),
+    "time": ({}, lambda w: w.retract(rows([("a", 2**63 - 1, "x")])), InvalidArgument, "time"),
+    "partials": (
+        {},
+        lambda w: w.retract(PartialBatch(np.array([1]), {}, np.array([1]), Coded.of(["a"]))),
+        InvalidArgument,
+        "partials",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_refused_change_names_the_field_and_changes_nothing(case):
+    parts, call, error, field = WRONG[case]
+    w = window(**parts)
+    w.insert(1, {"id": "x", "value": 1}, "a")
+    with pytest.raises(error) as caught:
+        call(w)
+    assert caught.value.field == field
+    assert (w.info().entries, w.counts.retracted, w.counts.corrected) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"identity": "nobody"}, "no field 'nobody'; the window has id, value"),
+        ({"fields": {"id": "float64", "value": "int64"}}, "'id' is a float64"),
+        ({"granularity": 10}, "keeps panes"),
+        ({"algorithm": "daba_lite", "aggregates": {"n": {"function": "count"}}}, "daba_lite keeps partials only"),
+    ],
+)
+def test_an_identity_that_cannot_be_is_refused_when_the_window_is_created(parts, says):
+    with pytest.raises(InvalidArgument, match=says) as caught:
+        WindowSpec.parse(SPEC | parts)
+    assert caught.value.field == "identity"
+
+
+def test_many_entries_of_one_time_are_found_without_looking_at_all_for_each():
+    """A run of equal times is read once for all names in it."""
+    w = Window(WindowSpec.parse({**SPEC, "keyed": False, "fields": {"value": "int64"}, "identity": "value"}), block=64)
+    n = 20_000
+    w.bulk_insert(Batch(np.zeros(n, np.int64), {"value": np.arange(n)}))
+    gone = np.arange(0, n, 2)
+    assert w.retract(Batch(np.zeros(len(gone), np.int64), {"value": gone[::-1].copy()})).retracted == len(gone)
+    assert w.query()[0].aggregates["all"] == list(range(1, n, 2))
+
+
+def test_a_session_without_its_middle_is_its_newer_part():
+    w = window(slide={"max_gap": 3})
+    names = [("a", time, "x") for time in range(0, 20, 2)]
+    w.bulk_insert(rows(names, range(10)))
+    assert w.retract(rows(names[3:4])).evicted == 3
+    assert w.query("a")[0].aggregates["all"] == [4, 5, 6, 7, 8, 9]
+    assert w.evict_range(12, 14, "a") == 2 + 2
+    assert w.query("a")[0].aggregates["all"] == [8, 9]
+    assert w.insert(10, {"id": "x", "value": 0}, "a").late == 1
+    w.check_invariants()
+
+
+@pytest.mark.parametrize(
+    ("slide", "field", "limit"),
+    [
+        ({"every": 5}, "slide.every", None),
+        ({"max_age": 4, "every": 5}, "slide.every", "at most 4"),
+        ({"max_age": 4, "every": 0}, "slide.every", None),
+        ({"max_gap": "soon"}, "slide.max_gap", None),
+    ],
+)
+def test_steps_and_sessions_that_cannot_be_are_refused(slide, field, limit):
+    with pytest.raises(InvalidArgument) as caught:
+        window(slide=slide)
+    assert caught.value.field == field
+    assert limit is None or caught.value.limit == limit
+    with pytest.raises(InvalidArgument) as caught:
+        WindowSpec.parse(SPEC | {"time_unit": "s", "slide": {"max_gap": 5, "clock": "wall"}})
+    assert caught.value.field == "slide.max_gap"
+
+
+def test_gaps_and_steps_at_the_ends_of_time_do_not_overflow():
+    first, last = -(2**63) + 1, 2**63 - 2
+    w = window(slide={"max_gap": 2**63 - 1})
+    w.bulk_insert(rows([("a", first, "x"), ("a", -5, "x")], [1, 2]))
+    assert w.query("a")[0].entries == 2
+    assert w.insert(last, {"id": "x", "value": 3}, "a").evicted == 2  # 2^63 + 3 ticks later
+    w.bulk_insert(rows([("b", first, "x"), ("b", last, "x")], [1, 2]))
+    assert w.query("b")[0].entries == 1
+    w = window(slide={"max_age": 2**63 - 1, "every": 2**62})
+    w.bulk_insert(rows([("a", first, "x"), ("a", last, "x"), ("b", first, "x")], [1, 2, 3]))
+    assert (w.query("a")[0].entries, w.query("b")[0].entries) == (1, 1)

@@ -1,0 +1,360 @@
+"""Questions that select keys by their parts and group them: the answers are those of a fold over all entries."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash_engine.clock import ManualClock
+from sash_engine.errors import InvalidArgument, Unsupported
+from sash_engine.forest import series as forest_series
+from sash_engine.steps import finished
+from sash_engine.windows import asked_keys, group_reader, grouped, label_table, labels, together
+from sash_engine.windows.batch import Batch
+from sash_engine.windows.questions import (
+    ALL_KEYS,
+    EntriesQuery,
+    Having,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+    Top,
+    Where,
+)
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
+from sash_wire.labels import join, split
+
+PARTS = ("airport", "carrier", "kind")
+AIRPORTS, CARRIERS, KINDS = ("JFK", "LGA", "J|K", ""), ("AA", "B6", "\\", "ä\n"), ("x", "y")
+AGGREGATES = {
+    "n": {"function": "count"},
+    "sum": {"function": "sum", "field": "v"},
+    "low": {"function": "min", "field": "v"},
+    "mean": {"function": "mean", "field": "v"},
+    "users": {"function": "distinct_count", "field": "v"},
+    "hist": {"function": "histogram", "field": "v", "bounds": [-3, 3]},
+    "tops": {"function": "max_count", "field": "v"},
+}
+keys_of = st.tuples(st.sampled_from(AIRPORTS), st.sampled_from(CARRIERS), st.sampled_from(KINDS))
+entries_of = st.lists(st.tuples(keys_of, st.integers(0, 60), st.integers(-9, 9)), max_size=60)
+operators = st.sampled_from(["=", "!=", "in", "not in", "=~", "!~"])
+
+
+@st.composite
+def conditions(draw):
+    part = draw(st.sampled_from(PARTS))
+    values = dict(zip(PARTS, (AIRPORTS, CARRIERS, KINDS), strict=True))[part]
+    op = draw(operators)
+    if op in ("=~", "!~"):
+        return Where(part, op, [draw(st.sampled_from(["", "J.*", ".", "[A-L]+", ".*|nothing", "x|AA", "(?s).*\n"]))])
+    if op in ("=", "!="):
+        return Where(part, op, [draw(st.sampled_from([*values, "none"]))])
+    return Where(part, op, draw(st.lists(st.sampled_from([*values, "none"]), max_size=3)))
+
+
+def spec_of(parts=PARTS, **more):
+    return WindowSpec.parse(
+        {
+            "name": "w",
+            "time_unit": "none",
+            "keys": list(parts),
+            "fields": {"v": "int64"},
+            "aggregates": AGGREGATES,
+            **more,
+        }
+    )
+
+
+def window_of(entries, pages=(2, 4), **more):
+    """A window whose keys leave shared pages at four entries."""
+    window = Window(spec_of(**more), pages=pages, block=4)
+    for a in range(0, len(entries), 7):
+        some = entries[a : a + 7]
+        window.bulk_insert(
+            Batch.of(
+                window.spec,
+                [time for _, time, _ in some],
+                {"v": [value for *_, value in some]},
+                [join(key) for key, *_ in some],
+            )
+        )
+    return window
+
+
+def holds(condition, key):
+    value = dict(zip(PARTS, key, strict=True))[condition.part]
+    if condition.op in ("=~", "!~"):
+        return (re.fullmatch(condition.values[0], value, re.DOTALL) is not None) is (condition.op == "=~")
+    return (value in condition.values) is (condition.op in ("=", "in"))
+
+
+def aggregates_of(values):
+    return {
+        "n": len(values),
+        "sum": sum(values) if values else 0,
+        "low": min(values, default=None),
+        "mean": sum(values) / len(values) if values else None,
+        "users": len(set(values)),
+        "hist": [sum(v < -3 for v in values), sum(-3 <= v < 3 for v in values), sum(v >= 3 for v in values)],
+        "tops": values.count(max(values)) if values else 0,
+    }
+
+
+def close(found, expected):
+    assert {name: found[name] for name in ("n", "sum", "low")} == {name: expected[name] for name in ("n", "sum", "low")}
+    assert found["mean"] == pytest.approx(expected["mean"])
+    assert found["users"] == pytest.approx(expected["users"])
+    assert (found["tops"] or 0) == expected["tops"]
+    assert (found["hist"] or {"counts": [0, 0, 0]})["counts"] == expected["hist"]
+
+
+def groups_by_hand(entries, where, by):
+    """group -> its entries, in the order of the groups' values."""
+    groups = {}
+    for key, time, value in entries:
+        if all(holds(condition, key) for condition in where):
+            labelled = dict(zip(PARTS, key, strict=True))
+            groups.setdefault(tuple(labelled[name] for name in by), []).append((time, value))
+    return dict(sorted(groups.items()))
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch):
+    for module, name in (
+        (grouped, "_KEYS"),
+        (grouped, "_ROWS"),
+        (group_reader, "_KEYS"),
+        (group_reader, "_ANSWERS"),
+        (labels, "_NUMBERS"),
+        (labels, "_TEXTS"),
+        (label_table, "_VALUES"),
+        (asked_keys, "_NAMES"),
+        (together, "KEYS"),
+        (together, "_ROWS"),
+        (together, "_ROWS_OF_FOREST"),
+        (forest_series, "_COLUMNS"),
+    ):
+        monkeypatch.setattr(module, name, 3)
+
+
+questions = {
+    "where": st.lists(conditions(), max_size=2),
+    "by": st.lists(st.sampled_from(PARTS), unique=True),
+}
+
+
+@given(entries=entries_of, lookback=st.sampled_from([None, 5, 40]), as_of=st.sampled_from([None, 30]), **questions)
+def test_groups_are_the_fold_of_their_entries(entries, where, by, lookback, as_of):
+    window = window_of(entries)
+    asked = Query(lookbacks=[] if lookback is None else [lookback], as_of=as_of, where=where, by=by)
+    found = window.reader.query(asked)
+    expected = groups_by_hand(entries, where, by)
+    assert [tuple(answer.parts.values()) for answer in found] == list(expected)
+    for answer, rows in zip(found, expected.values(), strict=True):
+        now = max(time for time, _ in rows) if as_of is None else as_of
+        inside = [(t, v) for t, v in rows if t <= now and (lookback is None or t > now - lookback)]
+        assert list(answer.parts) == list(by)
+        assert answer.entries == len(inside)
+        close(answer.aggregates, aggregates_of([value for _, value in inside]))
+        if lookback is None and inside:
+            assert (answer.start, answer.end) == (min(inside)[0], now)
+        elif lookback is not None:
+            assert (answer.start, answer.end) == (now - lookback + 1, now)
+        assert answer.key == (join([answer.parts[name] for name in PARTS]) if set(by) == set(PARTS) else None)
+    window.check_invariants()
+
+
+@given(entries=entries_of, where=questions["where"])
+def test_conditions_alone_answer_for_each_key_as_naming_it_does(entries, where):
+    window = window_of(entries)
+    names = [name for name in window.keys.names() if all(holds(each, split(name, 3)) for each in where)]
+    for more in ({}, {"lookbacks": [7, 30]}, {"as_of": 20}, {"partials": True, "as_of": 40}):
+        named = window.reader.query(Query(keys=names, **more)) if names else []
+        selected = window.reader.query(Query(keys=ALL_KEYS, where=where, **more))
+        assert [str(answer) for answer in selected] == [str(answer) for answer in named]
+    assert window.key_names("", 100, 0, where) == (names, None)
+    rows = sum(len(batch.times) for batch in window.reader.entries(EntriesQuery(where=where, keys=ALL_KEYS)))
+    assert rows == sum(all(holds(each, key) for each in where) for key, *_ in entries)
+
+
+@given(entries=entries_of, start=st.integers(-5, 40), wide=st.integers(1, 40), **questions)
+def test_ranges_and_series_of_groups(entries, where, by, start, wide):
+    window = window_of(entries)
+    expected = groups_by_hand(entries, where, by)
+    found = finished(window.reader.range_groups(RangeQuery(start, start + wide, where=where, by=by)))
+    assert [tuple(answer.parts.values()) for answer in found] == list(expected)
+    for answer, rows in zip(found, expected.values(), strict=True):
+        close(answer.aggregates, aggregates_of([v for t, v in rows if start <= t <= start + wide]))
+    series = finished(window.reader.series_groups(SeriesQuery(start, start + 30, 7, wide, where=where, by=by)))
+    assert [tuple(each.parts.values()) for each in series] == list(expected)
+    for each, rows in zip(series, expected.values(), strict=True):
+        for i, at in enumerate(each.times.tolist()):
+            values = [v for t, v in rows if at <= t < at + wide]
+            assert each.entries[i] == len(values)
+            close({name: column[i] for name, column in each.aggregates.items()}, aggregates_of(values))
+    if where:
+        one = window.reader.range_query(RangeQuery(start, start + wide, where=where))
+        values = [v for rows in expected.values() for t, v in rows if start <= t <= start + wide]
+        close(one.aggregates, aggregates_of(values))
+
+
+@given(
+    entries=entries_of,
+    by=questions["by"],
+    name=st.sampled_from(["n", "sum", "mean", "entries"]),
+    n=st.integers(1, 5),
+    order=st.sampled_from(["asc", "desc"]),
+    op=st.sampled_from(["<", "<=", ">", ">=", "=", "!="]),
+    value=st.integers(-5, 9),
+    granularity=st.sampled_from([None, 3]),
+)
+def test_top_and_having_choose_among_the_answers(entries, by, name, n, order, op, value, granularity):
+    window = window_of(entries, **({} if granularity is None else {"granularity": granularity}))
+    every = window.reader.query(Query(by=by, lookbacks=[40, 5]))[::2]
+    compare = {
+        "<": lambda a: a < value,
+        "<=": lambda a: a <= value,
+        ">": lambda a: a > value,
+        ">=": lambda a: a >= value,
+        "=": lambda a: a == value,
+        "!=": lambda a: a != value,
+    }[op]
+
+    def number(answer):
+        return answer.entries if name == "entries" else answer.aggregates[name]
+
+    left = [answer for answer in every if number(answer) is not None and compare(number(answer))]
+    found = window.reader.query(Query(by=by, having=[Having(name, op, value)], lookbacks=[40, 5]))[::2]
+    assert [answer.parts for answer in found] == [answer.parts for answer in left]
+    left.sort(key=lambda answer: number(answer) * (-1 if order == "desc" else 1))  # stable
+    found = window.reader.query(
+        Query(by=by, having=[Having(name, op, value)], top=Top(name, n, order), lookbacks=[40, 5])
+    )[::2]
+    assert [answer.parts for answer in found] == [answer.parts for answer in left[:n]]
+
+
+@given(
+    entries=entries_of,
+    by=st.one_of(st.none(), questions["by"]),
+    limit=st.integers(1, 4),
+    names=st.permutations(range(9)),
+)
+def test_pages_together_are_all_answers(entries, by, limit, names):
+    window = window_of(entries)
+    there = window.keys.names()
+    keys = [there[i] for i in names if i < len(there)] or ALL_KEYS
+    every = window.reader.query(Query(keys=sorted(keys, key=there.index) if keys is not ALL_KEYS else keys, by=by))
+    found, position = [], ""
+    while True:
+        page = window.reader.query(Query(keys=keys, by=by, limit=limit, position=position))
+        assert len(page) <= limit
+        found += page
+        if page.position is None:
+            break
+        position = page.position
+    assert [str(answer) for answer in found] == [str(answer) for answer in every]
+
+
+def filled(keys, **more):
+    """A window with an entry of each key."""
+    window = Window(spec_of(**more))
+    window.bulk_insert(Batch.of(window.spec, range(len(keys)), {"v": range(len(keys))}, keys))
+    return window
+
+
+def test_a_step_asks_a_regular_expression_for_a_bounded_time():
+    """Where the expression takes RE2's slow way and the values are long, a step is a few of them."""
+    long, short = ["ab" * 200] * 300, ["AA"] * 300
+    steps = [sum(1 for _ in labels._fitting("(a|b)*a(a|b){20}c", values)) for values in (long, short)]
+    assert (steps[0] > 40, steps[1] < 4) == (True, True)
+
+
+def test_a_regular_expression_is_asked_about_new_values_only(monkeypatch):
+    asked = []
+    compiled = labels.pattern
+
+    class Counted:
+        def __init__(self, text):
+            self._found, self.programsize = compiled(text), 1
+
+        def fullmatch(self, value):
+            asked.append(value)
+            return self._found.fullmatch(value)
+
+    monkeypatch.setattr(labels, "pattern", Counted)
+    window = filled(["a|x|y", "b|x|y"])
+    question = Query(where=[Where("airport", "=~", ["a.*"])])
+    assert [answer.key for answer in window.reader.query(question)] == ["a|x|y"]
+    window.bulk_insert(Batch.of(window.spec, [9, 9], {"v": [1, 1]}, ["ab|x|y", "b|z|z"]))
+    assert [answer.key for answer in window.reader.query(question)] == ["a|x|y", "ab|x|y"]
+    assert sorted(asked) == ["a", "ab", "b"]
+    for i in range(9):
+        window.reader.query(Query(where=[Where("airport", "!~", [f"x{i}"])]))
+    asked.clear()
+    window.reader.query(question)
+    assert len(asked) == 3, "only the last expressions are remembered"
+
+
+def test_labels_of_forgotten_keys_are_forgotten():
+    """Numbers of keys are used again; and after many keys have gone, their values leave memory."""
+    clock = ManualClock()
+    window = Window(spec_of(time_unit="s", idle_expiry="1s"), clock=clock)
+    for step in range(8):
+        keys = [f"k{step}-{i}|c|x" for i in range(1000)]
+        window.bulk_insert(Batch.of(window.spec, [step] * 1000, {"v": [1] * 1000}, keys))
+        (answer,) = window.reader.query(Query(by=["carrier"]))
+        assert answer.entries == 1000
+        window.check_invariants()
+        clock.advance(2 * 10**9)
+        window.tidy()
+    assert len(window._labels._table.labels[0].values) < 4000
+
+
+def test_too_much_is_refused():
+    window = filled(["a|b|c"])
+    many = Where("airport", "=~", ["a"])
+    for where in ([many] * 17, [Where("airport", "=", ["a"])] * 65, [Where("airport", "in", ["a"] * 100_001)]):
+        with pytest.raises(InvalidArgument) as refused:
+            window.reader.query(Query(where=where))
+        assert (refused.value.field, refused.value.limit is not None) == ("where", True)
+    for text in ("x" * 1025, "((a{0,30}){0,30}){0,9}", "(?:ab{500}){2}b{999}", "(", r"\pL{300}"):
+        with pytest.raises(InvalidArgument, match="regular expression"):
+            window.reader.query(Query(where=[Where("airport", "=~", [text])]))
+
+
+def test_aggregates_that_need_the_order_of_entries_answer_by_all_parts_only():
+    aggregates = {"all": {"function": "collect", "field": "v"}}
+    window = Window(spec_of(aggregates=aggregates), pages=(2, 4), block=4)
+    times, values = [5, 1, 9, 3, 7, 2, 8], [1, 2, 3, 4, 5, 6, 7]
+    for key in ("a|b|c", "a|b|d"):
+        n = 7 if key.endswith("c") else 3
+        window.bulk_insert(Batch.of(window.spec, times[:n], {"v": values[:n]}, [key] * n))
+    every = Query(by=["kind", "airport", "carrier"])
+    assert [answer.aggregates["all"] for answer in window.reader.query(every)] == [[2, 6, 4, 1, 5, 7, 3], [2, 1, 3]]
+    series = finished(window.reader.series_groups(SeriesQuery(0, 10, 5, 10, by=list(PARTS))))
+    assert [each.aggregates["all"].tolist() for each in series] == [
+        [[2, 6, 4, 1, 5, 7, 3], [1, 5, 7, 3]],
+        [[2, 1, 3], [1, 3]],
+    ]
+    for by in ([], ["airport"], ["airport", "carrier"]):
+        with pytest.raises(Unsupported, match="depends on the order"):
+            window.reader.query(Query(by=by))
+
+
+def test_keys_that_are_one_text_are_labelled_by_it():
+    document = spec_of().document()
+    del document["keys"]
+    window = Window(WindowSpec.parse(document))
+    window.bulk_insert(Batch.of(window.spec, [1, 2, 3], {"v": [1, 2, 3]}, ["user-2", "user-1", "admin"]))
+    found = window.reader.query(Query(where=[Where("key", "=~", ["user-.*"])], by=["key"]))
+    assert [(answer.key, answer.parts) for answer in found] == [
+        ("user-1", {"key": "user-1"}),
+        ("user-2", {"key": "user-2"}),
+    ]
+    for where in (Where("key", "!=", ["admin"]), Where("key", "in", ["user-1", "user-2"]), Where("key", "!~", ["a.*"])):
+        assert [answer.key for answer in window.reader.query(Query(where=[where]))] == ["user-2", "user-1"]
+    assert [answer.entries for answer in window.reader.query(Query(by=[]))] == [3]
+    with pytest.raises(InvalidArgument, match="they have key"):
+        window.reader.query(Query(by=["airport"]))
