@@ -12,6 +12,10 @@ work, and is not in it. For comparison, the same keys with a forest each, fewer 
 The digest is of answers of keys picked at random: it depends on size and case only, and must be the same for pages and
 for forests.
 
+The second table is of questions about keys with parts: a million keys of 10 entries and four aggregates, where the
+first part has 100 values and the second 10,000. Times are of the processor, the best of five; `first` has the labels to
+make. A step is what the service does between two looks at other calls.
+
 Does not show: the edge, strings as fields, or more than one aggregate (small keys keep no partials, so more of them
 change queries only).
 
@@ -36,6 +40,7 @@ import numpy as np
 
 from sash_engine.windows.batch import Batch, Coded
 from sash_engine.windows.pages import PAGES
+from sash_engine.windows.questions import ALL_KEYS, Query, Top, Where
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 
@@ -164,6 +169,67 @@ def run(case: Case, size: Size) -> Figures:
     )
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What one question cost."""
+
+    first_ms: float
+    ms: float
+    step_ms: float
+    answers: int
+
+
+def questions(keys: int) -> dict[str, Query]:
+    """The questions of the second table."""
+    some = [f"region-{i:02d}" for i in range(100)]
+    thousand = [f"host-{i:04d}" for i in range(0, 10_000, max(10_000 * 100 // keys, 10))]
+    return {
+        "by region": Query(by=["region"]),
+        "by region, a lookback": Query(by=["region"], lookbacks=[10 * keys]),
+        "where 1,000 keys": Query(where=[Where("host", "in", thousand[:10])], combine=True),
+        "where a regular expression": Query(where=[Where("host", "=~", ["host-00.0"])], combine=True),
+        "by host of 10 regions": Query(where=[Where("region", "in", some[:10])], by=["host"]),
+        "top 10 keys": Query(keys=ALL_KEYS, top=Top("mean", 10)),
+        "top 10 hosts": Query(by=["host"], top=Top("mean", 10)),
+    }
+
+
+def ask(size: Size) -> tuple[float, dict[str, Asked]]:
+    """Bytes of labels a key and part, and the cost of each question; meant for a process of its own."""
+    aggregates = {name: {"function": name} for name in ("count", "sum", "mean", "max")}
+    spec = WindowSpec.parse({"name": "keys", "keys": ["region", "host"], "time_unit": "none", "aggregates": aggregates})
+    window, rng, now = Window(spec), np.random.default_rng(1), 0
+    names = [f"region-{i % 100:02d}|host-{i // 100:04d}" for i in range(size.keys)]
+    for _ in range(ENTRIES):
+        for start in range(0, size.keys, size.bulk):
+            some = names[start : start + size.bulk]
+            times = np.arange(now, now + len(some))
+            window.bulk_insert(Batch(times, {"value": rng.normal(size=len(some))}, Coded(some, np.arange(len(some)))))
+            now += len(some)
+    before, found = resident(), {}
+    for name, question in questions(size.keys).items():
+        costs = [cost_of(window, question) for _ in range(6)]
+        found[name] = Asked(
+            costs[0][0], min(ms for ms, _, _ in costs[1:]), min(step for _, step, _ in costs[1:]), costs[0][2]
+        )
+        if len(found) == 1:
+            held = resident() - before
+    return held / size.keys / 2, found
+
+
+def cost_of(window: Window, question: Query) -> tuple[float, float, int]:
+    """Processor milliseconds of a question and of its longest step, and how many answers it has."""
+    steps, total, longest = window.reader.query_steps(question), 0.0, 0.0
+    while True:
+        started = time.process_time()
+        try:
+            next(steps)
+        except StopIteration as end:
+            return (total + time.process_time() - started) * 1e3, longest * 1e3, len(end.value)
+        took = time.process_time() - started
+        total, longest = total + took, max(longest, took)
+
+
 def digest(window: Window, rng: np.random.Generator, keys: int) -> str:
     """A hash of the answers of a thousand keys, floats to nine digits."""
     state = hashlib.sha256()
@@ -199,6 +265,15 @@ def main() -> None:
             found.digest,
         ]
         print(row(*figures), flush=True)
+
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        held, asked = process.submit(ask, size).result()
+    print(f"\nlabels: {held:.0f} bytes for each key and part\n")
+    print(row("question", "answers", "first", "again", "longest step"))
+    print(row(*["---"] * 5))
+    for name, each in asked.items():
+        cells = (f"{each.first_ms:.0f} ms", f"{each.ms:.1f} ms", f"{each.step_ms:.1f} ms")
+        print(row(name, f"{each.answers:,}", *cells))
 
 
 def row(*cells: str) -> str:

@@ -39,16 +39,16 @@ def main() -> None:
         "--reopen", metavar="DIRECTORY", help="start on this data, and say how long the first answer took"
     )
     given = parser.parse_args()
-    module = importlib.import_module(f"bench.peers.systems.{given.system}")
     size = SMOKE if given.smoke else REAL
     data = Data(size, given.start_ms)
     try:
+        module = importlib.import_module(f"bench.peers.systems.{given.system}")
         if given.reopen:
             print(json.dumps(reopened(module.System(Path(given.reopen)), data)))
         else:
             with tempfile.TemporaryDirectory() as where:
                 print(json.dumps(measured(module, Path(where), data, size)))
-    except NotInstalled as error:
+    except (NotInstalled, ImportError) as error:
         print(json.dumps({"not installed": str(error)}))
 
 

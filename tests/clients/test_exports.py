@@ -45,7 +45,9 @@ def test_the_client_exports():
         "WindowInfo",
         "WriteResult",
         "backup",
+        "request_id",
         "restore",
+        "trace_calls",
     ]
     assert all(hasattr(sash_client, name) for name in sash_client.__all__)
 

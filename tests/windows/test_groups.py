@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash_engine.clock import ManualClock
+from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.forest import series as forest_series
 from sash_engine.steps import finished
 from sash_engine.windows import asked_keys, group_reader, grouped, label_table, labels, together
@@ -127,7 +129,6 @@ def small_steps(monkeypatch):
         (group_reader, "_ANSWERS"),
         (labels, "_NUMBERS"),
         (labels, "_TEXTS"),
-        (label_table, "_NAMES"),
         (label_table, "_VALUES"),
         (asked_keys, "_NAMES"),
         (together, "KEYS"),
@@ -234,16 +235,126 @@ def test_top_and_having_choose_among_the_answers(entries, by, name, n, order, op
     assert [answer.parts for answer in found] == [answer.parts for answer in left[:n]]
 
 
-@given(entries=entries_of, by=st.one_of(st.none(), questions["by"]), limit=st.integers(1, 4))
-def test_pages_together_are_all_answers(entries, by, limit):
+@given(
+    entries=entries_of,
+    by=st.one_of(st.none(), questions["by"]),
+    limit=st.integers(1, 4),
+    names=st.permutations(range(9)),
+)
+def test_pages_together_are_all_answers(entries, by, limit, names):
     window = window_of(entries)
-    every = window.reader.query(Query(keys=ALL_KEYS, by=by))
+    there = window.keys.names()
+    keys = [there[i] for i in names if i < len(there)] or ALL_KEYS
+    every = window.reader.query(Query(keys=sorted(keys, key=there.index) if keys is not ALL_KEYS else keys, by=by))
     found, position = [], ""
     while True:
-        page = window.reader.query(Query(keys=ALL_KEYS, by=by, limit=limit, position=position))
+        page = window.reader.query(Query(keys=keys, by=by, limit=limit, position=position))
         assert len(page) <= limit
         found += page
         if page.position is None:
             break
         position = page.position
     assert [str(answer) for answer in found] == [str(answer) for answer in every]
+
+
+def filled(keys, **more):
+    """A window with an entry of each key."""
+    window = Window(spec_of(**more))
+    window.bulk_insert(Batch.of(window.spec, range(len(keys)), {"v": range(len(keys))}, keys))
+    return window
+
+
+def test_a_step_asks_a_regular_expression_for_a_bounded_time():
+    """Where the expression takes RE2's slow way and the values are long, a step is a few of them."""
+    long, short = ["ab" * 200] * 300, ["AA"] * 300
+    steps = [sum(1 for _ in labels._fitting("(a|b)*a(a|b){20}c", values)) for values in (long, short)]
+    assert (steps[0] > 40, steps[1] < 4) == (True, True)
+
+
+def test_a_regular_expression_is_asked_about_new_values_only(monkeypatch):
+    asked = []
+    compiled = labels.pattern
+
+    class Counted:
+        def __init__(self, text):
+            self._found, self.programsize = compiled(text), 1
+
+        def fullmatch(self, value):
+            asked.append(value)
+            return self._found.fullmatch(value)
+
+    monkeypatch.setattr(labels, "pattern", Counted)
+    window = filled(["a|x|y", "b|x|y"])
+    question = Query(where=[Where("airport", "=~", ["a.*"])])
+    assert [answer.key for answer in window.reader.query(question)] == ["a|x|y"]
+    window.bulk_insert(Batch.of(window.spec, [9, 9], {"v": [1, 1]}, ["ab|x|y", "b|z|z"]))
+    assert [answer.key for answer in window.reader.query(question)] == ["a|x|y", "ab|x|y"]
+    assert sorted(asked) == ["a", "ab", "b"]
+    for i in range(9):
+        window.reader.query(Query(where=[Where("airport", "!~", [f"x{i}"])]))
+    asked.clear()
+    window.reader.query(question)
+    assert len(asked) == 3, "only the last expressions are remembered"
+
+
+def test_labels_of_forgotten_keys_are_forgotten():
+    """Numbers of keys are used again; and after many keys have gone, their values leave memory."""
+    clock = ManualClock()
+    window = Window(spec_of(time_unit="s", idle_expiry="1s"), clock=clock)
+    for step in range(8):
+        keys = [f"k{step}-{i}|c|x" for i in range(1000)]
+        window.bulk_insert(Batch.of(window.spec, [step] * 1000, {"v": [1] * 1000}, keys))
+        (answer,) = window.reader.query(Query(by=["carrier"]))
+        assert answer.entries == 1000
+        window.check_invariants()
+        clock.advance(2 * 10**9)
+        window.tidy()
+    assert len(window._labels._table.labels[0].values) < 4000
+
+
+def test_too_much_is_refused():
+    window = filled(["a|b|c"])
+    many = Where("airport", "=~", ["a"])
+    for where in ([many] * 17, [Where("airport", "=", ["a"])] * 65, [Where("airport", "in", ["a"] * 100_001)]):
+        with pytest.raises(InvalidArgument) as refused:
+            window.reader.query(Query(where=where))
+        assert (refused.value.field, refused.value.limit is not None) == ("where", True)
+    for text in ("x" * 1025, "((a{0,30}){0,30}){0,9}", "(?:ab{500}){2}b{999}", "(", r"\pL{300}"):
+        with pytest.raises(InvalidArgument, match="regular expression"):
+            window.reader.query(Query(where=[Where("airport", "=~", [text])]))
+
+
+def test_aggregates_that_need_the_order_of_entries_answer_by_all_parts_only():
+    aggregates = {"all": {"function": "collect", "field": "v"}}
+    window = Window(spec_of(aggregates=aggregates), pages=(2, 4), block=4)
+    times, values = [5, 1, 9, 3, 7, 2, 8], [1, 2, 3, 4, 5, 6, 7]
+    for key in ("a|b|c", "a|b|d"):
+        n = 7 if key.endswith("c") else 3
+        window.bulk_insert(Batch.of(window.spec, times[:n], {"v": values[:n]}, [key] * n))
+    every = Query(by=["kind", "airport", "carrier"])
+    assert [answer.aggregates["all"] for answer in window.reader.query(every)] == [[2, 6, 4, 1, 5, 7, 3], [2, 1, 3]]
+    series = finished(window.reader.series_groups(SeriesQuery(0, 10, 5, 10, by=list(PARTS))))
+    assert [each.aggregates["all"].tolist() for each in series] == [
+        [[2, 6, 4, 1, 5, 7, 3], [1, 5, 7, 3]],
+        [[2, 1, 3], [1, 3]],
+    ]
+    for by in ([], ["airport"], ["airport", "carrier"]):
+        with pytest.raises(Unsupported, match="depends on the order"):
+            window.reader.query(Query(by=by))
+
+
+def test_keys_that_are_one_text_are_labelled_by_it():
+    document = spec_of().document()
+    del document["keys"]
+    window = Window(WindowSpec.parse(document))
+    window.bulk_insert(Batch.of(window.spec, [1, 2, 3], {"v": [1, 2, 3]}, ["user-2", "user-1", "admin"]))
+    found = window.reader.query(Query(where=[Where("key", "=~", ["user-.*"])], by=["key"]))
+    assert [(answer.key, answer.parts) for answer in found] == [
+        ("user-1", {"key": "user-1"}),
+        ("user-2", {"key": "user-2"}),
+    ]
+    for where in (Where("key", "!=", ["admin"]), Where("key", "in", ["user-1", "user-2"]), Where("key", "!~", ["a.*"])):
+        assert [answer.key for answer in window.reader.query(Query(where=[where]))] == ["user-2", "user-1"]
+    assert [answer.entries for answer in window.reader.query(Query(by=[]))] == [3]
+    with pytest.raises(InvalidArgument, match="they have key"):
+        window.reader.query(Query(by=["airport"]))

@@ -4,38 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from importlib.metadata import version
 from typing import Any
 
+import bytewax.operators as op
 import numpy as np
 import pyarrow.parquet as pa_parquet
+from bytewax.dataflow import Dataflow
+from bytewax.operators import windowing
+from bytewax.testing import TestingSink, TestingSource, run_main
 
 from bench.peers.job import Job
-from bench.peers.system import NotInstalled
 from bench.peers.work import SERIES_LOOKBACK_MS, SERIES_STEP_MS, Floats, Ints
-
-try:
-    from importlib.metadata import version
-
-    import bytewax.operators as op
-    from bytewax.dataflow import Dataflow
-    from bytewax.operators import windowing
-    from bytewax.testing import TestingSink, TestingSource, run_main
-except ImportError as error:
-    MISSING: str | None = str(error)
-else:
-    MISSING = None
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class System(Job):
     name = "Bytewax"
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        if MISSING:
-            raise NotInstalled(MISSING)
 
     def version(self) -> str:
         return version("bytewax")

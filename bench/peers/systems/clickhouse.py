@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from chdb import session
 
-from bench.peers.system import NotInstalled
 from bench.peers.system import System as Base
 from bench.peers.work import LOOKBACKS_MS, SERIES_LOOKBACK_MS, SERIES_STEP_MS, Floats, Ints, Sketches, Trailing
-
-try:
-    import pyarrow as pa
-    from chdb import session
-except ImportError as error:
-    MISSING: str | None = str(error)
-else:
-    MISSING = None
 
 
 class System(Base):
     name = "ClickHouse"
     kept = "written to its file, not synced"
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        if MISSING:
-            raise NotInstalled(MISSING)
 
     def version(self) -> str:
         return str(self._ask("select version()")[0][0])

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 
-from bench.peers.system import NotInstalled
 from bench.peers.system import System as Base
 from bench.peers.work import LOOKBACKS_MS, SERIES_LOOKBACK_MS, Floats, Ints, Sketches, Trailing
-
-try:
-    import duckdb
-    import pyarrow as pa
-except ImportError as error:
-    MISSING: str | None = str(error)
-else:
-    MISSING = None
 
 SERIES = """
     select avg(v), max(v) from (select unnest(?::bigint[]) as e) as ends
@@ -28,11 +20,6 @@ SERIES = """
 class System(Base):
     name = "DuckDB"
     kept = "committed to its file and synced"
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        if MISSING:
-            raise NotInstalled(MISSING)
 
     def version(self) -> str:
         return str(duckdb.__version__)

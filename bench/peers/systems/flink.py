@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib.metadata import version
 
 import numpy as np
+from pyflink.table import EnvironmentSettings, TableEnvironment
 
 from bench.peers.job import Job
-from bench.peers.system import NotInstalled
 from bench.peers.work import SERIES_LOOKBACK_MS, SERIES_STEP_MS, Floats, Ints
-
-try:
-    from importlib.metadata import version
-
-    from pyflink.table import EnvironmentSettings, TableEnvironment
-except ImportError as error:
-    MISSING: str | None = str(error)
-else:
-    MISSING = None
 
 SOURCE = """
     create temporary table entries (
@@ -35,11 +26,6 @@ HOP = """
 class System(Job):
     name = "Flink"
     suffix = ".csv"
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        if MISSING:
-            raise NotInstalled(MISSING)
 
     def version(self) -> str:
         return version("apache-flink")

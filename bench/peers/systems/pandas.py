@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from bench.peers.system import NotInstalled
 from bench.peers.system import System as Base
 from bench.peers.work import LOOKBACKS_MS, SERIES_LOOKBACK_MS, Floats, Ints, Sketches, Trailing
-
-try:
-    import pandas as pd
-except ImportError as error:
-    MISSING: str | None = str(error)
-else:
-    MISSING = None
 
 
 class System(Base):
     name = "pandas"
     kept = "in memory"
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        if MISSING:
-            raise NotInstalled(MISSING)
 
     def version(self) -> str:
         return str(pd.__version__)

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from bench.peers.system import NotInstalled
 from bench.peers.system import System as Base
 from bench.peers.work import LOOKBACKS_MS, SERIES_LOOKBACK_MS, SERIES_STEP_MS, Floats, Ints, Sketches, Trailing
-
-try:
-    import polars as pl
-except ImportError as error:
-    MISSING: str | None = str(error)
-else:
-    MISSING = None
 
 
 class System(Base):
     name = "Polars"
     kept = "in memory"
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        if MISSING:
-            raise NotInstalled(MISSING)
 
     def version(self) -> str:
         return str(pl.__version__)

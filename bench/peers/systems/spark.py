@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
+import pyspark
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from bench.peers.job import Job
-from bench.peers.system import NotInstalled
 from bench.peers.work import SERIES_LOOKBACK_MS, SERIES_STEP_MS, Floats, Ints
-
-try:
-    import pyspark
-    from pyspark.sql import SparkSession
-    from pyspark.sql import functions as f
-except ImportError as error:
-    MISSING: str | None = str(error)
-else:
-    MISSING = None
 
 
 class System(Job):
     name = "Spark"
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        if MISSING:
-            raise NotInstalled(MISSING)
 
     def version(self) -> str:
         return str(pyspark.__version__)

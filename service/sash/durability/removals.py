@@ -55,10 +55,9 @@ class EvictRange:
 
 
 @dataclass(slots=True)
-class Retract:
-    """Remove the entries that a batch names by time, identity and key."""
+class _Change:
+    """A write that names entries by time, identity and key."""
 
-    kind: ClassVar[str] = "retract"
     batch: AnyBatch
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
@@ -66,7 +65,7 @@ class Retract:
 
     def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
         """As `apply`, in steps."""
-        return window.retract_steps(self.batch)
+        raise NotImplementedError
 
     def fields(self) -> list[Any]:
         return [batch_to(self.batch)]
@@ -77,25 +76,23 @@ class Retract:
 
 
 @dataclass(slots=True)
-class Update:
-    """Give the entries that a batch names by time, identity and key the values of the batch."""
+class Retract(_Change):
+    """Remove the entries that a batch names."""
 
-    kind: ClassVar[str] = "update"
-    batch: AnyBatch
-
-    def apply(self, window: Window, now_ns: int) -> WriteResult:
-        return finished(self.steps(window, now_ns))
+    kind: ClassVar[str] = "retract"
 
     def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
-        """As `apply`, in steps."""
+        return window.retract_steps(self.batch)
+
+
+@dataclass(slots=True)
+class Update(_Change):
+    """Give the entries that a batch names the values of the batch."""
+
+    kind: ClassVar[str] = "update"
+
+    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
         return window.update_steps(self.batch)
-
-    def fields(self) -> list[Any]:
-        return [batch_to(self.batch)]
-
-    @property
-    def size(self) -> int:
-        return 100 + size_of(self.batch)
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from sash.prometheus.matchers import LOOKBACK, Matchers
 from sash.prometheus.names import Catalogue, Metric, key_of, labels_of
 from sash.prometheus.times import TIME_MAX_MS, Times, duration_ms, floor_ticks, ms_of
 from sash.prometheus.values import NAME, SERIES_MAX, Labels, Vector, check_cells
+from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.sketches import DistinctCount, Quantile
 from sash_engine.windows.answers import Answer, Series
@@ -43,7 +44,7 @@ __all__ = [
 _EVERYTHING = 2**61
 """Ticks that reach back before all entries, and leave room for all times behind 1970."""
 
-_KEYS_AT_ONCE = 1000
+_KEYS_AT_ONCE = SERIES_MAX + 1
 
 _BUCKETS, _BUCKETS_LARGE = 500_000, 5_000
 """Of one question; half of what a window answers."""
@@ -151,11 +152,11 @@ class Selectors:
     def _spec(self, window: str) -> WindowSpec:
         return self._plane.spec(window, "query")
 
-    async def selected(self, matchers: Matchers, most: int = SERIES_MAX) -> list[Selected]:
-        """The series that match.
+    async def selected(self, matchers: Matchers, most: int | None = None) -> list[Selected]:
+        """The series that match; of each metric, the first `most` of them.
 
         Raises:
-            Refused: there are more than `most`.
+            Refused: there are too many, and `most` is None.
         """
         found, count = list[Selected](), 0
         for metric in self.metrics(matchers):
@@ -171,7 +172,8 @@ class Selectors:
                 some = await self._keys(metric, matchers, most)
                 found.append(Selected(metric, some))
                 count += len(some)
-            check_cells(count, 1)
+            if most is None:
+                check_cells(count, 1)
         return [each for each in found if each.count]
 
     async def of_metric(self, metric: Metric, most: int) -> list[Selected]:
@@ -179,15 +181,31 @@ class Selectors:
         keys = await self._keys(metric, Matchers([[]], None), most) if metric.spec.keyed else None
         return [Selected(metric, keys)]
 
-    async def _keys(self, metric: Metric, matchers: Matchers, most: int) -> list[str]:
-        """The keys of a window that match, by whatever the matchers say of the key."""
-        found, at, where = list[str](), 0, matchers.where(metric.spec)
+    async def _keys(self, metric: Metric, matchers: Matchers, most: int | None) -> list[str]:
+        """The keys of a window that match, by whatever the matchers say of the key; the first `most` of them.
+
+        Raises:
+            Refused: there are too many, and `most` is None.
+        """
+        spec = metric.spec
+        # Each page asks the conditions anew: cheap for parts, of which a window has the distinct values.
+        where = matchers.where(spec) if spec.parts else []
+        found, at = list[str](), 0
         while True:
-            some, next_ = await key_names(self._plane, metric.spec.name, "", _KEYS_AT_ONCE, at, where)
-            found += [key for key in some if matchers.matches({NAME: metric.name, **labels_of(metric.spec, key)})]
-            check_cells(len(found), 1)
-            if next_ is None or len(found) >= most:
+            try:
+                some, next_ = await key_names(self._plane, spec.name, "", _KEYS_AT_ONCE, at, where)
+            except InvalidArgument:
+                if not where:
+                    raise
+                where = []  # the window takes no such condition
+                continue
+            found += [key for key in some if matchers.matches({NAME: metric.name, **labels_of(spec, key)})]
+            if most is None:
+                check_cells(len(found), 1)
+            elif len(found) >= most:
                 return found[:most]
+            if next_ is None:
+                return found
             at = next_
 
     # ---------------------------------------------------------------- aggregates

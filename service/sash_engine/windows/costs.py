@@ -110,6 +110,18 @@ class Costs:
             what = f"{keys} keys" + f" times {lookbacks} lookbacks" * (lookbacks > 1)
             raise InvalidArgument(f"{what} in one query", field="keys", limit=f"{MAX_ANSWERS} answers")
 
+    def check_compared(self, groups: int, monoids: Sequence[Monoid]) -> None:
+        """Check the number of groups, or keys, that `top` and `having` compare; all their partials are there at once.
+
+        Raises:
+            InvalidArgument: there are too many, and an aggregate is a sketch or collection.
+        """
+        large = [monoid.function for monoid in monoids if monoid.external]
+        if large and groups > MAX_ANSWERS:
+            raise InvalidArgument(
+                f"{groups} answers of {large[0]} to compare", field="top.by", limit=f"{MAX_ANSWERS} answers"
+            )
+
     def check_values(self, values: int) -> None:
         """Check the number of values in the answers of a query about several keys.
 

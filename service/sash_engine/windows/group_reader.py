@@ -210,6 +210,8 @@ class GroupReader:
             yield
         if question.by is None:
             numbers = numbers[filled]
+            if question.limit is not None:
+                numbers = np.sort(numbers)  # pages go on behind a number
             return Chosen(numbers, np.arange(len(numbers)), None, numbers)
         of, groups = yield from self._labels.group(question.by, numbers)
         found = Chosen(numbers, of, groups, np.arange(len(groups)) if len(numbers) else np.empty(0, np.int64))
@@ -239,6 +241,7 @@ class GroupReader:
     def _compared(self, question: Grouped, found: Chosen, bounds: Bounds | None) -> Steps[Chosen]:
         """Those of the groups that `having` and `top` leave."""
         compared = Compared(question, self._layout, self._monoids)
+        self._costs.check_compared(len(found), [self._layout.monoids[slot] for slot in compared.slots])
         totals = yield from fold_groups(
             self._keys, self._layout, found.numbers, found.of, len(found), bounds, compared.slots
         )

@@ -13,7 +13,9 @@ By: O(keys) for each label.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -33,12 +35,15 @@ from sash_wire.labels import CONDITIONS, join
 __all__ = ["Groups", "Labels", "pattern"]
 
 MAX_CONDITIONS, MAX_VALUES = 64, 100_000
-MAX_PATTERN, MAX_PROGRAM = 1_024, 10_000
+MAX_EXPRESSIONS, MAX_PATTERN, MAX_PROGRAM = 16, 1_024, 2_000
 
 _NUMBERS = 262_144
 """Numbers that one step looks at: 1 to 2 ms."""
-_TEXTS = 1_024
-"""Texts of which one step asks a regular expression: 2 ms."""
+_TEXTS = 4_096
+"""Names of keys that one step compares: 1 ms."""
+_WORK, _TEXT_WORK, _HARD = 140_000, 140, 100
+"""What one step asks a regular expression: 2 ms. A text takes 2 µs, and at worst 14 ns for each byte and instruction,
+where the expression is too hard for RE2's fast way; more than 100 instructions take no longer."""
 _PATTERNS = 8
 """So many regular expressions are remembered for each label, with a byte for each distinct value."""
 _DENSE = 2**20
@@ -112,6 +117,7 @@ class Labels:
         """
         if len(where) > MAX_CONDITIONS:
             raise InvalidArgument(f"{len(where)} conditions in one question", field="where", limit=f"{MAX_CONDITIONS}")
+        expressions = 0
         for condition in where:
             self._check_name(condition.part, "where")
             if condition.op not in CONDITIONS:
@@ -127,6 +133,11 @@ class Labels:
                     f"where: {len(condition.values)} values", field="where", limit=f"{MAX_VALUES} values"
                 )
             if condition.op in ("=~", "!~"):
+                expressions += 1
+                if expressions > MAX_EXPRESSIONS:
+                    raise InvalidArgument(
+                        "too many regular expressions in one question", field="where", limit=f"{MAX_EXPRESSIONS}"
+                    )
                 pattern(condition.values[0])
         for i, name in enumerate(by or ()):
             self._check_name(name, "by")
@@ -193,17 +204,13 @@ class Labels:
             there = np.sort(there[there >= 0])
             return there if numbers is None else numbers[np.isin(numbers, there)]
         among = keys.written() if numbers is None else numbers
-        left_out = frozenset(values)
-        fits = pattern(values[0]).fullmatch if condition.op in ("=~", "!~") else None
-        wanted = condition.op == "=~"
-
-        def holds(name: str) -> bool:
-            return name not in left_out if fits is None else (fits(name) is not None) is wanted
-
-        found = [np.empty(0, np.int64)]
+        if condition.op in ("=~", "!~"):
+            fits = yield from _fitting(values[0], map(keys.name, among.tolist()))
+            return among[np.flatnonzero(np.array(fits, np.bool_) == (condition.op == "=~"))]
+        left_out, found = frozenset(values), [np.empty(0, np.int64)]
         for a, b in spans_of(len(among), _TEXTS):
             some = among[a:b]
-            found.append(some[[holds(keys.name(number)) for number in some.tolist()]])
+            found.append(some[[keys.name(number) not in left_out for number in some.tolist()]])
             yield
         return np.concatenate(found)
 
@@ -217,7 +224,7 @@ class Labels:
         """
         if not self._parts and by:
             return (yield from self._group_names(by, numbers))
-        labels = yield from self._labels()
+        labels = (yield from self._labels()) if by else []
         of, size = np.zeros(len(numbers), np.int64), 1
         values, ranks_of = [], list[Array]()
         for name in by:
@@ -257,16 +264,25 @@ class Labels:
         return (yield from self._table.current())
 
 
+def _fitting(text: str, values: Iterable[str]) -> Steps[list[bool]]:
+    """Whether a regular expression fits each of some values."""
+    compiled = pattern(text)
+    fits, each = compiled.fullmatch, min(compiled.programsize, _HARD)
+    found, work = list[bool](), 0
+    for value in values:
+        found.append(fits(value) is not None)
+        work += _TEXT_WORK + each * len(value)
+        if work > _WORK:
+            yield
+            work = 0
+    return found
+
+
 def _matching(label: Label, text: str) -> Steps[npt.NDArray[np.bool_]]:
     """Which values of a label a regular expression fits; it is asked about values that are new since the last time."""
     known, values = label.matches.pop(text, np.empty(0, np.bool_)), label.values
-    wanted = np.zeros(len(values), np.bool_)
-    wanted[: len(known)] = known
-    fits = pattern(text).fullmatch
-    for a, b in spans_of(len(values) - len(known), _TEXTS):
-        some = slice(len(known) + a, len(known) + b)
-        wanted[some] = [fits(value) is not None for value in values[some]]
-        yield
+    new = yield from _fitting(text, islice(values, len(known), None))
+    wanted = np.concatenate((known, np.array(new, np.bool_)))
     label.matches[text] = wanted
     if len(label.matches) > _PATTERNS:
         del label.matches[next(iter(label.matches))]
@@ -305,6 +321,7 @@ def _dense(of: Numbers, size: int) -> Steps[tuple[Numbers, int, Numbers]]:
     return dense.astype(np.int64), len(member), member
 
 
+@lru_cache(16)
 def pattern(text: str, field: str = "where") -> Any:
     """Compile a regular expression, which takes time linear in what it is asked about.
 
