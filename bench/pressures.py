@@ -11,15 +11,18 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import grpc
 import numpy as np
+import pyarrow as pa
 
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 
 PROBE, PRESS = "127.0.0.2", "127.0.0.1"
+JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
 
 
 @dataclass(frozen=True)
@@ -39,16 +42,17 @@ class Size:
     fields: int
     strings: int
     wide: int
+    values: int
     overload_s: float
 
 
 SMOKE = Size(
     seconds=0.3, streams=10, watchers=4, bodies=50, keys=200, watched=50, buckets=100, clients=40,
-    many=500, names=1000, fields=1000, strings=1000, wide=100, overload_s=0.5,
+    many=500, names=1000, fields=1000, strings=1000, wide=100, values=2000, overload_s=0.5,
 )  # fmt: skip
 REAL = Size(
     seconds=6, streams=500, watchers=40, bodies=1000, keys=100_000, watched=2000, buckets=10_000, clients=400,
-    many=1_000_000, names=3_000_000, fields=300_000, strings=10_000_000, wide=100_000, overload_s=60,
+    many=1_000_000, names=3_000_000, fields=300_000, strings=10_000_000, wide=100_000, values=2_000_000, overload_s=60,
 )  # fmt: skip
 
 
@@ -217,6 +221,51 @@ async def million_keys(grpc_port: int, rest_port: int, size: Size) -> None:
     await repeat(rest_port, "/v1/windows/many/query?all_keys=true")
 
 
+async def json_lists(grpc_port: int, rest_port: int, size: Size) -> None:
+    """Bulks of JSON whose times are empty lists."""
+    await post(rest_port, "/v1/windows/quantiles/bulk-insert", JSON, b'{"time":[' + b"[]," * size.values + b"[]]}")
+
+
+async def json_brackets(grpc_port: int, rest_port: int, size: Size) -> None:
+    """Bulks of JSON that are nothing but brackets."""
+    await post(rest_port, "/v1/windows/quantiles/bulk-insert", JSON, b"[" * (10 * size.values))
+
+
+async def json_texts(grpc_port: int, rest_port: int, size: Size) -> None:
+    """Bulks of JSON with numbers as texts, the last one wrong."""
+    values = b'"NaN",' * size.values
+    body = b'{"time":[' + b"1," * size.values + b'1],"value":[' + values + b"null]}"
+    await post(rest_port, "/v1/windows/quantiles/bulk-insert", JSON, body)
+
+
+async def connect_fields(grpc_port: int, rest_port: int, size: Size) -> None:
+    """Bulks of Connect, in JSON, with many fields."""
+    fields = b",".join(b'"f%d":{"float64":"AAAAAAAAAAA="}' % i for i in range(size.fields))
+    body = b'{"window":"quantiles","fields":{' + fields + b"}}"
+    await post(rest_port, "/sash.v1.Windows/BulkInsert", JSON, body)
+
+
+async def arrow_keys(grpc_port: int, rest_port: int, size: Size) -> None:
+    """Bulks of Arrow with many keys, for a window without keys."""
+    n = size.values // 2
+    columns = {"time": np.arange(n), "key": [f"key {i}" for i in range(n)], "value": np.ones(n)}
+    await post(rest_port, "/v1/windows/quantiles/bulk-insert", ARROW, arrow(pa.table(columns), n))
+
+
+async def arrow_batches(grpc_port: int, rest_port: int, size: Size) -> None:
+    """Bulks of Arrow in record batches of one row, without a time."""
+    table = pa.table({"value": np.ones(size.values // 40)})
+    await post(rest_port, "/v1/windows/quantiles/bulk-insert", ARROW, arrow(table, 1))
+
+
+def arrow(table: Any, rows: int) -> bytes:
+    """A table as a stream of batches of so many rows."""
+    sink = BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=rows)
+    return sink.getvalue()
+
+
 PRESSURES: dict[str, Press] = {
     "insert streams": insert_streams,
     "heavy watchers": watchers,
@@ -230,7 +279,23 @@ PRESSURES: dict[str, Press] = {
     "refused names": refused_names,
     "refused fields": refused_fields,
     "refused strings": refused_strings,
+    "JSON of lists": json_lists,
+    "JSON of brackets": json_brackets,
+    "JSON of texts": json_texts,
+    "Connect fields": connect_fields,
+    "Arrow keys": arrow_keys,
+    "Arrow batches": arrow_batches,
 }
+
+
+async def post(port: int, path: str, kind: str, body: bytes) -> None:
+    """Send a body, again and again."""
+    began()
+    while True:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            async with connection(PRESS, port) as request:
+                while True:
+                    print(await request(path, body, kind), flush=True)
 
 
 async def send(grpc_port: int, method: str, message: bytes) -> None:
@@ -269,9 +334,9 @@ async def connection(address: str, port: int) -> AsyncIterator[Callable[..., Cor
     """A connection of HTTP: a function that sends a request on it, reads the answer and returns the status."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0), limit=2**20)
 
-    async def request(path: str, body: bytes = b"") -> int:
-        method, kind = ("POST", "content-type: application/json\r\n") if body else ("GET", "")
-        head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\n{kind}content-length: {len(body)}\r\n\r\n"
+    async def request(path: str, body: bytes = b"", kind: str = JSON) -> int:
+        method, typed = ("POST", f"content-type: {kind}\r\n") if body else ("GET", "")
+        head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\n{typed}content-length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         answer = await reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"content-length: (\d+)", answer)

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, Concatenate, ParamSpec, Self, TypeVar
 import grpc
 
 from sash_client import changes, handle, questions, writes
-from sash_client.answers import Answer, Bulk, WindowInfo, WriteResult
+from sash_client.answers import Answer, Bulk, Topology, WindowInfo, WriteResult
 from sash_client.calls import Patience, stood_still
 from sash_client.connection import Connection
 from sash_client.errors import SashClientError, Unavailable, from_rpc
@@ -34,7 +34,7 @@ from sash_client.files import chunks, open_to_read, replacing
 from sash_client.handle import Handle
 from sash_client.plans import Ask, AskStream, Plan, Restarts
 from sash_client.results import AsyncAnswers, AsyncEntries
-from sash_client.windows import created, deleted, listed
+from sash_client.windows import created, deleted, listed, topology
 from sash_client.wire import from_info, new_name
 from sash_client.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
@@ -84,6 +84,10 @@ class AsyncClient(Connection):
     async def list_windows(self) -> list[WindowInfo]:
         """Show all windows."""
         return await self._perform(listed())
+
+    async def topology(self) -> Topology:
+        """Show which processes serve the windows, and which shards each has."""
+        return await self._perform(topology())
 
     async def delete_window(self, name: str) -> int:
         """Delete a window and its entries; return how many it had. Raises NotFound."""

@@ -18,7 +18,9 @@ __all__ = [
     "Page",
     "PartialColumn",
     "Series",
+    "ServingProcess",
     "Staged",
+    "Topology",
     "WindowInfo",
     "WriteResult",
     "page_of",
@@ -277,3 +279,33 @@ class WindowInfo:
     problem: str | None = None
     high_water_mark: int | None = None
     punctuated: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServingProcess:
+    """A process of the service.
+
+    Args:
+        number: from 0.
+        up: whether it answers.
+        grpc_port: the port that only this process listens on; 0 if there is none, or it is not known.
+        shards: the shards that it has.
+    """
+
+    number: int
+    up: bool
+    grpc_port: int
+    shards: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The processes of a service.
+
+    Args:
+        shards: how many there are.
+        processes: which serve them.
+    """
+
+    shards: int
+    processes: list[ServingProcess]

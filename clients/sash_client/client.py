@@ -17,13 +17,13 @@ from typing import Any, BinaryIO, Self, TypeVar
 
 import grpc
 
-from sash_client.answers import WindowInfo
+from sash_client.answers import Topology, WindowInfo
 from sash_client.blocking import BlockingConnection
 from sash_client.calls import Feed, Patience, answered
 from sash_client.errors import Unavailable
 from sash_client.files import chunks, open_to_read, replacing
 from sash_client.window import Window
-from sash_client.windows import created, deleted, listed
+from sash_client.windows import created, deleted, listed, topology
 from sash_client.wire import from_info, new_name
 from sash_proto.v1 import windows_pb2 as pb
 
@@ -93,6 +93,10 @@ class Client(BlockingConnection):
     def list_windows(self) -> list[WindowInfo]:
         """Show all windows."""
         return self._perform(listed())
+
+    def topology(self) -> Topology:
+        """Show which processes serve the windows, and which shards each has."""
+        return self._perform(topology())
 
     def delete_window(self, name: str) -> int:
         """Delete a window and its entries; return how many it had. Raises NotFound."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sash_client.answers import WindowInfo
+from sash_client.answers import ServingProcess, Topology, WindowInfo
 from sash_client.plans import Ask, Plan
 from sash_client.wire import from_info, to_spec
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["created", "deleted", "listed"]
+__all__ = ["created", "deleted", "listed", "topology"]
 
 
 def created(spec: Mapping[str, Any] | str) -> Plan[pb.WindowSpec]:
@@ -33,3 +33,13 @@ def deleted(name: str) -> Plan[int]:
     """Delete a window; return how many entries it had."""
     response = yield Ask("DeleteWindow", pb.DeleteWindowRequest(name=name))
     return int(response.entries)
+
+
+def topology() -> Plan[Topology]:
+    """Show the processes of the service, and the shards of each."""
+    response = yield Ask("GetTopology", pb.GetTopologyRequest())
+    processes = [
+        ServingProcess(process.number, process.up, process.grpc_port, list(process.shards))
+        for process in response.processes
+    ]
+    return Topology(response.shards, processes)

@@ -23,7 +23,7 @@ from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Unavaila
 from sash_client import backup as write_backup
 from sash_client import restore as read_backup
 
-__all__ = ["app", "fail", "run"]
+__all__ = ["LOCAL", "Json", "Target", "app", "connected", "fail", "run"]
 
 app = typer.Typer(
     name="sash",
@@ -118,14 +118,14 @@ def create(
         text = sys.stdin.read() if str(spec) == "-" else spec.read_text()
     except (OSError, UnicodeDecodeError) as error:
         fail(f"cannot read {spec}: {error}")
-    with _service(target) as sash:
+    with connected(target) as sash:
         typer.echo(f"window {sash.create_window(text).name} is there")
 
 
 @app.command("list")
 def list_windows(target: Target = LOCAL, as_json: Json = False) -> None:
     """List all windows."""
-    with _service(target) as sash:
+    with connected(target) as sash:
         windows = sash.list_windows()
     if as_json:
         for window in windows:
@@ -172,7 +172,7 @@ def query(
     several = all_keys or combine or len(key or []) > 1
     one, keys = key[0] if key and not several else None, ALL_KEYS if all_keys else key
     end = None if as_of is None else time_of(as_of)
-    with _service(target) as sash:
+    with connected(target) as sash:
         answers = sash.window(name).query(
             key=one,
             keys=(keys or None) if several else None,
@@ -204,7 +204,7 @@ def series(
 ) -> None:
     """Show the aggregates of many buckets, one a line; with --by, of each group of keys."""
     grouping, first, last = grouping_of(where, by, top, n, ascending, having), time_of(start), time_of(end)
-    with _service(target) as sash:
+    with connected(target) as sash:
         window = sash.window(name)
         if by or top or having:
             if key is not None or step is None:
@@ -231,7 +231,7 @@ def keys(
     as_json: Json = False,
 ) -> None:
     """List the keys that have entries, in the order of their first entries."""
-    with _service(target) as sash:
+    with connected(target) as sash:
         for key in sash.window(name).keys(prefix, limit=limit, where=where):
             typer.echo(json_line(key) if as_json else cell(key))
 
@@ -255,7 +255,7 @@ def watch(
     """Show the aggregates again whenever they have changed."""
     shown: list[Answer] | None = None
     grouping = grouping_of(where, by, top, n, ascending, having)
-    with _service(target) as sash, interrupts() as interrupted:
+    with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
         looks = 0
         while True:
@@ -282,7 +282,7 @@ def evict(
 ) -> None:
     """Remove the oldest entries, or those of a range of time."""
     time, first, last = (None if text is None else time_of(text) for text in (through, start, end))
-    with _service(target) as sash:
+    with connected(target) as sash:
         evicted = sash.window(name).bulk_evict(time, start=first, end=last, key=key).evicted
     typer.echo(f"{evicted} entries are evicted")
 
@@ -296,7 +296,7 @@ def retract(
     target: Target = LOCAL,
 ) -> None:
     """Remove one entry of a window with an identity."""
-    with _service(target) as sash:
+    with connected(target) as sash:
         window = sash.window(name)
         spec = window.describe().spec
         integer = spec["fields"].get(spec.get("identity")) == "int64"
@@ -312,14 +312,14 @@ def punctuate(
     target: Target = LOCAL,
 ) -> None:
     """Say what is final, in a window with slide.until."""
-    with _service(target) as sash:
+    with connected(target) as sash:
         typer.echo(f"{time} is final; {sash.window(name).punctuate(time_of(time)).evicted} entries have left")
 
 
 @app.command()
 def delete(name: Name, target: Target = LOCAL) -> None:
     """Delete a window and its entries."""
-    with _service(target) as sash:
+    with connected(target) as sash:
         typer.echo(f"window {name} is deleted; it had {sash.delete_window(name)} entries")
 
 
@@ -330,7 +330,7 @@ def export_window(
     target: Target = LOCAL,
 ) -> None:
     """Write a window, with all that is known of it, as one file."""
-    with _service(target) as sash, files_named(file):
+    with connected(target) as sash, files_named(file):
         size = sash.export_window(name, sys.stdout.buffer if str(file) == "-" else file)
     typer.echo(f"window {name} is in {file}: {size_text(size)}", err=str(file) == "-")
 
@@ -342,7 +342,7 @@ def import_window(
     target: Target = LOCAL,
 ) -> None:
     """Create a window from what export wrote."""
-    with _service(target) as sash, files_named(file):
+    with connected(target) as sash, files_named(file):
         window = sash.import_window(sys.stdin.buffer if str(file) == "-" else file, name)
     typer.echo(f"window {window.name} is there: {window.entries} entries")
 
@@ -353,7 +353,7 @@ def backup(
     target: Target = LOCAL,
 ) -> None:
     """Write all windows into one file, while serving. Each window is as it is at one moment, which differ."""
-    with _service(target) as sash, files_named(file), Progress() as progress:
+    with connected(target) as sash, files_named(file), Progress() as progress:
         names = write_backup(sash, file, progress)
     typer.echo(f"{len(names)} windows are in {file}: {size_text(file.stat().st_size)}")
 
@@ -365,7 +365,7 @@ def restore(
     target: Target = LOCAL,
 ) -> None:
     """Create the windows that backup wrote; one that is there is left as it is, and is an error."""
-    with _service(target) as sash, files_named(file), Progress() as progress:
+    with connected(target) as sash, files_named(file), Progress() as progress:
         restored = read_backup(sash, file, only or [], progress)
     failed = {name: error for name, error in restored.items() if error is not None}
     typer.echo(f"{len(restored) - len(failed)} of {len(restored)} windows are restored")
@@ -376,7 +376,7 @@ def restore(
 
 
 @contextmanager
-def _service(target: str) -> Iterator[Client]:
+def connected(target: str) -> Iterator[Client]:
     """Connect to the service; exit with a message if nothing listens."""
     with Client(target, **_login) as sash:
         try:

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import typer
 
-from sash.cli import LOCAL, Target, _service, fail
+from sash.cli import LOCAL, Target, connected, fail
 from sash.cli_system import interrupts
 from sash.extras import missing
 from sash_client import FailedPrecondition, SashClientError, Window, WriteResult
@@ -75,7 +75,7 @@ def load(
             fail(f"{file}: give --format csv, ndjson, parquet or arrow")
     named = [(file, str(found)) for file, found in zip(files, kinds, strict=True)]
     loads = [(producer, named)] if producer is not None else [(_producer_of(file), [(file, k)]) for file, k in named]
-    with _service(target) as sash, interrupts() as interrupted:
+    with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
         mapped = _mapped(window, time_column, key_column, field or [])
         for writer, some in loads:

@@ -8,6 +8,7 @@ import typer
 
 from sash import cli, token
 from sash.check import check
+from sash.cli_shards import shards as shards_command
 from sash.extras import missing
 from sash.load import load
 
@@ -15,6 +16,7 @@ __all__ = ["app", "run", "serve"]
 
 app = cli.app
 app.command()(check)
+app.command("shards")(shards_command)
 app.command()(load)
 app.add_typer(token.app)
 

@@ -26,6 +26,7 @@ from sash.limits.caller import caller_of
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
 from sash.metrics import Metrics
+from sash.topology import ServingProcess, Topology
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
 from sash_engine.steps import Steps
@@ -156,16 +157,17 @@ class Plane:
         self._access.require("list", None)
         return [window for window in self._storage.all() if self._access.sees(window.spec.name)]
 
+    async def topology(self) -> Topology:
+        """Show which processes serve the windows."""
+        self._access.require("topology", None)
+        return Topology(1, [ServingProcess(0, True, 0, [0])])
+
     def tidy(self) -> None:
         """Do what time alone brings, to every window; to be called about once a second."""
         self._storage.tidy()
 
     def spec(self, name: str, operation: str = "describe") -> WindowSpec:
-        """The spec of a window, for edges that read untyped columns by it; raises NotFound.
-
-        Args:
-            operation: what the edge is about to do: a caller that may not do it need not send its body.
-        """
+        """The spec of a window, for an edge that is about to do an operation; raises as `look_up`."""
         self._access.require(operation, name)
         return self._catalogue.find(name).spec
 
@@ -174,7 +176,7 @@ class Plane:
         self.spec(name, operation)
 
     async def look_up(self, name: str, operation: str = "describe") -> WindowSpec:
-        """As `spec`, also of windows of which this process has no part."""
+        """As `spec`, also of windows of which this process has no part; raises NotFound."""
         return self.spec(name, operation)
 
     async def window(self, name: str) -> WindowInfo:

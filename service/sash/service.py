@@ -121,7 +121,9 @@ class Service:
         )
         rest.routes.extend(ui.routes())
         self._certificates = certificates_of(settings)
-        self._rpc = RpcServer(self.plane, settings, metrics, memory, self._access, self._certificates, shared)
+        self._rpc = RpcServer(
+            self.plane, settings, metrics, memory, self._access, self._certificates, shared, routed=shards > 1
+        )
         closing = rest.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(_places(settings), closing)
@@ -171,6 +173,8 @@ class Service:
             undo.push_async_callback(self._rest.stop, 0)
             await self._rest.start()
             await self._rpc.start()
+            if isinstance(self._storage, Host):
+                self._storage.own_port = self._rpc.own_port
             undo.pop_all()
         self._started.set()
         self._watch = asyncio.create_task(self._every_second())

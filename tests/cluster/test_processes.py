@@ -11,11 +11,18 @@ import signal
 import subprocess
 import threading
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import grpc
 import httpx
+import pytest
 
 from sash_client import Client
+from sash_proto.v1 import windows_pb2 as pb
+from sash_proto.v1 import windows_pb2_grpc as pb_grpc
+from sash_wire.placement import shard_of
 from tests.support.servers import WAIT_S, Running, running_service, serve_command, service_process
 from tests.support.waiting import wait_until
 
@@ -121,9 +128,46 @@ def test_processes_end_with_the_one_that_looks_after_them(tmp_path: Path) -> Non
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), WAIT_S)
 
 
-def test_metrics_are_of_all_processes(tmp_path: Path) -> None:
-    with service_process("--data", str(tmp_path), "--processes", "2") as running:
+def straight_to_its_owner(stub: Any) -> None:
+    """Numbers of a producer are counted for each shard, if its writes say which one they are for."""
+    mine = [key for key in KEYS if shard_of("w", key, 3) == 1]
+    other = next(key for key in KEYS if shard_of("w", key, 3) == 2)
+
+    def insert(key: str, sequence: int, shard: str) -> Any:
+        request = pb.InsertRequest(window="w", key=key, time=1, producer="direct", sequence=sequence)
+        request.fields["value"].int64 = 1
+        return stub.Insert(request, metadata=[("sash-shard", shard)])
+
+    assert insert(mine[0], 1, "1").inserted == 1
+    assert insert(mine[1], 2, "1").inserted == 1
+    assert insert(mine[1], 2, "1").already_applied
+    for key, shard, code in (
+        (other, "1", grpc.StatusCode.INVALID_ARGUMENT),
+        (other, "2", grpc.StatusCode.UNAVAILABLE),
+        (mine[0], "x", grpc.StatusCode.INVALID_ARGUMENT),
+    ):
+        with pytest.raises(grpc.RpcError) as raised:
+            insert(key, 3, shard)
+        assert raised.value.code() == code
+
+
+def test_metrics_and_topology_are_of_all_processes(tmp_path: Path) -> None:
+    with service_process("--data", str(tmp_path), "--processes", "2", "--shards", "3") as running:
         made(running)
+        with Client(running.grpc_target) as client:
+            found = client.topology()
+        assert (found.shards, [process.shards for process in found.processes]) == (3, [[0, 2], [1]])
+        assert all(process.up for process in found.processes)
+        ports = {process.grpc_port for process in found.processes}
+        assert len(ports) == 2
+        for port in ports:  # each answers on its own port, too
+            with Client(f"127.0.0.1:{port}") as client:
+                assert client.topology() == found
+        one = next(process for process in found.processes if 1 in process.shards)
+        with grpc.insecure_channel(f"127.0.0.1:{one.grpc_port}") as channel:
+            straight_to_its_owner(pb_grpc.WindowsStub(channel))
+        told = running.http().get("/v1/topology").raise_for_status().json()
+        assert told == asdict(found)
         text = running.http().get("/metrics").text
         for process in "01":
             assert f'sash_process_up{{process="{process}"}} 1.0' in text

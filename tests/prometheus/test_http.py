@@ -149,6 +149,7 @@ def test_what_sash_has_nothing_of_is_empty(http: httpx.Client) -> None:
         ("series", {}, 400, "bad_data", "match[]"),
         ("labels", {"match[]": "1+1"}, 400, "bad_data", "no selector"),
         ("labels", {"limit": "many"}, 400, "bad_data", "whole number"),
+        ("series", {"match[]": [f"w{i}:n" for i in range(21)]}, 400, "bad_data", "at most 20"),
     ],
 )
 def test_errors_name_what_is_wrong(

@@ -141,6 +141,7 @@ def test_metadata_alone_is_taken(http: httpx.Client) -> None:
         ({"__name__": "two:v", "key": "a"}, "several fields"),
         ({"__name__": "whole:v", "key": "a"}, "int64"),
         ({"__name__": "w:v", "key": "b", "job": "other"}, "two series"),
+        ({"__name__": "w:v", "key": "c", **{f"l{i}": "" for i in range(200)}}, "202 labels"),
     ],
 )
 def test_what_can_never_be_taken_is_400_and_the_rest_is_applied(

@@ -144,3 +144,23 @@ def test_times_at_the_ends_of_time(http: httpx.Client) -> None:
             assert answer.status_code in (200, 400, 422), answer.text
             form = {"query": query, "start": at, "end": at + 100, "step": 10}
             assert http.post("/prometheus/api/v1/query_range", data=form).status_code in (200, 400, 422)
+
+
+def test_too_many_series_are_refused_and_not_left_out(http: httpx.Client) -> None:
+    create(http, "many", keyed=True)
+    insert(http, "many", [T] * 10_001, [1.0] * 10_001, key=[str(i) for i in range(10_001)])
+    for path in ("query", "query_range"):
+        form = {"query": "many:n + 0", "time": T + 60, "start": T, "end": T + 1, "step": 1}
+        answer = http.post(f"/prometheus/api/v1/{path}", data=form)
+        assert answer.status_code == 422
+        assert "10,000 series" in answer.json()["error"]
+        for operator in ("sum", "sum without (key)", "sum by (other)"):
+            found = data(http, f'{operator} (many:n{{key!~"[0-9]"}})', path)["data"]["result"]
+            assert found[0].get("value", found[0].get("values", [None])[-1])[1] == "9991"
+    assert len(data(http, 'many:n{key!="0"}')["data"]["result"]) == 10_000
+    values = http.get("/prometheus/api/v1/label/key/values", params={"match[]": "many:n"}).json()
+    assert len(values["data"]) == 10_000
+    assert values["warnings"] == ["results truncated due to limit"]
+    few = http.get("/prometheus/api/v1/label/key/values", params={"match[]": 'many:n{key=~"1.?"}', "limit": 11}).json()
+    assert len(few["data"]) == 11
+    assert "warnings" not in few

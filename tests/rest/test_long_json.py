@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sash.rest import columns, long_json
 from sash.rest.bodies import parse_json
-from sash.rest.long_json import LISTED_MAX, VALUES_MAX, LongList, parse_long_json
+from sash.rest.long_json import LISTED_MAX, VALUES_MAX, LongList, is_long, parse_long_json
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
 from sash_engine.windows.spec import WindowSpec
@@ -181,6 +181,7 @@ def test_a_long_bulk_over_http_is_applied_and_refused_like_a_short_one(http, mon
     monkeypatch.setattr(columns, "ROWS", 1 << 12)
     http.post("/v1/windows", json={"name": "long", "aggregates": {"n": {"function": "count"}}})
     n = 9_000
+    monkeypatch.setattr(long_json, "LONG_BYTES", 1 << 16)
     written = http.post("/v1/windows/long/bulk-insert", json={"time": list(range(n)), "value": [1.5] * n})
     assert (written.status_code, written.json().get("inserted")) == (200, n), written.text
     refused = http.post(
@@ -190,3 +191,11 @@ def test_a_long_bulk_over_http_is_applied_and_refused_like_a_short_one(http, mon
     shorter = http.post("/v1/windows/long/bulk-insert", json={"time": list(range(n)), "value": [1.5] * (n - 1)})
     assert (shorter.status_code, shorter.json()["field"]) == (400, "value")
     assert http.get("/v1/windows/long/query").json()["answers"][0]["entries"] == n
+
+
+def test_a_body_of_middle_length_is_long_if_it_has_many_brackets():
+    numbers = b'{"time":[' + b"1," * 50_000 + b"1]}"
+    assert not is_long(numbers)
+    assert is_long(numbers.replace(b"1,", b"1,1,1,"))
+    assert is_long(b'{"time":[' + b"[]," * 30_000 + b"[]]}")
+    assert not is_long(b"[" * 60_000)

@@ -18,6 +18,7 @@ from sash.settings import Settings
 from tests.support.servers import problem
 
 ROUTES = {
+    ("get", "/v1/topology"),
     ("post", "/v1/windows"),
     ("get", "/v1/windows"),
     ("get", "/v1/windows/{name}"),

@@ -788,3 +788,27 @@ class PunctuateResponse(_message.Message):
     evicted: int
     durability: str
     def __init__(self, evicted: _Optional[int] = ..., durability: _Optional[str] = ...) -> None: ...
+
+class GetTopologyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Topology(_message.Message):
+    __slots__ = ("shards", "processes")
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    shards: int
+    processes: _containers.RepeatedCompositeFieldContainer[Process]
+    def __init__(self, shards: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[Process, _Mapping]]] = ...) -> None: ...
+
+class Process(_message.Message):
+    __slots__ = ("number", "up", "grpc_port", "shards")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    GRPC_PORT_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    up: bool
+    grpc_port: int
+    shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, number: _Optional[int] = ..., up: bool = ..., grpc_port: _Optional[int] = ..., shards: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -124,6 +124,11 @@ class WindowsStub(object):
                 request_serializer=sash__proto_dot_v1_dot_windows__pb2.PunctuateRequest.SerializeToString,
                 response_deserializer=sash__proto_dot_v1_dot_windows__pb2.PunctuateResponse.FromString,
                 )
+        self.GetTopology = channel.unary_unary(
+                '/sash.v1.Windows/GetTopology',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.GetTopologyRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.Topology.FromString,
+                )
 
 
 class WindowsServicer(object):
@@ -287,6 +292,13 @@ class WindowsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTopology(self, request, context):
+        """Says which processes serve the windows, and which shards each has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WindowsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -399,6 +411,11 @@ def add_WindowsServicer_to_server(servicer, server):
                     servicer.Punctuate,
                     request_deserializer=sash__proto_dot_v1_dot_windows__pb2.PunctuateRequest.FromString,
                     response_serializer=sash__proto_dot_v1_dot_windows__pb2.PunctuateResponse.SerializeToString,
+            ),
+            'GetTopology': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTopology,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.GetTopologyRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.Topology.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -781,5 +798,22 @@ class Windows(object):
         return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/Punctuate',
             sash__proto_dot_v1_dot_windows__pb2.PunctuateRequest.SerializeToString,
             sash__proto_dot_v1_dot_windows__pb2.PunctuateResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def GetTopology(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/GetTopology',
+            sash__proto_dot_v1_dot_windows__pb2.GetTopologyRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.Topology.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

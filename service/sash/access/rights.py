@@ -21,6 +21,7 @@ class Right(IntEnum):
 
 RIGHTS: Mapping[str, Right] = {
     "list": Right.READ,
+    "topology": Right.READ,
     "describe": Right.READ,
     "query": Right.READ,
     "range_query": Right.READ,

@@ -192,15 +192,15 @@ class PrometheusApp:
         return success(pretty(given.text("query")))
 
     async def _labels(self, given: Parameters) -> Answer:
-        return success(await self._metadata.labels(given))
+        return success(*await self._metadata.labels(given))
 
     async def _values(self, name: str, given: Parameters) -> Answer:
-        return success(await self._metadata.values(name, given))
+        return success(*await self._metadata.values(name, given))
 
     async def _series(self, given: Parameters) -> Answer:
         if not given.all("match[]"):
             raise BadData("no match[] parameter provided", field="match[]")
-        return success(await self._metadata.series(given))
+        return success(*await self._metadata.series(given))
 
     async def _metadata_of(self, given: Parameters) -> Answer:
         return success(self._metadata.metadata(given))
@@ -223,7 +223,7 @@ class PrometheusApp:
     async def _federate(self, given: Parameters) -> Answer:
         times = Times(ms_of(self._clock.now_ns() / 1e9), 1, 1)
         fetch = Fetch(self._plane, Selectors(self._plane, self._catalogue))
-        vectors = [await fetch.instant(parsed_selector(text), times) for text in given.all("match[]")]
+        vectors = [await fetch.instant(parsed_selector(text), times) for text in self._metadata.selectors(given)]
         return await self._plane.in_slices(exposed(vectors, times))
 
     def _nothing(self, data: Any) -> Callable[[Parameters], Awaitable[Answer]]:

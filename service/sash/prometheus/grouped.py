@@ -28,7 +28,8 @@ from sash.prometheus.selectors import (
 )
 from sash.prometheus.times import Times
 from sash.prometheus.values import NAME, Labels, Vector, check_cells
-from sash_engine.windows.questions import Query, SeriesQuery
+from sash_engine.errors import InvalidArgument
+from sash_engine.windows.questions import ALL_KEYS, Query, SeriesQuery
 
 __all__ = ["by_groups"]
 
@@ -57,22 +58,34 @@ async def by_groups(
         by, without: its labels.
     """
     asked = _asked(selectors, str(expr.op), expr.expr, by, without, times)
-    if asked is None:
-        return None
+    try:
+        return None if asked is None else await _answered(plane, selectors, asked, times)
+    except InvalidArgument:
+        return None  # the window takes no such conditions, or has too many groups
+
+
+async def _answered(plane: Plane, selectors: Selectors, asked: _Asked, times: Times) -> Vector | None:
     metric, spec, name = asked.metric, asked.metric.spec, asked.metric.aggregate
     where = asked.matchers.where(spec)
+    # Keys that are one text have one group: all of them.
+    groups: dict[str, Any] = {"by": asked.by} if spec.parts else {"keys": ALL_KEYS}
     if asked.at.count == 1:
         trailing = trailing_of(spec, asked.width_ms, asked.at.start_ms)
         if trailing is None:
             return Vector.empty(times.count)
         now, lookbacks = trailing
-        answers = await plane.query(spec.name, Query(None, lookbacks, now, by=asked.by, where=where))
+        answers = await plane.query(
+            spec.name, Query(None, lookbacks, now, where=where, combine=not spec.parts, **groups)
+        )
         parts, folded = [answer.parts for answer in answers], Folded.of_answers(spec, answers)
     else:
         buckets = buckets_of(spec, asked.width_ms, asked.at)
         if buckets is None:
             return Vector.empty(times.count)
-        rows = await plane.series_groups(spec.name, SeriesQuery(*buckets, by=asked.by, where=where))
+        question = SeriesQuery(*buckets, where=where, **groups)
+        rows = (
+            await plane.series_groups(spec.name, question) if spec.parts else [await plane.series(spec.name, question)]
+        )
         if not rows:
             return Vector.empty(times.count)
         parts, folded = [row.parts for row in rows], Folded.of_series(spec, rows)

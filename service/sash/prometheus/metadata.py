@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from sash.plane import Plane
+from sash.prometheus.errors import BadData
 from sash.prometheus.matchers import Matchers
 from sash.prometheus.names import Catalogue, Metric
 from sash.prometheus.parsing import parsed_selector
@@ -18,6 +19,12 @@ from sash_engine.errors import NotFound, PermissionDenied
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["Metadata"]
+
+_SELECTORS_MAX = 20
+_CUT = "results truncated due to limit"
+
+Some = tuple[list[Any], list[str]]
+"""An answer, and warnings."""
 
 
 class Metadata:
@@ -32,7 +39,7 @@ class Metadata:
         self._plane = plane
         self._catalogue = catalogue
 
-    async def labels(self, given: Parameters) -> list[str]:
+    async def labels(self, given: Parameters) -> Some:
         """The names of labels, of all metrics or of those that match."""
         found = {NAME} if not given.all("match[]") else set()
         if given.all("match[]"):
@@ -44,14 +51,13 @@ class Metadata:
                     found.update(spec.labels)
         return _some(sorted(found), given)
 
-    async def values(self, name: str, given: Parameters) -> list[str]:
+    async def values(self, name: str, given: Parameters) -> Some:
         """The values of a label, of all series or of those that match."""
         found = set[str]()
         if name == NAME and not given.all("match[]"):
             for spec in self._specs():
                 found.update(self._catalogue.of(spec))
             return _some(sorted(found), given)
-        limit = given.whole("limit")
         windows = set[str]()
         for selected in await self._selected(given, name):
             if name == NAME:
@@ -60,11 +66,11 @@ class Metadata:
                 if not given.all("match[]"):
                     windows.add(selected.metric.spec.name)  # all metrics of a window have the same keys
                 found.update(label[name] for label in selected.labels() if name in label)
-            if limit is not None and name != NAME and len(found) >= limit:
+            if len(found) > _most(given):
                 break
         return _some(sorted(found), given)
 
-    async def series(self, given: Parameters) -> list[Any]:
+    async def series(self, given: Parameters) -> Some:
         """The labels of all series that match."""
         found = list[Any]()
         seen = set[frozenset[tuple[str, str]]]()
@@ -87,12 +93,26 @@ class Metadata:
                     return found
         return found
 
+    def selectors(self, given: Parameters) -> list[str]:
+        """The selectors of a request, each once.
+
+        Raises:
+            BadData: they are too many.
+        """
+        texts = list(dict.fromkeys(given.all("match[]")))
+        if len(texts) > _SELECTORS_MAX:
+            raise BadData(
+                f'invalid parameter "match[]": {len(texts)} selectors; at most {_SELECTORS_MAX} are taken',
+                field="match[]",
+                limit=f"{_SELECTORS_MAX} selectors",
+            )
+        return texts
+
     async def _selected(self, given: Parameters, label: str = "") -> list[Selected]:
         selectors = Selectors(self._plane, self._catalogue)
-        limit = given.whole("limit")
-        most = SERIES_MAX if limit is None else min(limit, SERIES_MAX)
+        most = _most(given) + 1  # one more says that there are more
         found = list[Selected]()
-        texts = given.all("match[]")
+        texts = self.selectors(given)
         for text in texts:
             found += await selectors.selected(Matchers.of(parsed_selector(text)), most)
         if not texts:
@@ -115,8 +135,14 @@ class Metadata:
         return found
 
 
-def _some(found: list[Any], given: Parameters) -> list[Any]:
-    return found[: given.whole("limit")]
+def _most(given: Parameters) -> int:
+    limit = given.whole("limit")
+    return SERIES_MAX if limit is None else min(limit, SERIES_MAX)
+
+
+def _some(found: list[Any], given: Parameters) -> Some:
+    most = _most(given)
+    return found[:most], [_CUT] if len(found) > most else []
 
 
 def _help(metric: Metric) -> str:

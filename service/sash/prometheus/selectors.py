@@ -21,9 +21,11 @@ from sash.prometheus.errors import BadData, Refused
 from sash.prometheus.matchers import LOOKBACK, Matchers
 from sash.prometheus.names import Catalogue, Metric, key_of, labels_of
 from sash.prometheus.times import TIME_MAX_MS, Times, duration_ms, floor_ticks, ms_of
-from sash.prometheus.values import NAME, SERIES_MAX, Labels, Vector, check_cells
+from sash.prometheus.values import NAME, Labels, Vector, check_cells
+from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.sketches import DistinctCount, Quantile
+from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.questions import Query, SeriesQuery
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
@@ -44,6 +46,7 @@ _EVERYTHING = 2**61
 """Ticks that reach back before all entries, and leave room for all times behind 1970."""
 
 _KEYS_AT_ONCE = 1000
+_KEYS_A_STEP = 200
 
 _BUCKETS, _BUCKETS_LARGE = 500_000, 5_000
 """Of one question; half of what a window answers."""
@@ -151,11 +154,11 @@ class Selectors:
     def _spec(self, window: str) -> WindowSpec:
         return self._plane.spec(window, "query")
 
-    async def selected(self, matchers: Matchers, most: int = SERIES_MAX) -> list[Selected]:
-        """The series that match.
+    async def selected(self, matchers: Matchers, most: int | None = None) -> list[Selected]:
+        """The series that match; of each metric, the first `most` of them.
 
         Raises:
-            Refused: there are more than `most`.
+            Refused: there are too many, and `most` is None.
         """
         found, count = list[Selected](), 0
         for metric in self.metrics(matchers):
@@ -171,7 +174,8 @@ class Selectors:
                 some = await self._keys(metric, matchers, most)
                 found.append(Selected(metric, some))
                 count += len(some)
-            check_cells(count, 1)
+            if most is None:
+                check_cells(count, 1)
         return [each for each in found if each.count]
 
     async def of_metric(self, metric: Metric, most: int) -> list[Selected]:
@@ -179,15 +183,31 @@ class Selectors:
         keys = await self._keys(metric, Matchers([[]], None), most) if metric.spec.keyed else None
         return [Selected(metric, keys)]
 
-    async def _keys(self, metric: Metric, matchers: Matchers, most: int) -> list[str]:
-        """The keys of a window that match, by whatever the matchers say of the key."""
-        found, at, where = list[str](), 0, matchers.where(metric.spec)
+    async def _keys(self, metric: Metric, matchers: Matchers, most: int | None) -> list[str]:
+        """The keys of a window that match, by whatever the matchers say of the key; the first `most` of them.
+
+        Raises:
+            Refused: there are too many, and `most` is None.
+        """
+        spec = metric.spec
+        # Each page asks the conditions anew: cheap for parts, of which a window has the distinct values.
+        where = matchers.where(spec) if spec.parts else []
+        found, at = list[str](), 0
         while True:
-            some, next_ = await key_names(self._plane, metric.spec.name, "", _KEYS_AT_ONCE, at, where)
-            found += [key for key in some if matchers.matches({NAME: metric.name, **labels_of(metric.spec, key)})]
-            check_cells(len(found), 1)
-            if next_ is None or len(found) >= most:
+            try:
+                some, next_ = await key_names(self._plane, spec.name, "", _KEYS_AT_ONCE, at, where)
+            except InvalidArgument:
+                if not where:
+                    raise
+                where = []  # the window takes no such condition
+                continue
+            found += await self._plane.in_slices(_matching(metric, matchers, some))
+            if most is None:
+                check_cells(len(found), 1)
+            elif len(found) >= most:
                 return found[:most]
+            if next_ is None:
+                return found
             at = next_
 
     # ---------------------------------------------------------------- aggregates
@@ -344,6 +364,14 @@ def buckets_of(spec: WindowSpec, width_ms: int | None, times: Times) -> tuple[in
     width = _EVERYTHING if width_ms is None else first - floor_ticks(times.start_ms - width_ms, unit)
     start = first - width + 1
     return (start, start + step * (times.count - 1) + 1, step, width) if width > 0 else None
+
+
+def _matching(metric: Metric, matchers: Matchers, keys: Sequence[str]) -> Steps[list[str]]:
+    found, spec = list[str](), metric.spec
+    for a, b in spans_of(len(keys), _KEYS_A_STEP):
+        found += [key for key in keys[a:b] if matchers.matches({NAME: metric.name, **labels_of(spec, key)})]
+        yield
+    return found
 
 
 def _series_at_once(spec: WindowSpec, count: int) -> int:

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope
 from sash.plane import Plane
 from sash.rest.bodies import JSON, parse_json
 from sash.rest.declare import SAFE, Body
-from sash.rest.long_json import LISTED_MAX, LONG_BYTES, parse_long_json
+from sash.rest.long_json import LISTED_MAX, SHORT_BYTES, is_long, parse_long_json
 from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, TooLarge
@@ -120,14 +120,14 @@ class Call:
             columns: whether its long lists are `LongList`s.
         """
         body = await self.body()
-        if len(body) <= LONG_BYTES:
+        if not is_long(body):
             return parse_json(body)
         return await self.plane.in_slices(parse_long_json(body, None if columns else LISTED_MAX))
 
     async def read(self, read: Callable[[bytes], R]) -> R:
         """What a function reads of the body; a long body is read beside the event loop. Raises as `body` and `read`."""
         body = await self.body()
-        if len(body) <= LONG_BYTES:
+        if len(body) <= SHORT_BYTES:
             return read(body)
         return await asyncio.get_running_loop().run_in_executor(self.edge.reader, read, body)
 

@@ -23,10 +23,12 @@ from sash.rest.bodies import not_json, parse_json
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
 
-__all__ = ["LISTED_MAX", "LONG_BYTES", "VALUES_MAX", "LongList", "parse_long_json"]
+__all__ = ["LISTED_MAX", "SHORT_BYTES", "VALUES_MAX", "LongList", "is_long", "parse_long_json"]
 
-LONG_BYTES = 1 << 16
-"""A shorter body is parsed and read in at most 6 ms."""
+SHORT_BYTES, LONG_BYTES = 1 << 16, 1 << 18
+"""A body of up to the first length is parsed in at most 8 ms; so is one of up to the second one with few brackets."""
+
+_BRACKETS = 256
 
 LISTED_MAX = 100_000
 """Values of the long lists of a body that has no columns, all together."""
@@ -75,6 +77,13 @@ class LongList(Sequence[Any]):
             if not values:
                 raise InvalidArgument("the body is not JSON: a value is missing between commas", field="body")
             yield values
+
+
+def is_long(body: bytes) -> bool:
+    """Whether a body is to be parsed in steps."""
+    if len(body) <= SHORT_BYTES:
+        return False
+    return len(body) > LONG_BYTES or body.count(b"[") + body.count(b"{") > _BRACKETS
 
 
 def parse_long_json(body: bytes, listed_max: int | None = LISTED_MAX) -> Steps[dict[str, Any]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sash.rest.bodies import JSON
 from sash.rest.members import BOOL, INT64, KEY, ORIGIN_MEMBERS, STRINGS, WRITER, Document, Member
+from sash.rest.service_schemas import SERVICE_SCHEMAS
 
 __all__ = [
     "AGGREGATES_EXAMPLE",
@@ -202,11 +203,7 @@ SCHEMAS: dict[str, Any] = {
             },
         },
     },
-    "Windows": {
-        "type": "object",
-        "required": ["windows"],
-        "properties": {"windows": {"type": "array", "items": {"$ref": "#/components/schemas/Window"}}},
-    },
+    **SERVICE_SCHEMAS,
     "Counts": {
         "description": "Numbers of entries. `duplicates` have the time of an entry that was there, in a window that "
         "keeps one for each time: they were dropped, or took its place. `ahead` are too far ahead of wall time "
@@ -396,5 +393,4 @@ SCHEMAS: dict[str, Any] = {
         "type": "object",
         "additionalProperties": {"$ref": "#/components/schemas/AggregateSpec"},
     },
-    "Status": {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}},
 }

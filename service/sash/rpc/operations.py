@@ -100,6 +100,14 @@ class Operations:
         translate.fill_window(response, await self._plane.restore(parts(), first.name or None))
         return response
 
+    async def GetTopology(self, request: pb.GetTopologyRequest) -> pb.Topology:
+        found = await self._plane.topology()
+        processes = [
+            pb.Process(number=process.number, up=process.up, grpc_port=process.grpc_port, shards=process.shards)
+            for process in found.processes
+        ]
+        return pb.Topology(shards=found.shards, processes=processes)
+
     # ---------------------------------------------------------------- writes
 
     async def Insert(self, request: pb.InsertRequest) -> pb.InsertResponse:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from sash.access.access import Access
 from sash.access.caller import name_or
 from sash.access.tls import Certificates
-from sash.calls import unbroken
+from sash.calls import ONLY_SHARD, unbroken
 from sash.limits.caller import address_of_peer, caller, caller_of
 from sash.limits.memory import MemoryBudget, unlimited
 from sash.limits.open_calls import OpenCalls
@@ -82,6 +83,7 @@ class RpcServer:
         access: who may call; everybody where None.
         certificates: for TLS; without it where None.
         shared: other processes of this service listen on the port, too, and this one also on a port of its own.
+        routed: a call may say in its metadata (`sash-shard`) that it is for one shard of this process.
 
     Create it inside a running event loop.
     """
@@ -95,6 +97,7 @@ class RpcServer:
         access: Access | None = None,
         certificates: Certificates | None = None,
         shared: bool = False,
+        routed: bool = False,
     ) -> None:
         memory = memory or unlimited()
         message_bytes_max = min(settings.max_body_bytes, memory.limit_bytes // _MESSAGE_SHARE)
@@ -137,6 +140,7 @@ class RpcServer:
             memory,
             plane.turns,
             operations.in_slices,
+            routed,
         )
         self._server.add_generic_rpc_handlers([_Handlers(operations, metrics, limits), self._health])
         reflecting = Reflection(names, beside, self._closing, metrics)
@@ -243,6 +247,16 @@ class _UnaryCall(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in
         return await self._guarded.unary(data, context)
 
 
+def _shard_of(context: Context) -> int | None:
+    """The one shard that a call says it is for."""
+    for name, value in context.invocation_metadata() or ():
+        if name == "sash-shard":
+            if not isinstance(value, str) or not re.fullmatch("[0-9]{1,4}", value):
+                raise InvalidArgument("sash-shard is the number of a shard", field="sash-shard")
+            return int(value)
+    return None
+
+
 def _serialize(message: Message | bytes) -> bytes:
     return message if isinstance(message, bytes) else message.SerializeToString()
 
@@ -257,6 +271,7 @@ class _Limits:
     memory: MemoryBudget
     turns: Turns
     in_slices: Callable[[Steps[Message]], Coroutine[Any, Any, Message]]
+    routed: bool
 
 
 class _Guarded:
@@ -304,6 +319,8 @@ class _Guarded:
         """What the method takes: its message, or an iterator of its messages."""
         name = name_or(address_of_peer(context.peer()))
         caller.set(name)
+        if self._limits.routed:
+            ONLY_SHARD.set(_shard_of(context))
         if isinstance(data, bytes):
             return await self._in_turn(name, data)
         self._gate.check()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from sash.access.access import Access
@@ -22,8 +22,9 @@ from sash.shards.parts import HOME, Operations, ShardPlane
 from sash.shards.peer_server import PeerServer
 from sash.shards.peers import Peer, RemoteOperations, RemotePlane
 from sash.shards.sharded_plane import ShardedPlane
+from sash.topology import ServingProcess
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument, Unavailable
+from sash_engine.errors import InvalidArgument, SashError, Unavailable
 from sash_engine.windows.answers import WindowInfo
 
 __all__ = ["PROCESS", "Host", "Open"]
@@ -41,6 +42,7 @@ _SHARD = _ADMINISTRATION | {
 _DEPLOYMENT = frozenset({"create", "delete", "add_aggregates", "restore", "reconcile_one"})
 
 _PAUSE_S = 0.1
+_WAIT_S = 2.0
 
 Open = Callable[[int], tuple[Catalogue, Storage]]
 """Opens the storage of a shard. It is not started yet."""
@@ -77,7 +79,10 @@ class Host:
         self.shards = HostedShards(share.shards, self._elsewhere)
         self.shards.deployment = self._deployment
         self.plane = ShardedPlane(self.shards, metrics, clock, access)
-        self.operations: dict[str, Callable[..., Awaitable[Any]]] = {}
+        self.plane.processes = self._processes
+        self.own_port = 0
+        """The port of gRPC that only this process listens on."""
+        self.operations: dict[str, Callable[..., Awaitable[Any]]] = {"port": self._port}
 
     # ---------------------------------------------------------------- life
 
@@ -137,6 +142,29 @@ class Host:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    # ---------------------------------------------------------------- processes
+
+    async def ask(self, process: int, operation: str) -> Any:
+        """What another process says of itself; None if it does not answer."""
+        if process == self._share.number:
+            return await self.operations[operation]()
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                return await self.peer(self._share.address_of(process)).call(PROCESS, operation, (), {})
+        except (SashError, TimeoutError):
+            return None
+
+    async def _port(self) -> int:
+        return self.own_port
+
+    async def _processes(self) -> Sequence[ServingProcess]:
+        share = self._share
+        ports = await asyncio.gather(*(self.ask(process, "port") for process in range(share.processes)))
+        return [
+            ServingProcess(number, port is not None, port or 0, range(number, share.shards, share.processes))
+            for number, port in enumerate(ports)
+        ]
 
     # ---------------------------------------------------------------- calls
 

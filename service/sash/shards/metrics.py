@@ -13,13 +13,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.samples import Sample
 
-from sash.shards.host import PROCESS, Host
+from sash.shards.host import Host
 from sash.shards.layout import Share
-from sash_engine.errors import SashError
 
 __all__ = ["MetricsOfAll"]
-
-_WAIT_S = 2.0
 
 Family = Sequence[Any]
 
@@ -39,20 +36,10 @@ class MetricsOfAll:
 
     async def __call__(self) -> CollectorRegistry:
         """Return a registry with all of them."""
-        found = await asyncio.gather(*(self._of(process) for process in range(self._share.processes)))
+        found = await asyncio.gather(*(self._host.ask(process, "metrics") for process in range(self._share.processes)))
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Merged(found))
         return registry
-
-    async def _of(self, process: int) -> Sequence[Family] | None:
-        if process == self._share.number:
-            return await self._mine()
-        peer = self._host.peer(self._share.address_of(process))
-        try:
-            async with asyncio.timeout(_WAIT_S):
-                return await peer.call(PROCESS, "metrics", (), {})  # type: ignore[no-any-return]
-        except (SashError, TimeoutError):
-            return None
 
     async def _mine(self) -> Sequence[Family]:
         return [

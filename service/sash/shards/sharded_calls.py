@@ -16,6 +16,7 @@ from sash.shards.lifecycle import Lifecycle
 from sash.shards.parts import HOME, Operations, ShardPlane, Shards, together, worst
 from sash.shards.splitting import split_keys
 from sash.slices import Slices
+from sash.topology import ServingProcess, Topology
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.questions import AllKeys, KeyList
@@ -49,6 +50,8 @@ class ShardedCalls(Plane):
         self._held = _Unmeasured(clock, metrics.observe_held)
         self._checkers: dict[str, Window] = {}
         self.lifecycle = Lifecycle(shards)
+        self.processes: Callable[[], Awaitable[Sequence[ServingProcess]]] = self._alone
+        """Says which processes there are."""
         self.watches = Watches()
         self.turns = Turns()
 
@@ -68,6 +71,13 @@ class ShardedCalls(Plane):
         """The shards that a call is for."""
         only = ONLY_SHARD.get()
         return range(self._shards.count) if only is None else (only,)
+
+    async def _alone(self) -> Sequence[ServingProcess]:
+        return [ServingProcess(0, True, 0, range(self._shards.count))]
+
+    async def topology(self) -> Topology:
+        self._access.require("topology", None)
+        return Topology(self._shards.count, await self.processes())
 
     def _windows(self) -> Operations:
         """Where windows are created and deleted."""

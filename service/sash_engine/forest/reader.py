@@ -192,7 +192,7 @@ class BlockReader:
         """As `series`, in steps; no entry may come or leave from the first to the last."""
         entries, filled, partials = yield from self.fold_steps(starts, stops)
         answers = yield from answers_of(self._layout, partials, filled, entries)
-        yield from free_steps(partials)
+        yield from free_steps(partials, answers)
         return entries, answers
 
     def fold_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, Array, list[Partials]]]:

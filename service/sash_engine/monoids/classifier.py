@@ -14,6 +14,7 @@ training", ICML 2013. The moments are joined as in `moments.py`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from itertools import groupby
 from typing import Any
 
@@ -131,19 +132,21 @@ class NaiveBayes(Monoid):
     def reduce(self, values: Values) -> Partial:
         labels, features = values[0], values[1:]
         rows = []
-        names, codes = np.unique(labels, return_inverse=True)
+        items = labels.tolist()
+        names = sorted(set(items))
         if len(names) > self.labels:
             return _SPENT
-        for code, name in enumerate(names.tolist()):
+        code_of = {name: code for code, name in enumerate(names)}
+        codes = np.fromiter(map(code_of.__getitem__, items), np.int64, len(items))
+        for code, name in enumerate(names):
             chosen = codes == code
             of_label: list[Any] = []
             for numeric, column in zip(self.numeric, features, strict=True):
                 if numeric:
                     of_label.append(powers(column[chosen].astype(np.float64, copy=False), 2)[1:])
                 else:
-                    found, counts = np.unique(column[chosen], return_counts=True)
-                    texts = [_text(value) for value in found.tolist()]
-                    of_label.append(tuple(sorted(zip(texts, counts.tolist(), strict=True))))
+                    counts = Counter(column[chosen].tolist())
+                    of_label.append(tuple(sorted((_text(value), count) for value, count in counts.items())))
             rows.append((name, int(chosen.sum()), tuple(of_label)))
         return self._bounded(tuple(rows))
 

@@ -95,7 +95,9 @@ class ThetaSketch(Monoid):
 
     def _of(self, theta: int, hashes: Array) -> Partial:
         """Keep the k smallest distinct hashes below theta."""
-        hashes = np.unique(hashes)
+        hashes = np.sort(hashes, kind="stable")  # merges sorted runs, where `np.unique` sorts anew
+        if len(hashes) > 1:
+            hashes = hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))]
         hashes = hashes[: hashes.searchsorted(np.uint64(theta))]
         k = 1 << self.lg_k
         return (hashes.item(k), hashes[:k]) if len(hashes) > k else (theta, hashes)

@@ -55,6 +55,22 @@ async def list_windows(call: Call) -> dict[str, Any]:
 
 @WINDOWS.route(
     "GET",
+    "/v1/topology",
+    "Show which processes serve the windows",
+    right="read",
+    answers={200: answer("The processes, and the shards of each", "Topology")},
+)
+async def get_topology(call: Call) -> dict[str, Any]:
+    found = await call.plane.topology()
+    processes = [
+        {"number": one.number, "up": one.up, "grpc_port": one.grpc_port, "shards": list(one.shards)}
+        for one in found.processes
+    ]
+    return {"shards": found.shards, "processes": processes}
+
+
+@WINDOWS.route(
+    "GET",
     "/v1/windows/{name}",
     "Show a window",
     right="read",

@@ -1,0 +1,38 @@
+"""Schemas of what a service says of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["SERVICE_SCHEMAS"]
+
+SERVICE_SCHEMAS: dict[str, Any] = {
+    "Windows": {
+        "type": "object",
+        "required": ["windows"],
+        "properties": {"windows": {"type": "array", "items": {"$ref": "#/components/schemas/Window"}}},
+    },
+    "Topology": {
+        "description": "The processes of a service. `grpc_port` is the port that only this process listens on; 0 if "
+        "there is none, or it is not known.",
+        "type": "object",
+        "required": ["shards", "processes"],
+        "properties": {
+            "shards": {"type": "integer"},
+            "processes": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["number", "up", "grpc_port", "shards"],
+                    "properties": {
+                        "number": {"type": "integer"},
+                        "up": {"type": "boolean"},
+                        "grpc_port": {"type": "integer"},
+                        "shards": {"type": "array", "items": {"type": "integer"}},
+                    },
+                },
+            },
+        },
+    },
+    "Status": {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}},
+}
