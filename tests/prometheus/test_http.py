@@ -178,3 +178,11 @@ def test_an_expression_as_deep_as_is_allowed_is_evaluated(ask: Ask) -> None:
     for deep in ("abs(" * 150 + "w:n" + ")" * 150, "w:n" + " + w:n" * 149, "-(" * 75 + "w:n" + ")" * 75):
         answer = ask("query", query=deep, time=T + 600)
         assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("between", ["# a comment\n", " # one\n # two\n\t", "#\n"])
+def test_a_comment_may_stand_before_a_regular_expression(ask: Ask, between: str) -> None:
+    assert list(values(ask, f'w:n{{key=~{between}"[a]"}}')) == ["a"]
+    assert values(ask, f'w:n{{key=~{between}"61"}}') == {}  # hexadecimal digits of "a"
+    shown = ask("format_query", query=f'w:n{{key=~{between}"[a]"}}').json()
+    assert shown["data"] == 'w:n{key=~"[a]"}'
