@@ -116,6 +116,15 @@ def test_names_that_promql_does_not_spell_are_asked_for_in_braces(http: httpx.Cl
     assert b"a-b" not in http.get("/prometheus/federate", params={"match[]": '{__name__=~".+"}'}).content
 
 
+def test_labels_that_the_text_format_does_not_spell_are_left_out_of_it(http: httpx.Client) -> None:
+    create(http, "spelt", keys=["a-b", "c"])
+    insert(http, "spelt", [T, T], [2.0, 3.0], key={"a-b": ["x", ""], "c": ["y", "z"]})
+    (found,) = data(http, 'spelt:n{"a-b"="x"}')["data"]["result"]
+    assert found["metric"] == {"__name__": "spelt:n", "a-b": "x", "c": "y"}
+    scraped = http.get("/prometheus/federate", params={"match[]": "spelt:n"}).text.splitlines()
+    assert [line.rpartition(" ")[0] for line in scraped] == ["# TYPE spelt:n", 'spelt:n{c="z"} 1']
+
+
 def test_windows_of_logical_time_have_no_metrics(http: httpx.Client) -> None:
     create(http, "logical", time_unit="none")
     insert(http, "logical", [1], [2.0])
