@@ -10,15 +10,12 @@ import re2
 
 from sash.prometheus.errors import BadData
 from sash.prometheus.parsing import pattern_of
-from sash.prometheus.values import NAME, Labels
+from sash.prometheus.values import LOOKBACK, NAME, Labels
 from sash_engine.windows.labels import MAX_PATTERN
 from sash_engine.windows.questions import Where
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["LOOKBACK", "Matcher", "Matchers"]
-
-LOOKBACK = "__lookback__"
-"""Not a label: `window:aggregate{__lookback__="5m"}` is the aggregate over the last five minutes."""
+__all__ = ["Matcher", "Matchers"]
 
 Operator = Literal["=", "!=", "=~", "!~"]
 

@@ -18,10 +18,10 @@ import promql_parser
 from sash.calls import key_names
 from sash.plane import Plane
 from sash.prometheus.errors import BadData, Refused
-from sash.prometheus.matchers import LOOKBACK, Matchers
+from sash.prometheus.matchers import Matchers
 from sash.prometheus.names import Catalogue, Metric, key_of, labels_of
 from sash.prometheus.times import TIME_MAX_MS, Times, duration_ms, floor_ticks, ms_of
-from sash.prometheus.values import NAME, Labels, Vector, check_cells
+from sash.prometheus.values import LOOKBACK, NAME, Labels, Vector, check_cells
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.sketches import DistinctCount, Quantile
