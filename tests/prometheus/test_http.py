@@ -136,6 +136,8 @@ def test_what_sash_has_nothing_of_is_empty(http: httpx.Client) -> None:
         ("query", {"query": 'w:n{key=~"(((a{100}){100}){100})"}'}, 400, "bad_data", "key: the regular expression"),
         ("query", {"query": 'w:n{key=~"("}'}, 400, "bad_data", "key: the regular expression"),
         ("query", {"query": "w:n{" + ",".join(31 * ['key=~"a"']) + "}"}, 400, "bad_data", "at most 30"),
+        ("query", {"query": "w:n{" + ",".join(501 * ['a=""']) + "}"}, 400, "bad_data", "501 matchers"),
+        ("query", {"query": "{" + " or ".join(501 * ['a="b"']) + "}"}, 400, "bad_data", "501 matchers"),
         ("query", {"query": '{key=~".*"}'}, 400, "bad_data", "non-empty matcher"),
         ("query", {"query": "histogram_quantile(0.9, w:n)"}, 422, "execution", "aggregate `quantile`"),
         ("query", {"query": "max_over_time(w:v[5m:1m])"}, 422, "execution", "subquery"),
