@@ -16,8 +16,9 @@ from typing import Annotated, Any
 import typer
 
 from sash.cli_grouping import Ascending, Bys, Havings, N, TopBy, Wheres, grouping_of
-from sash.cli_output import Progress, cell, fail, json_line, show, show_series, size_text, table, time_of
+from sash.cli_output import Progress, cell, fail, instant, json_line, size_text, table, time_of
 from sash.cli_system import drop_output, files_named, interrupts
+from sash.cli_view import Ticks, View, show, show_series
 from sash.version import version
 from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Unavailable
 from sash_client import backup as write_backup
@@ -123,7 +124,7 @@ def create(
 
 
 @app.command("list")
-def list_windows(target: Target = LOCAL, as_json: Json = False) -> None:
+def list_windows(ticks: Ticks = False, target: Target = LOCAL, as_json: Json = False) -> None:
     """List all windows."""
     with connected(target) as sash:
         windows = sash.list_windows()
@@ -134,8 +135,9 @@ def list_windows(target: Target = LOCAL, as_json: Json = False) -> None:
     counts = ("inserted", "late", "evicted", "duplicates", "ahead")
     header = ["window", "entries", "keys", *counts, "oldest", "newest", "durability"]
     rows = [
-        (w.name, w.entries, w.keys, *(getattr(w.counts, name) for name in counts), w.oldest, w.newest, w.durability)
+        (w.name, w.entries, w.keys, *(getattr(w.counts, name) for name in counts), *ends, w.durability)
         for w in windows
+        for ends in [[instant(tick, "none" if ticks else w.spec["time_unit"]) for tick in (w.oldest, w.newest)]]
     ]
     typer.echo(table(header, rows))
     for window in windows:
@@ -181,7 +183,7 @@ def query(
             combine=combine,
             **grouping,
         )
-    show(answers, as_json, by_key=(several or bool(grouping)) and not combine)
+    show(answers, View(as_json), by_key=(several or bool(grouping)) and not combine)
 
 
 @app.command()
@@ -199,11 +201,13 @@ def series(
     n: N = 10,
     ascending: Ascending = False,
     having: Havings = None,
+    ticks: Ticks = False,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Show the aggregates of many buckets, one a line; with --by, of each group of keys."""
     grouping, first, last = grouping_of(where, by, top, n, ascending, having), time_of(start), time_of(end)
+    view = View(as_json, ticks)
     with connected(target) as sash:
         window = sash.window(name)
         if by or top or having:
@@ -215,10 +219,10 @@ def series(
                     typer.echo(
                         ("\n" if i else "") + ", ".join(f"{k} {cell(v)}" for k, v in (group.parts or {}).items())
                     )
-                show_series(group, as_json)
+                show_series(group, view)
             return
         found = window.series(first, last, step=step, width=width, gap=gap, key=key, where=where)
-    show_series(found, as_json)
+    show_series(found, view)
 
 
 @app.command()
@@ -262,7 +266,7 @@ def watch(
             answers = window.query(key=key, lookbacks=lookback or [], **grouping)
             # As text, because NaN is not equal to itself.
             if shown is None or repr(answers) != repr(shown):
-                show(answers, as_json, by_key=bool(grouping))
+                show(answers, View(as_json), by_key=bool(grouping))
                 shown = answers
             looks += 1
             if looks == times:
