@@ -18,7 +18,7 @@ import typer
 from sash.cli_grouping import Ascending, Bys, Havings, N, TopBy, Wheres, grouping_of
 from sash.cli_output import Progress, cell, fail, instant, json_line, size_text, table, time_of
 from sash.cli_system import drop_output, files_named, interrupts
-from sash.cli_view import Ticks, View, show, show_series
+from sash.cli_view import Aggregates, Ticks, show, show_series, view_of
 from sash.version import version
 from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Unavailable
 from sash_client import backup as write_backup
@@ -164,6 +164,8 @@ def query(
     n: N = 10,
     ascending: Ascending = False,
     having: Havings = None,
+    aggregate: Aggregates = None,
+    ticks: Ticks = False,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -175,7 +177,9 @@ def query(
     one, keys = key[0] if key and not several else None, ALL_KEYS if all_keys else key
     end = None if as_of is None else time_of(as_of)
     with connected(target) as sash:
-        answers = sash.window(name).query(
+        window = sash.window(name)
+        view = view_of(window, as_json, ticks, aggregate)
+        answers = window.query(
             key=one,
             keys=(keys or None) if several else None,
             lookbacks=lookback or [],
@@ -183,7 +187,7 @@ def query(
             combine=combine,
             **grouping,
         )
-    show(answers, View(as_json), by_key=(several or bool(grouping)) and not combine)
+    show(answers, view, by_key=(several or bool(grouping)) and not combine)
 
 
 @app.command()
@@ -201,15 +205,16 @@ def series(
     n: N = 10,
     ascending: Ascending = False,
     having: Havings = None,
+    aggregate: Aggregates = None,
     ticks: Ticks = False,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Show the aggregates of many buckets, one a line; with --by, of each group of keys."""
     grouping, first, last = grouping_of(where, by, top, n, ascending, having), time_of(start), time_of(end)
-    view = View(as_json, ticks)
     with connected(target) as sash:
         window = sash.window(name)
+        view = view_of(window, as_json, ticks, aggregate)
         if by or top or having:
             if key is not None or step is None:
                 fail("give --step, and either --key, or --by, --top and --having")
@@ -253,6 +258,8 @@ def watch(
     n: N = 10,
     ascending: Ascending = False,
     having: Havings = None,
+    aggregate: Aggregates = None,
+    ticks: Ticks = False,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -261,12 +268,13 @@ def watch(
     grouping = grouping_of(where, by, top, n, ascending, having)
     with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
+        view = view_of(window, as_json, ticks, aggregate)
         looks = 0
         while True:
             answers = window.query(key=key, lookbacks=lookback or [], **grouping)
             # As text, because NaN is not equal to itself.
             if shown is None or repr(answers) != repr(shown):
-                show(answers, View(as_json), by_key=bool(grouping))
+                show(answers, view, by_key=bool(grouping))
                 shown = answers
             looks += 1
             if looks == times:

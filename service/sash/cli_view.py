@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from sash.cli_output import instants, json_line, table
-from sash_client import Answer, Series
+from sash.cli_forms import short_form
+from sash.cli_output import cell, fail, instant, instants, json_line, table
+from sash_client import Answer, Series, Window
 
-__all__ = ["Ticks", "View", "show", "show_series"]
+__all__ = ["Aggregates", "Ticks", "View", "show", "show_series", "view_of"]
+
+T = TypeVar("T")
+
+_RETURNING = ("arg_min", "arg_max", "largest", "smallest")
+"""Functions that return another column of an entry, by default its time."""
 
 Ticks = Annotated[bool, typer.Option("--ticks", help="Times as ticks, not as ISO 8601.")]
+
+
+Aggregates = Annotated[
+    list[str] | None, typer.Option("--aggregate", "-a", metavar="NAME", help="Only this aggregate; repeatable.")
+]
 
 
 @dataclass(frozen=True)
@@ -21,24 +32,57 @@ class View:
     """How answers are shown.
 
     Args:
-        as_json: one JSON document a line, in place of a table.
-        ticks: times as ticks. JSON has ticks always.
+        as_json: one JSON document a line, in place of a table. JSON has ticks and whole answers.
+        unit: of times in tables; "none" for ticks.
+        only: these aggregates, in this order; None for all.
+        returned: aggregates that return the times of entries.
     """
 
     as_json: bool = False
-    ticks: bool = False
+    unit: str = "none"
+    only: Sequence[str] | None = None
+    returned: Set[str] = frozenset()
+
+    def chosen(self, aggregates: Mapping[str, T]) -> dict[str, T]:
+        return dict(aggregates) if self.only is None else {name: aggregates[name] for name in self.only}
+
+    def form(self, name: str, value: Any) -> str:
+        """Return an answer of an aggregate as a short text."""
+        if name in self.returned and isinstance(value, int):
+            value = instant(value, self.unit)
+        elif name in self.returned and value:
+            value = [{**item, "returned": instant(item["returned"], self.unit)} for item in value]
+        return short_form(value, self.unit)
+
+
+def view_of(window: Window, as_json: bool, ticks: bool, only: list[str] | None) -> View:
+    """Return how to show answers of a window; exit with a message if it lacks one of the aggregates."""
+    if as_json and not only:
+        return View(as_json)
+    known = window.spec["aggregates"]
+    for name in only or []:
+        if name not in known:
+            fail(f"--aggregate {cell(name)}: window {window.name} has {', '.join(sorted(known))}")
+    returned = {
+        name
+        for name, aggregate in known.items()
+        if aggregate["function"] in _RETURNING and aggregate.get("returns", "time") == "time"
+    }
+    unit = "none" if ticks else window.spec["time_unit"]
+    return View(as_json, unit, list(dict.fromkeys(only)) if only else None, returned)
 
 
 def show(answers: Sequence[Answer], view: View, by_key: bool = False) -> None:
     if view.as_json:
         for answer in answers:
             document = asdict(answer)
+            document["aggregates"] = view.chosen(document["aggregates"])
             del document["partials"]  # the command line never asks for them
             if answer.parts is None:
                 del document["parts"]
             typer.echo(json_line(document))
         return
-    aggregates = list(answers[0].aggregates) if answers else []
+    aggregates = list(view.chosen(answers[0].aggregates)) if answers else []
     parts = list(answers[0].parts or {}) if by_key and answers else []
     by_key = by_key and not parts
     header = (*parts, *(["key"] if by_key else []), "lookback", "entries", *aggregates)
@@ -47,7 +91,7 @@ def show(answers: Sequence[Answer], view: View, by_key: bool = False) -> None:
             *((answer.parts or {})[name] for name in parts),
             *([answer.key] if by_key else []),
             *(answer.lookback or "all", answer.entries),
-            *(answer.aggregates[name] for name in aggregates),
+            *(view.form(name, answer.aggregates[name]) for name in aggregates),
         )
         for answer in answers
     ]
@@ -55,20 +99,15 @@ def show(answers: Sequence[Answer], view: View, by_key: bool = False) -> None:
 
 
 def show_series(found: Series, view: View) -> None:
-    columns = [values.tolist() for values in found.aggregates.values()]
+    columns = {name: values.tolist() for name, values in view.chosen(found.aggregates).items()}
     times = {"time": found.times, **({} if found.last is None else {"last": found.last})}
     if view.as_json:
         heads = {**times, "entries": found.entries}
         parts = {} if found.parts is None else {"parts": dict(found.parts)}
-        for *head, values in zip(*(each.tolist() for each in heads.values()), _rows(columns, len(found)), strict=True):
-            aggregates = dict(zip(found.aggregates, values, strict=True))
+        for i, head in enumerate(zip(*(each.tolist() for each in heads.values()), strict=True)):
+            aggregates = {name: values[i] for name, values in columns.items()}
             typer.echo(json_line({**parts, **dict(zip(heads, head, strict=True)), "aggregates": aggregates}))
         return
-    unit = "none" if view.ticks else found.time_unit
-    shown = [instants(ticks, unit) for ticks in times.values()]
-    rows = zip(*shown, found.entries.tolist(), *columns, strict=True)
-    typer.echo(table((*times, "entries", *found.aggregates), rows))
-
-
-def _rows(columns: list[list[Any]], n: int) -> list[tuple[Any, ...]]:
-    return list(zip(*columns, strict=True)) if columns else [()] * n
+    shown = [instants(ticks, view.unit) for ticks in times.values()]
+    cells = [[view.form(name, value) for value in values] for name, values in columns.items()]
+    typer.echo(table((*times, "entries", *columns), zip(*shown, found.entries.tolist(), *cells, strict=True)))
