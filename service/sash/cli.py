@@ -24,7 +24,7 @@ from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Unavaila
 from sash_client import backup as write_backup
 from sash_client import restore as read_backup
 
-__all__ = ["LOCAL", "Json", "Target", "app", "connected", "fail", "run"]
+__all__ = ["LOCAL", "Json", "Key", "Name", "Target", "app", "connected", "fail", "run"]
 
 app = typer.Typer(
     name="sash",
