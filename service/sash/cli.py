@@ -18,7 +18,7 @@ import typer
 from sash.cli_grouping import Ascending, Bys, Havings, N, TopBy, Wheres, grouping_of
 from sash.cli_output import Progress, cell, fail, instant, json_line, size_text, table, time_of
 from sash.cli_system import drop_output, files_named, interrupts
-from sash.cli_view import Aggregates, Ticks, show, show_series, view_of
+from sash.cli_view import Aggregates, Sparklines, Ticks, show, show_series, view_of
 from sash.version import version
 from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Unavailable
 from sash_client import backup as write_backup
@@ -207,11 +207,13 @@ def series(
     having: Havings = None,
     aggregate: Aggregates = None,
     ticks: Ticks = False,
+    sparkline: Sparklines = None,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Show the aggregates of many buckets, one a line; with --by, of each group of keys."""
     grouping, first, last = grouping_of(where, by, top, n, ascending, having), time_of(start), time_of(end)
+    drawn = sys.stdout.isatty() if sparkline is None else sparkline
     with connected(target) as sash:
         window = sash.window(name)
         view = view_of(window, as_json, ticks, aggregate)
@@ -224,10 +226,10 @@ def series(
                     typer.echo(
                         ("\n" if i else "") + ", ".join(f"{k} {cell(v)}" for k, v in (group.parts or {}).items())
                     )
-                show_series(group, view)
+                show_series(group, view, drawn)
             return
         found = window.series(first, last, step=step, width=width, gap=gap, key=key, where=where)
-    show_series(found, view)
+    show_series(found, view, drawn)
 
 
 @app.command()

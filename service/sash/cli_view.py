@@ -10,9 +10,10 @@ import typer
 
 from sash.cli_forms import short_form
 from sash.cli_output import cell, fail, instant, instants, json_line, table
+from sash.cli_sparkline import sparkline
 from sash_client import Answer, Series, Window
 
-__all__ = ["Aggregates", "Ticks", "View", "show", "show_series", "view_of"]
+__all__ = ["Aggregates", "Sparklines", "Ticks", "View", "show", "show_series", "view_of"]
 
 T = TypeVar("T")
 
@@ -24,6 +25,13 @@ Ticks = Annotated[bool, typer.Option("--ticks", help="Times as ticks, not as ISO
 
 Aggregates = Annotated[
     list[str] | None, typer.Option("--aggregate", "-a", metavar="NAME", help="Only this aggregate; repeatable.")
+]
+
+Sparklines = Annotated[
+    bool | None,
+    typer.Option(
+        "--sparkline/--no-sparkline", help="Draw each aggregate below the table. [on a terminal]", show_default=False
+    ),
 ]
 
 
@@ -98,7 +106,7 @@ def show(answers: Sequence[Answer], view: View, by_key: bool = False) -> None:
     typer.echo(table(header, rows))
 
 
-def show_series(found: Series, view: View) -> None:
+def show_series(found: Series, view: View, sparklines: bool = False) -> None:
     columns = {name: values.tolist() for name, values in view.chosen(found.aggregates).items()}
     times = {"time": found.times, **({} if found.last is None else {"last": found.last})}
     if view.as_json:
@@ -111,3 +119,7 @@ def show_series(found: Series, view: View) -> None:
     shown = [instants(ticks, view.unit) for ticks in times.values()]
     cells = [[view.form(name, value) for value in values] for name, values in columns.items()]
     typer.echo(table((*times, "entries", *columns), zip(*shown, found.entries.tolist(), *cells, strict=True)))
+    drawn = {name: sparkline(values) for name, values in columns.items()} if sparklines else {}
+    if any(drawn.values()):
+        width = max(len(cell(name)) for name, line in drawn.items() if line)
+        typer.echo("\n" + "\n".join(f"{cell(name).ljust(width)}  {line}" for name, line in drawn.items() if line))

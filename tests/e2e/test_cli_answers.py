@@ -5,6 +5,7 @@ import json
 import pytest
 
 from sash.cli_forms import short_form
+from sash.cli_sparkline import sparkline
 from sash_client import Client
 from tests.support.servers import running_service
 
@@ -138,3 +139,31 @@ def test_times_in_structured_answers_may_be_ticks(sash, service, shapes):
 )
 def test_short_forms(value, shown):
     assert short_form(value, "s") == shown
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [
+        ([], ""),
+        ([None, float("nan"), float("inf"), "text", True, [1]], ""),
+        ([1, 2, None, float("nan"), 4], "▁▃  █"),
+        ([5, 5, float("-inf")], "▄▄ "),
+        ([-1.7e308, 0.0, 1.7e308], "▁▅█"),
+        ([0, 10**400, 2**70], "▁ █"),
+        (list(range(8)), "▁▂▃▄▅▆▇█"),
+        ([0] * 60 + [None] * 30 + [3, 5] + [None] * 28, "▁" * 30 + " " * 15 + "█" + " " * 14),
+    ],
+)
+def test_a_sparkline_draws_finite_numbers(values, drawn):
+    assert sparkline(values, 60) == drawn
+
+
+def test_a_series_has_sparklines_where_they_are_asked_for(sash, service, shapes, monkeypatch):
+    series = ("series", "shapes", "--start", "0", "--end", "40", "--step", "10", "-a", "n", "-a", "run", "-a", "when")
+    plain = sash(*series, service=service).out
+    drawn = sash(*series, "--sparkline", service=service).out
+    assert drawn == plain + "\nn     ▁███\nwhen   ▁▅█\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert sash(*series, service=service).out == drawn
+    assert sash(*series, "--no-sparkline", service=service).out == plain
+    assert "▁" not in sash(*series, "--json", service=service).out
