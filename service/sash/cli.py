@@ -15,12 +15,14 @@ from typing import Annotated, Any
 
 import typer
 
+from sash.cli_complete import complete_keys, complete_windows
 from sash.cli_grouping import Ascending, Bys, Havings, N, TopBy, Wheres, grouping_of
+from sash.cli_login import LOCAL, login_of
 from sash.cli_output import Progress, cell, fail, instant, json_line, size_text, table, time_of
 from sash.cli_system import drop_output, files_named, interrupts
 from sash.cli_view import Aggregates, Sparklines, Ticks, show, show_series, view_of
 from sash.version import version
-from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Unavailable
+from sash_client import ALL_KEYS, Answer, Client, SashClientError, Unavailable
 from sash_client import backup as write_backup
 from sash_client import restore as read_backup
 
@@ -29,21 +31,22 @@ __all__ = ["LOCAL", "Json", "Key", "Name", "Target", "app", "connected", "fail",
 app = typer.Typer(
     name="sash",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 Target = Annotated[
     str, typer.Option("--target", "-t", envvar="SASH_TARGET", metavar="HOST[:PORT]", help="The service's gRPC address.")
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the window.")]
-Key = Annotated[str | None, typer.Option("--key", "-k", help="The key, where the window is keyed.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the window.", autocompletion=complete_windows)]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", "-k", help="The key, where the window is keyed.", autocompletion=complete_keys),
+]
 Lookbacks = Annotated[
     list[str] | None,
     typer.Option("--lookback", "-l", metavar="DURATION", help="5m, 1h30m, or ticks; repeatable. None: everything."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document a line.")]
-LOCAL = "127.0.0.1:7070"
 
 
 def _print_version(asked: bool) -> None:
@@ -94,19 +97,7 @@ def sash(
 ) -> None:
     """Sliding-window aggregates as a service."""
     _login.clear()
-    if token is None and token_file is not None:
-        try:
-            token = token_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            fail(f"cannot read {token_file}: {error}")
-    if token is not None:
-        _login["token"] = token
-    if any(path is not None for path in (tls_ca, cert, key)):
-        if tls is False:
-            fail("give either --no-tls, or files for TLS")
-        _login["tls"] = TLS(tls_ca, cert, key)
-    elif tls is not None:
-        _login["tls"] = tls
+    _login.update(login_of(token=token, token_file=token_file, tls=tls, tls_ca=tls_ca, cert=cert, key=key))
 
 
 @app.command()
@@ -149,7 +140,10 @@ def list_windows(ticks: Ticks = False, target: Target = LOCAL, as_json: Json = F
 def query(
     name: Name,
     key: Annotated[
-        list[str] | None, typer.Option("--key", "-k", help="The key, where the window is keyed; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--key", "-k", help="The key, where the window is keyed; repeatable.", autocompletion=complete_keys
+        ),
     ] = None,
     all_keys: Annotated[bool, typer.Option("--all-keys", help="Every key there is.")] = False,
     combine: Annotated[bool, typer.Option("--combine", help="One answer over the entries of all the keys.")] = False,
@@ -404,7 +398,7 @@ def connected(target: str) -> Iterator[Client]:
 def run() -> None:
     """Run the command line. An error of the service is one line on standard error."""
     try:
-        app()
+        app(prog_name="sash")  # the name by which shells ask for completion
     except SashClientError as error:
         limit = f" (limit: {error.limit})" if error.limit else ""
         fail(f"{error.message}{limit}")
