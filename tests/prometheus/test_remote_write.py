@@ -195,6 +195,7 @@ def test_bodies_that_are_none(http: httpx.Client) -> None:
     assert post(good, **{"content-type": "application/x-protobuf;proto=io.prometheus.write.v2.Request"}) == 415
     assert post(good, **{"content-type": "text/plain"}) == 415
     assert post(body_of((labels(), [(T + i, 1.0) for i in range(1001)]))) == 413
+    assert post(bytes(cramjam.snappy.compress_raw(b"\x0a\x00" * 100_001))) == 413
     assert post(body_of((labels(), [(2**62, 1.0)]))) == 204
     assert post(body_of((labels(), [(-(2**63), 1.0)]))) == 400
     assert http.get(URL).status_code == 405

@@ -55,6 +55,8 @@ _PARSED = 16
 
 _PROBLEMS_MAX = 3
 _LABELS_MAX = 200
+_SERIES_MAX = 100_000
+"""Of one request. Prometheus sends 2,000 unless it is told otherwise. An empty one takes two bytes and 2 µs."""
 _SAMPLES_A_STEP = 1000
 _STALE = pack("<Q", 0x7FF0000000000002)
 """Prometheus' NaN of a series that has ended. It is no sample."""
@@ -182,11 +184,11 @@ class RemoteWrite:
             if not number % _PER_STEP:
                 yield
             samples += len(series.samples)
-            if samples > self._entries_max or number == self._entries_max:
+            if samples > self._entries_max or number == _SERIES_MAX:
                 raise TooLarge(
-                    "too many samples in one request: make queue_config.max_samples_per_send smaller",
+                    "too many samples or series in one request: make queue_config.max_samples_per_send smaller",
                     field="timeseries",
-                    limit=f"{self._entries_max} samples",
+                    limit=f"{self._entries_max} samples, {_SERIES_MAX} series",
                 )
             if len(series.labels) > _LABELS_MAX:
                 problems[f"a series has {len(series.labels)} labels; {_LABELS_MAX} are taken"] = None
