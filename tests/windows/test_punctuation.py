@@ -65,7 +65,10 @@ def test_late_entries_are_refused_where_the_order_policy_says_so():
     assert caught.value.limit == "time > 10"
 
 
-@pytest.mark.parametrize("slide", [{"max_count": 5}, {"max_gap": 5}, {"when": "old.n > 3"}, {"clock": "wall"}])
+OTHERS = [{"max_count": 5}, {"max_gap": 5}, {"when": "old.n > 3"}, {"adaptive": {}}, {"clock": "wall"}]
+
+
+@pytest.mark.parametrize("slide", OTHERS)
 def test_what_evicts_otherwise_is_refused(slide):
     document = window().spec.document() | {"time_unit": "s", "slide": slide | {"until": "punctuation"}}
     with pytest.raises(InvalidArgument) as caught:
