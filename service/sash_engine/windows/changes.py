@@ -33,7 +33,7 @@ from sash_engine.windows.rows import grouped
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec, check_time
 
-__all__ = ["Changes", "named"]
+__all__ = ["Changes", "checked", "named"]
 
 _KEYS = 64
 """Keys that one step changes: each takes 10 to 60 µs."""
@@ -53,6 +53,25 @@ def named(spec: WindowSpec) -> WindowSpec:
             field="identity",
         )
     return spec.model_copy(update={"fields": {spec.identity: spec.fields[spec.identity]}})
+
+
+def checked(spec: WindowSpec, batch: AnyBatch, retracts: bool) -> list[Array]:
+    """Check a batch that names entries; return its times and columns.
+
+    Args:
+        retracts: its only column is the identity; else it has all fields.
+
+    Raises:
+        InvalidArgument, Unsupported: no window of the spec takes it.
+    """
+    identity = named(spec)
+    if batch.of_partials:
+        raise InvalidArgument("partials name no entries", field="partials")
+    times, columns = batch.checked(identity if retracts else spec)
+    if len(times):
+        check_time(int(times.min()), "time")
+        check_time(int(times.max()), "time")
+    return [times, *columns]
 
 
 @dataclass(slots=True)
@@ -128,8 +147,7 @@ class Changes:
 
     def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Remove the entries that a batch names, in steps; see `Plane.retract`."""
-        spec = named(self._spec)
-        names = yield from self._names(batch, spec, 1)
+        names = yield from self._names(batch, True)
         result, removed = WriteResult(missing=names.missing), list[tuple[int, Array]]()
         for number, a, b in self._parts(names):
             times, identities = names.columns[0][a:b], names.columns[1][a:b].tolist()
@@ -143,8 +161,7 @@ class Changes:
 
     def update_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Give the entries that a batch names its values, in steps; see `Plane.update`."""
-        named(self._spec)
-        names = yield from self._names(batch, self._spec, self._column)
+        names = yield from self._names(batch, False)
         result = WriteResult(missing=names.missing)
         for number, a, b in self._parts(names):
             times, *columns = (column[a:b] for column in names.columns)
@@ -161,21 +178,12 @@ class Changes:
         """The number of the column of identities in a row."""
         return 1 + list(self._spec.fields).index(str(self._spec.identity))
 
-    def _names(self, batch: AnyBatch, spec: WindowSpec, column: int) -> Steps[_Names]:
-        """Check and sort a batch, and load what it needs; nothing changes but what wall time evicts.
-
-        Args:
-            spec: has the fields that the batch must have.
-            column: the number of the column of identities in it.
-        """
-        if batch.of_partials:
-            raise InvalidArgument("partials name no entries", field="partials")
-        times, columns = batch.checked(spec)
-        rows = [times, *columns]
+    def _names(self, batch: AnyBatch, retracts: bool) -> Steps[_Names]:
+        """Check and sort a batch, and load what it needs; nothing changes but what wall time evicts."""
+        rows = checked(self._spec, batch, retracts)
+        times, column = rows[0], 1 if retracts else self._column
         if not len(times):
             return _Names(np.array([], np.int64), np.array([], np.int64), rows, 0)
-        check_time(int(times.min()), "time")
-        check_time(int(times.max()), "time")
         if batch.keys is None:
             order, lengths = np.argsort(times, kind="stable"), np.array([len(times)])
             number = self._keys.find(UNKEYED)
