@@ -15,34 +15,38 @@ from typing import Annotated, Any
 
 import typer
 
+from sash.cli_complete import complete_keys, complete_windows
 from sash.cli_grouping import Ascending, Bys, Havings, N, TopBy, Wheres, grouping_of
-from sash.cli_output import Progress, cell, fail, json_line, show, show_series, size_text, table, time_of
+from sash.cli_login import LOCAL, login_of
+from sash.cli_output import Progress, cell, fail, instant, json_line, size_text, table, time_of
 from sash.cli_system import drop_output, files_named, interrupts
+from sash.cli_view import Aggregates, Sparklines, Ticks, show, show_series, view_of
 from sash.version import version
-from sash_client import ALL_KEYS, TLS, Answer, Client, SashClientError, Unavailable
+from sash_client import ALL_KEYS, Answer, Client, SashClientError, Unavailable
 from sash_client import backup as write_backup
 from sash_client import restore as read_backup
 
-__all__ = ["LOCAL", "Json", "Target", "app", "connected", "fail", "run"]
+__all__ = ["LOCAL", "Json", "Key", "Name", "Target", "app", "connected", "fail", "run"]
 
 app = typer.Typer(
     name="sash",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 Target = Annotated[
     str, typer.Option("--target", "-t", envvar="SASH_TARGET", metavar="HOST[:PORT]", help="The service's gRPC address.")
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the window.")]
-Key = Annotated[str | None, typer.Option("--key", "-k", help="The key, where the window is keyed.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the window.", autocompletion=complete_windows)]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", "-k", help="The key, where the window is keyed.", autocompletion=complete_keys),
+]
 Lookbacks = Annotated[
     list[str] | None,
     typer.Option("--lookback", "-l", metavar="DURATION", help="5m, 1h30m, or ticks; repeatable. None: everything."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document a line.")]
-LOCAL = "127.0.0.1:7070"
 
 
 def _print_version(asked: bool) -> None:
@@ -93,19 +97,7 @@ def sash(
 ) -> None:
     """Sliding-window aggregates as a service."""
     _login.clear()
-    if token is None and token_file is not None:
-        try:
-            token = token_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            fail(f"cannot read {token_file}: {error}")
-    if token is not None:
-        _login["token"] = token
-    if any(path is not None for path in (tls_ca, cert, key)):
-        if tls is False:
-            fail("give either --no-tls, or files for TLS")
-        _login["tls"] = TLS(tls_ca, cert, key)
-    elif tls is not None:
-        _login["tls"] = tls
+    _login.update(login_of(token=token, token_file=token_file, tls=tls, tls_ca=tls_ca, cert=cert, key=key))
 
 
 @app.command()
@@ -123,7 +115,7 @@ def create(
 
 
 @app.command("list")
-def list_windows(target: Target = LOCAL, as_json: Json = False) -> None:
+def list_windows(ticks: Ticks = False, target: Target = LOCAL, as_json: Json = False) -> None:
     """List all windows."""
     with connected(target) as sash:
         windows = sash.list_windows()
@@ -134,8 +126,9 @@ def list_windows(target: Target = LOCAL, as_json: Json = False) -> None:
     counts = ("inserted", "late", "evicted", "duplicates", "ahead")
     header = ["window", "entries", "keys", *counts, "oldest", "newest", "durability"]
     rows = [
-        (w.name, w.entries, w.keys, *(getattr(w.counts, name) for name in counts), w.oldest, w.newest, w.durability)
+        (w.name, w.entries, w.keys, *(getattr(w.counts, name) for name in counts), *ends, w.durability)
         for w in windows
+        for ends in [[instant(tick, "none" if ticks else w.spec["time_unit"]) for tick in (w.oldest, w.newest)]]
     ]
     typer.echo(table(header, rows))
     for window in windows:
@@ -147,7 +140,10 @@ def list_windows(target: Target = LOCAL, as_json: Json = False) -> None:
 def query(
     name: Name,
     key: Annotated[
-        list[str] | None, typer.Option("--key", "-k", help="The key, where the window is keyed; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--key", "-k", help="The key, where the window is keyed; repeatable.", autocompletion=complete_keys
+        ),
     ] = None,
     all_keys: Annotated[bool, typer.Option("--all-keys", help="Every key there is.")] = False,
     combine: Annotated[bool, typer.Option("--combine", help="One answer over the entries of all the keys.")] = False,
@@ -162,6 +158,8 @@ def query(
     n: N = 10,
     ascending: Ascending = False,
     having: Havings = None,
+    aggregate: Aggregates = None,
+    ticks: Ticks = False,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -173,7 +171,9 @@ def query(
     one, keys = key[0] if key and not several else None, ALL_KEYS if all_keys else key
     end = None if as_of is None else time_of(as_of)
     with connected(target) as sash:
-        answers = sash.window(name).query(
+        window = sash.window(name)
+        view = view_of(window, as_json, ticks, aggregate)
+        answers = window.query(
             key=one,
             keys=(keys or None) if several else None,
             lookbacks=lookback or [],
@@ -181,7 +181,7 @@ def query(
             combine=combine,
             **grouping,
         )
-    show(answers, as_json, by_key=(several or bool(grouping)) and not combine)
+    show(answers, view, by_key=(several or bool(grouping)) and not combine)
 
 
 @app.command()
@@ -199,13 +199,18 @@ def series(
     n: N = 10,
     ascending: Ascending = False,
     having: Havings = None,
+    aggregate: Aggregates = None,
+    ticks: Ticks = False,
+    sparkline: Sparklines = None,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Show the aggregates of many buckets, one a line; with --by, of each group of keys."""
     grouping, first, last = grouping_of(where, by, top, n, ascending, having), time_of(start), time_of(end)
+    drawn = sys.stdout.isatty() if sparkline is None else sparkline
     with connected(target) as sash:
         window = sash.window(name)
+        view = view_of(window, as_json, ticks, aggregate)
         if by or top or having:
             if key is not None or step is None:
                 fail("give --step, and either --key, or --by, --top and --having")
@@ -215,10 +220,10 @@ def series(
                     typer.echo(
                         ("\n" if i else "") + ", ".join(f"{k} {cell(v)}" for k, v in (group.parts or {}).items())
                     )
-                show_series(group, as_json)
+                show_series(group, view, drawn)
             return
         found = window.series(first, last, step=step, width=width, gap=gap, key=key, where=where)
-    show_series(found, as_json)
+    show_series(found, view, drawn)
 
 
 @app.command()
@@ -249,6 +254,8 @@ def watch(
     n: N = 10,
     ascending: Ascending = False,
     having: Havings = None,
+    aggregate: Aggregates = None,
+    ticks: Ticks = False,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -257,12 +264,13 @@ def watch(
     grouping = grouping_of(where, by, top, n, ascending, having)
     with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
+        view = view_of(window, as_json, ticks, aggregate)
         looks = 0
         while True:
             answers = window.query(key=key, lookbacks=lookback or [], **grouping)
             # As text, because NaN is not equal to itself.
             if shown is None or repr(answers) != repr(shown):
-                show(answers, as_json, by_key=bool(grouping))
+                show(answers, view, by_key=bool(grouping))
                 shown = answers
             looks += 1
             if looks == times:
@@ -390,7 +398,7 @@ def connected(target: str) -> Iterator[Client]:
 def run() -> None:
     """Run the command line. An error of the service is one line on standard error."""
     try:
-        app()
+        app(prog_name="sash")  # the name by which shells ask for completion
     except SashClientError as error:
         limit = f" (limit: {error.limit})" if error.limit else ""
         fail(f"{error.message}{limit}")

@@ -1,4 +1,4 @@
-"""Prints answers, tables, progress and errors of the command line."""
+"""Prints tables, times, progress and errors of the command line."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, NoReturn, Self
 
 import numpy as np
+import numpy.typing as npt
 import typer
 
-from sash_client import Answer, Series
-
-__all__ = ["Progress", "cell", "fail", "instants", "json_line", "show", "show_series", "size_text", "table", "time_of"]
+__all__ = ["Progress", "cell", "fail", "instant", "instants", "json_line", "size_text", "table", "time_of"]
 
 
 def fail(message: str) -> NoReturn:
@@ -57,56 +55,6 @@ def size_text(size: int) -> str:
     return f"{size:,} bytes" if size < 2**20 else f"{size / 2**20:,.1f} MiB"
 
 
-def instants(series: Series) -> list[str]:
-    if series.time_unit == "none":
-        return [str(tick) for tick in series.times.tolist()]
-    return [str(text) for text in np.datetime_as_string(series.datetimes(), timezone="UTC")]
-
-
-def show(answers: Sequence[Answer], as_json: bool, by_key: bool = False) -> None:
-    if as_json:
-        for answer in answers:
-            document = asdict(answer)
-            del document["partials"]  # the command line never asks for them
-            if answer.parts is None:
-                del document["parts"]
-            typer.echo(json_line(document))
-        return
-    aggregates = list(answers[0].aggregates) if answers else []
-    parts = list(answers[0].parts or {}) if by_key and answers else []
-    by_key = by_key and not parts
-    header = (*parts, *(["key"] if by_key else []), "lookback", "entries", *aggregates)
-    rows = [
-        (
-            *((answer.parts or {})[name] for name in parts),
-            *([answer.key] if by_key else []),
-            *(answer.lookback or "all", answer.entries),
-            *(answer.aggregates[name] for name in aggregates),
-        )
-        for answer in answers
-    ]
-    typer.echo(table(header, rows))
-
-
-def show_series(found: Series, as_json: bool) -> None:
-    columns = [values.tolist() for values in found.aggregates.values()]
-    ends = {} if found.last is None else {"last": found.last}
-    if as_json:
-        heads = {"time": found.times, **ends, "entries": found.entries}
-        parts = {} if found.parts is None else {"parts": dict(found.parts)}
-        for *head, values in zip(*(each.tolist() for each in heads.values()), _rows(columns, len(found)), strict=True):
-            aggregates = dict(zip(found.aggregates, values, strict=True))
-            typer.echo(json_line({**parts, **dict(zip(heads, head, strict=True)), "aggregates": aggregates}))
-        return
-    shown = [instants(found), *(instants(replace(found, times=last)) for last in ends.values())]
-    rows = zip(*shown, found.entries.tolist(), *columns, strict=True)
-    typer.echo(table(("time", *ends, "entries", *found.aggregates), rows))
-
-
-def _rows(columns: list[list[Any]], n: int) -> list[tuple[Any, ...]]:
-    return list(zip(*columns, strict=True)) if columns else [()] * n
-
-
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     lines = [[str(name) for name in header], *[[cell(value) for value in row] for row in rows]]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -141,6 +89,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value.hex() if isinstance(value, bytes) else value
+
+
+def instants(ticks: npt.NDArray[np.int64], unit: str) -> list[str]:
+    """Return times as ISO 8601 in the unit; the ticks themselves where the unit is "none"."""
+    if unit == "none":
+        return [str(tick) for tick in ticks.tolist()]
+    return [str(text) for text in np.datetime_as_string(ticks.view(f"datetime64[{unit}]"), timezone="UTC")]
+
+
+def instant(tick: int | None, unit: str) -> str | None:
+    return None if tick is None else instants(np.array([tick]), unit)[0]
 
 
 def time_of(text: str) -> int | datetime:

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import typer
 
-from sash.cli import LOCAL, Target, connected, fail
+from sash.cli import LOCAL, Name, Target, connected, fail
 from sash.cli_system import interrupts
 from sash.extras import missing
 from sash_client import FailedPrecondition, SashClientError, Window, WriteResult
@@ -39,7 +39,7 @@ _LINE_S = 5.0
 
 
 def load(
-    name: Annotated[str, typer.Argument(metavar="WINDOW", help="Name of the window.")],
+    name: Name,
     files: Annotated[
         list[str], typer.Argument(metavar="FILE…", help="CSV, NDJSON, Parquet or Arrow; - is standard input.")
     ],

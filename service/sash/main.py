@@ -9,6 +9,7 @@ import typer
 from sash import cli, token
 from sash.check import check
 from sash.cli_shards import shards as shards_command
+from sash.cli_window import describe, insert
 from sash.extras import missing
 from sash.load import load
 
@@ -17,6 +18,8 @@ __all__ = ["app", "run", "serve"]
 app = cli.app
 app.command()(check)
 app.command("shards")(shards_command)
+app.command()(describe)
+app.command()(insert)
 app.command()(load)
 app.add_typer(token.app)
 

@@ -63,7 +63,7 @@ def test_spark_exports():
             sash_client.Client,
             [
                 *("close", "create_window", "delete_window", "export_window", "import_window", "list_windows"),
-                *("wait_until_ready", "window"),
+                *("topology", "wait_until_ready", "window"),
             ],
         ),
         (

@@ -51,7 +51,9 @@ def test_create_list_query_delete(sash, service, demo):
         assert "demo" in sash("create", source, service=service, text=text).out
     header, line = sash("list", service=service).out.splitlines()
     assert header.split()[:3] == ["window", "entries", "keys"]
-    assert line.split() == ["demo", "3", "2", "3", "0", "0", "0", "0", "-", "100", "memory"]
+    assert line.split() == ["demo", "3", "2", "3", "0", "0", "0", "0", "-", "1970-01-01T00:01:40Z", "memory"]
+    assert sash("list", "--ticks", service=service).out.splitlines()[1].split()[9] == "100"
+    assert json.loads(sash("list", "--json", service=service).out)["newest"] == 100
     asked = ("query", "demo", "--key", "JFK", "--lookback", "10s", "-l", "1m")
     table = sash(*asked, service=service).out.splitlines()
     assert [line.split() for line in table] == [
@@ -92,6 +94,8 @@ def test_series(sash, service, demo):
         ["1970-01-01T00:00:50Z", "1", "4", "1"],
         ["1970-01-01T00:01:40Z", "0", "-", "0"],
     ]
+    table = sash(*asked, "--ticks", service=service).out.splitlines()
+    assert [line.split()[0] for line in table] == ["time", "0", "50", "100"]
     lines = sash(*asked, "--json", service=service).out.splitlines()
     assert [json.loads(line) for line in lines] == [
         {"time": 0, "entries": 1, "aggregates": {"mean": 1.0, "n": 1}},
@@ -106,6 +110,7 @@ def test_sessions(sash, service, demo):
     assert [(line["time"], line["last"], line["entries"]) for line in lines] == [(0, 0, 1), (50, 50, 1)]
     header = sash(*asked[:-1], service=service).out.splitlines()[0]
     assert header.split() == ["time", "last", "entries", "mean", "n"]
+    assert sash(*asked[:-1], "--ticks", service=service).out.splitlines()[2].split()[:2] == ["50", "50"]
 
 
 def test_keys(sash, service, demo):

@@ -158,6 +158,28 @@ def test_what_can_never_be_taken_is_400_and_the_rest_is_applied(
     assert entries(http) == [("b", T, 1.0)]
 
 
+def test_a_sample_that_can_never_be_taken_takes_no_others_with_it(http: httpx.Client) -> None:
+    create(http, "fine", time_unit="ns")
+    series = {"__name__": "fine:v", "key": "a"}
+    answer = send(http, (series, [(T, 1.0), (9 * 10**15, 2.0), (T + 1, 3.0)]))
+    assert answer.status_code == 400
+    assert "timestamp 9000000000000000" in answer.json()["error"]
+    assert [value for _, _, value in entries(http, "fine")] == [1.0, 3.0]
+
+
+def test_a_series_that_has_a_label_twice_is_refused(http: httpx.Client) -> None:
+    request = WriteRequest()
+    made = request.timeseries.add()
+    for name, value in (("__name__", "w:v"), ("key", "a"), ("key", "b")):
+        made.labels.add(name=name, value=value)
+    made.samples.add(timestamp=T, value=1.0)
+    body = bytes(cramjam.snappy.compress_raw(request.SerializeToString()))
+    answer = http.post(URL, content=body, headers=HEADERS)
+    assert answer.status_code == 400
+    assert "a label twice" in answer.json()["error"]
+    assert entries(http) == []
+
+
 def test_bodies_that_are_none(http: httpx.Client) -> None:
     def post(content: bytes, **headers: str) -> int:
         return http.post(URL, content=content, headers={**HEADERS, **headers}).status_code

@@ -194,6 +194,7 @@ class RemoteWrite:
                 problems[f"a series has {len(series.labels)} labels; {_LABELS_MAX} are taken"] = None
                 continue
             labels = {label.name: label.value for label in series.labels}
+            twice = len(labels) < len(series.labels)
             metric = labels.pop(NAME, "")
             if metric not in targets:
                 try:
@@ -208,6 +209,8 @@ class RemoteWrite:
                 continue
             columns = found.setdefault(target.spec.name, _Columns(target))
             try:
+                if twice:
+                    raise InvalidArgument(f"a series of metric {metric[:80]!r} has a label twice")
                 yield from self._take(columns, metric, labels, series, rules)
             except InvalidArgument as error:
                 problems[error.message] = None
@@ -257,7 +260,7 @@ class RemoteWrite:
                 f"two series of metric {metric[:80]!r} have the key {key[:80] if key else ''!r} of window "
                 f"{spec.name!r}; their other labels are not kept"
             )
-        per_ms = 1_000_000 // NANOSECONDS_PER_TICK[spec.time_unit]
+        per_ms, far = 1_000_000 // NANOSECONDS_PER_TICK[spec.time_unit], None
         for number, sample in enumerate(series.samples, 1):
             if not number % _SAMPLES_A_STEP:
                 yield
@@ -266,11 +269,14 @@ class RemoteWrite:
                 continue
             ticks = sample.timestamp * per_ms
             if not -TICK_MAX < ticks < TICK_MAX:
-                raise InvalidArgument(f"timestamp {sample.timestamp} of metric {metric[:80]!r} is out of range")
+                far = sample.timestamp
+                continue
             columns.times.append(ticks)
             columns.values.append(value)
             if key is not None:
                 columns.keys.append(key)
+        if far is not None:
+            raise InvalidArgument(f"timestamp {far} of metric {metric[:80]!r} is out of range")
 
 
 def _check_kind(scope: Scope) -> None:

@@ -151,7 +151,7 @@ class Changes:
         result, removed = WriteResult(missing=names.missing), list[tuple[int, Array]]()
         for number, a, b in self._parts(names):
             times, identities = names.columns[0][a:b], names.columns[1][a:b].tolist()
-            found = self._keys.remove(number, times, 1, identities)
+            found = self._keys.remove(number, times, self._column, identities)
             result.retracted += int(np.count_nonzero(found))
             result.missing += int(np.count_nonzero(~found))
             removed.append((number, times[found]))
@@ -175,13 +175,17 @@ class Changes:
 
     @property
     def _column(self) -> int:
-        """The number of the column of identities in a row."""
+        """The number of the column of identities in a row of the window."""
         return 1 + list(self._spec.fields).index(str(self._spec.identity))
 
     def _names(self, batch: AnyBatch, retracts: bool) -> Steps[_Names]:
-        """Check and sort a batch, and load what it needs; nothing changes but what wall time evicts."""
+        """Check and sort a batch, and load what it needs; nothing changes but what wall time evicts.
+
+        Args:
+            retracts: as of `checked`.
+        """
         rows = checked(self._spec, batch, retracts)
-        times, column = rows[0], 1 if retracts else self._column
+        times = rows[0]
         if not len(times):
             return _Names(np.array([], np.int64), np.array([], np.int64), rows, 0)
         if batch.keys is None:
@@ -199,7 +203,8 @@ class Changes:
         if self._slide.wall:
             self._slide.by_age_each(numbers)
         if len(numbers):
-            self._keys.load_named(numbers, lengths, rows[0], column, rows[column].tolist())
+            identities = rows[1 if retracts else self._column].tolist()
+            self._keys.load_named(numbers, lengths, rows[0], self._column, identities)
         return _Names(numbers, lengths, rows, len(times) - len(rows[0]))
 
     def _parts(self, names: _Names) -> list[tuple[int, int, int]]:

@@ -1,0 +1,169 @@
+"""How the command line shows answers: times, chosen aggregates, structured answers."""
+
+import json
+
+import pytest
+
+from sash.cli_forms import short_form
+from sash.cli_sparkline import sparkline
+from sash_client import Client
+from tests.support.servers import running_service
+
+
+@pytest.fixture(scope="module")
+def service():
+    with running_service() as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("unit", "tick", "shown"),
+    [
+        ("ns", -1, "1969-12-31T23:59:59.999999999Z"),
+        ("us", 1, "1970-01-01T00:00:00.000001Z"),
+        ("ms", 1_700_000_000_123, "2023-11-14T22:13:20.123Z"),
+        ("s", 2**63 - 3, "292277026596-12-04T15:30:05Z"),
+        ("none", 7, "7"),
+    ],
+)
+def test_times_are_shown_in_the_unit_of_the_window(sash, service, unit, tick, shown):
+    with Client(service.grpc_target) as client:
+        spec = {"name": "units", "time_unit": unit, "aggregates": {"n": {"function": "count"}}}
+        client.create_window(spec).insert(tick, 1.0)
+        assert sash("list", service=service).out.splitlines()[1].split()[8:10] == [shown, shown]
+        asked = ("series", "units", "--start", str(tick), "--end", str(tick + 1), "--step", "1")
+        assert sash(*asked, service=service).out.splitlines()[1].split()[0] == shown
+        client.delete_window("units")
+
+
+SHAPES = {
+    "name": "shapes",
+    "time_unit": "s",
+    "fields": {"delay": "float64", "carrier": "string"},
+    "aggregates": {
+        "bars": {"function": "histogram", "field": "delay", "bounds": [0, 10]},
+        "chart": {"function": "m4", "field": "delay"},
+        "run": {"function": "longest_increasing_run", "field": "delay"},
+        "items": {"function": "frequent_items", "field": "carrier"},
+        "all": {"function": "collect", "field": "delay"},
+        "largest": {"function": "largest", "field": "delay", "returns": "carrier", "n": 2},
+        "when": {"function": "arg_max", "field": "delay"},
+        "least": {"function": "smallest", "field": "delay", "n": 2},
+        "seen": {"function": "bloom", "field": "carrier"},
+        "n": {"function": "count"},
+    },
+}
+
+
+@pytest.fixture
+def shapes(service):
+    with Client(service.grpc_target) as client:
+        window = client.create_window(SHAPES)
+        window.bulk_insert([10, 20, 30], {"delay": [5.0, 12.5, -1.0], "carrier": ["UA", "UA", "B6"]})
+        yield window
+        client.delete_window("shapes")
+
+
+def test_only_the_aggregates_that_are_asked_for(sash, service, shapes):
+    def header(*arguments):
+        return sash(*arguments, service=service).out.splitlines()[0].split()
+
+    chosen = ("--aggregate", "run", "-a", "n", "-a", "run")
+    series = ("series", "shapes", "--start", "0", "--end", "40", "--step", "20s")
+    assert header("query", "shapes", *chosen) == ["lookback", "entries", "run", "n"]
+    assert header("watch", "shapes", "--times", "1", *chosen) == ["lookback", "entries", "run", "n"]
+    assert header(*series, *chosen) == ["time", "entries", "run", "n"]
+    for asked in (("query", "shapes"), series):
+        line = sash(*asked, *chosen, "--json", service=service).out.splitlines()[-1]
+        assert list(json.loads(line)["aggregates"]) == ["run", "n"]
+        assert list(json.loads(sash(*asked, "--json", service=service).out.splitlines()[0])["aggregates"]) == sorted(
+            SHAPES["aggregates"]
+        )
+        said = sash(*asked, "-a", "mean", service=service, expect=1).err
+        assert (
+            said
+            == "sash: --aggregate mean: window shapes has all, bars, chart, items, largest, least, n, run, seen, when\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("bars", "<0: 1, 0 to 10: 1, ≥10: 1"),
+        (
+            "chart",
+            "first 5 at 1970-01-01T00:00:10Z, last -1 at 1970-01-01T00:00:30Z, "
+            "min -1 at 1970-01-01T00:00:30Z, max 12.5 at 1970-01-01T00:00:20Z",
+        ),
+        ("run", "2 from 1970-01-01T00:00:10Z to 1970-01-01T00:00:20Z"),
+        ("items", "UA: 2, B6: 1"),
+        ("all", "[5, 12.5, -1]"),
+        ("largest", "UA: 12.5, UA: 5"),
+        ("when", "1970-01-01T00:00:20Z"),
+        ("least", "1970-01-01T00:00:30Z: -1, 1970-01-01T00:00:10Z: 5"),
+        ("n", "3"),
+    ],
+)
+def test_structured_answers_are_short(sash, service, shapes, name, shown):
+    assert sash("query", "shapes", "-a", name, service=service).out.splitlines()[1].split(None, 2)[2] == shown
+    series = ("series", "shapes", "--start", "0", "--end", "40", "--step", "40", "-a", name)
+    assert sash(*series, service=service).out.splitlines()[1].split(None, 2)[2] == shown
+
+
+def test_times_in_structured_answers_may_be_ticks(sash, service, shapes):
+    line = sash("query", "shapes", "-a", "run", "--ticks", service=service).out.splitlines()[1]
+    assert line.endswith("2 from 10 to 20")
+    whole = json.loads(sash("query", "shapes", "-a", "run", "--json", service=service).out)
+    assert whole["aggregates"] == {"run": {"length": 2, "start": 10, "end": 20}}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "-"),
+        (float("nan"), "nan"),
+        ([], "[]"),
+        (list(range(40)), "[0, 1, 2, 3, 4, 5, … (40)]"),
+        ([[1.5, None], []], "[[1.5, -], []]"),
+        ({"bounds": [0.5], "counts": [0, 0], "nan": 0}, "-"),
+        ({"bounds": [0.5], "counts": [3, 0], "nan": 2}, "<0.5: 3, NaN: 2"),
+        ({"intercept": 1.5, "coefficients": [2.0, 3.0]}, "intercept 1.5, coefficients [2, 3]"),
+        ({"a": {"b": 1}}, "a {b 1}"),
+        ({"first": 1, "last": 2, "min": 1, "max": 2}, "first 1, last 2, min 1, max 2"),
+        ([{"label": True, "entries": 2}, {"label": False, "entries": 1}], "True: 2, False: 1"),
+        ([{"x": 1}], "[{x 1}]"),
+        ({}, "{}"),
+        (b"12345", "5 bytes"),
+        (["\x1b[31m"], "[�[31m]"),
+    ],
+)
+def test_short_forms(value, shown):
+    assert short_form(value, "s") == shown
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [
+        ([], ""),
+        ([None, float("nan"), float("inf"), "text", True, [1]], ""),
+        ([1, 2, None, float("nan"), 4], "▁▃  █"),
+        ([5, 5, float("-inf")], "▄▄ "),
+        ([-1.7e308, 0.0, 1.7e308], "▁▅█"),
+        ([0, 10**400, 2**70], "▁ █"),
+        (list(range(8)), "▁▂▃▄▅▆▇█"),
+        ([0] * 60 + [None] * 30 + [3, 5] + [None] * 28, "▁" * 30 + " " * 15 + "█" + " " * 14),
+    ],
+)
+def test_a_sparkline_draws_finite_numbers(values, drawn):
+    assert sparkline(values, 60) == drawn
+
+
+def test_a_series_has_sparklines_where_they_are_asked_for(sash, service, shapes, monkeypatch):
+    series = ("series", "shapes", "--start", "0", "--end", "40", "--step", "10", "-a", "n", "-a", "run", "-a", "when")
+    plain = sash(*series, service=service).out
+    drawn = sash(*series, "--sparkline", service=service).out
+    assert drawn == plain + "\nn     ▁███\nwhen   ▁▅█\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert sash(*series, service=service).out == drawn
+    assert sash(*series, "--no-sparkline", service=service).out == plain
+    assert "▁" not in sash(*series, "--json", service=service).out

@@ -1,0 +1,95 @@
+"""Completion in shells: names of windows and keys."""
+
+import os
+import shlex
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from sash import cli_complete
+from sash_client import Client
+from tests.support.servers import WAIT_S, running_service
+
+SPEC = {"keyed": True, "aggregates": {"n": {"function": "count"}}}
+KEYS = ["JFK", "JFK.1", "LGA", "Žilina", "$(touch evil)", "a b", "`x`", "J|K", "J;x", "J'x", 'J"x', "J\\x", "-J", "=J"]
+
+
+@pytest.fixture(scope="module")
+def service():
+    with running_service() as running, Client(running.grpc_target) as client:
+        for name in ("flights", "floats", "other"):
+            client.create_window({"name": name, **SPEC})
+        client.window("flights").bulk_insert([1] * len(KEYS), [1.0] * len(KEYS), keys=KEYS)
+        yield running
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    monkeypatch.setattr(cli_complete, "TIMEOUT_S", WAIT_S)
+
+
+@pytest.fixture
+def complete(sash, monkeypatch):
+    """Completes the last word of a line as a shell does; returns the completions."""
+
+    def complete(*words, shell="bash"):
+        monkeypatch.setenv("_SASH_COMPLETE", f"complete_{shell}")
+        monkeypatch.setenv("COMP_WORDS", shlex.join(["sash", *words[:-1]]) + f"\n{words[-1]}")
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", shlex.join(["sash", *words[:-1]]) + f" {words[-1]}")
+        done = sash()
+        assert done.err == ""
+        return done.out.split()
+
+    return complete
+
+
+def test_names_of_windows(complete, patient, service, monkeypatch):
+    monkeypatch.setenv("SASH_TARGET", service.grpc_target)
+    assert complete("query", "fl") == ["flights", "floats"]
+    assert complete("describe", "") == ["flights", "floats", "other"]
+    assert complete("load", "o") == ["other"]
+    assert complete("que") == ["query"]
+    monkeypatch.setenv("SASH_TARGET", "127.0.0.1:1")
+    assert complete("query", "--target", service.grpc_target, "o") == ["other"]
+
+
+@pytest.mark.parametrize("command", ["query", "series", "watch", "evict", "insert"])
+def test_keys_that_no_shell_evaluates(complete, patient, service, monkeypatch, command):
+    monkeypatch.setenv("SASH_TARGET", service.grpc_target)
+    assert complete(command, "flights", "--key", "J") == ["JFK", "JFK.1"]
+    assert complete(command, "flights", "-k", "") == ["JFK", "JFK.1", "LGA", "Žilina"]
+    assert complete(command, "--key", "J") == []
+    assert complete(command, "nope", "--key", "J") == []
+
+
+def test_zsh(complete, patient, service, monkeypatch):
+    monkeypatch.setenv("SASH_TARGET", service.grpc_target)
+    assert complete("query", "fl", shell="zsh") == ["_arguments", "'*:", ':(("flights"', '"floats"))\'']
+
+
+def test_bash(tmp_path):
+    command = tmp_path / "sash"
+    command.write_text(f"#!{sys.executable}\nfrom sash.main import run\nrun()\n")
+    command.chmod(0o755)
+    script = """
+        eval "$(sash --show-completion bash)"
+        COMP_WORDS=(sash pun) COMP_CWORD=1
+        _sash_completion sash
+        printf '%s\n' "${COMPREPLY[@]}"
+    """
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.stdout.split(), done.stderr) == (["punctuate"], "")
+
+
+def test_a_service_that_is_away_completes_nothing(complete, tmp_path, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for target in ("127.0.0.1:1", "nonsense://", f"127.0.0.1:{silent.getsockname()[1]}"):
+            assert complete("query", "--target", target, "fl") == []
+            assert complete("query", "flights", "--target", target, "--key", "J") == []
+    monkeypatch.setenv("SASH_TOKEN_FILE", str(tmp_path / "nowhere"))
+    assert complete("query", "fl") == []
