@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import signal
@@ -182,3 +183,26 @@ def test_a_port_that_another_service_has(tmp_path: Path) -> None:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
         assert ended.returncode == 1
         assert f"port {port}" in ended.stderr
+
+
+class Unreadable(io.BytesIO):
+    """A file that cannot be read to its end."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell():
+            raise OSError("the disk is broken")
+        return super().read(1000)
+
+
+def test_imports_whose_clients_go_end_no_process(tmp_path: Path) -> None:
+    with service_process("--data", str(tmp_path / "data"), "--processes", "2") as running:
+        made(running)
+        workers = workers_of(running)
+        with Client(running.grpc_target, timeout_s=WAIT_S) as client:
+            client.window("w").bulk_insert(range(5000), [1] * 5000, keys=[KEYS[i % 40] for i in range(5000)])
+            client.export_window("w", tmp_path / "file")
+            for _ in range(3):
+                with pytest.raises(OSError, match="the disk is broken"):
+                    client.import_window(Unreadable((tmp_path / "file").read_bytes()), "copy")
+                assert [window.name for window in client.list_windows()] == ["w"]
+        assert workers_of(running) == workers

@@ -10,6 +10,7 @@ from sash.access.audit import Audit
 from sash.access.caller import CALLER, PEER, Caller
 from sash.access.rights import Right
 from sash.requests import REQUEST, Request
+from sash.rpc.access import note_peer
 from sash_engine.clock import ManualClock
 from sash_proto.v1 import windows_pb2 as pb
 from tests.security.conftest import SPEC
@@ -154,3 +155,21 @@ def test_the_caller_is_named(caplog):
     PEER.reset(peer)
     (record,) = caplog.records
     assert record.getMessage() == "who=me operation=create window=w from=[::1]:80 outcome=ok request_id=r-1"
+
+
+class Call:
+    """A call of gRPC as a handler sees it."""
+
+    invocation_metadata = ()
+    ended = False
+
+    def peer(self) -> str:
+        assert not self.ended, "gRPC ends the process"
+        return "ipv6:%5B::1%5D:5000"
+
+
+def test_the_address_of_a_call_of_grpc_is_known_when_its_client_has_gone():
+    call = Call()
+    note_peer(call)
+    call.ended = True
+    assert PEER.get()() == "[::1]:5000"

@@ -65,6 +65,17 @@ def test_a_damaged_number(tmp_path: Path, text: str) -> None:
         shards(tmp_path)
 
 
+def test_a_directory_whose_number_is_lost_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    with running_service(data=str(tmp_path), shards=2):
+        pass
+    (tmp_path / "shards.json").unlink()
+    for wanted in (None, 2, 3):
+        with pytest.raises(DataLoss, match=r"shards\.json is missing"):
+            shards(tmp_path, wanted=wanted)
+    (tmp_path / "shards.json").write_text('{"shards": 2}')
+    assert shards(tmp_path) == 2
+
+
 def test_redis_keeps_the_number() -> None:
     with redis_server(BINARIES["valkey"]) as server:
         assert shards(server.url, 2) == 2

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from sash.calls import ONLY_SHARD, each
@@ -185,3 +188,45 @@ async def test_a_file_that_home_refuses_leaves_nothing(plane: ShardedPlane, monk
     for shard in range(SHARDS):
         assert len(await plane._shards.plane(shard).windows()) == 1
     assert (await plane.restore(pieces(), "copy")).entries == len(ROWS)
+
+
+KEY_OF = {shard_of("w", key, SHARDS): key for key in KEYS}
+
+
+def wrong(operation: str, *arguments: Any) -> Any:
+    return pytest.param(operation, arguments, id=f"{operation}-{arguments[-1]!r}"[:40])
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [
+        wrong("insert", 1, {"v": "x"}, KEY_OF[1]),
+        wrong("insert", 1, {"v": 1}, None),
+        wrong("insert", 2**63 - 1, {"v": 1}, KEY_OF[1]),
+        wrong("insert", 1, {"v": 1}, KEY_OF[1], True, ["5s"]),
+        wrong("insert", 1, {"v": 1}, KEY_OF[1]),  # it is late
+        wrong("bulk_insert", bulk([(KEY_OF[1], 1, 1)])),  # it is late
+        wrong("update", bulk([(KEY_OF[1], 1, 1)])),
+        wrong("bulk_evict", None, KEY_OF[1]),
+        wrong("bulk_evict", 2**63 - 1, KEY_OF[1]),
+    ],
+)
+async def test_a_refused_write_of_a_producer_uses_no_number(operation: str, arguments: tuple[Any, ...]) -> None:
+    plane = in_process(SHARDS)
+    await plane.create(spec(order={"late": "reject"}, slide={"max_age": 10}))
+    await plane.insert("w", 100, {"v": 1}, KEY_OF[1], origin=Origin("p", 1))
+    with pytest.raises((InvalidArgument, FailedPrecondition, Unsupported)) as raised:
+        await getattr(plane, operation)("w", *arguments, origin=Origin("p", 2))
+    assert "shards" not in raised.value.message
+    result = await plane.insert("w", 100, {"v": 2}, KEY_OF[2], origin=Origin("p", 2))
+    assert (result.inserted, result.already_applied) == (1, False)
+
+
+async def test_writes_of_a_producer_do_not_wait_for_answers_where_entries_are_rejected() -> None:
+    plane = in_process(SHARDS)
+    await plane.create(spec(order={"late": "reject"}))
+    origins = [Origin("p", number) for number in range(1, 20)]
+    results = await asyncio.gather(
+        *(plane.insert("w", 1, {"v": 1}, KEYS[origin.sequence % 8], origin=origin) for origin in origins)
+    )
+    assert [result.inserted for result in results] == [1] * len(origins)

@@ -125,7 +125,8 @@ def _names_of(context: Any) -> list[str]:
 
 def note_peer(context: Any) -> None:
     """Note where a call comes from, and which request it is."""
-    PEER.set(lambda: _address(context.peer()))
+    peer = context.peer()  # gRPC ends the process when a call is asked for its peer after its client has gone
+    PEER.set(lambda: _address(peer))
     REQUEST.set(of_metadata(context.invocation_metadata))
 
 

@@ -159,6 +159,11 @@ def _directory_shards(folder: Path) -> int | None:
     try:
         text = (folder / _FILE).read_text()
     except FileNotFoundError:
+        if (folder / "shard-0").exists():
+            raise DataLoss(
+                f"{folder} has shards, and {_FILE} is missing, which says how many: write it again, for example "
+                '{"shards": 4}, with the number of all shards'
+            ) from None
         return 1 if any((folder / name).exists() for name in ("data.mdb", "server.lock")) else None
     except OSError as error:
         raise InvalidArgument(f"{folder / _FILE} cannot be read: {error.strerror}", field="data") from None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from sash.access.access import Access
 from sash.calls import ONLY_SHARD
@@ -49,6 +51,8 @@ class ShardedCalls(Plane):
         """For the planes of the shards here, which measure. Calls to shards elsewhere hold the loop there."""
         self._held = _Unmeasured(clock, metrics.observe_held)
         self._checkers: dict[str, Window] = {}
+        self._producers: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        """By window and producer, what writes hold that must not overtake each other."""
         self.lifecycle = Lifecycle(shards)
         self.processes: Callable[[], Awaitable[Sequence[ServingProcess]]] = self._alone
         """Says which processes there are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import re
 import secrets
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sash.calls import ONLY_SHARD
+from sash.durability.removals import eviction_of
 from sash.plane import observed
 from sash.shards.merging import merged_writes
 from sash.shards.parts import ShardPlane, together, worst
@@ -21,8 +23,9 @@ from sash_engine.errors import FailedPrecondition, InvalidArgument, SashError, U
 from sash_engine.monoids.base import NUMPY_TYPES
 from sash_engine.windows.answers import Staged, WriteResult
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, Origin
-from sash_engine.windows.changes import named
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.changes import checked
+from sash_engine.windows.spec import WindowSpec, check_time
+from sash_engine.windows.values import Fields
 from sash_wire.placement import shards_of
 
 __all__ = ["ShardedWrites"]
@@ -52,9 +55,14 @@ class ShardedWrites(ShardedCalls):
         def insert(plane: ShardPlane) -> Awaitable[WriteResult]:
             return plane.insert(name, time, fields, key, answer, lookbacks, origin)
 
-        if origin is None or len(self._all) == 1 or not (await self._spec(name)).keyed:
+        spec = await self._spec(name)
+        if origin is None or len(self._all) == 1 or not spec.keyed:
             return await self._on(shard, insert)
-        return await self._numbered(name, {shard: insert}, nothing_of(await self._spec(name)), origin)
+        check_time(time, "time")
+        Fields(spec).checked(fields)
+        self._checker(spec).reader.checked_key(key)
+        self._checker(spec).check_answer(answer, lookbacks)
+        return await self._numbered(spec, {shard: insert}, nothing_of(spec), origin)
 
     @observed
     async def bulk_insert(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
@@ -68,7 +76,7 @@ class ShardedWrites(ShardedCalls):
 
         calls = {shard: inserting(part) for shard, part in parts.items()}
         if origin is not None and len(self._all) > 1 and batch.keys is not None:
-            return await self._numbered(name, calls, none_of(batch), origin)
+            return await self._numbered(await self._spec(name), calls, none_of(batch), origin)
         return await self._written(calls)
 
     @observed
@@ -94,30 +102,30 @@ class ShardedWrites(ShardedCalls):
                 return await self._written(dict.fromkeys(self._all, evict))
             if origin is None or len(self._all) == 1:
                 return await self._on(self._home_of(name, key), evict)
-            return await self._numbered(name, {self._home_of(name, key): evict}, nothing_of(spec), origin)
+            eviction_of(time, key, start, end, end_exclusive).apply(self._checker(spec), 0)
+            return await self._numbered(spec, {self._home_of(name, key): evict}, nothing_of(spec), origin)
 
     @observed
     async def retract(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
         self._access.charge(len(batch.times))
-        return await self._changed(name, batch, named(await self._spec(name)), "retract", origin)
+        return await self._changed(name, batch, "retract", origin)
 
     @observed
     async def update(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult:
         self._access.charge(len(batch.times))
-        return await self._changed(name, batch, await self._spec(name), "update", origin)
+        return await self._changed(name, batch, "update", origin)
 
-    async def _changed(
-        self, name: str, batch: AnyBatch, fields: WindowSpec, operation: str, origin: Origin | None
-    ) -> WriteResult:
-        """Retract or update the entries that a batch names, which has the fields of a spec."""
+    async def _changed(self, name: str, batch: AnyBatch, operation: str, origin: Origin | None) -> WriteResult:
+        """Retract or update the entries that a batch names."""
 
         def changing(part: AnyBatch) -> Call[WriteResult]:
             return lambda plane: getattr(plane, operation)(name, part, origin)
 
-        parts = await self._split(name, batch, fields)
+        parts = await self._split(name, batch, operation)
         calls = {shard: changing(part) for shard, part in parts.items()}
         if origin is not None and len(self._all) > 1 and batch.keys is not None:
-            return await self._numbered(name, calls, nothing_of(await self._spec(name)), origin)
+            spec = await self._spec(name)
+            return await self._numbered(spec, calls, nothing_of(spec), origin)
         return await self._written(calls)
 
     @observed
@@ -182,11 +190,11 @@ class ShardedWrites(ShardedCalls):
 
         return await self._written({shard: committing(tokens) for shard, tokens in of.items()})
 
-    async def _split(self, name: str, batch: AnyBatch, fields: WindowSpec | None = None) -> dict[int, AnyBatch]:
+    async def _split(self, name: str, batch: AnyBatch, operation: str = "insert") -> dict[int, AnyBatch]:
         """The parts of a bulk by shard, all of it checked; one that no shard would take goes to one that refuses it.
 
         Args:
-            fields: has the fields of a bulk that is not inserted.
+            operation: what is done with the bulk: `insert`, `retract` or `update`.
         """
         only = ONLY_SHARD.get()
         if only is not None and batch.keys is not None:
@@ -196,22 +204,16 @@ class ShardedWrites(ShardedCalls):
         spec = await self._spec(name)
         if not spec.keyed or batch.keys is None or not len(batch.times):
             return {self._home_of(name): batch}
-        if fields is not None:
-            batch.checked(fields)
-            return split(name, batch, self._shards.count)
-        self._checker(spec).check(batch)
+        if operation == "insert":
+            self._checker(spec).check(batch)
+        else:
+            checked(spec, batch, operation == "retract")
         return split(name, batch, self._shards.count)
 
     @staticmethod
     def _check_whole(spec: WindowSpec, shards: int) -> None:
         """Refuse a bulk of which one shard might refuse its part for its order, while others apply theirs."""
-        order = spec.order
-        rejects = [
-            name
-            for name in ("late", "out_of_order", "equal_times", "too_far_ahead")
-            if getattr(order, name) == "reject"
-        ]
-        if rejects:
+        if rejects := _rejects(spec):
             raise Unsupported(
                 f"window {spec.name!r} rejects entries by their order ({', '.join(rejects)}), and the bulk has keys of "
                 f"{shards} shards, which apply their parts on their own: send the entries of each key by themselves",
@@ -219,14 +221,31 @@ class ShardedWrites(ShardedCalls):
             )
 
     async def _numbered(
-        self, name: str, calls: Mapping[int, Call[WriteResult]], nothing: AnyBatch, origin: Origin
+        self, spec: WindowSpec, calls: Mapping[int, Call[WriteResult]], nothing: AnyBatch, origin: Origin
     ) -> WriteResult:
-        """Make a producer's write, with an empty one of the same number to all shards that get no part of it."""
+        """Make a producer's write, with an empty one of the same number to all shards that get no part of it.
+
+        A write that is refused uses no number. So where a shard may reject its entries by their order, the others note
+        the number after it, and the producer's writes wait for each other.
+        """
 
         def number_only(plane: ShardPlane) -> Awaitable[WriteResult]:
-            return plane.bulk_insert(name, nothing, origin)
+            return plane.bulk_insert(spec.name, nothing, origin)
 
-        return await self._written({shard: calls.get(shard, number_only) for shard in self._all})
+        every = {shard: calls.get(shard, number_only) for shard in self._all}
+        if not _rejects(spec):
+            return await self._written(every)
+        name = (spec.name, origin.producer)
+        async with self._producers.setdefault(name, asyncio.Lock()):
+            if len(calls) == 1:  # of several shards, none rejects its part: see `_check_whole`
+                ((shard, call),) = calls.items()
+                result = await self._on(shard, call)
+
+                async def answered(_: ShardPlane) -> WriteResult:
+                    return result
+
+                every[shard] = answered
+            return await self._written(every)
 
     async def _written(self, calls: Mapping[int, Call[WriteResult]]) -> WriteResult:
         """Make a write whose parts go to several shards.
@@ -253,6 +272,12 @@ class ShardedWrites(ShardedCalls):
             field=error.field,
             retry_after_s=max([other.retry_after_s or 0.0 for other in errors.values()]) or _RETRY_S,
         )
+
+
+def _rejects(spec: WindowSpec) -> list[str]:
+    """The policies by which a shard may reject entries."""
+    policies = ("late", "out_of_order", "equal_times", "too_far_ahead")
+    return [policy for policy in policies if getattr(spec.order, policy) == "reject"]
 
 
 def nothing_of(spec: WindowSpec) -> Batch:

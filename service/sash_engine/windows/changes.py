@@ -33,7 +33,7 @@ from sash_engine.windows.rows import grouped
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec, check_time
 
-__all__ = ["Changes", "named"]
+__all__ = ["Changes", "checked", "named"]
 
 _KEYS = 64
 """Keys that one step changes: each takes 10 to 60 µs."""
@@ -53,6 +53,25 @@ def named(spec: WindowSpec) -> WindowSpec:
             field="identity",
         )
     return spec.model_copy(update={"fields": {spec.identity: spec.fields[spec.identity]}})
+
+
+def checked(spec: WindowSpec, batch: AnyBatch, retracts: bool) -> list[Array]:
+    """Check a batch that names entries; return its times and columns.
+
+    Args:
+        retracts: its only column is the identity; else it has all fields.
+
+    Raises:
+        InvalidArgument, Unsupported: no window of the spec takes it.
+    """
+    identity = named(spec)
+    if batch.of_partials:
+        raise InvalidArgument("partials name no entries", field="partials")
+    times, columns = batch.checked(identity if retracts else spec)
+    if len(times):
+        check_time(int(times.min()), "time")
+        check_time(int(times.max()), "time")
+    return [times, *columns]
 
 
 @dataclass(slots=True)
@@ -132,8 +151,7 @@ class Changes:
 
     def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Remove the entries that a batch names, in steps; see `Plane.retract`."""
-        spec = named(self._spec)
-        names = yield from self._names(batch, spec)
+        names = yield from self._names(batch, True)
         result, removed = WriteResult(missing=names.missing), list[tuple[int, Array]]()
         for number, a, b in self._parts(names):
             times, identities = names.columns[0][a:b], names.columns[1][a:b].tolist()
@@ -147,8 +165,7 @@ class Changes:
 
     def update_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Give the entries that a batch names its values, in steps; see `Plane.update`."""
-        named(self._spec)
-        names = yield from self._names(batch, self._spec)
+        names = yield from self._names(batch, False)
         result = WriteResult(missing=names.missing)
         for number, a, b in self._parts(names):
             times, *columns = (column[a:b] for column in names.columns)
@@ -165,20 +182,16 @@ class Changes:
         """The number of the column of identities in a row of the window."""
         return 1 + list(self._spec.fields).index(str(self._spec.identity))
 
-    def _names(self, batch: AnyBatch, spec: WindowSpec) -> Steps[_Names]:
+    def _names(self, batch: AnyBatch, retracts: bool) -> Steps[_Names]:
         """Check and sort a batch, and load what it needs; nothing changes but what wall time evicts.
 
         Args:
-            spec: has the fields that the batch must have.
+            retracts: as of `checked`.
         """
-        if batch.of_partials:
-            raise InvalidArgument("partials name no entries", field="partials")
-        times, columns = batch.checked(spec)
-        rows = [times, *columns]
+        rows = checked(self._spec, batch, retracts)
+        times = rows[0]
         if not len(times):
             return _Names(np.array([], np.int64), np.array([], np.int64), rows, 0)
-        check_time(int(times.min()), "time")
-        check_time(int(times.max()), "time")
         if batch.keys is None:
             order, lengths = np.argsort(times, kind="stable"), np.array([len(times)])
             number = self._keys.find(UNKEYED)
@@ -194,7 +207,7 @@ class Changes:
         if self._slide.wall:
             self._slide.by_age_each(numbers)
         if len(numbers):
-            identities = rows[1 + list(spec.fields).index(str(spec.identity))].tolist()
+            identities = rows[1 if retracts else self._column].tolist()
             self._keys.load_named(numbers, lengths, rows[0], self._column, identities)
         return _Names(numbers, lengths, rows, len(times) - len(rows[0]))
 
