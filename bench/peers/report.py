@@ -60,7 +60,7 @@ def page(found: Mapping[str, Figures], absent: Mapping[str, str], machine: str) 
     """
     notes: list[str] = []
     first = next(iter(found.values()))
-    lines = [HEAD + f"**The machine**: {machine}. Medians of {first['runs']} runs.\n"]
+    lines = [HEAD + f"**The machine**: {machine}. {_runs(first['runs'])}\n"]
     lines.append("In brackets: how many times as good as Sash, above 1 for better.\n")
     for names in _chunks(list(found)):
         lines.append("| | " + " | ".join(names) + " |")
@@ -77,9 +77,14 @@ def page(found: Mapping[str, Figures], absent: Mapping[str, str], machine: str) 
             lines.append(f"\n{name} answers the sketches without: {', '.join(figures['sketches']['missing'])}.")
     for name, why in absent.items():
         lines.append(f"\n{name} was not measured: {why}.")
+    lines.append("\nSpark, Flink and Bytewax are jobs. Their series includes the start of the job, and reading a file.")
     lines.append("\nMemory is what a process has of its own after the bulks in order, beyond what it had before.")
     lines.append("The reference C++ library is compared in `bench/engine.py`, see [Performance](performance.md).")
     return "\n".join(lines) + "\n"
+
+
+def _runs(runs: int) -> str:
+    return "One run." if runs == 1 else f"Medians of {runs} runs."
 
 
 def _chunks(names: list[str]) -> list[list[str]]:

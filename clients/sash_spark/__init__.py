@@ -36,5 +36,13 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    globals()[name] = found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark.sql.datasource":
+            raise
+        raise ImportError(
+            'format("sash") needs Spark 4.0; foreachBatch(sash_sink(…)) works with this version', name=name
+        ) from None
+    globals()[name] = found
     return found

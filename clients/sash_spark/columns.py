@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sash_client import InvalidArgument
-
 if TYPE_CHECKING:
     from sash_engine.monoids import Schema
 
@@ -53,6 +51,8 @@ def instants(ticks: Any, unit: str) -> Any:
     try:
         return column.cast(pa.timestamp(unit, "UTC")).cast(time_type(unit))
     except pa.ArrowInvalid as error:
+        from sash_client import InvalidArgument  # few Python workers need gRPC
+
         raise InvalidArgument(f"a time in {unit} is out of the range of timestamps: {error}", field="time") from None
 
 
@@ -102,6 +102,8 @@ class AnswerColumn:
         try:
             return pa.array(values, self.type, mask=missing)
         except (pa.ArrowException, OverflowError) as error:
+            from sash_client import InvalidArgument  # few Python workers need gRPC
+
             raise InvalidArgument(f"{self.name}: an answer is no {self.type}: {error}", field=self.name) from None
 
 

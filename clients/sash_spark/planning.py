@@ -6,21 +6,15 @@ import math
 import zlib
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import InputPartition
 
 from sash_client import Window, WindowInfo
 from sash_spark.question import Question, Shape
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 __all__ = ["KEYS_PER_CALL", "Narrowed", "Plan", "Share", "in_chunks"]
 
@@ -72,7 +66,17 @@ class Narrowed:
     keys: frozenset[str] | None = None
 
     def apply(self, shape: Shape, condition: Filter) -> None:
-        """Apply a filter, if it is one on a key or a time."""
+        """Apply a filter, if it is one on a key or a time. Spark pushes filters since 4.1."""
+        from pyspark.sql.datasource import (
+            EqualNullSafe,
+            EqualTo,
+            GreaterThan,
+            GreaterThanOrEqual,
+            In,
+            LessThan,
+            LessThanOrEqual,
+        )
+
         (name, *deeper) = getattr(condition, "attribute", ("", ""))
         if deeper or name not in ("key", "time") or name not in shape.columns:
             return

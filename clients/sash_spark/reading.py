@@ -18,15 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    Filter,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -34,6 +30,9 @@ from sash_client import InvalidArgument, Window
 from sash_spark.columns import instants
 from sash_spark.planning import KEYS_PER_CALL, Narrowed, Plan, Share, in_chunks
 from sash_spark.question import Question, Shape
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 __all__ = ["PushedReader", "Reader"]
 

@@ -11,7 +11,7 @@ partitions. One call deals with all keys of a bucket, because a call costs as mu
 The windows are those of Spark's `window`: start <= time < start + width, with a start at every multiple of the step
 since 1970. Each window that has rows is emitted once, when the watermark passes its end.
 
-Source: the operator is Spark's arbitrary state API v2 (SPARK-46815), on rows since Spark 4.1.
+Source: the operator is Spark's arbitrary state API v2 (SPARK-46815): on rows since Spark 4.1, through pandas in 4.0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DoubleType, FloatType, IntegerType, LongType, StructField, StructType
 
-from sash_spark.sliding_operator import Operator
 from sash_spark.sliding_plan import EVER, NEVER, Plan, columns_of, refused
 from sash_spark.sliding_state import Bucket
 from sash_spark.sliding_stream import (
@@ -113,6 +112,8 @@ def sliding_aggregate(
 def _of_table(frame: DataFrame, plan: Plan) -> DataFrame:
     buckets = _partitions(frame) * _TABLE_BUCKETS if plan.key is not None else 1
     grouped = _selected(frame, plan, buckets).groupBy(BUCKET)
+    if not hasattr(grouped, "applyInArrow"):
+        raise refused("sliding_aggregate needs Spark 4.0", "frame")
     return _named(grouped.applyInArrow(_table_function(plan), StructType(plan.result)), plan)
 
 
@@ -130,6 +131,10 @@ def _table_function(plan: Plan) -> Callable[[pa.Table], pa.Table]:
 
 
 def _of_stream(frame: DataFrame, plan: Plan, time_mode: str, metrics: str) -> DataFrame:
+    try:
+        from sash_spark.sliding_operator import Operator, PandasOperator
+    except ImportError:
+        raise refused("sliding_aggregate needs Spark 4.0", "frame") from None
     buckets = _partitions(frame) if plan.key is not None else 1
     packed = StructType([StructField(BUCKET, IntegerType()), StructField(PACKED, BinaryType())])
     settled = StructType([*packed, StructField(LATE, LongType())])
@@ -137,12 +142,14 @@ def _of_stream(frame: DataFrame, plan: Plan, time_mode: str, metrics: str) -> Da
     if plan.step is not None:
         end = next(field for field in result if field.name == "end")
         end.metadata = {_WATERMARK: 0}
+    grouped = _selected(frame, plan, buckets).mapInArrow(Pack(plan, spread(buckets)), packed).groupBy(BUCKET)
+    processor = StreamBuckets(plan, buckets, time_mode != "None")
+    if hasattr(grouped, "transformWithState"):
+        states = grouped.transformWithState(Operator(processor), settled, "Append", time_mode)
+    else:
+        states = grouped.transformWithStateInPandas(PandasOperator(processor), settled, "Append", time_mode)
     answers = (
-        _selected(frame, plan, buckets)
-        .mapInArrow(Pack(plan, spread(buckets)), packed)
-        .groupBy(BUCKET)
-        .transformWithState(Operator(StreamBuckets(plan, buckets, time_mode != "None")), settled, "Append", time_mode)
-        .mapInArrow(Unpack(plan), StructType(result))
+        states.mapInArrow(Unpack(plan), StructType(result))
         .observe(metrics, F.coalesce(F.sum(LATE), F.lit(0)).alias("late"), F.count("width").alias("answers"))
         .where(F.col("width").isNotNull())
     )

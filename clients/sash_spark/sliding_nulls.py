@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sash_engine.monoids import Monoid, Partial, Partials
-from sash_engine.monoids.base import Array, FieldType, Values, object_array
+from sash_engine.monoids.base import Array, FieldType, Schema, Values, object_array
 
 __all__ = ["IgnoresNulls"]
 
@@ -36,6 +36,10 @@ class IgnoresNulls(Monoid):
         self._parameters = repr((type(inner), sorted(vars(inner).items(), key=lambda item: item[0])))
         nothing = None if inner.function == "sum" else inner.lower(inner.identity)
         self._nothing = nothing
+
+    @property
+    def schema(self) -> Schema | None:
+        return self._inner.schema
 
     def lift(self, value: Any) -> Partial:
         own = value[: self._own]

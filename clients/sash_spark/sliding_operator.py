@@ -23,7 +23,7 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-__all__ = ["Buckets", "Operator", "SparkStore"]
+__all__ = ["Buckets", "Operator", "PandasOperator", "SparkStore"]
 
 
 class Buckets(Protocol):
@@ -90,3 +90,24 @@ class Operator(StatefulProcessor):
     ) -> Iterator[Row]:
         """Process an expired timer of a bucket."""
         return self._buckets.expired(self._handle, self._store, key[0], timerValues)
+
+
+class PandasOperator(Operator):
+    """The same for Spark 4.0, which passes rows as data frames of pandas."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Any]:
+        """Process a bucket's rows of a micro-batch."""
+        plain = (Row(packed=None if value is None else bytes(value)) for frame in rows for value in frame["packed"])
+        return map(_framed, super().handleInputRows(key, plain, timerValues))
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
+    ) -> Iterator[Any]:
+        """Process an expired timer of a bucket."""
+        return map(_framed, super().handleExpiredTimer(key, timerValues, expiredTimerInfo))
+
+
+def _framed(row: Row) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame([row.asDict()])

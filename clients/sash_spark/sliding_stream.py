@@ -13,19 +13,21 @@ because it is called in each micro-batch: by an empty value from `Pack`, and wit
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import TimerValues
 
 from sash_engine.monoids.base import Array
 from sash_spark.sliding_fold import Answers
 from sash_spark.sliding_plan import NEVER, Plan, columns_of, refused
 from sash_spark.sliding_state import Bucket, Store
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import TimerValues
 
 __all__ = ["BUCKET", "KEY", "LATE", "PACKED", "Pack", "StreamBuckets", "Unpack", "answers_of", "entries_of", "spread"]
 

@@ -12,7 +12,8 @@ send the driver the names of the parts, the driver commits them (`parts.py`).
     write          (a new name, 0)          every save() is a new write, however often its tasks run
                    (query, batch)           with the option query: the same save() again changes nothing
 
-Source: Spark's Python data sources (SPARK-44076); Arrow writers of streams and pushed filters since Spark 4.1.
+Source: Spark's Python data sources (SPARK-44076); since Spark 4.0; Arrow writers of streams and pushed filters
+since Spark 4.1.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import IntegralType, StringType, StructType
@@ -36,7 +37,8 @@ from pyspark.sql.types import IntegralType, StringType, StructType
 from sash_client import DeadlineExceeded, InvalidArgument, Unavailable
 from sash_spark.login import LOGIN_OPTIONS, Login
 from sash_spark.options import Options
-from sash_spark.parts import BATCH_ID, QUERY_ID, Part, Route, batch_name, sort_columns
+from sash_spark.parts import Route, sort_columns
+from sash_spark.staged import Staged, staged_parts
 
 __all__ = ["SashDataSource", "register"]
 
@@ -58,7 +60,12 @@ _OPTIONS = {
 
 def register(spark: SparkSession) -> None:
     """Register `format("sash")` in a session."""
-    spark.dataSource.register(SashDataSource)
+    try:
+        spark.dataSource.register(SashDataSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+        # Spark 4.0 has found it in `pyspark_sash` by itself. Later versions register it again.
 
 
 class SashDataSource(DataSource):
@@ -107,20 +114,17 @@ class SashDataSource(DataSource):
             raise InvalidArgument("a batch is one of a query: name it, too", field="query")
         return _BatchWriter(_route(options, schema, overwrite), query or f"save-{uuid.uuid4()}", batch)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Make the writer of a streaming query."""
+        try:
+            from sash_spark.stream_writer import StreamWriter
+        except ImportError:
+            raise ImportError(
+                'writeStream.format("sash") needs Spark 4.1; foreachBatch(sash_sink(…)) works with this version'
+            ) from None
         options = Options(self.options)
         options.only(_OPTIONS - {"batch"} | {"checkpointlocation"})  # Spark passes it, too
-        return _StreamWriter(_route(options, schema, overwrite), options.text("query"))
-
-
-@dataclass(frozen=True)
-class _Staged(WriterCommitMessage):
-    """The outcome of a task."""
-
-    query: str
-    batch: int
-    part: Part
+        return StreamWriter(_route(options, schema, overwrite), options.text("query"))
 
 
 @dataclass(frozen=True)
@@ -133,47 +137,14 @@ class _BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage a task's rows."""
-        return _Staged(self.query, self.batch, self.route.stage(iterator, self.query, self.batch))
+        return Staged(self.query, self.batch, self.route.stage(iterator, self.query, self.batch))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit once."""
-        self.route.commit(self.query, self.batch, [staged.part for staged in _staged(messages)])
+        self.route.commit(self.query, self.batch, [staged.part for staged in staged_parts(messages)])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave the parts to expire: another attempt stages its own."""
-
-
-@dataclass(frozen=True)
-class _StreamWriter(DataSourceStreamArrowWriter):
-    """Writes a stream. Spark makes one for tasks and one for commits, and only the tasks can find the query's id."""
-
-    route: Route
-    query: str | None
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage a task's rows."""
-        context = TaskContext.get()
-        assert context is not None
-        query = batch_name(context.getLocalProperty(QUERY_ID), self.query)
-        batch = int(context.getLocalProperty(BATCH_ID) or -1)
-        return _Staged(query, batch, self.route.stage(iterator, query, batch))
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit once. A micro-batch without tasks has nothing to commit, and its query is unknown."""
-        parts = _staged(messages)
-        for query, batch in {(staged.query, staged.batch) for staged in parts}:
-            assert batch == batchId
-            self.route.commit(query, batch, [staged.part for staged in parts], streaming=True)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Leave the parts to expire: another attempt stages its own."""
-
-
-def _staged(messages: list[WriterCommitMessage | None]) -> list[_Staged]:
-    """Join the outcomes of all tasks, which Spark passes in the order of partitions."""
-    found = [message for message in messages if isinstance(message, _Staged)]
-    assert len(found) == len(messages)
-    return found
 
 
 def _route(options: Options, schema: StructType, overwrite: bool) -> Route:

@@ -77,6 +77,7 @@ def fetch(url: str, login: Mapping[str, Any]) -> str:
             text: str = answer.read().decode("utf-8", "replace")
             return text
     except HTTPError as error:
+        error.close()
         fail(f"cannot read {url}: {error.code} {error.reason}")
     except (OSError, HTTPException, ValueError) as error:
         fail(f"cannot read {url}: {getattr(error, 'reason', None) or error}")

@@ -63,15 +63,15 @@ def test_spark_exports():
             sash_client.Client,
             [
                 *("close", "create_window", "delete_window", "export_window", "import_window", "list_windows"),
-                *("wait_until_ready", "window"),
+                *("topology", "wait_until_ready", "window"),
             ],
         ),
         (
             sash_client.Window,
             [
                 *("add_aggregates", "bulk_evict", "bulk_insert", "commit", "describe", "entries", "insert"),
-                *("insert_stream", "keys", "name", "producer", "query", "range_groups", "range_query", "series"),
-                *("series_groups", "spec", "stage", "watch"),
+                *("insert_stream", "keys", "name", "producer", "punctuate", "query", "range_groups", "range_query"),
+                *("retract", "series", "series_groups", "spec", "stage", "update", "watch"),
             ],
         ),
         (sash_client.Producer, ["acknowledged", "bulk_insert", "close", "flush", "insert", "result"]),

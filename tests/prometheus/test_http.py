@@ -136,6 +136,8 @@ def test_what_sash_has_nothing_of_is_empty(http: httpx.Client) -> None:
         ("query", {"query": 'w:n{key=~"(((a{100}){100}){100})"}'}, 400, "bad_data", "key: the regular expression"),
         ("query", {"query": 'w:n{key=~"("}'}, 400, "bad_data", "key: the regular expression"),
         ("query", {"query": "w:n{" + ",".join(31 * ['key=~"a"']) + "}"}, 400, "bad_data", "at most 30"),
+        ("query", {"query": "w:n{" + ",".join(501 * ['a=""']) + "}"}, 400, "bad_data", "501 matchers"),
+        ("query", {"query": "{" + " or ".join(501 * ['a="b"']) + "}"}, 400, "bad_data", "501 matchers"),
         ("query", {"query": '{key=~".*"}'}, 400, "bad_data", "non-empty matcher"),
         ("query", {"query": "histogram_quantile(0.9, w:n)"}, 422, "execution", "aggregate `quantile`"),
         ("query", {"query": "max_over_time(w:v[5m:1m])"}, 422, "execution", "subquery"),
@@ -178,3 +180,11 @@ def test_an_expression_as_deep_as_is_allowed_is_evaluated(ask: Ask) -> None:
     for deep in ("abs(" * 150 + "w:n" + ")" * 150, "w:n" + " + w:n" * 149, "-(" * 75 + "w:n" + ")" * 75):
         answer = ask("query", query=deep, time=T + 600)
         assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("between", ["# a comment\n", " # one\n # two\n\t", "#\n"])
+def test_a_comment_may_stand_before_a_regular_expression(ask: Ask, between: str) -> None:
+    assert list(values(ask, f'w:n{{key=~{between}"[a]"}}')) == ["a"]
+    assert values(ask, f'w:n{{key=~{between}"61"}}') == {}  # hexadecimal digits of "a"
+    shown = ask("format_query", query=f'w:n{{key=~{between}"[a]"}}').json()
+    assert shown["data"] == 'w:n{key=~"[a]"}'

@@ -10,6 +10,7 @@ import pytest
 
 from sash.prometheus.aggregations import AGGREGATIONS, PARAMETERS
 from sash.prometheus.functions import DATES, INSTEAD, OF_VALUES
+from sash.prometheus.matchers import MATCHERS_MAX
 from sash.prometheus.parsing import CHARACTERS_MAX, OPERATORS_MAX, PATTERNS_MAX
 from sash.prometheus.ranges import RANGES
 from sash.prometheus.samples import ENTRIES_MAX
@@ -64,6 +65,7 @@ def test_the_page_has_the_operators_and_limits() -> None:
     assert limits["series of a selector, and of a result"] == f"{SERIES_MAX:,}"
     assert limits["values of a result"] == f"{CELLS_MAX:,}"
     assert limits["entries that a selector reads"] == f"{ENTRIES_MAX:,}"
+    assert limits["matchers of a selector"] == str(MATCHERS_MAX)
     assert limits["an expression"] == (
         f"{CHARACTERS_MAX:,} characters, {OPERATORS_MAX} operators, calls and parentheses, "
         f"{PATTERNS_MAX} regular expressions"

@@ -141,6 +141,7 @@ def test_metadata_alone_is_taken(http: httpx.Client) -> None:
         ({"__name__": "two:v", "key": "a"}, "several fields"),
         ({"__name__": "whole:v", "key": "a"}, "int64"),
         ({"__name__": "w:v", "key": "b", "job": "other"}, "two series"),
+        ({"__name__": "w:v", "key": "c", **{f"l{i}": "" for i in range(200)}}, "202 labels"),
     ],
 )
 def test_what_can_never_be_taken_is_400_and_the_rest_is_applied(
@@ -155,6 +156,28 @@ def test_what_can_never_be_taken_is_400_and_the_rest_is_applied(
     assert answer.status_code == 400
     assert said in answer.json()["error"]
     assert entries(http) == [("b", T, 1.0)]
+
+
+def test_a_sample_that_can_never_be_taken_takes_no_others_with_it(http: httpx.Client) -> None:
+    create(http, "fine", time_unit="ns")
+    series = {"__name__": "fine:v", "key": "a"}
+    answer = send(http, (series, [(T, 1.0), (9 * 10**15, 2.0), (T + 1, 3.0)]))
+    assert answer.status_code == 400
+    assert "timestamp 9000000000000000" in answer.json()["error"]
+    assert [value for _, _, value in entries(http, "fine")] == [1.0, 3.0]
+
+
+def test_a_series_that_has_a_label_twice_is_refused(http: httpx.Client) -> None:
+    request = WriteRequest()
+    made = request.timeseries.add()
+    for name, value in (("__name__", "w:v"), ("key", "a"), ("key", "b")):
+        made.labels.add(name=name, value=value)
+    made.samples.add(timestamp=T, value=1.0)
+    body = bytes(cramjam.snappy.compress_raw(request.SerializeToString()))
+    answer = http.post(URL, content=body, headers=HEADERS)
+    assert answer.status_code == 400
+    assert "a label twice" in answer.json()["error"]
+    assert entries(http) == []
 
 
 def test_bodies_that_are_none(http: httpx.Client) -> None:
@@ -172,6 +195,7 @@ def test_bodies_that_are_none(http: httpx.Client) -> None:
     assert post(good, **{"content-type": "application/x-protobuf;proto=io.prometheus.write.v2.Request"}) == 415
     assert post(good, **{"content-type": "text/plain"}) == 415
     assert post(body_of((labels(), [(T + i, 1.0) for i in range(1001)]))) == 413
+    assert post(bytes(cramjam.snappy.compress_raw(b"\x0a\x00" * 100_001))) == 413
     assert post(body_of((labels(), [(2**62, 1.0)]))) == 204
     assert post(body_of((labels(), [(-(2**63), 1.0)]))) == 400
     assert http.get(URL).status_code == 405

@@ -116,6 +116,31 @@ def test_names_that_promql_does_not_spell_are_asked_for_in_braces(http: httpx.Cl
     assert b"a-b" not in http.get("/prometheus/federate", params={"match[]": '{__name__=~".+"}'}).content
 
 
+def test_labels_that_the_text_format_does_not_spell_are_left_out_of_it(http: httpx.Client) -> None:
+    create(http, "spelt", keys=["a-b", "c"])
+    insert(http, "spelt", [T, T], [2.0, 3.0], key={"a-b": ["x", ""], "c": ["y", "z"]})
+    (found,) = data(http, 'spelt:n{"a-b"="x"}')["data"]["result"]
+    assert found["metric"] == {"__name__": "spelt:n", "a-b": "x", "c": "y"}
+    scraped = http.get("/prometheus/federate", params={"match[]": "spelt:n"}).text.splitlines()
+    assert [line.rpartition(" ")[0] for line in scraped] == ["# TYPE spelt:n", 'spelt:n{c="z"} 1']
+
+
+@pytest.mark.parametrize("part", ["__name__", "__lookback__"])
+def test_no_series_goes_by_the_name_of_another_window(http: httpx.Client, part: str) -> None:
+    victim = f"victim{part}"
+    create(http, victim, keyed=True)
+    name = "posing" + part
+    create(http, name, keys=[part, "b"])
+    insert(http, victim, [T], [2.0], key=["a"])
+    insert(http, name, [T], [99.0], key={part: [f"{victim}:total"], "b": [name]})
+    assert data(http, f'{{b="{name}"}}')["data"]["result"] == []
+    assert data(http, f"{name}:total")["data"]["result"] == []
+    (found,) = data(http, f'{{__name__=~"{victim}:total"}}')["data"]["result"]
+    assert found["value"][1] == "2"
+    labels = http.get("/prometheus/api/v1/label/__name__/values").json()["data"]
+    assert [each for each in labels if each.startswith(name)] == []
+
+
 def test_windows_of_logical_time_have_no_metrics(http: httpx.Client) -> None:
     create(http, "logical", time_unit="none")
     insert(http, "logical", [1], [2.0])

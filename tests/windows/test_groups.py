@@ -358,3 +358,14 @@ def test_keys_that_are_one_text_are_labelled_by_it():
     assert [answer.entries for answer in window.reader.query(Query(by=[]))] == [3]
     with pytest.raises(InvalidArgument, match="they have key"):
         window.reader.query(Query(by=["airport"]))
+
+
+def test_series_of_groups_with_large_keys():
+    """Keys with a forest of many blocks give panes, each to its own group."""
+    window = Window(spec_of(), block=4)
+    keys = [f"{airport}|AA|{kind}" for airport in ("a", "b", "c") for kind in "xy"]
+    for i, key in enumerate(keys):
+        window.bulk_insert(Batch.of(window.spec, range(90), {"v": [i] * 90}, [key] * 90))
+    found = finished(window.reader.series_groups(SeriesQuery(0, 90, 45, by=["airport"])))
+    sums = [each.aggregates["sum"].tolist() for each in found]
+    assert sums == [[45, 45], [225, 225], [405, 405]]

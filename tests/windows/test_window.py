@@ -52,16 +52,31 @@ def expect(answer, values):
     st.lists(steps, max_size=25),
     st.sampled_from([None, 1, 7, 100]),
     st.sampled_from([None, 1, 3, 10]),
-    st.sampled_from([None, None, 1, 2, 5]),
-    st.sampled_from([None, 1, 3, 7]),
     st.sampled_from([1, 2, 3, 8, 1024]),
 )
-def test_any_history_equals_the_fold(history, max_age, max_count, max_gap, every, block):
-    every = every if max_age is not None and every is not None and every <= max_age else None
-    limits = {"max_age": max_age, "max_count": max_count, "max_gap": max_gap, "every": every}
+def test_any_history_equals_the_fold(history, max_age, max_count, block):
+    follow(history, block, max_age=max_age, max_count=max_count)
+
+
+@pytest.mark.parametrize(
+    "slide",
+    [
+        {"max_gap": 1},
+        {"max_gap": 4},
+        {"max_gap": 3, "max_count": 10},
+        {"max_age": 9, "every": 4},
+        {"max_age": 7, "every": 7},
+        {"max_age": 12, "every": 5, "max_gap": 6},
+    ],
+)
+@given(st.lists(steps, min_size=3, max_size=25), st.sampled_from([1, 3, 1024]))
+def test_steps_and_sessions_equal_the_fold(slide, history, block):
+    follow(history, block, **slide)
+
+
+def follow(history, block, **limits):
     slide = {name: limit for name, limit in limits.items() if limit}
-    w, value = window(block, slide=slide), 0
-    slow = slow_window(max_age, max_count, every=every or 1, max_gap=max_gap)
+    w, slow, value = window(block, slide=slide), slow_window(**slide), 0
     sent = 0
     for step, what in history:
         if step == "insert":

@@ -20,19 +20,20 @@ __all__ = ["TEXT", "exposed"]
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def exposed(vectors: Iterable[Vector], times: Times) -> Steps[list[bytes]]:
     """Write the samples of an instant, metric by metric, each series once.
 
-    The format has no names with dots and hyphens: they are left out.
+    The format has no names with dots and hyphens: series of such a metric, or with such a label, are left out.
     """
     rows = dict[str, dict[frozenset[tuple[str, str]], tuple[Labels, float]]]()
     for vector in vectors:
         for row in np.flatnonzero(vector.there[:, 0]).tolist():
             labels = vector.labels[row]
-            if _NAME.fullmatch(labels.get(NAME, "")):
+            if _NAME.fullmatch(labels.get(NAME, "")) and all(map(_LABEL.fullmatch, labels.keys() - {NAME})):
                 of_name = rows.setdefault(labels[NAME], {})
                 of_name[frozenset(labels.items())] = labels, float(vector.values[row, 0])
         yield

@@ -15,7 +15,7 @@ import promql_parser
 
 from sash.plane import Plane
 from sash.prometheus.errors import Refused
-from sash.prometheus.matchers import LOOKBACK, Matchers
+from sash.prometheus.matchers import Matchers
 from sash.prometheus.names import Metric
 from sash.prometheus.ranges import RANGES, Samples
 from sash.prometheus.samples import ENTRIES_MAX, bounds, samples, seconds_of
@@ -29,7 +29,7 @@ from sash.prometheus.selectors import (
     stacked,
 )
 from sash.prometheus.times import Times
-from sash.prometheus.values import NAME, Labels, Vector, check_cells, merged, unnamed
+from sash.prometheus.values import LOOKBACK, NAME, Labels, Vector, check_cells, merged, unnamed
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 

@@ -12,6 +12,7 @@ import numpy as np
 import re2
 
 from sash.prometheus.errors import Refused
+from sash.prometheus.matchers import regex_ns
 from sash.prometheus.values import PER_STEP, Labels, Vector, merged
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
@@ -133,6 +134,7 @@ def sorted_by_value(vector: Vector, descending: bool) -> Vector:
 
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_STEP_NS, _LABELS_NS = 1_500_000, 2_000
 _TEMPLATE = re.compile(r"\$(?:\$|(\w+)|\{(\w+)\})")
 
 
@@ -146,14 +148,16 @@ def replaced(vector: Vector, into: str, template: str, source: str, pattern: str
         regex = re2.compile(pattern, options)
     except re2.error:
         raise Refused(f"invalid regular expression in label_replace(): {pattern[:80]!r}", field="query") from None
-    labels = list[Labels]()
+    labels, work_ns = list[Labels](), 0.0
     for each in vector.labels:
         found = dict(each)
+        work_ns += _LABELS_NS + regex_ns(regex, each.get(source, ""))
         if (match := regex.fullmatch(each.get(source, ""))) is not None:
             _set(found, into, _TEMPLATE.sub(lambda part, of=match: _group(part, of), template))  # type: ignore[misc]
         labels.append(found)
-        if not len(labels) % PER_STEP:
+        if work_ns > _STEP_NS:
             yield
+            work_ns = 0.0
     return (yield from merged(Vector(labels, vector.values, vector.there), SAME))
 
 

@@ -113,10 +113,9 @@ def _asked(
     if not isinstance(selector, promql_parser.VectorSelector) or NAME in by:
         return None
     matchers = Matchers.of(selector)
-    metrics = selectors.metrics(matchers)
-    if len(metrics) != 1 or not _suits(metrics[0], operator, matchers):
+    metric = selectors.named(matchers)
+    if metric is None or not _suits(metric, operator, matchers):
         return None
-    metric = metrics[0]
     width_ms = milliseconds(given.range) if rated else selectors.width_ms(metric, matchers)
     labels = metric.spec.labels
     groups = [name for name in labels if (name not in by) == without]
@@ -134,7 +133,6 @@ def _suits(metric: Metric, operator: str, matchers: Matchers) -> bool:
         and monoid.function in _SAME.get(operator, ())
         and spec.keyed
         and spec.algorithm is None
-        and matchers.equal(NAME) is not None
         and matchers.is_of(spec)
         and all(each.commutative for each, _ in spec.monoids().values())
     )

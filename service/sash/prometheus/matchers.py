@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import promql_parser
@@ -10,15 +10,13 @@ import re2
 
 from sash.prometheus.errors import BadData
 from sash.prometheus.parsing import pattern_of
-from sash.prometheus.values import NAME, Labels
+from sash.prometheus.values import LOOKBACK, NAME, Labels
+from sash_engine.steps import Steps
 from sash_engine.windows.labels import MAX_PATTERN
 from sash_engine.windows.questions import Where
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["LOOKBACK", "Matcher", "Matchers"]
-
-LOOKBACK = "__lookback__"
-"""Not a label: `window:aggregate{__lookback__="5m"}` is the aggregate over the last five minutes."""
+__all__ = ["MATCHERS_MAX", "Matcher", "Matchers", "regex_ns"]
 
 Operator = Literal["=", "!=", "=~", "!~"]
 
@@ -30,6 +28,14 @@ _OPERATORS: Mapping[str, Operator] = {
 }
 _REGEX_MEMORY = 1 << 19
 """Some 9,000 instructions; a pattern that needs less compiles within 5 ms."""
+
+MATCHERS_MAX = 500
+"""Matchers of a selector."""
+
+_STEP_NS = 1_500_000
+_SERIES_NS, _MATCHER_NS = 2_000, 400
+_HARD = 100
+"""A character takes up to 10 ns for each of so many instructions of RE2, and 1.5 ns for each of the others."""
 
 
 class Matcher:
@@ -49,6 +55,10 @@ class Matcher:
                 raise BadData(
                     f"{name}: the regular expression is refused: {_text(error)}", field="query", limit="512 KiB of RE2"
                 ) from None
+
+    def work_ns(self, value: str) -> float:
+        """About how long it takes at worst to match a value."""
+        return _MATCHER_NS if self._regex is None else _MATCHER_NS + regex_ns(self._regex, value)
 
     @property
     def is_simple(self) -> bool:
@@ -78,6 +88,9 @@ class Matchers:
     def of(cls, selector: promql_parser.VectorSelector) -> Matchers:
         """The matchers of a parsed selector."""
         found = selector.matchers
+        count = len(found.matchers) + sum(len(group) for group in found.or_matchers)
+        if count > MATCHERS_MAX:
+            raise BadData(f"{count} matchers in one selector", field="query", limit=f"{MATCHERS_MAX} matchers")
         groups = [[_made(each) for each in group] for group in (found.or_matchers or [found.matchers])]
         if selector.name is None and not any(each.needs_value for group in groups for each in group):
             raise BadData("vector selector must contain at least one non-empty matcher", field="query")
@@ -130,11 +143,44 @@ class Matchers:
         """Whether a series matches."""
         return any(all(each.matches(labels.get(each.name, "")) for each in group) for group in self._groups)
 
-    def may_match(self, labels: Labels) -> bool:
-        """Whether a series matches by the labels that are known; the others may have any values."""
-        return any(
-            all(each.name not in labels or each.matches(labels[each.name]) for each in group) for group in self._groups
-        )
+    def which(self, series: Iterable[Labels]) -> Steps[list[bool]]:
+        """Whether each of many series matches."""
+        return _which(self._groups, series)
+
+    def which_names(self, names: Iterable[str]) -> Steps[list[bool]]:
+        """Whether series of metrics of these names may match, whatever their other labels are."""
+        groups = [[each for each in group if each.name == NAME] for group in self._groups]
+        if not all(groups):  # one of them takes all names
+            groups = [[]]
+        return _which(groups, ({NAME: name} for name in names))
+
+
+def regex_ns(regex: Any, value: str) -> float:
+    """About how long a regular expression of RE2 takes at worst with a value."""
+    instructions = int(regex.programsize)
+    return 1_000 + len(value) * (10 * min(instructions, _HARD) + 1.5 * max(instructions - _HARD, 0))
+
+
+def _which(groups: list[list[Matcher]], series: Iterable[Labels]) -> Steps[list[bool]]:
+    found, work = list[bool](), 0.0
+    for labels in series:
+        work += _SERIES_NS
+        matches = False
+        for group in groups:
+            matches = True
+            for each in group:
+                value = labels.get(each.name, "")
+                work += each.work_ns(value)
+                if work > _STEP_NS:
+                    yield
+                    work = 0.0
+                if not each.matches(value):
+                    matches = False
+                    break
+            if matches:
+                break
+        found.append(matches)
+    return found
 
 
 def _made(matcher: promql_parser.Matcher) -> Matcher:

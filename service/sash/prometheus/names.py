@@ -5,7 +5,8 @@
     window:field:raw    the same, where an aggregate has the field's name
 
 The names of windows, aggregates and fields have no colon, so a name stands for one thing. A window whose time unit is
-`none` has no metrics, because its times are no times of a clock.
+`none` has no metrics, because its times are no times of a clock. Nor has one with a part that PromQL gives another
+meaning (`RESERVED`): such a part could call its series by the name of another window's metric.
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sash.prometheus.values import LOOKBACK, NAME
 from sash_engine.errors import InvalidArgument, NotFound
 from sash_engine.monoids import Monoid
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.labels import join, split
 
-__all__ = ["KEY", "Catalogue", "Metric", "key_of", "labels_of", "metrics_of", "written_key"]
+__all__ = ["KEY", "RESERVED", "Catalogue", "Metric", "key_of", "labels_of", "metrics_of", "written_key"]
 
 KEY = "key"
 """The label of a window whose keys are one string."""
+
+RESERVED = frozenset((NAME, LOOKBACK))
+"""What a label of a key cannot be called."""
 
 _NUMBERS = (float, int, bool)
 _FIELD_TYPES = ("float64", "int64", "bool")
@@ -118,7 +123,7 @@ class Catalogue:
 def metrics_of(spec: WindowSpec) -> dict[str, Metric]:
     """Return the metrics of a window by name: those of its aggregates that are numbers, then those of its fields."""
     found = dict[str, Metric]()
-    if spec.time_unit == "none":
+    if spec.time_unit == "none" or not RESERVED.isdisjoint(spec.parts):
         return found
     for aggregate, (monoid, columns) in spec.monoids().items():
         if monoid.answer in _NUMBERS:

@@ -24,7 +24,7 @@ OPERATORS_MAX = 150
 PATTERNS_MAX = 30
 
 _TEXT = re.compile(r"""#[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`[^`]*`""")
-_PATTERN = re.compile(rf"([=!]~\s*)?({_TEXT.pattern})")
+_PATTERN = re.compile(rf"([=!]~(?:\s|#[^\n]*\n)*)?({_TEXT.pattern})")
 _HIDDEN = re.compile(r'([=!]~)"([0-9a-f]*)"')
 _BRACES = re.compile(r"\{[^{}]*\}")
 _OPERATORS = re.compile(r"[(\[{]|[-+*/%^<>]|[=!]=|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)

@@ -54,6 +54,10 @@ _PARSED = 16
 """Parsed messages take so many times their bytes at most: a label without anything takes 48 bytes, and is 2 long."""
 
 _PROBLEMS_MAX = 3
+_LABELS_MAX = 200
+_SERIES_MAX = 100_000
+"""Of one request. Prometheus sends 2,000 unless it is told otherwise. An empty one takes two bytes and 2 µs."""
+_SAMPLES_A_STEP = 1000
 _STALE = pack("<Q", 0x7FF0000000000002)
 """Prometheus' NaN of a series that has ended. It is no sample."""
 
@@ -180,13 +184,17 @@ class RemoteWrite:
             if not number % _PER_STEP:
                 yield
             samples += len(series.samples)
-            if samples > self._entries_max:
+            if samples > self._entries_max or number == _SERIES_MAX:
                 raise TooLarge(
-                    "too many samples in one request: make queue_config.max_samples_per_send smaller",
+                    "too many samples or series in one request: make queue_config.max_samples_per_send smaller",
                     field="timeseries",
-                    limit=f"{self._entries_max} samples",
+                    limit=f"{self._entries_max} samples, {_SERIES_MAX} series",
                 )
+            if len(series.labels) > _LABELS_MAX:
+                problems[f"a series has {len(series.labels)} labels; {_LABELS_MAX} are taken"] = None
+                continue
             labels = {label.name: label.value for label in series.labels}
+            twice = len(labels) < len(series.labels)
             metric = labels.pop(NAME, "")
             if metric not in targets:
                 try:
@@ -201,7 +209,9 @@ class RemoteWrite:
                 continue
             columns = found.setdefault(target.spec.name, _Columns(target))
             try:
-                self._take(columns, metric, labels, series, rules)
+                if twice:
+                    raise InvalidArgument(f"a series of metric {metric[:80]!r} has a label twice")
+                yield from self._take(columns, metric, labels, series, rules)
             except InvalidArgument as error:
                 problems[error.message] = None
         return {name: each for name, each in found.items() if each.times}
@@ -236,7 +246,7 @@ class RemoteWrite:
             )
         return Target(spec, only)
 
-    def _take(self, columns: _Columns, metric: str, labels: dict[str, str], series: Any, rules: Rules) -> None:
+    def _take(self, columns: _Columns, metric: str, labels: dict[str, str], series: Any, rules: Rules) -> Steps[None]:
         spec = columns.target.spec
         if len(series.histograms):
             raise InvalidArgument(f"metric {metric[:80]!r} has native histograms, which windows do not take")
@@ -250,18 +260,23 @@ class RemoteWrite:
                 f"two series of metric {metric[:80]!r} have the key {key[:80] if key else ''!r} of window "
                 f"{spec.name!r}; their other labels are not kept"
             )
-        per_ms = 1_000_000 // NANOSECONDS_PER_TICK[spec.time_unit]
-        for sample in series.samples:
+        per_ms, far = 1_000_000 // NANOSECONDS_PER_TICK[spec.time_unit], None
+        for number, sample in enumerate(series.samples, 1):
+            if not number % _SAMPLES_A_STEP:
+                yield
             value = sample.value
             if value != value and pack("<d", value) == _STALE:
                 continue
             ticks = sample.timestamp * per_ms
             if not -TICK_MAX < ticks < TICK_MAX:
-                raise InvalidArgument(f"timestamp {sample.timestamp} of metric {metric[:80]!r} is out of range")
+                far = sample.timestamp
+                continue
             columns.times.append(ticks)
             columns.values.append(value)
             if key is not None:
                 columns.keys.append(key)
+        if far is not None:
+            raise InvalidArgument(f"timestamp {far} of metric {metric[:80]!r} is out of range")
 
 
 def _check_kind(scope: Scope) -> None:

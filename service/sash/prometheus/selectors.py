@@ -7,9 +7,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,14 @@ import promql_parser
 from sash.calls import key_names
 from sash.plane import Plane
 from sash.prometheus.errors import BadData, Refused
-from sash.prometheus.matchers import LOOKBACK, Matchers
+from sash.prometheus.matchers import Matchers
 from sash.prometheus.names import Catalogue, Metric, key_of, labels_of
 from sash.prometheus.times import TIME_MAX_MS, Times, duration_ms, floor_ticks, ms_of
-from sash.prometheus.values import NAME, SERIES_MAX, Labels, Vector, check_cells
+from sash.prometheus.values import LOOKBACK, NAME, Labels, Vector, check_cells
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.sketches import DistinctCount, Quantile
+from sash_engine.steps import Steps
 from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.questions import Query, SeriesQuery
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
@@ -44,7 +47,7 @@ __all__ = [
 _EVERYTHING = 2**61
 """Ticks that reach back before all entries, and leave room for all times behind 1970."""
 
-_KEYS_AT_ONCE = SERIES_MAX + 1
+_KEYS_AT_ONCE = 1000
 
 _BUCKETS, _BUCKETS_LARGE = 500_000, 5_000
 """Of one question; half of what a window answers."""
@@ -134,20 +137,25 @@ class Selectors:
 
     # ---------------------------------------------------------------- which series
 
-    def metrics(self, matchers: Matchers) -> list[Metric]:
-        """The metrics that a selector may mean, of the windows that the caller may read."""
+    def named(self, matchers: Matchers) -> Metric | None:
+        """The metric that a selector names; None where it names none, or there is none."""
         name = matchers.equal(NAME)
-        if name is not None:
-            found = self._catalogue.named(name, self._spec)
+        return None if name is None else self._catalogue.named(name, self._spec)
+
+    async def metrics(self, matchers: Matchers) -> list[Metric]:
+        """The metrics that a selector may mean, of the windows that the caller may read."""
+        if matchers.equal(NAME) is not None:
+            found = self.named(matchers)
             return [] if found is None else [found]
-        return [
+        metrics = [
             metric
             for info in self._plane.list()
             if info.problem is None
             for metric in self._catalogue.of(info.spec).values()
-            if matchers.may_match({NAME: metric.name})
-            and (matchers.lookback is None or metric.aggregate is not None)  # fields have no lookback
+            if matchers.lookback is None or metric.aggregate is not None  # fields have no lookback
         ]
+        which = await self._plane.in_slices(matchers.which_names([metric.name for metric in metrics]))
+        return list(compress(metrics, which))
 
     def _spec(self, window: str) -> WindowSpec:
         return self._plane.spec(window, "query")
@@ -159,7 +167,7 @@ class Selectors:
             Refused: there are too many, and `most` is None.
         """
         found, count = list[Selected](), 0
-        for metric in self.metrics(matchers):
+        for metric in await self.metrics(matchers):
             if not metric.spec.keyed:
                 if matchers.matches({NAME: metric.name}):
                     found.append(Selected(metric, None))
@@ -199,7 +207,7 @@ class Selectors:
                     raise
                 where = []  # the window takes no such condition
                 continue
-            found += [key for key in some if matchers.matches({NAME: metric.name, **labels_of(spec, key)})]
+            found += await self._plane.in_slices(_matching(metric, matchers, some))
             if most is None:
                 check_cells(len(found), 1)
             elif len(found) >= most:
@@ -207,6 +215,7 @@ class Selectors:
             if next_ is None:
                 return found
             at = next_
+            await asyncio.sleep(0)
 
     # ---------------------------------------------------------------- aggregates
 
@@ -362,6 +371,11 @@ def buckets_of(spec: WindowSpec, width_ms: int | None, times: Times) -> tuple[in
     width = _EVERYTHING if width_ms is None else first - floor_ticks(times.start_ms - width_ms, unit)
     start = first - width + 1
     return (start, start + step * (times.count - 1) + 1, step, width) if width > 0 else None
+
+
+def _matching(metric: Metric, matchers: Matchers, keys: Sequence[str]) -> Steps[list[str]]:
+    each = ({NAME: metric.name, **labels_of(metric.spec, key)} for key in keys)
+    return list(compress(keys, (yield from matchers.which(each))))
 
 
 def _series_at_once(spec: WindowSpec, count: int) -> int:

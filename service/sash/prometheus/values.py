@@ -19,6 +19,7 @@ from sash_engine.steps import Steps
 
 __all__ = [
     "CELLS_MAX",
+    "LOOKBACK",
     "NAME",
     "SERIES_MAX",
     "Labels",
@@ -32,6 +33,9 @@ __all__ = [
 ]
 
 NAME = "__name__"
+LOOKBACK = "__lookback__"
+"""Not a label: `window:aggregate{__lookback__="5m"}` is the aggregate over the last five minutes."""
+
 SERIES_MAX = 10_000
 CELLS_MAX = 2_000_000
 """Values of one vector, of all series and times: 18 MB, and a pass over them takes 2 ms."""

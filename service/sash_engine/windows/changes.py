@@ -129,11 +129,11 @@ class Changes:
     def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Remove the entries that a batch names, in steps; see `Plane.retract`."""
         spec = named(self._spec)
-        names = yield from self._names(batch, spec, 1)
+        names = yield from self._names(batch, spec)
         result, removed = WriteResult(missing=names.missing), list[tuple[int, Array]]()
         for number, a, b in self._parts(names):
             times, identities = names.columns[0][a:b], names.columns[1][a:b].tolist()
-            found = self._keys.remove(number, times, 1, identities)
+            found = self._keys.remove(number, times, self._column, identities)
             result.retracted += int(np.count_nonzero(found))
             result.missing += int(np.count_nonzero(~found))
             removed.append((number, times[found]))
@@ -144,7 +144,7 @@ class Changes:
     def update_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Give the entries that a batch names its values, in steps; see `Plane.update`."""
         named(self._spec)
-        names = yield from self._names(batch, self._spec, self._column)
+        names = yield from self._names(batch, self._spec)
         result = WriteResult(missing=names.missing)
         for number, a, b in self._parts(names):
             times, *columns = (column[a:b] for column in names.columns)
@@ -158,15 +158,14 @@ class Changes:
 
     @property
     def _column(self) -> int:
-        """The number of the column of identities in a row."""
+        """The number of the column of identities in a row of the window."""
         return 1 + list(self._spec.fields).index(str(self._spec.identity))
 
-    def _names(self, batch: AnyBatch, spec: WindowSpec, column: int) -> Steps[_Names]:
+    def _names(self, batch: AnyBatch, spec: WindowSpec) -> Steps[_Names]:
         """Check and sort a batch, and load what it needs; nothing changes but what wall time evicts.
 
         Args:
             spec: has the fields that the batch must have.
-            column: the number of the column of identities in it.
         """
         if batch.of_partials:
             raise InvalidArgument("partials name no entries", field="partials")
@@ -191,7 +190,8 @@ class Changes:
         if self._slide.wall:
             self._slide.by_age_each(numbers)
         if len(numbers):
-            self._keys.load_named(numbers, lengths, rows[0], column, rows[column].tolist())
+            identities = rows[1 + list(spec.fields).index(str(spec.identity))].tolist()
+            self._keys.load_named(numbers, lengths, rows[0], self._column, identities)
         return _Names(numbers, lengths, rows, len(times) - len(rows[0]))
 
     def _parts(self, names: _Names) -> list[tuple[int, int, int]]:

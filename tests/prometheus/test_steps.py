@@ -1,0 +1,61 @@
+"""Work that takes long has many steps, so that other calls have their turns."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from sash.prometheus.functions import replaced
+from sash.prometheus.matchers import Matchers
+from sash.prometheus.parsing import parsed_selector
+from sash.prometheus.values import NAME, Vector
+
+HARD = "(?:[ab]?){800}c"
+"""Takes RE2 some milliseconds for a value of 500 characters."""
+SERIES = [{NAME: "w:n", "key": f"{i:03}" + 497 * "a"} for i in range(50)]
+
+
+def run(steps: Generator[None, None, Any]) -> tuple[int, Any]:
+    count = 1
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return count, end.value
+        count += 1
+
+
+def test_each_match_of_a_hard_expression_is_a_step() -> None:
+    matchers = Matchers.of(parsed_selector(f'w:n{{key!~"{HARD}",key!~"x{HARD}"}}'))
+    count, found = run(matchers.which(SERIES))
+    assert count >= 2 * len(SERIES)
+    assert found == [True] * len(SERIES)
+
+
+def test_many_alternatives_take_steps() -> None:
+    alternatives = " or ".join(f'key="{i}"' for i in range(400))
+    count, found = run(Matchers.of(parsed_selector(f"{{{alternatives}}}")).which([*SERIES, {NAME: "w:n", "key": "7"}]))
+    assert count > 5
+    assert found == [False] * len(SERIES) + [True]
+
+
+def test_names_of_metrics_match_in_steps_and_other_labels_do_not_matter() -> None:
+    names = ["w:n", "v:n", *(each["key"] for each in SERIES)]
+    for selector, wanted in (
+        (f'{{__name__!~"{HARD}",key="a"}}', names),
+        ('{__name__=~"w:.*",key="a"}', ["w:n"]),
+        ('{__name__=~"w:.*",key="a" or __name__=~"v:.*"}', ["w:n", "v:n"]),
+        ('{__name__=~"w:.*" or key="a"}', names),
+    ):
+        count, found = run(Matchers.of(parsed_selector(selector)).which_names(names))
+        assert [name for name, fits in zip(names, found, strict=True) if fits] == wanted
+        assert count > len(SERIES) or HARD not in selector
+
+
+def test_label_replace_takes_steps() -> None:
+    vector = Vector(SERIES, np.ones((len(SERIES), 1)), np.ones((len(SERIES), 1), np.bool_))
+    count, found = run(replaced(vector, "x", "$1", "key", HARD))
+    assert count >= len(SERIES)
+    assert found.labels == SERIES
