@@ -189,7 +189,7 @@ def series(
     request = yield from _buckets(window, start, end, step, width, key, keys, gap)
     fill_where(request, where)
     message = yield Ask("Series", request)
-    return from_series(message, (yield from known(window)).time_unit or "us")
+    return from_series(message, (yield from known(window)).time_unit or "us", sessions=gap is not None)
 
 
 def series_groups(

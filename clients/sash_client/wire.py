@@ -150,8 +150,10 @@ def from_write(message: pb.InsertResponse, sequences: int = 0) -> WriteResult:
     )
 
 
-def from_series(message: pb.SeriesResponse, time_unit: str, whole: pb.SeriesResponse | None = None) -> Series:
-    """Return a series; `whole` has the times and the width of one of a group."""
+def from_series(
+    message: pb.SeriesResponse, time_unit: str, whole: pb.SeriesResponse | None = None, sessions: bool = False
+) -> Series:
+    """Return a series; `whole` has the times and the width of one of a group. There may be no sessions in it."""
     whole = message if whole is None else whole
     return Series(
         key=message.key if message.HasField("key") else None,
@@ -161,7 +163,7 @@ def from_series(message: pb.SeriesResponse, time_unit: str, whole: pb.SeriesResp
         aggregates={name: _answers(column) for name, column in sorted(message.aggregates.items())},
         time_unit=time_unit,
         parts=dict(sorted(message.parts.items())) or None,
-        last=np.frombuffer(message.last, "<i8") if message.last else None,
+        last=np.frombuffer(message.last, "<i8") if sessions else None,
     )
 
 

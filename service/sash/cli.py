@@ -26,7 +26,7 @@ from sash_client import ALL_KEYS, Answer, Client, SashClientError, Unavailable
 from sash_client import backup as write_backup
 from sash_client import restore as read_backup
 
-__all__ = ["LOCAL", "Json", "Key", "Name", "Target", "app", "connected", "fail", "run"]
+__all__ = ["LOCAL", "LOGIN", "Json", "Key", "Name", "Target", "app", "connected", "fail", "run"]
 
 app = typer.Typer(
     name="sash",
@@ -55,7 +55,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-_login: dict[str, Any] = {}
+LOGIN: dict[str, Any] = {}
 """What clients of this process show: arguments of `Client`."""
 
 
@@ -96,8 +96,8 @@ def sash(
     ] = None,
 ) -> None:
     """Sliding-window aggregates as a service."""
-    _login.clear()
-    _login.update(login_of(token=token, token_file=token_file, tls=tls, tls_ca=tls_ca, cert=cert, key=key))
+    LOGIN.clear()
+    LOGIN.update(login_of(token=token, token_file=token_file, tls=tls, tls_ca=tls_ca, cert=cert, key=key))
 
 
 @app.command()
@@ -386,7 +386,7 @@ def restore(
 @contextmanager
 def connected(target: str) -> Iterator[Client]:
     """Connect to the service; exit with a message if nothing listens."""
-    with Client(target, **_login) as sash:
+    with Client(target, **LOGIN) as sash:
         try:
             yield sash
         except Unavailable as error:

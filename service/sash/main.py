@@ -9,6 +9,7 @@ import typer
 from sash import cli, token
 from sash.check import check
 from sash.cli_shards import shards as shards_command
+from sash.cli_top import top
 from sash.cli_window import describe, insert
 from sash.extras import missing
 from sash.load import load
@@ -21,6 +22,7 @@ app.command("shards")(shards_command)
 app.command()(describe)
 app.command()(insert)
 app.command()(load)
+app.command()(top)
 app.add_typer(token.app)
 
 

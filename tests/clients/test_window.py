@@ -234,7 +234,11 @@ def test_a_series_over_sessions(client):
     found = window.series(0, 10_000, gap="30m", key="ada")
     assert (found.times.tolist(), found.last.tolist(), found.width) == ([0, 9000], [1500, 9300], 1800)
     assert found.aggregates["n"].tolist() == [3, 2]
-    assert list(found.to_pandas().columns) == ["time", "key", "last", "entries", "n"]
+    columns = ["time", "key", "last", "entries", "n"]
+    assert list(found.to_pandas().columns) == columns
+    for none in (window.series(20_000, 30_000, gap="30m", key="ada"), window.series(0, 9, gap="30m", key="nobody")):
+        assert (len(none), none.last.tolist(), list(none.to_pandas().columns)) == (0, [], columns)
+    assert window.series(0, 10_000, step="30m", key="ada").last is None
     with pytest.raises(InvalidArgument, match="or a gap"):
         window.series(0, 10_000, key="ada")
     client.delete_window("visits")

@@ -22,7 +22,15 @@ from sash_proto.v1 import windows_pb2 as pb
 from tests.support.pages import DOCS, README, ROOT, blocks_of, names_in, pages, table_of, tables_of, text_of
 
 TEXTS = {page: page.read_text() for page in pages()}
-NOT_SETTINGS = {"SASH_TARGET", "SASH_PROFILE", "SASH_TOKEN", "SASH_TOKEN_FILE", "SASH_TLS", "SASH_TLS_CA"}
+NOT_SETTINGS = {
+    "SASH_TARGET",
+    "SASH_METRICS",
+    "SASH_PROFILE",
+    "SASH_TOKEN",
+    "SASH_TOKEN_FILE",
+    "SASH_TLS",
+    "SASH_TLS_CA",
+}
 NOT_SETTINGS |= {"SASH_CLIENT_CERT", "SASH_CLIENT_KEY"}
 NOT_METRICS = {"sash_client", "sash_engine", "sash_spark", "sash_proto", "sash_wire", "sash_sink", "sash_rms"}
 NOT_METRICS |= {"sash_process_up"}  # only several processes have it

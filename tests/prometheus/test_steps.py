@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sash.prometheus.aggregations import aggregated, picked
 from sash.prometheus.functions import replaced
 from sash.prometheus.matchers import Matchers
 from sash.prometheus.parsing import parsed_selector
@@ -59,3 +60,22 @@ def test_label_replace_takes_steps() -> None:
     count, found = run(replaced(vector, "x", "$1", "key", HARD))
     assert count >= len(SERIES)
     assert found.labels == SERIES
+
+
+def test_sorting_takes_steps() -> None:
+    shape = series, times = 3_000, 100
+    rng = np.random.default_rng(7)
+    values, there = rng.permuted(np.tile(np.arange(series, dtype=float)[:, None], times), axis=0), np.ones(shape, bool)
+    there[values < 100] = False
+    vector = Vector([{"key": str(i)} for i in range(series)], values, there)
+    count, found = run(aggregated("quantile", vector, (), False, np.full(times, 0.5)))
+    assert count > 10
+    assert found.values.tolist() == [[1549.5] * times]
+    for operator, kept in (("topk", values >= series - 7), ("bottomk", (values >= 100) & (values < 107))):
+        count, found = run(picked(operator, vector, (), False, np.full(times, 7.0)))
+        assert count > 10
+        rows = [int(labels["key"]) for labels in found.labels]
+        assert found.there.tolist() == kept[rows].tolist()
+        assert kept[rows].sum() == 7 * times
+        first = values[rows, 0][:7].tolist()
+        assert first == sorted(first, reverse=operator == "topk")

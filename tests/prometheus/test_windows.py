@@ -54,6 +54,21 @@ def test_all_time_units_answer_alike(http: httpx.Client) -> None:
             assert "'values': []" not in found[0]
 
 
+@pytest.mark.parametrize(("unit", "per_ms"), [("ms", 1), ("us", 10**3), ("ns", 10**6)])
+@pytest.mark.parametrize("base", [0, T])
+def test_samples_have_the_milliseconds_of_their_entries(http: httpx.Client, unit: str, per_ms: int, base: int) -> None:
+    name = f"exact-{unit}-{base}"
+    create(http, name, time_unit=unit)
+    ms = [base * 1000 + 1_237 * i for i in range(1, 200)]
+    insert(http, name, [each * per_ms for each in ms], [1.0] * len(ms))
+    selector = f'{{__name__="{name}:v"}}'
+    (found,) = data(http, f"{selector}[10m]", time=ms[-1] / 1000)["data"]["result"]
+    assert [round(at * 1000) for at, _ in found["values"]] == ms
+    asked = {"start": ms[0] / 1000, "end": ms[-1] / 1000, "step": "1237ms"}
+    (found,) = data(http, f"timestamp({selector})", "query_range", **asked)["data"]["result"]
+    assert [round(float(value) * 1000) for _, value in found["values"]] == ms
+
+
 def test_a_step_is_a_whole_number_of_ticks(http: httpx.Client) -> None:
     create(http, "seconds")
     form = {"query": "seconds:n", "start": T, "end": T + 1, "step": "0.5"}

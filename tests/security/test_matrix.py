@@ -29,6 +29,7 @@ METHODS = {
     "CreateWindow": (ADMIN, lambda name: pb.CreateWindowRequest(spec=spec(name))),
     "GetWindow": (READ, lambda name: pb.GetWindowRequest(name=name)),
     "ListWindows": (READ, lambda _: pb.ListWindowsRequest()),
+    "GetTopology": (READ, lambda _: pb.GetTopologyRequest()),
     "DeleteWindow": (ADMIN, lambda name: pb.DeleteWindowRequest(name=name)),
     "Insert": (WRITE, lambda name: pb.InsertRequest(window=name, time=1, key="k")),
     "BulkInsert": (WRITE, lambda name: pb.BulkInsertRequest(window=name)),
@@ -56,6 +57,7 @@ METHODS = {
 ROUTES = {
     ("POST", "/v1/windows"): (ADMIN, lambda name: {"json": {"name": name, **SPEC}}),
     ("GET", "/v1/windows"): (READ, lambda _: {}),
+    ("GET", "/v1/topology"): (READ, lambda _: {}),
     ("GET", "/v1/windows/{name}"): (READ, lambda _: {}),
     ("DELETE", "/v1/windows/{name}"): (ADMIN, lambda _: {}),
     ("POST", "/v1/windows/{name}/insert"): (WRITE, lambda _: {"json": {"time": 1, "key": "k", "value": 1.0}}),
@@ -98,7 +100,13 @@ ROUTES = {
     ("GET", "/healthz"): (None, lambda _: {}),
     ("GET", "/readyz"): (None, lambda _: {}),
 }
-OF_NO_WINDOW = {"ListWindows", ("GET", "/v1/windows"), ("GET", "/metrics")}
+OF_NO_WINDOW = {
+    "ListWindows",
+    "GetTopology",
+    ("GET", "/v1/windows"),
+    ("GET", "/v1/topology"),
+    ("GET", "/metrics"),
+}
 CASES = list(product(ROLES, ("seen-absent", "seen", "hidden", "hidden-absent")))
 
 

@@ -46,13 +46,13 @@ def main(target, directory):
         return "ok"
 
     first, second = stream.checkpoint, directory / "second"
-    assert push("named", {"checkpoint": str(first)}) == "ok"
+    assert (said := push("named", {"checkpoint": str(first)})) == "ok", said
     stream.forget_last_commit()
     print("replay:", push("named", {"checkpoint": str(first)}))
     stream.checkpoint = second
     print("new checkpoint:", push("named", {"checkpoint": str(second)}))
     stream.checkpoint = directory / "third"
-    assert push("unnamed", {}) == "ok"
+    assert (said := push("unnamed", {})) == "ok", said
     stream.checkpoint = directory / "fourth"
     print("new checkpoint, which the sink does not know:", push("unnamed", {}))
     print("no checkpoint there:", push("unnamed", {"checkpoint": str(directory / "nowhere")}))

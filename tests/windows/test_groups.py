@@ -271,6 +271,12 @@ def test_a_step_asks_a_regular_expression_for_a_bounded_time():
     assert (steps[0] > 40, steps[1] < 4) == (True, True)
 
 
+def test_a_long_regular_expression_is_asked_about_one_value_in_a_step():
+    values = ["ab" * 250] * 40
+    assert labels.pattern("(?:[ab]?){800}c").programsize > 1_000
+    assert sum(1 for _ in labels._fitting("(?:[ab]?){800}c", values)) >= len(values) - 1
+
+
 def test_a_regular_expression_is_asked_about_new_values_only(monkeypatch):
     asked = []
     compiled = labels.pattern

@@ -57,6 +57,27 @@ def test_a_key_whose_entries_are_all_final_is_there():
     assert w.insert(6, {"value": 1}, "new").inserted == 1
 
 
+def test_panes_are_final_when_all_of_their_time_is():
+    """An entry of 15 was late after a punctuation of 12, because its pane starts at 10."""
+    w = window(slide={"until": "punctuation", "max_age": 20}, granularity="10", aggregates={"n": {"function": "count"}})
+    w.bulk_insert(batch([("a", -25), ("a", 5), ("a", 12)], 0))
+    w.punctuate(12)
+    assert w.info().punctuated == 9
+    assert [w.insert(time, {"value": 1}, "a").late for time in (15, 9, 30)] == [0, 1, 0]
+    (answer,) = w.query("a", [20])
+    assert (answer.end, answer.entries) == (9, 1)
+    assert w.punctuate(18) == 0
+    assert w.info().punctuated == 9
+    assert w.punctuate(29) == 1
+    assert w.info().punctuated == 29
+    assert w.query("a", [20])[0].entries == 2
+    w.punctuate(2**63 - 2)
+    first = window(slide={"until": "punctuation"}, granularity="10", aggregates={"n": {"function": "count"}})
+    first.punctuate(-(2**63) + 1)
+    assert first.info().punctuated is None
+    assert first.insert(0, {"value": 1}, "a").inserted == 1
+
+
 def test_late_entries_are_refused_where_the_order_policy_says_so():
     w = window(slide={"until": "punctuation"}, order={"late": "reject"})
     w.punctuate(10)
@@ -65,7 +86,10 @@ def test_late_entries_are_refused_where_the_order_policy_says_so():
     assert caught.value.limit == "time > 10"
 
 
-@pytest.mark.parametrize("slide", [{"max_count": 5}, {"max_gap": 5}, {"when": "old.n > 3"}, {"clock": "wall"}])
+OTHERS = [{"max_count": 5}, {"max_gap": 5}, {"when": "old.n > 3"}, {"adaptive": {}}, {"clock": "wall"}]
+
+
+@pytest.mark.parametrize("slide", OTHERS)
 def test_what_evicts_otherwise_is_refused(slide):
     document = window().spec.document() | {"time_unit": "s", "slide": slide | {"until": "punctuation"}}
     with pytest.raises(InvalidArgument) as caught:

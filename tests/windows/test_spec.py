@@ -78,6 +78,7 @@ def test_a_window_without_fields_has_one():
         ({"aggregates": {"a": {"function": "sum"}}, "fields": {"x": "int64", "y": "int64"}}, "aggregates.a.field"),
         ({"aggregates": {"a": {"function": "sum", "returns": "value"}}}, "aggregates.a.returns"),
         ({"aggregates": {"a": {"function": "sum", "depth": 3}}}, "aggregates.a.depth"),
+        ({"aggregates": {"a": {"function": "decayed_sum"}}}, "aggregates.a.half_life"),
         ({"aggregates": {"a-": {"function": "count"}, "b c": {"function": "count"}}}, "aggregates.b c"),
         ({"slide": {"max_count": 0}}, "slide.max_count"),
         ({"slide": {"max_count": 1.5}}, "slide.max_count"),

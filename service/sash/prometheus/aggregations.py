@@ -22,6 +22,8 @@ __all__ = ["AGGREGATIONS", "PARAMETERS", "aggregated", "picked"]
 
 PARAMETERS = frozenset(("topk", "bottomk", "quantile"))
 _CALLS = 200
+_SORTED = 20_000
+"""Values that one step sorts: 2 ms."""
 
 Fold = Callable[[Array, Array], Array]
 """Of the values of one group (k, n) and where they are there: a value at each time; only where one is there."""
@@ -93,16 +95,19 @@ def picked(operator: str, vector: Vector, by: tuple[str, ...], without: bool, pa
     order = list[int]()
     sign = -1.0 if operator == "topk" else 1.0
     for group in groups:
-        some = sign * vector.values[group]
-        some[~vector.there[group]] = np.nan
-        # NaN goes last, and what is not there behind it.
-        ranks = np.lexsort((some, ~vector.there[group]), axis=0)
-        yield
-        places = np.empty(ranks.shape, np.int64)
-        np.put_along_axis(places, ranks, np.arange(len(group))[:, None], 0)
-        kept[group] = vector.there[group] & (places < most)
-        order += np.asarray(group)[ranks[:, 0]].tolist()
-        yield
+        of_group = np.asarray(group)
+        for a, b in spans_of(len(most), _at_once(len(group))):
+            there = vector.there[of_group, a:b]
+            some = sign * vector.values[of_group, a:b]
+            some[~there] = np.nan
+            # NaN goes last, and what is not there behind it.
+            ranks = np.lexsort((some, ~there), axis=0)
+            places = np.empty(ranks.shape, np.int64)
+            np.put_along_axis(places, ranks, np.arange(len(group))[:, None], 0)
+            kept[of_group, a:b] = there & (places < most[a:b])
+            if not a:
+                order += of_group[ranks[:, 0]].tolist()
+            yield
     rows = [row for row in order if kept[row].any()]
     found = vector.with_values(vector.values, kept).picked(rows)
     found.ordered = True
@@ -123,9 +128,14 @@ def _groups(vector: Vector, by: tuple[str, ...], without: bool) -> Steps[tuple[l
     return [dict(group) for group in rows], list(rows.values())
 
 
+def _at_once(series: int) -> int:
+    """For how many times one step sorts the values of so many series."""
+    return max(1, _SORTED // series)
+
+
 def _quantiles(values: Array, there: Array, parameter: Array, into: Array) -> Steps[None]:
     asked = parameter.tolist()
-    for a, b in spans_of(len(asked), _CALLS):
+    for a, b in spans_of(len(asked), min(_CALLS, _at_once(len(values)))):
         for i in range(a, b):
             into[i] = quantile_of(values[there[:, i], i], asked[i])
         yield

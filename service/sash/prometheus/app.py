@@ -1,6 +1,6 @@
 """Serves the HTTP API of Prometheus as an ASGI app.
 
-    GET, POST  /prometheus/api/v1/query  query_range  labels  series  query_exemplars  format_query  parse_query
+    GET, POST  /prometheus/api/v1/query  query_range  labels  series  query_exemplars  format_query
     GET        /prometheus/api/v1/label/<name>/values  metadata  status/buildinfo  rules  alerts
     GET        /prometheus/federate
     POST       /prometheus/api/v1/write  application/x-protobuf, compressed by snappy

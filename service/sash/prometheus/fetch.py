@@ -18,7 +18,7 @@ from sash.prometheus.errors import Refused
 from sash.prometheus.matchers import Matchers
 from sash.prometheus.names import Metric
 from sash.prometheus.ranges import RANGES, Samples
-from sash.prometheus.samples import ENTRIES_MAX, bounds, samples, seconds_of
+from sash.prometheus.samples import ENTRIES_MAX, bounds, milliseconds_of, samples, seconds_of
 from sash.prometheus.selectors import (
     Folded,
     Selected,
@@ -180,7 +180,7 @@ class Fetch:
                     there[row] = high > low
                     last = np.maximum(high - 1, 0)
                     values[row] = of_key[1][last]
-                    taken[row] = np.floor(seconds_of(of_key[0][last], unit) * 1000)
+                    taken[row] = milliseconds_of(of_key[0][last], unit)
                 if not row % 50:
                     yield
             return Vector(selected.labels(), values, there, times_ms=taken)
@@ -238,7 +238,7 @@ class Fetch:
             entries_of = await samples(self._plane, selected, at.start_ms - width_ms, at.start_ms)
             for key, labels in zip(selected.each_key, selected.labels(), strict=True):
                 if (of_key := entries_of.get(key)) is not None:
-                    ms = np.floor(seconds_of(of_key[0], metric.spec.time_unit) * 1000).astype(np.int64)
+                    ms = milliseconds_of(of_key[0], metric.spec.time_unit)
                     found.append((labels, ms, of_key[1]))
                     rows += len(ms)
                     if rows > ENTRIES_MAX:

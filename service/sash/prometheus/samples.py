@@ -11,18 +11,19 @@ from sash.calls import each
 from sash.plane import Parts, Plane
 from sash.prometheus.errors import Refused
 from sash.prometheus.selectors import Selected
-from sash.prometheus.times import Times, floor_ticks, ticks_of
+from sash.prometheus.times import TIME_MAX_MS, Times, floor_ticks, ticks_of
 from sash_engine.monoids.base import Array
 from sash_engine.windows.batch import AnyBatch, Batch
 from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit
 
-__all__ = ["ENTRIES_MAX", "ByKey", "bounds", "samples", "seconds_of"]
+__all__ = ["ENTRIES_MAX", "ByKey", "bounds", "milliseconds_of", "samples", "seconds_of"]
 
 ENTRIES_MAX = 2_000_000
 """Entries that one selector may read: 32 MB."""
 
 _KEYS_AT_ONCE = 1000
+_NS_PER_MS = 1_000_000
 
 ByKey = dict[str | None, tuple[Array, Array]]
 """Of each key the ticks, ascending, and the values of a field."""
@@ -56,6 +57,19 @@ def bounds(times: Times, width_ms: int, ticks: Array, unit: TimeUnit) -> tuple[A
     """The first sample of each trailing range, and the first one behind it."""
     low = ticks.searchsorted(ticks_of(times.ms - width_ms, unit), "right")
     return low, ticks.searchsorted(ticks_of(times.ms, unit), "right")
+
+
+def milliseconds_of(ticks: Array, unit: TimeUnit) -> Array:
+    """Ticks as whole milliseconds, int64.
+
+    >>> milliseconds_of(np.array([-1, 1_700_000_000_009_000]), "us").tolist()
+    [-1, 1700000000009]
+    """
+    tick_ns = NANOSECONDS_PER_TICK[unit]
+    if tick_ns <= _NS_PER_MS:
+        return np.asarray(ticks // (_NS_PER_MS // tick_ns))
+    most = TIME_MAX_MS // (tick_ns // _NS_PER_MS)
+    return np.clip(ticks, -most, most) * (tick_ns // _NS_PER_MS)
 
 
 def seconds_of(ticks: Array, unit: TimeUnit) -> Array:

@@ -86,16 +86,19 @@ def _columns(path: str, read: Read, aggregate: Mapping[str, Any], fields: Mappin
 
 
 def _parameters(path: str, cls: type[Monoid], aggregate: Mapping[str, Any], options: set[str]) -> dict[str, Any]:
-    accepted = [
-        name
+    accepted = {
+        name: parameter.default is parameter.empty
         for name, parameter in inspect.signature(cls.__init__).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
-    ]
+    }
     found = {name: value for name, value in aggregate.items() if name not in (*_OWN, *options)}
     for name in found:
         if name not in accepted:
             takes = f"takes {', '.join(accepted)}" if accepted else "takes no parameters"
             raise InvalidArgument(f"{path}: {cls.function} {takes}, not {name!r}", field=f"{path}.{name}")
+    for name, needed in accepted.items():
+        if needed and name not in found:
+            raise InvalidArgument(f"{path}: {cls.function} needs {name!r}", field=f"{path}.{name}")
     return found
 
 

@@ -27,7 +27,7 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import Counts, WriteResult
 from sash_engine.windows.batch import AnyBatch
-from sash_engine.windows.keys import UNKEYED, Keys
+from sash_engine.windows.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.rows import grouped
 from sash_engine.windows.slide import Slide
@@ -127,6 +127,8 @@ class Changes:
     def punctuate(self, time: int) -> int:
         """Note that entries of a time and older are final, and evict what has become too old; return how many.
 
+        Of panes those are final that end by then: others may still get entries.
+
         Raises:
             Unsupported: the window does not wait for punctuation.
         """
@@ -135,6 +137,8 @@ class Changes:
             raise Unsupported(
                 f"window {self._spec.name!r} does not wait for punctuation: its spec has no slide.until", field="time"
             )
+        if (granule := self._spec.granularity_ticks) is not None:
+            time = max(time - (time + 1) % granule, NEVER)
         before = self._counts.evicted
         if time > self._slide.punctuated:
             last, self._slide.punctuated = self._slide.punctuated, time

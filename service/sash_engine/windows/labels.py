@@ -41,9 +41,9 @@ _NUMBERS = 262_144
 """Numbers that one step looks at: 1 to 2 ms."""
 _TEXTS = 4_096
 """Names of keys that one step compares: 1 ms."""
-_WORK, _TEXT_WORK, _HARD = 140_000, 140, 100
-"""What one step asks a regular expression: 2 ms. A text takes 2 µs, and at worst 14 ns for each byte and instruction,
-where the expression is too hard for RE2's fast way; more than 100 instructions take no longer."""
+_WORK, _TEXT_WORK = 140_000, 140
+"""What one step asks a regular expression: 2 ms, or one text. A text takes 2 µs, and at worst 14 ns for each byte and
+instruction, where the expression is too hard for RE2's fast way."""
 _PATTERNS = 8
 """So many regular expressions are remembered for each label, with a byte for each distinct value."""
 _DENSE = 2**20
@@ -267,7 +267,7 @@ class Labels:
 def _fitting(text: str, values: Iterable[str]) -> Steps[list[bool]]:
     """Whether a regular expression fits each of some values."""
     compiled = pattern(text)
-    fits, each = compiled.fullmatch, min(compiled.programsize, _HARD)
+    fits, each = compiled.fullmatch, compiled.programsize
     found, work = list[bool](), 0
     for value in values:
         found.append(fits(value) is not None)

@@ -297,7 +297,7 @@ class WindowSpec(Document):
             )
 
         if self.slide.until is not None:
-            for name in ("max_count", "max_gap", "when"):
+            for name in ("max_count", "max_gap", "when", "adaptive"):
                 if getattr(self.slide, name) is not None:
                     raise InvalidArgument(
                         f"slide.until: entries leave when they are final, and {name} evicts others", field="slide.until"
