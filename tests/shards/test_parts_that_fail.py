@@ -19,7 +19,7 @@ from sash_engine.errors import (
     Unsupported,
 )
 from sash_engine.windows.batch import Origin
-from sash_engine.windows.questions import ALL_KEYS, Query
+from sash_engine.windows.questions import ALL_KEYS, Query, SeriesQuery
 from sash_wire.placement import shard_of
 from tests.shards.test_sharded_plane import KEYS, bulk, spec
 from tests.support.sharded import in_process
@@ -150,6 +150,39 @@ async def test_a_left_over_window_has_no_entries_when_it_is_created_again(plane:
     plane._shards.hosted[2] = away
     await plane.create(spec())
     assert (await plane.window("w")).entries == 0
+
+
+async def test_a_window_is_not_created_where_its_old_entries_may_be(
+    plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await plane.bulk_insert("w", bulk(ROWS))
+    away = without(plane, 2)
+    await plane.delete("w")
+    plane._shards.hosted[2] = away
+
+    async def cannot(_: str) -> int:
+        raise Unavailable("it starts again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(away.plane, "delete", cannot)
+        with pytest.raises(Unavailable, match="it starts again"):
+            await plane.create(spec())
+    assert (await plane.create(spec()))[1]
+    assert (await plane.window("w")).entries == 0
+
+
+async def test_questions_are_answered_while_an_aggregate_is_added() -> None:
+    plane = in_process(SHARDS)
+    await plane.create(spec(aggregates={"n": {"function": "count"}, "sum": {"function": "sum"}}))
+    await plane.bulk_insert("w", bulk(ROWS))
+    await plane._shards.hosted[0].plane.add_aggregates("w", {"min": {"function": "min"}})
+    (answer,) = await plane.query("w", Query(keys=ALL_KEYS, combine=True))
+    assert (answer.aggregates["n"], "min" in answer.aggregates) == (len(ROWS), False)
+    series = await plane.series("w", SeriesQuery(0, 100, 100, 100, keys=ALL_KEYS))
+    assert (series.entries.tolist(), "min" in series.aggregates) == ([len(ROWS)], False)
+    await plane.add_aggregates("w", {"min": {"function": "min"}})
+    (answer,) = await plane.query("w", Query(keys=ALL_KEYS, combine=True))
+    assert answer.aggregates["min"] == 1
 
 
 async def test_a_damaged_file_makes_no_window(plane: ShardedPlane) -> None:

@@ -59,7 +59,7 @@ class Lifecycle:
                 is_new = True
             if not is_new:
                 await self._on(HOME, lambda plane: plane.create(spec))  # raises if it has another spec
-            elif await self._left_over(spec.name):
+            elif await self._left_over(spec.name, certain=True):
                 _log.info("window %r was left over on some shards", spec.name)
             await self._everywhere(lambda plane: plane.create(spec), spec.name if is_new else None)
             if is_new:
@@ -196,15 +196,20 @@ class Lifecycle:
                     await self._left_over(undo)
             raise worst(errors.values())
 
-    async def _left_over(self, name: str) -> int:
+    async def _left_over(self, name: str, certain: bool = False) -> int:
         """Delete a window that home does not have; return how many entries it had.
 
         A shard that cannot be reached deletes it when it is reconciled.
+
+        Args:
+            certain: raise if a shard may still have it.
         """
         found, errors = await together(
             {shard: self._on(shard, lambda plane: plane.delete(name)) for shard in self._others}
         )
         for shard, error in errors.items():
             if not isinstance(error, NotFound):
+                if certain:
+                    raise error
                 _log.warning("window %r cannot be deleted on shard %d now: %s", name, shard, error.message)
         return sum(found.values())
