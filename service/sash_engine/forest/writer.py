@@ -211,14 +211,15 @@ class BlockWriter(BlockReader):
 
         Of several entries with one time it is the first that is changed.
         """
+        if self._directory.loads:
+            touched = {self._directory.ending(time, "left") for time in times.tolist()}
+            sealed = np.array(sorted(position for position in touched if position < self._directory.tail), np.int64)
+            nodes = self._levels.nodes_of_refresh(sealed) if self._directory.has_external and len(sealed) else ()
+            self._levels.fetch(sealed.tolist(), nodes)
         rows = dict[int, dict[int, int]]()
         for i, time in enumerate(times.tolist()):
             position, row = self._locate(time, "left")
             rows.setdefault(position, {})[row] = i
-        if self._directory.loads:
-            sealed = np.array(sorted(position for position in rows if position < self._directory.tail), np.int64)
-            nodes = self._levels.nodes_of_refresh(sealed) if self._directory.has_external and len(sealed) else ()
-            self._levels.fetch(sealed.tolist(), nodes)
         self._give(rows, columns)
 
     def _give(self, rows: Mapping[int, Mapping[int, int]], columns: Sequence[Array]) -> None:
