@@ -62,29 +62,34 @@ def measured(module: Any, where: Path, data: Data, size: Size) -> dict[str, Any]
         except Cannot as error:
             figures[name] = f"no: {error}"
 
-    system: System = module.System(where / "shuffled")
-    system.start()
-    figures |= {"name": system.name, "version": system.version(), "kept": system.kept}
-    attempt("shuffled", lambda: ingested(system, data, size, data.shuffled))
-    attempt("single", lambda: singles(system, data, size))
-    system.stop()
+    with running(module.System(where / "shuffled")) as system:
+        figures |= {"name": system.name, "version": system.version(), "kept": system.kept}
+        attempt("shuffled", lambda: ingested(system, data, size, data.shuffled))
+        attempt("single", lambda: singles(system, data, size))
     shutil.rmtree(where / "shuffled", ignore_errors=True)
-
-    system = module.System(where / "ordered")
-    system.start()
-    empty = system.resident()
-    attempt("ordered", lambda: ingested(system, data, size, np.arange(size.entries)))
-    if not isinstance(figures["ordered"], str):
-        attempt("memory", lambda: (system.resident() - empty) / size.entries)
-    attempt("trailing", lambda: trailing(system, data, size))
-    attempt("sketches", lambda: sketches(system, data, size))
-    if isinstance(system, Job):
-        system.lay_down(0, *data.of(0))
-    attempt("series", lambda: series(system, data, size))
-    attempt("restart", lambda: restarted(system, module, data, size))
-    attempt("pressure", lambda: under_pressure(system, data, size))
-    system.stop()
+    with running(module.System(where / "ordered")) as system:
+        empty = system.resident()
+        attempt("ordered", lambda: ingested(system, data, size, np.arange(size.entries)))
+        if not isinstance(figures["ordered"], str):
+            attempt("memory", lambda: (system.resident() - empty) / size.entries)
+        attempt("trailing", lambda: trailing(system, data, size))
+        attempt("sketches", lambda: sketches(system, data, size))
+        if isinstance(system, Job):
+            system.lay_down(0, *data.of(0))
+        attempt("series", lambda: series(system, data, size))
+        attempt("restart", lambda: restarted(system, module, data, size))
+        attempt("pressure", lambda: under_pressure(system, data, size))
     return figures
+
+
+@contextlib.contextmanager
+def running(system: System) -> Iterator[System]:
+    """Start a system, and stop it whatever happens."""
+    system.start()
+    try:
+        yield system
+    finally:
+        system.stop()
 
 
 def ingested(system: System, data: Data, size: Size, order: Any) -> float:
