@@ -44,7 +44,7 @@ class Served:
 
     def waits(self) -> None:
         """Wait until it stands by."""
-        assert "standing by" in self.process.stderr.readline()
+        assert any("standing by" in line for line in self.process.stderr), "it ended"
 
     def insert(self, time: int, key: str) -> httpx.Response:
         body = {"time": time, "key": key, "value": 1}

@@ -116,6 +116,15 @@ def answers(storage):
     return json.loads(json.dumps({info.spec.name: of_window(storage, info) for info in storage.all()}, default=repr))
 
 
+def known(found, earlier):
+    """What is found, without the members that the earlier version did not have."""
+    if isinstance(earlier, dict):
+        return {name: known(found[name], earlier[name]) for name in earlier if name in found}
+    if isinstance(earlier, list) and len(found) == len(earlier):
+        return [known(one, other) for one, other in zip(found, earlier, strict=True)]
+    return found
+
+
 def of_window(storage, info):
     window = storage.find(info.spec.name)
     keys = window.key_names("", 1000)[0] if info.spec.keyed else [None]
@@ -190,11 +199,11 @@ async def test_the_directory_has_values_of_all_kinds(directory):
 
 async def test_today_s_code_answers_as_the_earlier_version_did(directory):
     storage = await directory.server.start()
-    assert answers(storage) == directory.answers
+    assert known(answers(storage), directory.answers) == directory.answers
     await directory.server.settled()
     for again in (directory.server.restart, directory.server.crash):
         storage = await again()
-        assert answers(storage) == directory.answers
+        assert known(answers(storage), directory.answers) == directory.answers
     await storage.stop()
 
 

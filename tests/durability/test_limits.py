@@ -7,7 +7,7 @@ import sash_engine.monoids
 from sash.durability.records import AddAggregates, BulkInsert, Insert
 from sash_engine.errors import AlreadyExists, FailedPrecondition, TooLarge
 from sash_engine.monoids import Sum
-from sash_engine.windows import spec as spec_module
+from sash_engine.windows import aggregate_spec as spec_module
 from sash_engine.windows.batch import Batch, Origin
 from tests.support.stored import StorageServer, batch, spec
 

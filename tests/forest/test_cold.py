@@ -4,7 +4,7 @@ import weakref
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sash_engine.errors import DataLoss, Unavailable
@@ -34,6 +34,9 @@ def test_any_history_answers_as_in_memory(kind, block, steps, budget, check_ever
 
 @pytest.mark.parametrize("kind", LAYOUTS)
 @given(steps=histories(), check_every=st.integers(1, 7), loads=st.integers(0, 2))
+@example(  # the last sealed block is cut, and all of the tail but its end stays
+    steps=[("bulk", []), ("bulk", []), ("bulk", [0, 0, 0, 0, 1]), ("evict_between", 0, 0)], check_every=1, loads=1
+)
 def test_whatever_cannot_be_loaded_changes_nothing(kind, steps, check_every, loads):
     """Every step is refused first, with nothing in memory that is stored."""
     lockstep = ColdLockstep(LAYOUTS[kind](3), 1)

@@ -44,8 +44,9 @@ class BlockRemover(BlockWriter):
         if not directory.loads or not self._len or start > end:
             return
         a, b = directory.ending(start, "left"), directory.ending(end, "right")
-        same = a == b and a < directory.tail and directory.has_external
-        self._levels.fetch((a, b), self._levels.nodes_of_refresh(np.array([a])) if same else ())
+        # One sealed block is rewritten: it has both ends, or the rest of the range is in the tail.
+        one = a < directory.tail and (a == b or a + 1 == b == directory.tail) and directory.has_external
+        self._levels.fetch((a, b), self._levels.nodes_of_refresh(np.array([a])) if one else ())
 
     def evict_between(self, start: int, end: int) -> int:
         """Remove all entries with start <= time <= end; return how many."""
