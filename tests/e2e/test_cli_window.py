@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from sash_client import Client
+from tests.support.clients import client_of
 from tests.support.servers import running_service
 
 SPEC = {
@@ -27,10 +27,8 @@ def service():
 
 @pytest.fixture
 def client(service):
-    with Client(service.grpc_target) as client:
+    with client_of(service.grpc_target) as client:
         yield client
-        for window in client.list_windows():
-            client.delete_window(window.name)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import pytest
 import sash.load
 from sash import load_files
 from sash.main import run
-from sash_client import Client
+from tests.support.clients import client_of
 from tests.support.servers import WAIT_S, service_process
 from tests.support.waiting import wait_until
 
@@ -46,10 +46,8 @@ def service():
 
 @pytest.fixture
 def client(service):
-    with Client(service.grpc_target) as client:
+    with client_of(service.grpc_target) as client:
         yield client
-        for window in client.list_windows():
-            client.delete_window(window.name)
 
 
 @pytest.fixture
