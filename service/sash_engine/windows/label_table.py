@@ -9,7 +9,7 @@ The table is made when a question needs it first, and takes in later what was cr
 note of the numbers. When more keys have gone than there are, it is made anew, and so forgets the values that no key has
 any more.
 
-Space: 4 to 6 bytes a key and label, and some 150 bytes for each distinct value.
+Space: about 14 bytes a key and label where values repeat, and some 150 bytes for each distinct value.
 To make it: some 1 µs a key and label, in steps.
 """
 
