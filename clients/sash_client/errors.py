@@ -16,6 +16,8 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from sash_wire.errors import raising
+
 if TYPE_CHECKING:
     from sash_client.answers import Bulk, WriteResult
 
@@ -94,6 +96,10 @@ class InvalidArgument(SashClientError):
     """The request is wrong whatever the state of the service."""
 
     status = "INVALID_ARGUMENT"
+
+
+refusing = raising(InvalidArgument)
+"""Decorates functions that read arguments: what `sash_wire` refuses becomes an `InvalidArgument`."""
 
 
 class NotFound(SashClientError):

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, ParamSpec, TypedDict, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypedDict
 
-from sash_client.errors import InvalidArgument
+from sash_client.errors import InvalidArgument, refusing
 from sash_client.keys import text
 from sash_proto.v1 import windows_pb2 as pb
-from sash_wire.errors import WireError
 from sash_wire.labels import conditions_of, read_having
 
-__all__ = ["Grouping", "fill_grouping", "fill_where", "refusing"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
+__all__ = ["Grouping", "fill_grouping", "fill_where"]
 
 
 class Grouping(TypedDict, total=False):
@@ -41,19 +36,6 @@ class Grouping(TypedDict, total=False):
     having: str | Sequence[str]
     limit: int
     position: str
-
-
-def refusing(read: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function: what `sash_wire` refuses becomes an `InvalidArgument`."""
-
-    @wraps(read)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return read(*args, **kwargs)
-        except WireError as error:
-            raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
-
-    return wrapped
 
 
 @refusing

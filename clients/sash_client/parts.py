@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sash_client.grouping import refusing
+from sash_client.errors import refusing
 from sash_client.handle import Handle, known
 from sash_client.keys import AllKeys, Key, text
 from sash_client.plans import Plan

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sash_client.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_client.bulks import from_partials
-from sash_client.errors import InvalidArgument
+from sash_client.errors import InvalidArgument, refusing
 from sash_proto.v1 import windows_pb2 as pb
-from sash_wire.errors import WireError
 from sash_wire.specs import document_of, fill_aggregate, fill_spec
 from sash_wire.values import fill_value, from_value
 
@@ -29,24 +27,8 @@ __all__ = [
     "to_spec",
 ]
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-def _refusing(make: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function: what `sash_wire` refuses becomes an `InvalidArgument`."""
-
-    @wraps(make)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return make(*args, **kwargs)
-        except WireError as error:
-            raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
-
-    return wrapped
-
-
-@_refusing
+@refusing
 def to_spec(spec: Mapping[str, Any] | str) -> pb.WindowSpec:
     """Return the message for a spec.
 
@@ -68,7 +50,7 @@ def to_spec(spec: Mapping[str, Any] | str) -> pb.WindowSpec:
     return message
 
 
-@_refusing
+@refusing
 def to_aggregates(aggregates: Mapping[str, Any] | str | None) -> dict[str, pb.AggregateSpec]:
     """Return messages for aggregates by name, which are a document or its YAML text; raises as `to_spec`."""
     messages = {}
@@ -82,7 +64,7 @@ def to_aggregates(aggregates: Mapping[str, Any] | str | None) -> dict[str, pb.Ag
     return messages
 
 
-@_refusing
+@refusing
 def fill_scalar(message: pb.Value, value: Any, path: str) -> None:
     """Write the value of a field into an empty message; raises InvalidArgument for a value of another type."""
     fill_value(message, value, path)
@@ -109,7 +91,7 @@ def new_name(name: str | None) -> str:
     return name or ""
 
 
-@_refusing
+@refusing
 def spec_document(message: pb.WindowSpec) -> dict[str, Any]:
     """Return a spec as a plain document, with the defaults of its policies; `to_spec` takes it back."""
     document = document_of(message)

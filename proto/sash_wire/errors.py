@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["TooLong", "WireError"]
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+__all__ = ["TooLong", "WireError", "raising"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class WireError(ValueError):
@@ -23,3 +30,19 @@ class WireError(ValueError):
 
 class TooLong(WireError):
     """A text is longer than `limit`."""
+
+
+def raising(error: Callable[..., Exception]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator of functions that call this package: its errors become `error`, with the same arguments."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except WireError as refused:
+                raise error(refused.message, field=refused.field, limit=refused.limit) from None
+
+        return wrapped
+
+    return decorate

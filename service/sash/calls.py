@@ -8,16 +8,15 @@ Edges may not import each other, so what must be the same on both is here. It kn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextvars import ContextVar
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from sash.plane import Parts, Plane
 from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import Where
-from sash_wire.errors import WireError
+from sash_wire.errors import raising
 
 __all__ = [
     "INTERVAL_MS",
@@ -34,7 +33,6 @@ __all__ = [
     "unbroken",
 ]
 
-P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -45,21 +43,11 @@ QUIET_S = 15.0
 ONLY_SHARD: ContextVar[int | None] = ContextVar("only shard", default=None)
 """The one shard that a call is for; it has no answer for others, and forwards nothing. None: all of them."""
 
+refusing = raising(InvalidArgument)
+"""Decorates functions that read what a caller sent: what `sash_wire` refuses becomes an `InvalidArgument`."""
+
 _running: set[asyncio.Task[Any]] = set()
 """An event loop keeps only weak references: without this one a write whose caller has gone could vanish half-way."""
-
-
-def refusing(read: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function that reads what a caller sent: what `sash_wire` refuses becomes an `InvalidArgument`."""
-
-    @wraps(read)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return read(*args, **kwargs)
-        except WireError as error:
-            raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
-
-    return wrapped
 
 
 def origin_of(producer: str | None, sequence: int | None, epoch: int | None = None) -> Origin | None:
