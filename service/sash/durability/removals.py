@@ -118,7 +118,7 @@ Evict = BulkEvict | EvictRange | Punctuate | Retract
 
 
 def eviction_of(time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool) -> Evict:
-    """What a call to evict means; raises InvalidArgument."""
+    """Return the write that a call to evict asks for; raises InvalidArgument."""
     if start is None and end is None:
         if time is None:
             raise InvalidArgument("give a time, or start and end", field="time")

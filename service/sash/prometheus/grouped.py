@@ -38,7 +38,7 @@ _SAME = {"sum": ("sum", "count"), "max": ("max",), "min": ("min",)}
 
 
 class _Asked(NamedTuple):
-    """What an aggregation is about."""
+    """An aggregation as one question that groups keys."""
 
     metric: Metric
     matchers: Matchers

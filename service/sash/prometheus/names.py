@@ -27,7 +27,7 @@ KEY = "key"
 """The label of a window whose keys are one string."""
 
 RESERVED = frozenset((NAME, LOOKBACK))
-"""What a label of a key cannot be called."""
+"""Names that a label of a key cannot have."""
 
 _NUMBERS = (float, int, bool)
 _FIELD_TYPES = ("float64", "int64", "bool")

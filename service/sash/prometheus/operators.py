@@ -86,7 +86,7 @@ class Matching:
         )
 
     def signature(self, labels: Labels) -> frozenset[tuple[str, str]]:
-        """What two series must have in common."""
+        """The labels that two series must have in common."""
         if self.on:
             return frozenset((name, labels[name]) for name in self.labels if name in labels)
         left_out = (*self.labels, NAME)

@@ -98,7 +98,7 @@ class Target(NamedTuple):
 
 @dataclass
 class _Columns:
-    """What a request has for one window."""
+    """The samples of a request that are for one window."""
 
     target: Target
     times: list[int] = field(default_factory=list)

@@ -28,7 +28,7 @@ class Gone(Exception):
 
 
 class Parameters:
-    """What a request gives, by name; a name may be there several times."""
+    """The parameters of a request, by name; a name may be there several times."""
 
     def __init__(self, given: dict[str, list[str]]) -> None:
         self._given = given

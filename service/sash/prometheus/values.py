@@ -1,4 +1,4 @@
-"""What an expression is worth at all of its times at once.
+"""The values of an expression at all of its times at once.
 
     scalar    float64 (n,)
     vector    s series: labels of each, values float64 (s, n), there bool (s, n)

@@ -1,4 +1,4 @@
-"""What the shards of one window say, as one answer.
+"""The answers of the shards of one window, merged into one.
 
     counts, sizes    added
     answers          partials of each shard ──▶ combined ──▶ lowered
