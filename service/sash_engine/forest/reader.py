@@ -28,6 +28,7 @@ from sash_engine.forest.sealed_fold import SealedFold
 from sash_engine.forest.segments import starts_of_runs
 from sash_engine.forest.series import Rows, answers_of, fold_buckets, free_steps
 from sash_engine.forest.splicer import Splicer
+from sash_engine.forest.stale import Stale
 from sash_engine.forest.tiered import TieredDirectory
 from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
@@ -61,6 +62,7 @@ class BlockReader:
         "_skip",
         "_splicer",
         "_split",
+        "_stale",
         "_tail",
         "_tiered",
     )
@@ -84,7 +86,8 @@ class BlockReader:
     def _use(self, layout: Layout) -> None:
         self._layout = layout
         self._sealed = SealedFold(self._directory, self._levels, layout)
-        self._splicer = Splicer(self._directory, self._levels, layout)
+        self._stale = Stale(self._directory, self._levels, layout)
+        self._splicer = Splicer(self._directory, self._levels, layout, self._stale)
         self._head = Head(layout)
         self._answers: list[Any] | None = None
 
@@ -121,6 +124,8 @@ class BlockReader:
         position = directory.head
         if position == directory.tail:
             return self._totals_of_tail()
+        if directory.stale:
+            self._stale.freshen()
         if not skip:
             whole: list[Partial] = self._sealed.fold(position)  # type: ignore[assignment]
             return (tail.fold(0, whole) if tail.rows else whole)[:]
@@ -221,6 +226,7 @@ class BlockReader:
             total += int(block.columns[column][first_row : block.rows].sum())
             a += 1
         if a < b:
+            self._stale.freshen()
             _, partials = directory.slices(a, b)
             total += int(partials[slot][0].sum())
         if stop_row:
@@ -322,6 +328,8 @@ class BlockReader:
         if stop_row:
             newer = layout.reduce_rows(self._columns(b), 0, stop_row)
         if a < b:
+            if self._directory.stale:
+                self._stale.freshen()
             count, total = self._levels.fold(a, b, older, newer)
             return entries + count, total
         if older is None or newer is None:
