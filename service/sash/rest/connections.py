@@ -21,7 +21,6 @@ from typing import Any, cast
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.utils import is_ssl
 
 from sash.access.tls import CERTIFIED, names_in
 from sash.metrics import Metrics
@@ -128,9 +127,7 @@ class Connection(HttpToolsProtocol):
     # ---------------------------------------------------------------- life
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if is_ssl(transport):
-            transport = cast("asyncio.Transport", Joined(transport, self.loop))
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", Joined(transport, self.loop)))
         self.address = self.client[0] if self.client else ""
         if self.scheme == "https":
             self._certified = names_in(transport.get_extra_info("ssl_object").getpeercert() or {})

@@ -31,7 +31,7 @@ class Pairs:
         monoids: one per slot.
     """
 
-    __slots__ = ("__weakref__", "_directory", "_done", "_fixed", "_levels", "_monoids")
+    __slots__ = ("_directory", "_done", "_fixed", "_levels", "_monoids")
 
     def __init__(self, directory: Directory, monoids: Sequence[Monoid]) -> None:
         self._directory = directory

@@ -9,9 +9,10 @@ Query: amortised O(1).  Range query: O(B + log n).  Series: see series.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
-from weakref import WeakMethod
+from weakref import ref
 
 import numpy as np
 
@@ -56,6 +57,7 @@ class BlockReader:
         "_len",
         "_levels",
         "_newest",
+        "_pending_nodes",
         "_sealed",
         "_skip",
         "_splicer",
@@ -72,7 +74,8 @@ class BlockReader:
         self._directory = Directory(monoids) if self._tiered is None else self._tiered
         self._levels = Levels(self._directory, monoids)
         if self._tiered is not None:
-            self._tiered.above = WeakMethod(self._levels.pending_blocks)
+            self._pending_nodes = partial(self._levels.pending_blocks)  # a weak reference to the method itself dies
+            self._tiered.above = ref(self._pending_nodes)
         self._tail = OpenTail(layout) if layout.open_row else Tail(layout)
         self._use(layout)
         self._skip = 0  # evicted rows at the front of the first block
