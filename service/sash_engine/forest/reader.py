@@ -87,6 +87,8 @@ class BlockReader:
         self._layout = layout
         self._sealed = SealedFold(self._directory, self._levels, layout)
         self._stale = Stale(self._directory, self._levels, layout)
+        if self._tiered is not None:
+            self._tiered.freshen = WeakMethod(self._stale.freshen)
         self._splicer = Splicer(self._directory, self._levels, layout, self._stale)
         self._head = Head(layout)
         self._answers: list[Any] | None = None
