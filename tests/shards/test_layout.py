@@ -92,6 +92,21 @@ def test_redis_keeps_the_number() -> None:
             shards(server.url, 2, redis_prefix="single")
 
 
+def test_a_prefix_whose_number_is_lost_is_not_taken_for_a_new_one() -> None:
+    with redis_server(BINARIES["valkey"], "appendfsync no") as server:
+        with running_service(data=server.url, shards=2):
+            pass
+        server.ask("DEL", "{sash}:shards")
+        for wanted in (2, 3):
+            with pytest.raises(DataLoss, match=r"\{sash\}:shards is missing"):
+                shards(server.url, wanted=wanted)
+        with pytest.raises(DataLoss, match=r"\{sash\}:shards is missing"), running_service(data=server.url):
+            pass
+        assert server.ask("EXISTS", "{sash}:shards") == 0
+        server.ask("SET", "{sash}:shards", "2")
+        assert shards(server.url, wanted=2) == 2
+
+
 def test_where_a_shard_is(tmp_path: Path) -> None:
     directory, redis = load_settings(data=str(tmp_path)), load_settings(data="redis://h")
     assert store_of(directory, 1, 0) == (str(tmp_path), "sash")

@@ -42,6 +42,7 @@ _SHARD = _ADMINISTRATION | {
 _DEPLOYMENT = frozenset({"create", "delete", "add_aggregates", "restore", "reconcile_one"})
 
 _PAUSE_S = 0.1
+_PAUSE_MAX_S = 5.0
 _WAIT_S = 2.0
 
 Open = Callable[[int], tuple[Catalogue, Storage]]
@@ -119,13 +120,17 @@ class Host:
 
     async def _join(self, shard: int) -> None:
         """Serve a shard when it has the windows of the deployment."""
+        pause_s = _PAUSE_S
         while shard != HOME:
             try:
                 await (self._deployment() or self.plane.lifecycle).reconcile_one(shard)
                 break
-            except Unavailable as error:
-                _log.info("shard %d waits for the windows of the deployment: %s", shard, error.message)
-                await asyncio.sleep(_PAUSE_S)
+            except SashError as error:
+                # Whatever it is: without its windows the shard cannot be served, and the others can.
+                level = logging.INFO if isinstance(error, Unavailable) else logging.ERROR
+                _log.log(level, "shard %d waits for the windows of the deployment: %s", shard, error.message)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
         self.shards.hosted[shard] = self.shards.joining.pop(shard)
 
     async def _reconcile_others(self) -> None:
@@ -137,6 +142,9 @@ class Host:
                     break
                 except Unavailable:
                     await asyncio.sleep(_PAUSE_S)
+                except SashError as error:
+                    _log.error("shard %d does not get the windows of the deployment: %s", shard, error.message)
+                    await asyncio.sleep(_PAUSE_MAX_S)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -262,6 +262,11 @@ class TieredDirectory(Directory):
         self._cold.note_dirty(self, int(counts.sum() - self.counts[positions - self.base].sum()))
         super().change_many(positions, counts, columns)
 
+    def lose(self, positions: Array, rows: Array) -> None:
+        """The blocks at `positions`, dirty ones, have so many rows less: see `Directory.lose`."""
+        self._cold.note_dirty(self, -int(rows.sum()))
+        super().lose(positions, rows)
+
     def run(self, start: int, stop: int) -> BlockRun:
         """The blocks start..stop, to be added again elsewhere; no block is loaded."""
         return super().run(start, stop)._replace(ids=self._ids[start - self.base : stop - self.base].copy())
@@ -338,7 +343,7 @@ class TieredDirectory(Directory):
         assert self._blocks[row] is block, "the block is still there"
         if self._inbox is not None:
             self._take(position)
-        assert block.pending is None, "nothing was written since the block was asked for"
+        assert (block.pending, block.gone) == (None, None), "nothing was written since the block was asked for"
         self._blocks[row] = None
         self._ids[row] = number
         self._cold.launch(number, block)
@@ -354,6 +359,7 @@ class TieredDirectory(Directory):
     def block_ids(self) -> Array:
         """The ids of all blocks (a copy), int64; all of them are stored."""
         assert not self.dirty, f"{self.dirty} entries are in blocks that are not stored"
+        assert not self.stale, "partials are those of the rows"
         return self._ids[self.head - self.base : self.tail - self.base].copy()
 
     def check_invariants(self, skip: int) -> None:
