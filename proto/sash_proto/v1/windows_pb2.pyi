@@ -802,13 +802,35 @@ class Topology(_message.Message):
     def __init__(self, shards: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[Process, _Mapping]]] = ...) -> None: ...
 
 class Process(_message.Message):
-    __slots__ = ("number", "up", "grpc_port", "shards")
+    __slots__ = ("number", "up", "grpc_port", "shards", "address", "sizes")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     GRPC_PORT_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     number: int
     up: bool
     grpc_port: int
     shards: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, number: _Optional[int] = ..., up: bool = ..., grpc_port: _Optional[int] = ..., shards: _Optional[_Iterable[int]] = ...) -> None: ...
+    address: str
+    sizes: _containers.RepeatedCompositeFieldContainer[ShardSize]
+    def __init__(self, number: _Optional[int] = ..., up: bool = ..., grpc_port: _Optional[int] = ..., shards: _Optional[_Iterable[int]] = ..., address: _Optional[str] = ..., sizes: _Optional[_Iterable[_Union[ShardSize, _Mapping]]] = ...) -> None: ...
+
+class ShardSize(_message.Message):
+    __slots__ = ("shard", "entries", "pending_bytes")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    PENDING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    entries: int
+    pending_bytes: int
+    def __init__(self, shard: _Optional[int] = ..., entries: _Optional[int] = ..., pending_bytes: _Optional[int] = ...) -> None: ...
+
+class MoveShardRequest(_message.Message):
+    __slots__ = ("shard", "process")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    process: int
+    def __init__(self, shard: _Optional[int] = ..., process: _Optional[int] = ...) -> None: ...
