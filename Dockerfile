@@ -9,6 +9,7 @@ COPY proto proto
 COPY clients clients
 COPY service service
 COPY deploy/slim.py deploy/
+COPY deploy/page deploy/page
 RUN python -m venv --without-pip /opt/sash \
     && pip --python /opt/sash/bin/python install --no-cache-dir --constraint constraints.txt ".[$EXTRAS]" \
     && python deploy/slim.py /opt/sash
