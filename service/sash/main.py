@@ -8,7 +8,7 @@ import typer
 
 from sash import cli, token
 from sash.check import check
-from sash.cli_shards import shards as shards_command
+from sash.cli_shards import move, topology
 from sash.cli_top import top
 from sash.cli_window import describe, insert
 from sash.extras import missing
@@ -18,7 +18,9 @@ __all__ = ["app", "run", "serve"]
 
 app = cli.app
 app.command()(check)
-app.command("shards")(shards_command)
+app.command()(topology)
+app.command("shards")(topology)
+app.command()(move)
 app.command()(describe)
 app.command()(insert)
 app.command()(load)
