@@ -48,7 +48,7 @@ from sash.shards.host import Host
 from sash.shards.layout import Share, check_single, check_standby, shards_of_store, store_of
 from sash.shards.metrics import MetricsOfAll
 from sash.tiers import open_tier
-from sash.version import version
+from sash.version import engine, version
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument
 from sash_wire import traces
@@ -86,7 +86,7 @@ class Service:
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        metrics = Metrics(registry, version())
+        metrics = Metrics(registry, version(), engine=engine())
         clock = clock or SystemClock()
         memory = self._memory = budget(settings)
         self._access = access_of(settings, clock)
