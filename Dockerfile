@@ -9,6 +9,7 @@ COPY proto proto
 COPY clients clients
 COPY service service
 COPY deploy/slim.py deploy/compile_engine.py deploy/
+COPY deploy/page deploy/page
 RUN command -v gcc >/dev/null \
     || { apt-get update -qq && apt-get install -qq --no-install-recommends gcc libc6-dev >/dev/null; }
 RUN export HATCH_BUILD_HOOKS_ENABLE=1 \

@@ -41,6 +41,9 @@ def serve(
     shards: Annotated[
         int | None, typer.Option(help="Over how many shards a new store spreads its keys. [SASH_SHARDS]")
     ] = None,
+    shards_owned: Annotated[
+        str | None, typer.Option(help="The only shards that this process takes, such as 0-15. [SASH_SHARDS_OWNED]")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="Least severe messages to log. [SASH_LOG_LEVEL]")] = None,
 ) -> None:
     """Serve windows over gRPC and REST until told to stop (SIGINT, SIGTERM)."""
@@ -60,6 +63,7 @@ def serve(
             data=data,
             processes=processes,
             shards=shards,
+            shards_owned=shards_owned,
             log_level=log_level,
         )
         (several if settings.processes > 1 else service).serve(settings)

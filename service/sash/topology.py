@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 __all__ = ["ServingProcess", "Topology"]
 
@@ -15,12 +15,16 @@ class ServingProcess:
     Attributes:
         up: whether it answers.
         grpc_port: the port of gRPC that only this process listens on; 0 if there is none, or it is not known.
+        address: host and port by which clients on any machine reach it; empty: the machine is the one that was asked.
+        sizes: by shard, as far as it answers: entries, and bytes of writes that wait for a commit.
     """
 
     number: int
     up: bool
     grpc_port: int
     shards: Sequence[int]
+    address: str = ""
+    sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

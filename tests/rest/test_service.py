@@ -163,7 +163,8 @@ def test_the_documentation_page_loads_nothing_from_elsewhere(http):
         ("/", "text/html"),
         ("/ui/page.css", "text/css"),
         ("/ui/page.js", "text/javascript"),
-        ("/ui/chart.js", "text/javascript"),
+        ("/ui/core/ask.js", "text/javascript"),
+        ("/ui/views/overview.js", "text/javascript"),
     ],
 )
 def test_the_page(http, path, media_type):

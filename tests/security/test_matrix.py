@@ -253,7 +253,7 @@ def test_what_is_no_route_needs_a_token_too(service, path):
 
 
 def test_the_page_loads_so_that_it_can_ask_for_a_token(service):
-    for path in ("/", "/ui/page.js", "/ui/page.css", "/ui/chart.js"):
+    for path in ("/", "/ui/page.js", "/ui/page.css", "/ui/views/overview.js"):
         assert service.http().get(path).status_code == 200
 
 

@@ -90,7 +90,7 @@ class ShardedCalls(Plane):
     async def _on(self, shard: int, call: Call[R]) -> R:
         """Make a call to one shard."""
         plane = self._shards.plane(shard) if ONLY_SHARD.get() is None else self._shards.local(shard)
-        return await call(plane)
+        return await self._shards.guarded(shard, _made(call, plane))
 
     def _home_of(self, name: str, key: str | None = None) -> int:
         """The shard of a key, or of a window without keys."""
@@ -144,6 +144,10 @@ class ShardedCalls(Plane):
         if errors:
             raise worst(errors.values())
         return found
+
+
+async def _made(call: Call[R], plane: ShardPlane) -> R:
+    return await call(plane)
 
 
 def wrong_shard(shard: int, shards: int) -> InvalidArgument:
