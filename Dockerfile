@@ -8,11 +8,11 @@ COPY pyproject.toml constraints.txt README.md ./
 COPY proto proto
 COPY clients clients
 COPY service service
-COPY deploy/slim.py deploy/compile_engine.py deploy/
+COPY deploy/slim.py deploy/build_hook.py deploy/compile_engine.py deploy/
 COPY deploy/page deploy/page
 RUN command -v gcc >/dev/null \
     || { apt-get update -qq && apt-get install -qq --no-install-recommends gcc libc6-dev >/dev/null; }
-RUN export HATCH_BUILD_HOOKS_ENABLE=1 \
+RUN export COMPILE_SASH=1 \
     && python -m venv --without-pip /opt/sash \
     && pip --python /opt/sash/bin/python install --no-cache-dir --constraint constraints.txt ".[$EXTRAS]" \
     && python deploy/slim.py /opt/sash

@@ -95,7 +95,7 @@ proto: setup $(PROTOC) ## make the stubs from windows.proto
 		--python_out=. --pyi_out=. --grpc_python_out=. sash_proto/v1/windows.proto
 
 wheel: setup ## a wheel with the engine compiled, into dist/: for this kind of machine and this version of Python
-	HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m hatchling build -t wheel -d dist
+	COMPILE_SASH=1 $(BIN)/python -m hatchling build -t wheel -d dist
 
 clean: ## remove what was built and installed
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

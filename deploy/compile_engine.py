@@ -5,8 +5,8 @@
 Python imports `x.cpython-….so` rather than the `x.py` beside it, so a wheel has both, and tracebacks show the source.
 The modules are listed in pyproject.toml. They are one library: calls between them are calls in C.
 
-As a hook of the wheel's build it is off unless `HATCH_BUILD_HOOKS_ENABLE=1` is set; `make wheel` sets it. Tests and
-benchmarks call `compiled`, which keeps what it has built in build/compiled until a source changes.
+The build of a wheel calls `compile_into` where `COMPILE_SASH=1` is set, as `make wheel` does. Tests and benchmarks call
+`compiled`, which keeps what it has built in build/compiled until a source changes.
 
 The compiler is `cc`, or what CC says, or that of the package ziglang.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -22,9 +23,6 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import Any
-
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "service"
@@ -45,11 +43,19 @@ class NoCompiler(Exception):
     """There is no C compiler."""
 
 
+def requires() -> list[str]:
+    """Return the packages that compiling needs."""
+    return _config()["requires"]
+
+
+def _config() -> dict[str, list[str]]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return project["tool"]["sash"]["compiled"]
+
+
 def modules() -> list[str]:
     """Return the files to compile, relative to service/."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    patterns = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["modules"]
-    found = {path.relative_to(SOURCES) for pattern in patterns for path in SOURCES.glob(pattern)}
+    found = {path.relative_to(SOURCES) for pattern in _config()["modules"] for path in SOURCES.glob(pattern)}
     return sorted(str(path) for path in found if path.name != "__init__.py")
 
 
@@ -65,8 +71,6 @@ def compiler() -> str:
 
 def compile_into(out: Path) -> list[Path]:
     """Compile the modules; return the libraries, which lie below `out` as they belong beside the sources."""
-    import json
-
     environment = os.environ | {"CC": compiler(), "CFLAGS": os.environ.get("CFLAGS", "-O2 -g0")}
     with tempfile.TemporaryDirectory() as work:
         shutil.copytree(SOURCES / LIBRARY, Path(work) / LIBRARY, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
@@ -82,7 +86,8 @@ def compile_into(out: Path) -> list[Path]:
 def compiled() -> Path:
     """Return a directory with the package `sash_engine`, compiled; it is made where there is none of these sources."""
     digest = hashlib.sha256(sys.version.encode())
-    for path in [Path(__file__), ROOT / "pyproject.toml", *sorted((SOURCES / LIBRARY).rglob("*.py"))]:
+    digest.update(str(_config()).encode())
+    for path in [Path(__file__), *sorted((SOURCES / LIBRARY).rglob("*.py"))]:
         digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     kept = ROOT / "build" / "compiled" / digest.hexdigest()[:16]
     if not kept.exists():
@@ -95,26 +100,6 @@ def compiled() -> Path:
             compile_into(made)
             made.rename(kept)
     return kept
-
-
-class CompiledEngine(BuildHookInterface[Any]):
-    """Adds the compiled modules to a wheel, which is then one for this kind of machine and this version of Python."""
-
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and name the libraries to hatchling."""
-        if version == "editable":
-            return
-        self._made = tempfile.TemporaryDirectory()
-        out = Path(self._made.name)
-        for library in compile_into(out):
-            build_data["force_include"][str(library)] = str(library.relative_to(out))
-        build_data["pure_python"] = False
-        build_data["infer_tag"] = True
-
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Forget what was compiled: it is in the wheel."""
-        if version != "editable":
-            self._made.cleanup()
 
 
 if __name__ == "__main__":
