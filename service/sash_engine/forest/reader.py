@@ -74,8 +74,8 @@ class BlockReader:
         self._tiered = None if cold is None else TieredDirectory(monoids, cold)
         self._directory = Directory(monoids) if self._tiered is None else self._tiered
         self._levels = Levels(self._directory, monoids)
-        if self._tiered is not None:
-            self._pending_nodes = partial(self._levels.pending_blocks)  # a weak reference to the method itself dies
+        if self._tiered is not None:  # by functions that can be referred to weakly: methods of compiled classes cannot
+            self._pending_nodes = partial(self._levels.pending_blocks)
             self._tiered.above = ref(self._pending_nodes)
         self._tail = OpenTail(layout) if layout.open_row else Tail(layout)
         self._use(layout)
