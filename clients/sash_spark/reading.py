@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -105,8 +104,7 @@ def _entries(question: Question, shape: Shape, window: Window, share: Share) -> 
         window.entries(share.start, share.end, keys=shape.key_filter(some)) for some in chunks
     ):
         columns = {"time": instants(bulk.times, shape.unit)}
-        if shape.keyed:
-            columns["key"] = pa.array(bulk.keys, pa.string())
+        columns |= shape.key_columns([] if bulk.keys is None else bulk.keys.tolist())
         for name, values in bulk.columns.items():
             columns[name] = pa.array(values, shape.columns[name])
         yield columns
@@ -125,13 +123,16 @@ def _answers(question: Question, shape: Shape, window: Window, share: Share) -> 
             as_of=as_of,
             combine=shape.keyed and not shape.by_key,
         )
-        yield {
-            "key": pa.array([one.key for one in found], pa.string()),
-            "lookback": pa.array([one.lookback for one in found], pa.string()),
-            "start": instants([one.start for one in found], shape.unit),
-            "end": instants([one.end for one in found], shape.unit),
-            "entries": pa.array([one.entries for one in found], pa.int64()),
-        } | {column.name: column.array([one.aggregates[column.name] for one in found]) for column in shape.answers}
+        yield (
+            shape.key_columns([one.key for one in found])
+            | {
+                "lookback": pa.array([one.lookback for one in found], pa.string()),
+                "start": instants([one.start for one in found], shape.unit),
+                "end": instants([one.end for one in found], shape.unit),
+                "entries": pa.array([one.entries for one in found], pa.int64()),
+            }
+            | {column.name: column.array([one.aggregates[column.name] for one in found]) for column in shape.answers}
+        )
 
 
 def _series(question: Question, shape: Shape, window: Window, share: Share) -> Iterator[dict[str, Any]]:
@@ -146,11 +147,14 @@ def _series(question: Question, shape: Shape, window: Window, share: Share) -> I
         for start in range(share.start, share.end + 1, span):
             end = min(start + span, share.end + 1)
             found = window.series(start, end, step=share.step, width=question.width, **of)
-            yield {
-                "key": pa.array(np.full(len(found), of.get("key"), object), pa.string()),
-                "time": instants(found.times, shape.unit),
-                "entries": pa.array(found.entries, pa.int64()),
-            } | {column.name: column.array(found.aggregates[column.name]) for column in shape.answers}
+            yield (
+                shape.key_columns([of.get("key")] * len(found))
+                | {
+                    "time": instants(found.times, shape.unit),
+                    "entries": pa.array(found.entries, pa.int64()),
+                }
+                | {column.name: column.array(found.aggregates[column.name]) for column in shape.answers}
+            )
 
 
 _READS = {"entries": _entries, "answers": _answers, "series": _series}

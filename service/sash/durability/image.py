@@ -9,6 +9,7 @@
     forest    one key's: where its head is, and its tail       blocks: ids, times, counts, partials
                                                                nodes: ids of large partials, of all levels
     unused    numbers that keys had once                       so that the next key gets the number it would have got
+    rollup    the number of one; then its own image            head, keys, small, …, end
     end       how much there was of each
 
 A part is a stored value with its number and some of these records. The entries of a key come after its name. The
@@ -143,6 +144,8 @@ class Image:
                     yield from self._take_forest(number, store.forest)
                 yield
         yield from self._take_unused()
+        for number, rollup in enumerate(window.rollups):
+            yield from self._take_rollup(number, Image(rollup.window, self._save))
         self._take(lambda: ["end", self._totals])
 
     def stored(self) -> Array:
@@ -196,6 +199,12 @@ class Image:
             self._take(partial(lambda numbers: ["unused", columns_to([numbers])], unused))
             yield
         self._totals["unused"] = first
+
+    def _take_rollup(self, number: int, image: Image) -> Iterator[None]:
+        self._take(partial(lambda number: ["rollup", number], number))
+        yield from image.steps()
+        self._records += image._records
+        self._stored += image._stored
 
     def _take_forest(self, number: int, forest: Forest) -> Iterator[None]:
         while forest.sweep():  # otherwise the dump does it in one piece

@@ -14,6 +14,7 @@ from sash_engine.windows.adaptive_policy import check_adaptive
 from sash_engine.windows.aggregate_spec import monoid_of
 from sash_engine.windows.policies import AggregateSpec, Document, OrderPolicy, SlidePolicy, ticks_or_text
 from sash_engine.windows.predicate import Predicate
+from sash_engine.windows.rollup_spec import MAX_ROLLUPS, check_rollups
 from sash_engine.windows.spec_text import read_yaml
 from sash_engine.words import first_wrong
 from sash_wire import durations
@@ -93,6 +94,14 @@ class WindowSpec(Document):
         None,
         description="The field that tells entries of one key and time apart: an `int64` or a `string`. With it, single "
         "entries can be retracted and corrected. Sash does not check that it is unique.",
+    )
+    rollups: list[list[str]] | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_ROLLUPS,
+        description="Groups of keys that are kept beside the keys, by the parts that a group's keys agree in: "
+        "`[[carrier], []]`. `[]` is all keys together. A question `by` these parts then costs the same however many "
+        "keys a group has.",
     )
     algorithm: str | None = Field(
         None, description="The name of the algorithm that the window runs on. Without it, the columnar engine."
@@ -234,6 +243,7 @@ class WindowSpec(Document):
                 raise InvalidArgument("slide.clock: logical time has no wall clock", field="slide.clock")
             if self.slide.when is not None:
                 Predicate(self.slide.when, monoids)
+            check_rollups(self, monoids)
         except InvalidArgument as error:
             raise _Refused(error) from error
         return self
