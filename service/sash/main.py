@@ -8,6 +8,7 @@ import typer
 
 from sash import cli, token
 from sash.check import check
+from sash.cli_changes import retract, update
 from sash.cli_shards import shards as shards_command
 from sash.cli_top import top
 from sash.cli_window import describe, insert
@@ -22,7 +23,9 @@ app.command("shards")(shards_command)
 app.command()(describe)
 app.command()(insert)
 app.command()(load)
+app.command()(retract)
 app.command()(top)
+app.command()(update)
 app.add_typer(token.app)
 
 

@@ -139,6 +139,23 @@ def test_retract(sash, service, kind, identity):
         client.delete_window("orders")
 
 
+def test_update(sash, service):
+    spec = {"name": "orders", "time_unit": "s", "fields": {"id": "int64", "value": "float64"}, "identity": "id"}
+    spec |= {"keys": ["shop", "till"], "aggregates": {"sum": {"function": "sum", "field": "value"}}}
+    with Client(service.grpc_target) as client:
+        window = client.create_window(spec)
+        for till in ("1", "2"):
+            window.insert(5, fields={"id": 7, "value": 1.0}, key={"shop": "a", "till": till})
+        asked = ("update", "orders", "id=7", "value=2.5", "--time", "5")
+        parts = ("shop=a", "till=2")
+        assert sash(*asked, *parts, service=service).out == "the entry is corrected\n"
+        assert sash(*asked[:2], "id=8", *asked[3:], *parts, service=service).out == "there is no such entry\n"
+        assert "FIELD=VALUE" in sash(*asked, "other=1", service=service, expect=1).err
+        assert [answer.aggregates["sum"] for answer in window.query(by=["till"])] == [1.0, 2.5]
+        assert window.describe().counts.corrected == 1
+        client.delete_window("orders")
+
+
 def test_punctuate(sash, service):
     spec = {"name": "final", "time_unit": "s", "slide": {"max_age": 10, "until": "punctuation"}}
     with Client(service.grpc_target) as client:

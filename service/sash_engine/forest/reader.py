@@ -52,6 +52,7 @@ class BlockReader:
         "_answers",
         "_cold",
         "_directory",
+        "_fold_stale",
         "_head",
         "_layout",
         "_len",
@@ -88,7 +89,8 @@ class BlockReader:
         self._sealed = SealedFold(self._directory, self._levels, layout)
         self._stale = Stale(self._directory, self._levels, layout)
         if self._tiered is not None:
-            self._tiered.freshen = WeakMethod(self._stale.freshen)
+            self._fold_stale = partial(self._stale.freshen)  # as above
+            self._tiered.freshen = ref(self._fold_stale)
         self._splicer = Splicer(self._directory, self._levels, layout, self._stale)
         self._head = Head(layout)
         self._answers: list[Any] | None = None
