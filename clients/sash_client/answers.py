@@ -19,6 +19,7 @@ __all__ = [
     "PartialColumn",
     "Series",
     "ServingProcess",
+    "ShardSize",
     "Staged",
     "Topology",
     "WindowInfo",
@@ -282,6 +283,15 @@ class WindowInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardSize:
+    """How much a shard has: entries, and bytes of writes that wait for a commit."""
+
+    shard: int
+    entries: int
+    pending_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServingProcess:
     """A process of the service.
 
@@ -290,12 +300,16 @@ class ServingProcess:
         up: whether it answers.
         grpc_port: the port that only this process listens on; 0 if there is none, or it is not known.
         shards: the shards that it has.
+        address: host and port by which clients on any machine reach it; empty: that of the service, and `grpc_port`.
+        sizes: of its shards, as far as it says.
     """
 
     number: int
     up: bool
     grpc_port: int
     shards: list[int]
+    address: str = ""
+    sizes: list[ShardSize] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

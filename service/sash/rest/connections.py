@@ -145,6 +145,14 @@ class Connection(HttpToolsProtocol):
         self._limits.remove(self)
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """End the connection when its answer is complete, because the service ends."""
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and self.scheme == "https" and not self.transport.get_write_buffer_size():
+            self.transport.abort()  # an idle client need not read, and TLS would wait for its word
+        else:
+            super().shutdown()
+
     # ---------------------------------------------------------------- receiving
 
     def data_received(self, data: bytes) -> None:
