@@ -21,7 +21,7 @@ from sash.cli_login import LOCAL, login_of
 from sash.cli_output import Progress, cell, fail, instant, json_line, size_text, table, time_of
 from sash.cli_system import drop_output, files_named, interrupts
 from sash.cli_view import Aggregates, Sparklines, Ticks, show, show_series, view_of
-from sash.version import version
+from sash.version import engine, version
 from sash_client import ALL_KEYS, Answer, Client, SashClientError, Unavailable
 from sash_client import backup as write_backup
 from sash_client import restore as read_backup
@@ -51,7 +51,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document a line.")]
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"sash {version()}")
+        typer.echo(f"sash {version()} (engine: {engine()})")
         raise typer.Exit
 
 

@@ -49,7 +49,7 @@ from sash.shards.layout import Share, check_single, check_standby, is_leased, sh
 from sash.shards.leased_host import LeasedHost
 from sash.shards.metrics import MetricsOfAll
 from sash.tiers import open_tier
-from sash.version import version
+from sash.version import engine, version
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument
 from sash_wire import traces
@@ -87,7 +87,7 @@ class Service:
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        metrics = Metrics(registry, version())
+        metrics = Metrics(registry, version(), engine=engine())
         clock = clock or SystemClock()
         memory = self._memory = budget(settings)
         self._access = access_of(settings, clock)

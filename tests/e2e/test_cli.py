@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from importlib.metadata import version
 
 import grpc
 import httpx
 import pytest
 
+from sash.version import engine, version
 from sash_client import Client
 from sash_client.window import Window
 from tests.support.numbered import Numbered, serving
@@ -194,7 +194,7 @@ def test_no_service(sash):
 
 
 def test_version(sash):
-    assert sash("--version").out == f"sash {version('sash')}\n"
+    assert sash("--version").out == f"sash {version()} (engine: {engine()})\n"
 
 
 def test_as_of_is_ticks_or_an_instant(sash, service, demo):

@@ -40,7 +40,7 @@ class Stale:
         layout: what they hold.
     """
 
-    __slots__ = ("__weakref__", "_directory", "_layout", "_levels")
+    __slots__ = ("_directory", "_layout", "_levels")
 
     def __init__(self, directory: Directory, levels: Levels, layout: Layout) -> None:
         self._directory = directory
