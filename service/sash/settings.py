@@ -135,7 +135,7 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=10,
-        description="On the disks of how many replicas of Redis a write must be, and on that of Redis itself, before it "
+        description="On the disks of how many replicas of Redis, beside its own, a write must be before it "
         "is acknowledged (`WAITAOF`; Valkey, or Redis 7.2). Needs `appendonly yes` on all of them.",
     )
     lease_s: float = Field(

@@ -66,9 +66,12 @@ def test_a_commit_that_no_replica_has_is_not_answered(pair: tuple[RedisServer, R
 
 
 def test_a_server_without_a_file_of_its_own_refuses() -> None:
-    with redis_server(BINARIES["valkey"], "appendonly no") as server, tier(server) as written:
-        with pytest.raises(Unavailable, match="WAITAOF"):
-            written.commit({b"a": b"1"})
+    with (
+        redis_server(BINARIES["valkey"], "appendonly no") as server,
+        tier(server) as written,
+        pytest.raises(Unavailable, match="WAITAOF"),
+    ):
+        written.commit({b"a": b"1"})
 
 
 def tier_of_another_prefix(server: RedisServer) -> contextlib.AbstractContextManager[RedisTier]:

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WindowSpec(_message.Message):
-    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys", "identity")
+    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys", "rollups", "identity")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class WindowSpec(_message.Message):
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     GRANULARITY_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    ROLLUPS_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     name: str
     time_unit: str
@@ -46,8 +47,9 @@ class WindowSpec(_message.Message):
     durability: str
     granularity: str
     keys: _containers.RepeatedScalarFieldContainer[str]
+    rollups: _containers.RepeatedCompositeFieldContainer[Rollup]
     identity: str
-    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., identity: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., rollups: _Optional[_Iterable[_Union[Rollup, _Mapping]]] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class AggregateSpec(_message.Message):
     __slots__ = ("function", "field", "returns", "parameters")
@@ -834,3 +836,9 @@ class MoveShardRequest(_message.Message):
     shard: int
     process: int
     def __init__(self, shard: _Optional[int] = ..., process: _Optional[int] = ...) -> None: ...
+
+class Rollup(_message.Message):
+    __slots__ = ("parts",)
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, parts: _Optional[_Iterable[str]] = ...) -> None: ...

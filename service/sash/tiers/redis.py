@@ -30,9 +30,9 @@ that had begun, and writes that free space, go beyond ``maxmemory``: a few commi
 What a commit survives depends on the server. With ``appendonly yes`` and ``appendfsync always`` it survives the end of
 Redis and of its machine. With ``everysec`` either may cost two seconds: Redis answers before it writes while an earlier
 fsync is in progress. Without ``appendonly``, nothing survives. The tier logs a warning in both cases, and notices a
-loss, see above. Replicas lag by the writes that are on their way; with `replicas`, each commit is followed by WAITAOF on
-the same connection, and is answered when it is on their disks. If it is not in time, the commit is repeated. A user needs ``EVAL GET SET MGET PTTL UNLINK`` on
-``{prefix}:*``, and may have ``INFO``, ``CONFIG GET`` and ``CLUSTER SLOTS``.
+loss, see above. Replicas lag by the writes that are on their way; with `replicas`, each commit is followed by WAITAOF
+on the same connection, and is answered when it is on their disks. If it is not in time, the commit is repeated. A user
+needs ``EVAL GET SET MGET PTTL UNLINK`` on ``{prefix}:*``, and may have ``INFO``, ``CONFIG GET`` and ``CLUSTER SLOTS``.
 """
 
 from __future__ import annotations
@@ -230,9 +230,7 @@ class RedisTier:
         if self._down is not None and not acquiring:
             raise self._unavailable(self._down)
 
-    def _call(
-        self, command: Callable[[], Sequence[Argument]], extra_s: float = 0.0, then: Then | None = None
-    ) -> Any:
+    def _call(self, command: Callable[[], Sequence[Argument]], extra_s: float = 0.0, then: Then | None = None) -> Any:
         self._admit()
         try:
             return self._link.call(command, extra_s, then)

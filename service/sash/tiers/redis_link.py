@@ -91,9 +91,7 @@ class Link:
         assert failure is not None
         raise failure
 
-    def call(
-        self, command: Callable[[], Sequence[Argument]], extra_s: float = 0.0, then: Then | None = None
-    ) -> Any:
+    def call(self, command: Callable[[], Sequence[Argument]], extra_s: float = 0.0, then: Then | None = None) -> Any:
         """Run a command, and return its answer. The command may run twice.
 
         Args:
