@@ -261,7 +261,7 @@ def _opened(
     storage = Storage(
         catalogue,
         clock,
-        open_tier(data, prefix, max_bytes=most, lease_s=settings.lease_s),
+        open_tier(data, prefix, max_bytes=most, lease_s=settings.lease_s, replicas=settings.redis_wait_replicas),
         cache_bytes=settings.cache_bytes // here,
         checkpoint_bytes=max(settings.checkpoint_bytes // here, 4096),
         store_entries=settings.store_entries,
