@@ -367,8 +367,7 @@ class Window:
         """The window as `describe` shows it."""
         oldest = None
         if not self.spec.keyed and self._keys:
-            (number,) = self._keys.numbers().tolist()
-            oldest, _ = self._keys.span(number)
+            oldest, _ = self._keys.span(self._keys.numbers().item())
         return WindowInfo(
             spec=self.spec,
             entries=self.counts.present,
@@ -378,6 +377,7 @@ class Window:
             counts=self.counts,
             high_water_mark=None if self._mark == NEVER else self._mark,
             punctuated=None if self._slide.punctuated == NEVER else self._slide.punctuated,
+            evicted_through=self._slide.evicted_through(),
         )
 
     # ---------------------------------------------------------------- invariants
