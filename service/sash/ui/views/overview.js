@@ -92,11 +92,13 @@ export function overview() {
     showLatencies();
   }
 
+  const aSecond = (which) => (rateOf("", which) === null ? "–" : `${rate(rateOf("", which))}/s`);
+
   function showTiles() {
     const now = scrapes.at(-1);
     const drawn = [
-      tile("Inserted", `${rate(rateOf("", "inserted"))}/s`, { line: samples.get("")?.rates.inserted, note: `${compact(samples.get("")?.counts.inserted ?? 0)} since the start` }),
-      tile("Late", `${rate(rateOf("", "late"))}/s`, { line: samples.get("")?.rates.late, note: `${compact(samples.get("")?.counts.late ?? 0)} since the start`, bad: rateOf("", "late") > 0 }),
+      tile("Inserted", aSecond("inserted"), { line: samples.get("")?.rates.inserted, note: `${compact(samples.get("")?.counts.inserted ?? 0)} since the start` }),
+      tile("Late", aSecond("late"), { line: samples.get("")?.rates.late, note: `${compact(samples.get("")?.counts.late ?? 0)} since the start`, bad: rateOf("", "late") > 0 }),
     ];
     if (now !== undefined) drawn.push(memoryTile(now), tierTile(now), latencyTile("query"), latencyTile("bulk_insert"), refusedTile());
     replaceKeepingFocus(tiles, drawn.filter(Boolean));
