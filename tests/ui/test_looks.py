@@ -3,10 +3,12 @@
 The pictures are in `build/pictures`, and those of the documentation in `docs/images` come from there.
 """
 
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
 
 from tests.support.pictured import END_MS, GROUPED, KINDS, departures, made
 from tests.support.playing import a_page, at, expect
@@ -51,6 +53,12 @@ def service():
         yield running
 
 
+def keep(picture, path):
+    """Write a picture with few colours, so that it is small enough for the documentation."""
+    Image.open(BytesIO(picture)).convert("RGB").quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
+    assert path.stat().st_size < 150_000
+
+
 @pytest.mark.parametrize("look", LOOKS)
 def test_each_view(service, browser, look):
     PICTURES.mkdir(parents=True, exist_ok=True)
@@ -70,7 +78,7 @@ def test_each_view(service, browser, look):
                 more = {"time": [END_MS] * 40, "key": ["user-1"] * 40, "value": [1.0] * 40}
                 service.http().post("/v1/windows/requests/bulk-insert", json=more)
                 expect(page.locator(".tile svg").first).to_be_visible()
-            page.screenshot(path=PICTURES / f"{name}-{look}.png", full_page=True)
+            keep(page.screenshot(full_page=True), PICTURES / f"{name}-{look}.png")
             # What is wider than the page scrolls in a place of its own.
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, look)
             if look == "phone":
