@@ -1,7 +1,7 @@
 """Finds rows that a window would refuse, before they are sent. They fail the task, or are dropped and counted.
 
 time     null, out of range, or not a whole number of ticks in the window's unit
-key      null, empty, or longer than 512 bytes
+key      null, empty, or longer than 512 bytes; where it has parts: a null part, or more than 512 bytes in all
 fields   null (NaN in a float64 field is a value)
 """
 
@@ -29,15 +29,22 @@ class Columns:
     """The columns of a table that a window reads.
 
     Args:
-        time, key, fields: names of columns in the table; `key` is None for a window without keys.
+        time, key, fields: names of columns in the table; `key` is None for a window without keys, or with parts.
+        parts: name of a part of the key -> column.
         unit: the window's time unit.
         names: their names in the DataFrame, where those differ.
     """
 
     def __init__(
-        self, time: str, key: str | None, fields: Mapping[str, str], unit: str, names: Mapping[str, str]
+        self,
+        time: str,
+        key: str | None,
+        parts: Mapping[str, str],
+        fields: Mapping[str, str],
+        unit: str,
+        names: Mapping[str, str],
     ) -> None:
-        self.time, self.key, self.fields, self.unit, self._names = time, key, fields, unit, names
+        self.time, self.key, self.parts, self.fields, self.unit, self._names = time, key, parts, fields, unit, names
 
     def name(self, column: str) -> str:
         """Return the DataFrame's name of a column."""
@@ -45,7 +52,8 @@ class Columns:
 
     def all(self) -> list[str]:
         """Return every column once."""
-        return list(dict.fromkeys([self.time, *([self.key] if self.key else []), *self.fields.values()]))
+        keys = [self.key] if self.key else self.parts.values()
+        return list(dict.fromkeys([self.time, *keys, *self.fields.values()]))
 
 
 def good_rows(table: pa.Table, columns: Columns) -> tuple[Any, InvalidArgument | None]:
@@ -98,9 +106,28 @@ def _faults(table: pa.Table, columns: Columns) -> Iterator[tuple[str, str, Any]]
             if (shortest_longest["max"].as_py() or 0) > MAX_KEY_BYTES:
                 too_long = pc.fill_null(pc.greater(lengths, MAX_KEY_BYTES), False)
                 yield columns.key, f"is longer than {MAX_KEY_BYTES} bytes", too_long
+    yield from _wrong_parts(table, columns)
     for column in dict.fromkeys(columns.fields.values()):
         if table[column].null_count:
             yield column, "is null", pc.is_null(table[column])
+
+
+def _wrong_parts(table: pa.Table, columns: Columns) -> Iterator[tuple[str, str, Any]]:
+    """Yield the faults of the columns with parts of keys. A part may be empty."""
+    lengths = None
+    for column in columns.parts.values():
+        values = table[column]
+        if values.null_count:
+            yield column, "is null", pc.is_null(values)
+        text = values.cast(pa.string())
+        # A "\\" stands before each "|" and "\\" of a part, and a "|" between two parts.
+        escapes = pc.add(pc.count_substring(text, "|"), pc.count_substring(text, "\\"))
+        length = pc.add(pc.binary_length(text), escapes)
+        lengths = length if lengths is None else pc.add(pc.add(lengths, length), 1)
+    if lengths is None or (pc.max(lengths).as_py() or 0) <= MAX_KEY_BYTES:
+        return
+    too_long = pc.fill_null(pc.greater(lengths, MAX_KEY_BYTES), False)
+    yield column, f"makes its key longer than {MAX_KEY_BYTES} bytes", too_long
 
 
 def _wrong_times(times: Any, columns: Columns) -> Iterator[tuple[str, str, Any]]:

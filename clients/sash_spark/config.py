@@ -87,6 +87,7 @@ class Target(_Document):
     spec: dict[str, Any]
     time: str | None = None
     key: str | None = None
+    parts: dict[str, str] | None = None
     fields: dict[str, str] | None = None
     preaggregate: bool = False
 
@@ -122,6 +123,9 @@ class PipelineConfig(_Document):
     where: str | None = None
     time: str
     key: str | None = None
+    parts: dict[str, str] | None = Field(
+        None, description="Of windows with `keys`: part -> expression; other parts are columns of their name."
+    )
     order_by: list[str] = Field([], description="Rows arrive in this order, and those of one key in one task.")
     windows: list[Target] = Field(min_length=1)
     bad_records: BadRecords | None = None
@@ -215,5 +219,8 @@ def _check_windows(config: PipelineConfig) -> None:
             field = f"windows[{i}].spec.name"
             raise InvalidArgument(f"{field}: {target.name!r} is there twice", field=field)
         seen.add(target.name)
+        if target.key is not None and target.parts is not None:
+            field = f"windows[{i}].parts"
+            raise InvalidArgument(f"{field}: give either key or parts", field=field)
         if target.spec.get("keyed") and target.key is None and config.key is None:
             raise InvalidArgument(f"key: window {target.name!r} is keyed; say by what", field="key")

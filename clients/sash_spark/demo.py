@@ -4,6 +4,9 @@
        │                                      └─> REST ──┤ compare ──> table, or exit 1
        └────────────> pandas (an independent fold) ──────┘
 
+Keys have two parts, airport and carrier. Answers are compared for each airport, each carrier, both, and all flights
+together, and for the carriers with the largest delays.
+
 Run it with ``python -m sash_spark.demo``; ``--keep`` leaves the service running, with its page. It starts its own
 service on free ports and leaves nothing behind.
 """
@@ -18,14 +21,14 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from sash_client import Client, WindowInfo
+from sash_client import ALL_KEYS, Client, WindowInfo
 from sash_client.local import local_service
 from sash_spark.config import PipelineConfig, load
 from sash_spark.flights import load_flights, write_feed
@@ -33,7 +36,7 @@ from sash_spark.pipeline import Pipeline
 from sash_spark.session import local_session
 from sash_spark.sink import BatchReport
 
-__all__ = ["Row", "Verdict", "accounting", "differences", "expected_rows", "flights_config", "main"]
+__all__ = ["Row", "Verdict", "accounting", "differences", "expected_rows", "expected_top", "flights_config", "main"]
 
 CONFIG = Path(__file__).with_name("flights.yaml")
 LOOKBACKS: Mapping[str, tuple[str, ...]] = {
@@ -42,6 +45,10 @@ LOOKBACKS: Mapping[str, tuple[str, ...]] = {
 }
 DEPARTURES = 336_776, 327_346
 """Flights in the data set, and those of them that landed."""
+GROUPINGS: tuple[tuple[str, ...], ...] = (("airport",), ("carrier",), ("airport", "carrier"), ())
+"""By which parts of keys answers are grouped; by none: one answer over all flights."""
+TOP = 3
+"""So many carriers, those with the largest mean delay, are asked for, too."""
 ACCOUNTS = 7
 """Equations that must hold for each window's counts."""
 TOLERANCE = 1e-9
@@ -50,20 +57,23 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: an airport's departures of a lookback. `deviation` is None for fewer than two."""
+    """One line of the table: a group's departures of a lookback. `deviation` is None for fewer than two.
 
-    airport: str
+    `group` has the values of the parts that the answers are grouped by; none for all flights.
+    """
+
+    group: tuple[str, ...]
     lookback: str
     flights: int
     mean: float
     deviation: float | None
     max: float
-    worst: str
 
     @classmethod
-    def of(cls, airport: str, lookback: str, aggregates: Mapping[str, Any]) -> Row:
-        """Take a row from an answer's aggregates."""
-        return cls(airport, lookback, *(aggregates[name] for name in ("flights", "mean", "deviation", "max", "worst")))
+    def of(cls, parts: Mapping[str, str] | None, lookback: str, aggregates: Mapping[str, Any]) -> Row:
+        """Take a row from an answer."""
+        numbers = (aggregates[name] for name in ("flights", "mean", "deviation", "max"))
+        return cls(tuple((parts or {}).values()), lookback, *numbers)
 
 
 def flights_config(service: str, scratch: Path) -> PipelineConfig:
@@ -93,32 +103,26 @@ def departures_of(flights: pd.DataFrame) -> pd.DataFrame:
     return flown.sort_values(["landed", "departure", "carrier", "flight"], kind="stable")
 
 
-def expected_rows(departures: pd.DataFrame, lookbacks: tuple[str, ...]) -> list[Row]:
-    """Fold the departures of each airport's last `lookbacks`: what a window must answer, computed without one."""
+def expected_rows(departures: pd.DataFrame, by: tuple[str, ...], lookbacks: tuple[str, ...]) -> list[Row]:
+    """Fold the departures of each group's last `lookbacks`: what a window must answer, computed without one."""
     rows = []
-    for airport, group in departures.groupby("airport"):
-        newest = group["departure"].max()
+    for group, flown in departures.groupby(list(by)) if by else [((), departures)]:
+        newest = flown["departure"].max()
         for lookback in lookbacks:
-            recent = group[group["departure"] > newest - pd.Timedelta(lookback)]
-            in_time = recent.sort_values("departure", kind="stable")  # equal times keep the order of arrival
-            delay = in_time["delay"]
-            rows.append(
-                Row(
-                    airport=str(airport),
-                    lookback=lookback,
-                    flights=len(delay),
-                    mean=float(delay.mean()),
-                    deviation=float(delay.std(ddof=1)) if len(delay) > 1 else None,
-                    max=float(delay.max()),
-                    worst=str(in_time["carrier"].iloc[int(delay.to_numpy().argmax())]),
-                )
-            )
+            delay = flown.loc[flown["departure"] > newest - pd.Timedelta(lookback), "delay"]
+            deviation = float(delay.std(ddof=1)) if len(delay) > 1 else None
+            rows.append(Row(tuple(group), lookback, len(delay), float(delay.mean()), deviation, float(delay.max())))
     return rows
 
 
+def expected_top(rows: list[Row], lookback: str) -> list[Row]:
+    """Return those with the largest means over a lookback, the largest first."""
+    return sorted((row for row in rows if row.lookback == lookback), key=lambda row: -row.mean)[:TOP]
+
+
 def expected_present(departures: pd.DataFrame, max_age: str) -> int:
-    """Count the departures that a window with this `max_age` still has, over all airports."""
-    newest = departures.groupby("airport")["departure"].transform("max")
+    """Count the departures that a window with this `max_age` still has, over all keys."""
+    newest = departures.groupby(["airport", "carrier"])["departure"].transform("max")
     return int((departures["departure"] > newest - pd.Timedelta(max_age)).sum())
 
 
@@ -146,7 +150,7 @@ def differences(expected: list[Row], found: list[Row], edge: str) -> Verdict:
         return Verdict(0, (f"{edge}: {len(found)} rows where the fold has {len(expected)}",))
     pairs = [(theirs, ours, name) for theirs, ours in zip(expected, found, strict=True) for name in Row.__slots__]
     wrong = [
-        f"{edge}: {theirs.airport} {theirs.lookback} {name}: {getattr(ours, name)!r}, not {getattr(theirs, name)!r}"
+        f"{edge}: {_title(theirs)} {theirs.lookback} {name}: {getattr(ours, name)!r}, not {getattr(theirs, name)!r}"
         for theirs, ours, name in pairs
         if not _same(getattr(theirs, name), getattr(ours, name), exact=name not in ("mean", "deviation"))
     ]
@@ -184,9 +188,11 @@ def accounting(arrived: int, present: int, report: BatchReport, info: WindowInfo
     return Verdict(len(equations), tuple(wrong))
 
 
-def comparisons(airports: int) -> int:
+def comparisons(departures: pd.DataFrame) -> int:
     """The number of values to compare: the counts of each window, and all its rows over both edges."""
-    rows = airports * sum(map(len, LOOKBACKS.values()))
+    groups = sum(len(departures[list(by)].drop_duplicates()) if by else 1 for by in GROUPINGS)
+    top = len(LOOKBACKS) * min(TOP, int(departures["carrier"].nunique()))
+    rows = groups * sum(map(len, LOOKBACKS.values())) + top
     return len(LOOKBACKS) * ACCOUNTS + rows * len(Row.__slots__) * 2
 
 
@@ -197,9 +203,13 @@ def comparisons(airports: int) -> int:
 _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
-def rest_answers(address: str, window: str, key: str, lookbacks: tuple[str, ...]) -> list[Mapping[str, Any]]:
-    """Query a window over REST."""
-    query = urllib.parse.urlencode([("key", key), *(("lookback", lookback) for lookback in lookbacks)])
+def rest_answers(address: str, window: str, asked: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Query a window over REST; `asked` are the arguments of the client."""
+    names = {"lookbacks": "lookback", "keys": "all_keys"}
+    parameters = {
+        names.get(name, name): "true" if value is True or value is ALL_KEYS else value for name, value in asked.items()
+    }
+    query = urllib.parse.urlencode(parameters, doseq=True)
     with _open(f"{address}/v1/windows/{window}/query?{query}", timeout=10) as response:
         answers = json.load(response)["answers"]
     return list(answers)
@@ -254,7 +264,7 @@ def _flights_through(target: str, address: str, scratch: Path, files: int) -> li
     with Client(target) as client:
         for window in config.windows:
             verdict = verdict.plus(_checked(client, address, window.spec, departures, done.windows[window.name]))
-    due = comparisons(departures["airport"].nunique())
+    due = comparisons(departures)
     if verdict.compared != due:
         wrong.append(f"{verdict.compared} values were compared, of {due}")
     return [*wrong, *verdict.wrong]
@@ -265,23 +275,19 @@ def _checked(
 ) -> Verdict:
     """Print one window's accounts and answers, and compare them."""
     name, lookbacks, max_age = spec["name"], LOOKBACKS[spec["name"]], spec["slide"]["max_age"]
-    window, expected = client.window(name), expected_rows(departures, lookbacks)
+    window = client.window(name)
     info = window.describe()
     verdict = accounting(len(departures), expected_present(departures, max_age), report, info)
-    airports = sorted({row.airport for row in expected})
-    found = [
-        Row.of(airport, str(answer.lookback), answer.aggregates)
-        for airport in airports
-        for answer in window.query(key=airport, lookbacks=lookbacks)
-    ]
-    over_rest = [
-        Row.of(airport, answer["lookback"], answer["aggregates"])
-        for airport in airports
-        for answer in rest_answers(address, name, airport, lookbacks)
-    ]
-    verdict = verdict.plus(differences(expected, found, "gRPC")).plus(differences(expected, over_rest, "REST"))
-    say(f"\n{name}: the last {max_age}, per airport; delays in minutes")
-    say(table(found))
+
+    shown, rows = list[Row](), 0
+    for expected, asked, is_shown in _questions(departures, lookbacks):
+        found = [Row.of(one.parts, str(one.lookback), one.aggregates) for one in window.query(**asked)]
+        answers = rest_answers(address, name, asked)
+        over_rest = [Row.of(one.get("parts"), one["lookback"], one["aggregates"]) for one in answers]
+        verdict = verdict.plus(differences(expected, found, "gRPC")).plus(differences(expected, over_rest, "REST"))
+        shown, rows = shown + found * is_shown, rows + len(found)
+    say(f"\n{name}: the last {max_age} of each airport and carrier; delays in minutes")
+    say(table(shown))
     counts = info.counts
     say(
         f"{report.arrived:,} arrived = {counts.inserted:,} inserted + {counts.late:,} late;  "
@@ -290,18 +296,35 @@ def _checked(
     if counts.late:
         say("(late: in the air for so long that the window had slid past their departure when they landed)")
     if not verdict.wrong:
-        say(f"All {len(found) * 5} numbers, over gRPC and over REST, equal the fold that pandas computed.")
+        numbers = rows * (len(Row.__slots__) - 2)
+        say(f"All {numbers:,} numbers of {rows} groups, over gRPC and over REST, equal the fold that pandas computed.")
     return verdict
+
+
+def _questions(
+    departures: pd.DataFrame, lookbacks: tuple[str, ...]
+) -> Iterator[tuple[list[Row], dict[str, Any], bool]]:
+    """Yield the questions of a window: the rows to expect, the arguments of the client, and whether to show them."""
+    for by in GROUPINGS:
+        groups: dict[str, Any] = {"by": by} if by else {"keys": ALL_KEYS, "combine": True}
+        yield expected_rows(departures, by, lookbacks), groups | {"lookbacks": lookbacks}, by in (("airport",), ())
+    carriers = expected_rows(departures, ("carrier",), lookbacks)
+    first = {"by": "carrier", "top": "mean", "n": TOP, "lookbacks": lookbacks[:1]}
+    yield expected_top(carriers, lookbacks[0]), first, True
 
 
 def table(rows: list[Row]) -> str:
     """Lay rows out for a terminal."""
-    lines = [f"  {'airport':8}{'last':>5}{'flights':>9}{'mean':>9}{'std dev':>9}{'max':>7}  carrier"]
+    lines = [f"  {'group':8}{'last':>5}{'flights':>9}{'mean':>9}{'std dev':>9}{'max':>7}"]
     for row in rows:
         deviation = "-" if row.deviation is None else f"{row.deviation:.2f}"
         numbers = f"{row.flights:>9,}{row.mean:>9.2f}{deviation:>9}{row.max:>7.0f}"
-        lines.append(f"  {row.airport:8}{row.lookback:>5}{numbers}  {row.worst}")
+        lines.append(f"  {_title(row):8}{row.lookback:>5}{numbers}")
     return "\n".join(lines)
+
+
+def _title(row: Row) -> str:
+    return "|".join(row.group) or "all"
 
 
 def say(text: str) -> None:

@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 
 from sash_client import Client, FailedPrecondition, InvalidArgument, WriteResult
 from sash_spark.bad_rows import Columns, good_rows
+from sash_spark.keys import fitted_parts, key_values
 from sash_spark.login import Login
 
 __all__ = ["BATCH_ID", "QUERY_ID", "Part", "Route", "batch_name", "gathered", "named_fields", "sort_columns"]
@@ -83,7 +84,7 @@ class Route:
         target: host and port of the gRPC edge, as the executors reach it.
         window: its name.
         time: the column with the time: a timestamp, or integers (ticks).
-        key: the column with the key, for a keyed window.
+        key: the column with the key, for a keyed window; None where columns have its parts.
         fields: field -> column; None: all of the window's fields, by their own names.
         rows_per_call: rows that a task gathers before it sends them.
         timeout_s: seconds that one call may take.
@@ -92,6 +93,7 @@ class Route:
         sort: columns that a task sorts its rows by before it stages them; it then holds them all in memory.
         names: the columns' names in the DataFrame, where those differ.
         login: the credentials for the service.
+        parts: part of the key -> column; other parts of the window's keys are columns of their own name.
     """
 
     target: str
@@ -106,6 +108,7 @@ class Route:
     sort: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     login: Login = field(default_factory=Login)
+    parts: Mapping[str, str] | None = None
 
     def fitted(self, schema: StructType, *, as_rows: bool = True) -> Route:
         """Check it against the window and the DataFrame, and return it with all fields named.
@@ -122,17 +125,14 @@ class Route:
             spec = client.window(self.window).describe().spec
         known = list(spec["fields"])
         fields = dict(self.fields) if self.fields is not None else {name: name for name in known}
-        if spec["keyed"] != (self.key is not None):
-            raise InvalidArgument(
-                f"window {self.window!r} is {'keyed: name the key column' if spec['keyed'] else 'not keyed'}",
-                field="key",
-            )
+        parts = fitted_parts(spec, self.window, self.key, self.parts)
         if set(fields) != set(known):
             raise InvalidArgument(
                 f"window {self.window!r} has the fields {', '.join(known)}, not {', '.join(fields)}", field="fields"
             )
         columns = {f.name: f.dataType for f in schema.fields}
-        for wanted in [self.time, *([self.key] if self.key else []), *fields.values(), *self.sort]:
+        keys = [self.key] if self.key else parts.values()
+        for wanted in [self.time, *keys, *fields.values(), *self.sort]:
             if wanted not in columns:
                 raise InvalidArgument(f"no column {wanted!r}; there are {', '.join(columns)}", field=wanted)
         kind = columns[self.time]
@@ -155,7 +155,7 @@ class Route:
                     f"{self.window!r} takes {spec['fields'][name]}: cast it to {cast}",
                     field=column,
                 )
-        return replace(self, fields=fields)
+        return replace(self, fields=fields, parts=parts)
 
     def client(self) -> Client:
         """A connection."""
@@ -163,15 +163,15 @@ class Route:
 
     def columns(self, time_unit: str) -> Columns:
         """The columns that a window of this time unit reads of a table."""
-        return Columns(self.time, self.key, self.fields or {}, time_unit, self.names)
+        return Columns(self.time, self.key, self.parts or {}, self.fields or {}, time_unit, self.names)
 
     def is_committed(self, query: str, batch: int) -> bool:
         """Whether the service has a batch, or a later one of its query: it then refuses even an empty part of it."""
-        assert self.fields is not None
         with self.client() as client:
-            nothing: dict[str, list[Any]] = {name: [] for name in self.fields}
             window = client.window(self.window)
-            return _staged(window, [], {"columns": nothing}, None if self.key is None else [], query, batch) is None
+            nothing: dict[str, list[Any]] = {name: [] for name in window.spec["fields"]}
+            keys: list[str] | None = [] if window.spec["keyed"] else None
+            return _staged(window, [], {"columns": nothing}, keys, query, batch) is None
 
     def check_last(self, query: str, batch: int) -> None:
         """Check that a committed batch of a streaming query is the last one, as Spark replays no other.
@@ -224,18 +224,21 @@ class Route:
         """Stage some rows."""
         rows = table.num_rows
         if not self.panes:
-            table, refusal = good_rows(table, self.columns(window.spec["time_unit"]))
+            columns = replace(self, parts=self._parts(window)).columns(window.spec["time_unit"])
+            table, refusal = good_rows(table, columns)
             if refusal is not None and not self.drops_bad_rows:
                 raise refusal
         content, entries = self._content(table, window)
-        keys = None if self.key is None else table[self.key]
-        if keys is not None and pa.types.is_integer(keys.type):
-            keys = keys.cast(pa.string())
+        keys = key_values(table, self.key, self._parts(window))
         stages = _staged(window, table[self.time], content, keys, query, batch)
         if stages is None:
             return Part(0, (), committed=True)
         bad = rows - table.num_rows
         return Part(entries + bad, tuple(stages), staged=table.num_rows, bad=bad)
+
+    def _parts(self, window: Any) -> Mapping[str, str]:
+        """The columns of the parts of keys. A route that was made without the service has to ask for them."""
+        return fitted_parts(window.spec, self.window, self.key, None) if self.parts is None else self.parts
 
     def _content(self, table: Any, window: Any) -> tuple[dict[str, Any], int]:
         """What `Window.stage` is given of rows besides times and keys, and how many entries that is."""

@@ -141,6 +141,7 @@ class Pipeline:
             window=target.name,
             time=columns.time,
             key=columns.key,
+            parts=columns.parts,
             fields=columns.fields,
             query=self._config.name,
             rows_per_call=self._config.rows_per_call,

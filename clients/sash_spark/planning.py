@@ -191,7 +191,7 @@ class Plan:
     def _span(self, names: tuple[str, ...] | None) -> tuple[int, int, int] | None:
         """Return the start of the first bucket, the end of the buckets' starts, and the step; None without buckets."""
         assert self.question.step is not None
-        key = {"key": "-"} if self.shape.keyed else {}  # any key will do
+        key = {"key": "|".join("-" for _ in self.shape.parts or ("key",))} if self.shape.keyed else {}  # any will do
         # The service converts the step into ticks.
         step = self.window.series(0, 1, step=self.question.step, **key).width
         start = None if self.question.start is None else self.shape.tick(self.question.start, "start")

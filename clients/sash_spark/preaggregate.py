@@ -56,6 +56,7 @@ def preaggregate(
     *,
     time: str,
     key: str | None = None,
+    parts: Mapping[str, str] | None = None,
     fields: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Combine rows into panes, one per key and granule.
@@ -65,12 +66,13 @@ def preaggregate(
         spec: of a window with a granularity.
         time: the column with the time: a timestamp, or integers (ticks).
         key: the column with the key, for a keyed window; cast to string.
+        parts: part -> column, for a window whose keys have parts; cast to string.
         fields: field -> column. By default each field of the window reads the column of its name.
 
     Returns:
-        The columns `time` (long: the tick at which the pane starts), `key` (string, for a keyed window), `entries`
-        (long), and `partial:<aggregate>:<part>` for each part of each aggregate except counts. `partials_of` turns
-        them into the arguments of `Window.stage`.
+        The columns `time` (long: the tick at which the pane starts), `key` (string, for a keyed window) or `part_NAME`
+        for each part, `entries` (long), and `partial:<aggregate>:<part>` for each part of each aggregate except counts.
+        `partials_of` turns them into the arguments of `Window.stage`.
 
     Raises:
         InvalidArgument: Spark cannot combine an aggregate, or a column does not fit its field.
@@ -83,18 +85,20 @@ def preaggregate(
     columns = [as_ticks(time, types[time], spec.get("time_unit", "us"), _granule(spec)).alias("tick")]
     if key is not None:
         columns.append(present(named(key).cast("string"), "string", key).alias("key"))
+    for part, name in (parts or {}).items():
+        columns.append(present(named(name).cast("string"), "string", name).alias(f"part_{part}"))
     for field, kind in kinds.items():
         name = fields[field]
         columns.append(present(as_field(named(name), types[name], kind, name), kind, name).alias(names[field]))
     since = F.pmod("tick", F.lit(_granule(spec)))
     rows = df.select(*columns).withColumn("since", since).withColumn("time", F.col("tick") - F.col("since"))
-    parts = [
+    partials = [
         part.alias(f"{_PARTIAL}:{name}:{which}")
         for name, aggregate in spec["aggregates"].items()
         for which, part in partial_columns(aggregate, kinds, names).items()
     ]
-    keys = ["time", "key"] if key is not None else ["time"]
-    return rows.groupBy(*keys).agg(F.count(F.lit(1)).alias(_ENTRIES), *parts)
+    keys = ["time", *(["key"] if key is not None else []), *(f"part_{part}" for part in parts or {})]
+    return rows.groupBy(*keys).agg(F.count(F.lit(1)).alias(_ENTRIES), *partials)
 
 
 def check_preaggregation(spec: Mapping[str, Any]) -> None:

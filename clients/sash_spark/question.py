@@ -3,6 +3,8 @@
 entries    key  time  fields …                                 a row for each entry
 answers    key  lookback  start  end  entries  aggregates …    a row for each key and lookback
 series     key  time  entries  aggregates …                    a row for each key and bucket
+
+Where keys have parts, there is a column for each part in place of `key`.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ from sash_client.times import to_tick
 from sash_spark.columns import FIELD_TYPES, AnswerColumn, time_type
 from sash_spark.login import LOGIN_OPTIONS, Login
 from sash_spark.options import Options
+from sash_wire.coded import Coded
+from sash_wire.key_parts import key_columns
 
 __all__ = ["Question", "Shape"]
 
 _OPTIONS = {
     *("target", "window", "what", "keys", "combine", "lookback", "as_of", "start", "end", "step", "width"),
-    *("aggregates", "partitions", "pushdown", "timeout_s"),
+    *("aggregates", "partitions", "pushdown", "timeout_s", "delay"),
     *LOGIN_OPTIONS,
 }
 _TABLES = ("entries", "answers", "series")
@@ -55,6 +59,7 @@ class Question:
     partitions: int
     timeout_s: float
     login: Login
+    delay: str | None = None
 
     @classmethod
     def of(cls, options: Options) -> Question:
@@ -80,6 +85,7 @@ class Question:
             partitions=options.number("partitions", 0, least=1),
             timeout_s=options.seconds("timeout_s", 60.0),
             login=Login.of(options),
+            delay=options.text("delay"),
         )
         if found.what not in _TABLES:
             raise InvalidArgument(f"what is one of {', '.join(_TABLES)}, not {found.what!r}", field="what")
@@ -107,6 +113,7 @@ class Shape:
         by_key: whether each row has a key.
         columns: name -> Arrow type.
         answers: how each aggregate becomes a column.
+        parts: the names of the parts of keys; none where a key is one text.
     """
 
     unit: str
@@ -114,6 +121,7 @@ class Shape:
     by_key: bool
     columns: dict[str, Any]
     answers: tuple[AnswerColumn, ...] = ()
+    parts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, question: Question, info: WindowInfo) -> Shape:
@@ -129,12 +137,13 @@ class Shape:
             raise InvalidArgument(f"window {info.name!r} is not keyed", field="keys" if question.keys else "combine")
         by_key = keyed and not (question.combine and question.what != "entries")
         instant = time_type(unit)
-        columns = {"key": pa.string()} if by_key else {}
+        parts = tuple(spec.get("keys") or ())
+        columns = dict.fromkeys(parts or ("key",), pa.string()) if by_key else {}
         if question.what == "entries":
             if spec.get("granularity"):
                 raise Unsupported(f"window {info.name!r} stores panes instead of entries: read its answers or a series")
             columns |= {"time": instant, **{name: FIELD_TYPES[kind] for name, kind in fields.items()}}
-            return cls(unit, keyed, by_key, columns)
+            return cls(unit, keyed, by_key, columns, parts=parts)
         if question.what == "answers":
             columns |= {"lookback": pa.string(), "start": instant, "end": instant, "entries": pa.int64()}
         else:
@@ -153,12 +162,22 @@ class Shape:
                     field="aggregates",
                 )
             answers.append(AnswerColumn.of(name, known[name], fields))
-        return cls(unit, keyed, by_key, columns | {one.name: one.type for one in answers}, tuple(answers))
+        return cls(unit, keyed, by_key, columns | {one.name: one.type for one in answers}, tuple(answers), parts)
 
     @cached_property
     def schema(self) -> Any:
         """All columns, as an Arrow schema."""
         return pa.schema(list(self.columns.items()))
+
+    def key_columns(self, keys: Sequence[str | None]) -> dict[str, Any]:
+        """Return the columns of n keys; none where rows have no key."""
+        if not self.by_key:
+            return {}
+        coded = Coded.of([key or "" for key in keys])
+        return {
+            name: pa.array(column.dictionary, pa.string()).take(pa.array(column.codes))
+            for name, column in key_columns(coded, self.parts).items()
+        }
 
     def tick(self, text: str, name: str) -> int:
         """Parse an option that is a time: ticks, or ISO 8601 (UTC unless it has an offset)."""

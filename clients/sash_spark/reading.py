@@ -20,13 +20,12 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sash_client import InvalidArgument, Window
+from sash_client import InvalidArgument, Window, WindowInfo
 from sash_spark.columns import instants
 from sash_spark.planning import KEYS_PER_CALL, Narrowed, Plan, Share, in_chunks
 from sash_spark.question import Question, Shape
@@ -49,6 +48,8 @@ class Reader(DataSourceReader):
     """
 
     def __init__(self, question: Question, wanted: StructType) -> None:
+        if question.delay is not None:
+            raise InvalidArgument("delay is an option of streams: spark.readStream", field="delay")
         self._question = question
         with question.client() as client:
             self._info = client.window(question.window).describe()
@@ -66,6 +67,16 @@ class Reader(DataSourceReader):
                     "cast it afterwards",
                     field=one.name,
                 )
+
+    @property
+    def info(self) -> WindowInfo:
+        """The window, as it was when the reader was made."""
+        return self._info
+
+    @property
+    def shape(self) -> Shape:
+        """What the reader knows of the window."""
+        return self._shape
 
     def partitions(self) -> Sequence[Share]:
         """Plan what each task reads."""
@@ -105,8 +116,7 @@ def _entries(question: Question, shape: Shape, window: Window, share: Share) -> 
         window.entries(share.start, share.end, keys=shape.key_filter(some)) for some in chunks
     ):
         columns = {"time": instants(bulk.times, shape.unit)}
-        if shape.keyed:
-            columns["key"] = pa.array(bulk.keys, pa.string())
+        columns |= shape.key_columns([] if bulk.keys is None else bulk.keys.tolist())
         for name, values in bulk.columns.items():
             columns[name] = pa.array(values, shape.columns[name])
         yield columns
@@ -125,13 +135,16 @@ def _answers(question: Question, shape: Shape, window: Window, share: Share) -> 
             as_of=as_of,
             combine=shape.keyed and not shape.by_key,
         )
-        yield {
-            "key": pa.array([one.key for one in found], pa.string()),
-            "lookback": pa.array([one.lookback for one in found], pa.string()),
-            "start": instants([one.start for one in found], shape.unit),
-            "end": instants([one.end for one in found], shape.unit),
-            "entries": pa.array([one.entries for one in found], pa.int64()),
-        } | {column.name: column.array([one.aggregates[column.name] for one in found]) for column in shape.answers}
+        yield (
+            shape.key_columns([one.key for one in found])
+            | {
+                "lookback": pa.array([one.lookback for one in found], pa.string()),
+                "start": instants([one.start for one in found], shape.unit),
+                "end": instants([one.end for one in found], shape.unit),
+                "entries": pa.array([one.entries for one in found], pa.int64()),
+            }
+            | {column.name: column.array([one.aggregates[column.name] for one in found]) for column in shape.answers}
+        )
 
 
 def _series(question: Question, shape: Shape, window: Window, share: Share) -> Iterator[dict[str, Any]]:
@@ -146,11 +159,14 @@ def _series(question: Question, shape: Shape, window: Window, share: Share) -> I
         for start in range(share.start, share.end + 1, span):
             end = min(start + span, share.end + 1)
             found = window.series(start, end, step=share.step, width=question.width, **of)
-            yield {
-                "key": pa.array(np.full(len(found), of.get("key"), object), pa.string()),
-                "time": instants(found.times, shape.unit),
-                "entries": pa.array(found.entries, pa.int64()),
-            } | {column.name: column.array(found.aggregates[column.name]) for column in shape.answers}
+            yield (
+                shape.key_columns([of.get("key")] * len(found))
+                | {
+                    "time": instants(found.times, shape.unit),
+                    "entries": pa.array(found.entries, pa.int64()),
+                }
+                | {column.name: column.array(found.aggregates[column.name]) for column in shape.answers}
+            )
 
 
 _READS = {"entries": _entries, "answers": _answers, "series": _series}

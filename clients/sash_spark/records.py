@@ -39,6 +39,12 @@ class TargetColumns:
     time: str
     key: str | None
     fields: Mapping[str, str]
+    parts: Mapping[str, str] | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        """The column of the key, or those of its parts."""
+        return [self.key] if self.key is not None else list((self.parts or {}).values())
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,8 @@ class Judged:
         """Sort a micro-batch; rows of one key (of the first window) stay in one partition."""
         if not self.order:
             return batch
-        key = self.targets[0].key
-        together = batch.coalesce(1) if key is None else batch.repartition(key)
+        keys = self.targets[0].keys
+        together = batch.repartition(*keys) if keys else batch.coalesce(1)
         return together.sortWithinPartitions(*self.order)
 
 
@@ -162,8 +168,8 @@ def judged(source: DataFrame, config: PipelineConfig, specs: Sequence[Mapping[st
         for i, (target, spec) in enumerate(zip(config.windows, specs, strict=True))
     )
     order = tuple(expressions.column(text, f"order_by[{i}]") for i, text in enumerate(config.order_by))
-    keys = {target.key for target in targets if target.key is not None}
-    verdict = _verdict(_CORRUPT in source.columns, config.where, expressions.needed, sorted(keys))
+    keys = {tuple(target.keys): target.parts is not None for target in targets if target.keys}
+    verdict = _verdict(_CORRUPT in source.columns, config.where, expressions.needed, keys)
     found = rows.select("*", *expressions.selected()).withColumn(VERDICT, verdict)
     record = F.when(F.col(VERDICT) != LEFT_OUT, _record(source.columns)).alias(RECORD)
     instant = isinstance(expressions.types[targets[0].time], TimestampType)
@@ -218,8 +224,10 @@ def _target_columns(
 ) -> TargetColumns:
     time, key_text = target.time or config.time, target.key or config.key
     at = expressions.column(time, f"{place}.time" if target.time else "time", f"time ({time}) is null")
-    key = None
-    if spec["keyed"]:
+    key, parts = None, None
+    if spec.get("keys") and target.key is None:
+        parts = _part_columns(expressions, config, place, target, spec["keys"])
+    elif spec["keyed"]:
         field = f"{place}.key" if target.key else "key"
         key = expressions.column(f"cast(({key_text}) as string)", field, f"key ({key_text}) is null")
     texts = target.fields if target.fields is not None else {name: _quoted(name) for name in spec["fields"]}
@@ -230,16 +238,40 @@ def _target_columns(
             known = ", ".join(spec["fields"])
             raise InvalidArgument(f"{field}: window {target.name!r} has the fields {known}", field=field)
         fields[name] = expressions.typed(text, spec["fields"][name], field, f"{name} is null")
-    return TargetColumns(at, key, fields)
+    return TargetColumns(at, key, fields, parts)
 
 
-def _verdict(may_be_corrupt: bool, where: str | None, needed: Mapping[str, str], keys: Sequence[str]) -> Column:
+def _part_columns(
+    expressions: _Expressions, config: PipelineConfig, place: str, target: Target, known: Sequence[str]
+) -> Mapping[str, str]:
+    path = "parts" if target.parts is None else f"{place}.parts"
+    texts = {name: _quoted(name) for name in known}
+    for name, text in ((config.parts if target.parts is None else target.parts) or {}).items():
+        if name in known:
+            texts[name] = text
+        elif target.parts is not None:
+            field = f"{path}.{name}"
+            raise InvalidArgument(f"{field}: keys of {target.name!r} have the parts {', '.join(known)}", field=field)
+    return {
+        name: expressions.column(f"cast(({text}) as string)", f"{path}.{name}", f"{name} is null")
+        for name, text in texts.items()
+    }
+
+
+def _verdict(
+    may_be_corrupt: bool, where: str | None, needed: Mapping[str, str], keys: Mapping[tuple[str, ...], bool]
+) -> Column:
+    """Return why a row is bad; `keys` has the columns of keys, and whether they are parts."""
     cases = [(F.col(_CORRUPT).isNotNull(), "cannot be parsed")] if may_be_corrupt else []
     if where is not None:
         cases.append((~F.coalesce(F.expr(where), F.lit(False)), LEFT_OUT))
     cases += [(F.col(name).isNull(), why) for name, why in needed.items()]
     length = f"key is not 1 to {_KEY_BYTES_MAX} bytes long"
-    cases += [(~F.octet_length(key).between(1, _KEY_BYTES_MAX), length) for key in keys]
+    for names, are_parts in sorted(keys.items()):
+        # "\\" stands before each "|" and "\\" of a part. An empty part is one; the key of one empty part has two bytes.
+        texts = [F.regexp_replace(name, r"[|\\]", "__") if are_parts else F.col(name) for name in names]
+        size = sum((F.octet_length(text) for text in texts[1:]), F.octet_length(texts[0]) + len(texts) - 1)
+        cases.append((~size.between(0 if are_parts else 1, _KEY_BYTES_MAX), length))
     verdict = F.lit(None).cast("string")
     for condition, why in reversed(cases):
         verdict = F.when(condition, why).otherwise(verdict)

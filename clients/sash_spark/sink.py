@@ -39,7 +39,7 @@ from sash_spark.preaggregate import check_preaggregation, preaggregate
 __all__ = ["BatchReport", "SashSink", "sash_sink"]
 
 _PARTS = "arrived long, stages array<string>, committed boolean, staged long, bad long"
-_TIME, _KEY, _FIELD, _SORT = "time", "key", "field_", "sort_"
+_TIME, _KEY, _PART, _FIELD, _SORT = "time", "key", "part_", "field_", "sort_"
 
 _RUN_ID = "spark.jobGroup.id"  # Spark runs each run of a streaming query as one group of jobs
 _CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
@@ -107,6 +107,7 @@ def sash_sink(
     window: str,
     time: str,
     key: str | None = None,
+    parts: Mapping[str, str] | None = None,
     fields: Mapping[str, str] | Sequence[str] | str | None = None,
     query: str | None = None,
     checkpoint: str | None = None,
@@ -125,6 +126,8 @@ def sash_sink(
         window: name of a window that exists.
         time: the column with the time: a timestamp, or integers (ticks).
         key: the column with the key, for a keyed window; cast to string.
+        parts: columns for the parts of keys, for a window with `keys`: part -> column. Other parts are columns of their
+            own name. They are cast to string.
         fields: columns for the window's fields: field -> column, or names where both are called the same; all
             of the window's fields, by their own names, where omitted.
         query: a name for each of several sinks that one streaming query has for one window. Needed where there is no
@@ -159,6 +162,7 @@ def sash_sink(
         drops_bad_rows=bad_rows != "fail",
         sort=sort_columns(sort, time),
         login=login or Login(),
+        parts=parts,
     )
     return SashSink(route, query, on_batch, preaggregate, checkpoint, None if isinstance(bad_rows, str) else bad_rows)
 
@@ -228,8 +232,9 @@ class SashSink:
         """Return the rows that tasks stage."""
         if not self.preaggregate:
             return _aliased(batch, route)
-        panes = preaggregate(batch, self._spec, time=route.time, key=route.key, fields=route.fields)
-        return panes, replace(route, time=_TIME, key=route.key and _KEY, panes=True)
+        panes = preaggregate(batch, self._spec, time=route.time, key=route.key, parts=route.parts, fields=route.fields)
+        parts = {name: _PART + name for name in route.parts or {}}
+        return panes, replace(route, time=_TIME, key=route.key and _KEY, parts=parts, panes=True)
 
     def _check_replay(self, query: str, batch_id: int, checkpoint_unknown: bool) -> None:
         """Check that a committed micro-batch is the one that this checkpoint has committed; raises as `__call__`."""
@@ -349,12 +354,16 @@ def _aliased(batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
     columns = [_column(route.time).alias(_TIME)]
     if route.key is not None:
         columns.append(_column(route.key).cast("string").alias(_KEY))
+    parts = {name: _PART + name for name in route.parts or {}}
+    columns += [_column(column).cast("string").alias(_PART + name) for name, column in (route.parts or {}).items()]
     columns += [_column(column).alias(_FIELD + name) for name, column in route.fields.items()]
     fields = {name: _FIELD + name for name in route.fields}
     columns += [_column(column).alias(f"{_SORT}{i}") for i, column in enumerate(route.sort)]
     sort = tuple(f"{_SORT}{i}" for i in range(len(route.sort)))
-    names = {_TIME: route.time, _KEY: route.key or "", **{fields[name]: route.fields[name] for name in fields}}
-    own = replace(route, time=_TIME, key=route.key and _KEY, fields=fields, sort=sort, names=names)
+    names = {_TIME: route.time, _KEY: route.key or ""}
+    names |= {_FIELD + name: column for name, column in route.fields.items()}
+    names |= {_PART + name: column for name, column in (route.parts or {}).items()}
+    own = replace(route, time=_TIME, key=route.key and _KEY, parts=parts, fields=fields, sort=sort, names=names)
     return batch.select(*columns), own
 
 

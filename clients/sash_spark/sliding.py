@@ -24,6 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DoubleType, FloatType, IntegerType, LongType, StructField, StructType
 
+from sash_spark.sliding_keys import KeyColumns
 from sash_spark.sliding_plan import EVER, NEVER, Plan, columns_of, refused
 from sash_spark.sliding_state import Bucket
 from sash_spark.sliding_stream import (
@@ -50,7 +51,7 @@ _TABLE_BUCKETS = 4
 def sliding_aggregate(
     frame: DataFrame,
     *,
-    key: str | None = None,
+    key: str | Sequence[str] | None = None,
     time: str,
     windows: Sequence[str],
     aggregates: Mapping[str, Mapping[str, Any]],
@@ -63,7 +64,8 @@ def sliding_aggregate(
 
     Args:
         frame: a stream or a table.
-        key: the column whose values have windows of their own; one for all rows where omitted.
+        key: the column whose values have windows of their own, or several columns; one for all rows where omitted.
+            Several columns are strings, whole numbers, booleans, decimals or dates.
         time: the column with the event time: a timestamp, with or without time zone.
         windows: widths, such as ``["10m", "1h"]``.
         aggregates: name -> ``{"function": …, "field": …, parameters}``, as in a window's spec; fields are columns.
@@ -81,9 +83,9 @@ def sliding_aggregate(
             the answer is null, or what an aggregate that counts or lists answers over no rows. A null time fails.
 
     Returns:
-        the key (its column), ``width`` (as given in `windows`), ``start``, ``end``, ``entries``, and each aggregate.
-        Lists and structures come as arrays and structs; null is no answer. A stream's query runs in append or update
-        mode, needs RocksDB as its state store, and keeps its state in its checkpoint.
+        the key (its column or columns), ``width`` (as given in `windows`), ``start``, ``end``, ``entries``, and each
+        aggregate. Lists and structures come as arrays and structs; null is no answer. A stream's query runs in append
+        or update mode, needs RocksDB as its state store, and keeps its state in its checkpoint.
 
     Raises:
         InvalidArgument: a column, duration or aggregate that does not fit. On the executors: missing values
@@ -96,6 +98,11 @@ def sliding_aggregate(
     Later runs must have the same number.
     Order. Entries of one key and time count in order of arrival within a task, and in no order between tasks.
     """
+    if key is not None and not isinstance(key, str):
+        keys = KeyColumns.of(frame.schema, key, aggregates)
+        given: dict[str, Any] = {"time": time, "windows": windows, "aggregates": aggregates, "emit": emit}
+        given |= {"watermark": watermark, "metrics": metrics, "nulls": nulls}
+        return keys.split(sliding_aggregate(keys.joined(frame), key=keys.name, **given))
     plan = Plan.of(frame.schema, key, time, windows, aggregates, emit, nulls)
     if not frame.isStreaming:
         if watermark is not None:

@@ -45,12 +45,13 @@ from sash_engine.monoids import Monoid
 from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType
 from sash_spark.columns import arrow_type
 
-__all__ = ["EVER", "NEVER", "Plan", "columns_of", "record_batch_of", "refused"]
+__all__ = ["EVER", "NEVER", "OWN_COLUMNS", "Plan", "columns_of", "record_batch_of", "refused"]
 
 NEVER, EVER = -(2**62), 2**62
 """Before and after all times: half of int64, so that a width more or less does not overflow."""
 
-_OWN = ("width", "start", "end", "entries")
+OWN_COLUMNS = ("width", "start", "end", "entries")
+"""Columns of a result besides the key and the aggregates."""
 _ARROW_TYPES = {"float64": pa.float64(), "int64": pa.int64(), "string": pa.string(), "bool": pa.bool_()}
 _SAMPLES: dict[str, Array] = {
     "float64": np.array([1.0, 2.0]),
@@ -118,7 +119,7 @@ class Plan:
         if isinstance(windows, str) or not windows or len(set(windows)) < len(windows):
             raise refused("windows are one or several different durations: ['10m', '1h']", "windows")
         for name in (*aggregates, *([] if key is None else [key])):
-            if name in _OWN or (name == key and name in aggregates):
+            if name in OWN_COLUMNS or (name == key and name in aggregates):
                 raise refused(f"{name!r} is a column of the result already", name)
         fields = {c: _field_type(c, columns[c]) for c in dict.fromkeys(wanted[1 if key is None else 2 :])}
         try:

@@ -2,11 +2,12 @@
 
     register(spark)
     spark.read.format("sash").option("target", …).option("window", …).option("what", "series").load()
+    spark.readStream.format("sash").option(…).load()
     df.write.format("sash").mode("append").option(…).save()
     df.writeStream.format("sash").option(…).start()
 
-Reading is in `reading.py`. Writing is exactly once, as with `sash_sink`: tasks stage their rows as Arrow columns and
-send the driver the names of the parts, the driver commits them (`parts.py`).
+Reading is in `reading.py`, of streams in `stream_reader.py`. Writing is exactly once, as with `sash_sink`: tasks stage
+their rows as Arrow columns and send the driver the names of the parts, the driver commits them (`parts.py`).
 
     writeStream    (query id, batch id)     Spark's own ids; a repeated batch changes nothing
     write          (a new name, 0)          every save() is a new write, however often its tasks run
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -29,6 +31,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     WriterCommitMessage,
 )
@@ -47,6 +50,7 @@ _OPTIONS = {
     "window",
     "time",
     "key",
+    "parts",
     "fields",
     "query",
     "batch",
@@ -77,9 +81,12 @@ class SashDataSource(DataSource):
     omitted); `partitions`; `pushdown` (true: use Spark's filters; `reading.py` says why it is off by default);
     `timeout_s`.
 
-    Options to write: `target`, `window`, `time`, `key`; `fields` (comma-separated: names, or field=column); `query`,
-    `batch`; `rows_per_call`; `timeout_s`; `bad_rows` (fail or drop); `sort` (true, or columns with commas). They mean
-    what the arguments of `sash_sink` mean.
+    Options to read a stream: `target`, `window`, `what` (entries or series), `keys`, `combine`, `start`, `step`,
+    `aggregates`, `partitions`, `timeout_s`, and `delay`; `stream_reader.py` describes them.
+
+    Options to write: `target`, `window`, `time`, `key`; `parts` and `fields` (comma-separated: names, or field=column);
+    `query`, `batch`; `rows_per_call`; `timeout_s`; `bad_rows` (fail or drop); `sort` (true, or columns with commas).
+    They mean what the arguments of `sash_sink` mean.
 
     Options of both: `token`, or `token_file`; `tls`, `tls.ca`, `tls.cert`, `tls.key`, `tls.name`, as in `Login`.
     """
@@ -103,6 +110,13 @@ class SashDataSource(DataSource):
         options = Options(self.options)
         kind = PushedReader if options.flag("pushdown") else Reader
         return kind(Question.of(options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Make the reader of a streaming query."""
+        from sash_spark.question import Question
+        from sash_spark.stream_reader import StreamReader
+
+        return StreamReader(Question.of(Options(self.options)), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Make the writer of `save`."""
@@ -155,22 +169,23 @@ def _route(options: Options, schema: StructType, overwrite: bool) -> Route:
         window=options.required("window"),
         time=options.required("time"),
         key=options.text("key"),
-        fields=_fields(options),
+        fields=_columns(options, "fields"),
         rows_per_call=options.number("rows_per_call", 65_536, least=1),
         timeout_s=options.seconds("timeout_s", 60.0),
         drops_bad_rows=_drops(options),
         sort=_sort(options),
         login=Login.of(options),
+        parts=_columns(options, "parts"),
     )
-    columns = {f.name: f.dataType for f in schema.fields}
-    kind = None if route.key is None else columns.get(route.key)
-    if kind is not None and not isinstance(kind, StringType | IntegralType):
-        raise InvalidArgument(f"column {route.key!r} is a {kind.simpleString()}: cast it to a string", field=route.key)
-    try:
-        return route.fitted(schema)
-    except (Unavailable, DeadlineExceeded):
+    with suppress(Unavailable, DeadlineExceeded):
         # This only finds errors early. A commit waits for a service that is away for a while.
-        return route
+        route = route.fitted(schema)
+    columns = {f.name: f.dataType for f in schema.fields}
+    for column in [route.key] if route.key else (route.parts or {}).values():
+        kind = columns.get(column)
+        if kind is not None and not isinstance(kind, StringType | IntegralType):
+            raise InvalidArgument(f"column {column!r} is a {kind.simpleString()}: cast it to a string", field=column)
+    return route
 
 
 def _drops(options: Options) -> bool:
@@ -187,9 +202,9 @@ def _sort(options: Options) -> tuple[str, ...]:
     return sort_columns(options.names("sort") or [], "")
 
 
-def _fields(options: Options) -> Mapping[str, str] | None:
-    names = options.names("fields")
+def _columns(options: Options, option: str) -> Mapping[str, str] | None:
+    names = options.names(option)
     if names is None:
         return None
     split: list[tuple[str, str, str]] = [name.partition("=") for name in names]
-    return {field.strip(): column.strip() or field.strip() for field, _, column in split}
+    return {name.strip(): column.strip() or name.strip() for name, _, column in split}

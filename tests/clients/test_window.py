@@ -112,13 +112,13 @@ def test_every_type_of_field_comes_back(client):
     }
 
 
-def test_a_bulk_in_parts_is_the_bulk(client, service):
+def test_a_bulk_in_parts_is_the_bulk(client, address):
     window = client.create_window(SPEC.replace("6h", "1000d"))
     n = 5000
     random = np.random.default_rng(7)
     times, delays = random.permutation(n), np.round(random.normal(10, 30, n), 1)
     keys = np.array([f"airport {i}" for i in range(40)])[random.integers(0, 40, n)]
-    with Client(service.grpc_target, bulk_entries_max=700, bulk_bytes_max=10_000) as small:
+    with Client(**address, bulk_entries_max=700, bulk_bytes_max=10_000) as small:
         written = small.window(window.name).bulk_insert(times, {"delay": delays, "carrier": keys}, keys=keys)
     assert written == WriteResult(inserted=n)
     for key in ("airport 0", "airport 39"):

@@ -30,6 +30,7 @@ METHODS = {
     "GetWindow": (READ, lambda name: pb.GetWindowRequest(name=name)),
     "ListWindows": (READ, lambda _: pb.ListWindowsRequest()),
     "GetTopology": (READ, lambda _: pb.GetTopologyRequest()),
+    "MoveShard": (ADMIN, lambda _: pb.MoveShardRequest()),
     "DeleteWindow": (ADMIN, lambda name: pb.DeleteWindowRequest(name=name)),
     "Insert": (WRITE, lambda name: pb.InsertRequest(window=name, time=1, key="k")),
     "BulkInsert": (WRITE, lambda name: pb.BulkInsertRequest(window=name)),
@@ -58,6 +59,7 @@ ROUTES = {
     ("POST", "/v1/windows"): (ADMIN, lambda name: {"json": {"name": name, **SPEC}}),
     ("GET", "/v1/windows"): (READ, lambda _: {}),
     ("GET", "/v1/topology"): (READ, lambda _: {}),
+    ("POST", "/v1/topology/move"): (ADMIN, lambda _: {"json": {"shard": 0, "process": 0}}),
     ("GET", "/v1/windows/{name}"): (READ, lambda _: {}),
     ("DELETE", "/v1/windows/{name}"): (ADMIN, lambda _: {}),
     ("POST", "/v1/windows/{name}/insert"): (WRITE, lambda _: {"json": {"time": 1, "key": "k", "value": 1.0}}),
@@ -103,6 +105,8 @@ ROUTES = {
 OF_NO_WINDOW = {
     "ListWindows",
     "GetTopology",
+    "MoveShard",
+    ("POST", "/v1/topology/move"),
     ("GET", "/v1/windows"),
     ("GET", "/v1/topology"),
     ("GET", "/metrics"),
@@ -253,7 +257,7 @@ def test_what_is_no_route_needs_a_token_too(service, path):
 
 
 def test_the_page_loads_so_that_it_can_ask_for_a_token(service):
-    for path in ("/", "/ui/page.js", "/ui/page.css", "/ui/chart.js"):
+    for path in ("/", "/ui/page.js", "/ui/page.css", "/ui/views/overview.js"):
         assert service.http().get(path).status_code == 200
 
 

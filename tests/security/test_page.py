@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.timeout(120),
 ]
 
-LISTED = "[...document.querySelectorAll('#windows tbody td.name')].map((cell) => cell.textContent).join()"
+LISTED = "[...document.querySelectorAll('#windows tbody th.name')].map((cell) => cell.textContent).join()"
 ASKS = "!document.getElementById('login-section').hidden"
 
 

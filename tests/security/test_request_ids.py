@@ -112,8 +112,8 @@ def test_connect_where_time_ran_out(service):
     assert of_connect(answer.json()) == CHOSEN
 
 
-def test_the_python_client(service):
-    with Client(service.grpc_target, token="root-token") as client:
+def test_the_python_client(address):
+    with Client(**address, token="root-token") as client:
         with sash_client.request_id("outer"), sash_client.request_id(CHOSEN), pytest.raises(NotFound) as caught:
             client.window("missing").query()
         assert caught.value.request_id == CHOSEN
@@ -122,8 +122,8 @@ def test_the_python_client(service):
         assert OWN.fullmatch(caught.value.request_id)
 
 
-async def test_the_python_client_for_asyncio(service):
-    async with AsyncClient(service.grpc_target, token="root-token") as client:
+async def test_the_python_client_for_asyncio(address):
+    async with AsyncClient(**address, token="root-token") as client:
         with sash_client.request_id(CHOSEN), pytest.raises(NotFound) as caught:
             await client.window("missing").query()
         assert caught.value.request_id == CHOSEN

@@ -20,14 +20,15 @@ from sash_spark.demo import (
     differences,
     expected_present,
     expected_rows,
+    expected_top,
     table,
 )
 from sash_spark.flights import load_flights, write_feed
 from sash_spark.parts import gathered
 
 ROWS = [
-    Row("EWR", "1h", 3, 1.5, 2.5, 9.0, "UA"),
-    Row("JFK", "1h", 1, 1.5, None, 9.0, "B6"),
+    Row(("EWR",), "1h", 3, 1.5, 2.5, 9.0),
+    Row(("JFK",), "1h", 1, 1.5, None, 9.0),
 ]
 
 
@@ -50,27 +51,36 @@ FLIGHTS = raw(
 def test_the_fold_by_hand():
     departures = departures_of(FLIGHTS)
     assert departures["flight"].tolist() == [1, 6, 2, 3, 51]
-    assert expected_rows(departures, ("1h", "1h1m", "1d")) == [
-        *(Row("EWR", lookback, 1, 2.0, None, 2.0, "DL") for lookback in ("1h", "1h1m", "1d")),
+    by_airport = [
+        *(Row(("EWR",), lookback, 1, 2.0, None, 2.0) for lookback in ("1h", "1h1m", "1d")),
         # 15:25 is exactly an hour before 16:25: a lookback excludes its start.
-        Row("JFK", "1h", 1, 25.0, None, 25.0, "AA"),
-        # Two are 25 minutes late: the worst is the first of them in time.
-        Row("JFK", "1h1m", 3, 15.0, pytest.approx(300**0.5), 25.0, "UA"),
-        Row("JFK", "1d", 4, 13.75, pytest.approx(206.25**0.5), 25.0, "UA"),
+        Row(("JFK",), "1h", 1, 25.0, None, 25.0),
+        Row(("JFK",), "1h1m", 3, 15.0, pytest.approx(300**0.5), 25.0),
+        Row(("JFK",), "1d", 4, 13.75, pytest.approx(206.25**0.5), 25.0),
     ]
-    assert expected_present(departures, "1h") == 2
-    assert expected_present(departures, "61m") == 4
+    assert expected_rows(departures, ("airport",), ("1h", "1h1m", "1d")) == by_airport
+    assert expected_rows(departures, ("carrier",), ("1h",)) == [
+        Row((carrier,), "1h", 1, delay, None, delay)
+        for carrier, delay in (("AA", 25.0), ("B6", -5.0), ("DL", 2.0), ("HA", 10.0), ("UA", 25.0))
+    ]
+    assert [row.group for row in expected_rows(departures, ("airport", "carrier"), ("1h",))] == [
+        *(("EWR", "DL"), ("JFK", "AA"), ("JFK", "B6"), ("JFK", "HA"), ("JFK", "UA"))
+    ]
+    assert expected_rows(departures, (), ("1h",)) == [Row((), "1h", 2, 13.5, pytest.approx(264.5**0.5), 25.0)]
+    assert expected_top(by_airport, "1h1m") == [by_airport[4], by_airport[1]]
+    assert expected_present(departures, "1h") == 5  # each of five keys has its own newest
+    assert expected_present(departures_of(raw(*FLIGHTS.assign(carrier="B6").values.tolist())), "61m") == 4
 
 
 def test_equal_rows_do_not_differ():
-    assert differences(ROWS, ROWS, "gRPC") == Verdict(14)
-    assert differences(ROWS, [replace(ROWS[0], mean=1.5 + 1e-12), ROWS[1]], "gRPC") == Verdict(14)
+    assert differences(ROWS, ROWS, "gRPC") == Verdict(12)
+    assert differences(ROWS, [replace(ROWS[0], mean=1.5 + 1e-12), ROWS[1]], "gRPC") == Verdict(12)
 
 
 @pytest.mark.parametrize(
     "planted",
     [
-        {"airport": "LGA"},
+        {"group": ("LGA",)},
         {"lookback": "6h"},
         {"flights": 4},
         {"mean": 1.500001},
@@ -79,7 +89,6 @@ def test_equal_rows_do_not_differ():
         {"deviation": 2.500001},
         {"deviation": None},
         {"max": 9.0000001},
-        {"worst": "AA"},
     ],
     ids=str,
 )
@@ -87,7 +96,7 @@ def test_a_planted_difference_is_found(planted):
     (name,) = planted
     found = [replace(ROWS[0], **planted), ROWS[1]]
     line = f"REST: EWR 1h {name}: {planted[name]!r}, not {getattr(ROWS[0], name)!r}"
-    assert differences(ROWS, found, "REST") == Verdict(14, (line,))
+    assert differences(ROWS, found, "REST") == Verdict(12, (line,))
 
 
 def test_missing_and_surplus_rows_are_found():
@@ -130,6 +139,14 @@ FEW = 3_000
 def few():
     flights = load_flights().head(FEW)
     return flights, (FEW, int(flights["air_time"].notna().sum()))
+
+
+@pytest.fixture(scope="module")
+def due(few):
+    """The values that the demo compares."""
+    departures = departures_of(few[0])
+    groups = sum(len(set(zip(*(departures[name] for name in by), strict=True))) for by in demo.GROUPINGS if by) + 1
+    return 2 * demo.ACCOUNTS + 2 * 2 * len(Row.__slots__) * (2 * groups + demo.TOP)
 
 
 @pytest.fixture(scope="module")
@@ -185,14 +202,13 @@ def again(ran, few, spark, monkeypatch):
 
 
 @pytest.mark.spark
-def test_a_few_flights_through_all_of_it(ran, few):
+def test_a_few_flights_through_all_of_it(ran, few, due):
     code, said, _, done = ran
     assert code == 0
     assert [line for line in said if line.startswith("WRONG")] == []
-    assert (
-        sum(line == "All 30 numbers, over gRPC and over REST, equal the fold that pandas computed." for line in said)
-        == 2
-    )
+    equal = [line for line in said if line.endswith(", over gRPC and over REST, equal the fold that pandas computed.")]
+    groups = (due - 2 * demo.ACCOUNTS) // 2 // 2 // len(Row.__slots__)
+    assert [line.partition(",")[0] for line in equal] == [f"All {4 * groups} numbers of {groups} groups"] * 2
     assert sum(line.startswith(f"{few[1][1]:,} arrived = ") for line in said) == 2
     assert done.rows == FEW
 
@@ -201,58 +217,76 @@ def planted(answers, name, value):
     return [replace(each, aggregates={**each.aggregates, name: value}) for each in answers]
 
 
+def answers_of(edge, monkeypatch, plant):
+    """Change what an edge answers: `plant` gets a window's name, the question, and each answer's parts and numbers."""
+    if edge == "gRPC":
+        query = Window.query
+
+        def over_grpc(self, **asked):
+            return [
+                replace(each, aggregates=plant(self.name, asked, each.parts, each.aggregates))
+                for each in query(self, **asked)
+            ]
+
+        monkeypatch.setattr(Window, "query", over_grpc)
+    else:
+        rest_answers = demo.rest_answers
+
+        def over_rest(address, window, asked):
+            found = rest_answers(address, window, asked)
+            return [
+                {**each, "aggregates": plant(window, asked, each.get("parts"), each["aggregates"])} for each in found
+            ]
+
+        monkeypatch.setattr(demo, "rest_answers", over_rest)
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["flights", "mean", "deviation", "max", "worst"])
-def test_a_difference_over_grpc_fails_the_demo(again, monkeypatch, name):
-    query = Window.query
+@pytest.mark.parametrize("edge", ["gRPC", "REST"])
+@pytest.mark.parametrize("name", ["flights", "mean", "deviation", "max"])
+def test_a_difference_fails_the_demo(again, monkeypatch, edge, name):
+    def plant(window, asked, parts, numbers):
+        chosen = (window, asked.get("by"), parts) == ("departure_delay_month", ("airport",), {"airport": "JFK"})
+        return {**numbers, name: -1.0} if chosen else numbers
 
-    def wrong(self, key=None, *, lookbacks=(), **options):
-        answers = query(self, key=key, lookbacks=lookbacks, **options)
-        return planted(answers, name, -1.0) if (self.name, key) == ("departure_delay_month", "JFK") else answers
-
-    monkeypatch.setattr(Window, "query", wrong)
+    answers_of(edge, monkeypatch, plant)
     code, lines = again()
     assert code == 1
-    assert [line.partition(":")[0] for line in lines] == ["WRONG  gRPC"] * 2
+    assert [line.partition(":")[0] for line in lines] == [f"WRONG  {edge}"] * 2
     assert all(f" {name}: -1.0, not " in line and " JFK " in line for line in lines)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["flights", "mean", "deviation", "max", "worst"])
-def test_a_difference_over_rest_fails_the_demo(again, monkeypatch, name):
-    rest_answers = demo.rest_answers
+@pytest.mark.parametrize(
+    "question", [{"by": ("carrier",)}, {"by": ("airport", "carrier")}, {"combine": True}, {"top": "mean"}], ids=str
+)
+def test_every_grouping_is_compared(again, monkeypatch, question):
+    def plant(window, asked, parts, numbers):
+        return {**numbers, "max": -1.0} if question.items() <= asked.items() else numbers
 
-    def wrong(address, window, key, lookbacks):
-        answers = rest_answers(address, window, key, lookbacks)
-        if (window, key) == ("departure_delay", "LGA"):
-            answers[1] = {**answers[1], "aggregates": {**answers[1]["aggregates"], name: -1.0}}
-        return answers
-
-    monkeypatch.setattr(demo, "rest_answers", wrong)
-    code, (line,) = again()
+    answers_of("gRPC", monkeypatch, plant)
+    code, lines = again()
     assert code == 1
-    assert line.startswith(f"WRONG  REST: LGA 6h {name}: -1.0, not ")
+    assert lines
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("skipped", "returns", "compared"),
-    [
-        ("_checked", Verdict(), 0),
-        ("differences", Verdict(), 14),
-        ("accounting", Verdict(), 168),
-        ("expected_rows", [], 14),
-    ],
-)
-def test_a_check_that_compares_nothing_fails_the_demo(again, monkeypatch, skipped, returns, compared):
+@pytest.mark.parametrize("skipped", ["_checked", "differences", "accounting", "expected_rows"])
+def test_a_check_that_compares_nothing_fails_the_demo(again, monkeypatch, skipped, due):
+    returns, compared = {
+        "_checked": (Verdict(), 0),
+        "differences": (Verdict(), 14),
+        "accounting": (Verdict(), due - 14),
+        "expected_rows": ([], 14),
+    }[skipped]
     monkeypatch.setattr(demo, skipped, lambda *_: returns)
     code, lines = again()
     assert code == 1
-    assert f"WRONG  {compared} values were compared, of 182" in lines
+    assert f"WRONG  {compared} values were compared, of {due}" in lines
 
 
 @pytest.mark.spark
-def test_a_window_that_is_not_checked_fails_the_demo(again, monkeypatch):
+def test_a_window_that_is_not_checked_fails_the_demo(again, monkeypatch, due):
     config = demo.flights_config
 
     def shorter(service, scratch):
@@ -260,7 +294,7 @@ def test_a_window_that_is_not_checked_fails_the_demo(again, monkeypatch):
         return found.model_copy(update={"windows": found.windows[:1]})
 
     monkeypatch.setattr(demo, "flights_config", shorter)
-    assert again() == (1, ["WRONG  91 values were compared, of 182"])
+    assert again() == (1, [f"WRONG  {due // 2} values were compared, of {due}"])
 
 
 @pytest.mark.spark
@@ -301,9 +335,11 @@ def test_counts_that_do_not_add_up_fail_the_demo(again, ran, monkeypatch):
 
 def test_the_table():
     lines = table(ROWS).splitlines()
-    assert lines[0].split() == ["airport", "last", "flights", "mean", "std", "dev", "max", "carrier"]
-    assert lines[1].split() == ["EWR", "1h", "3", "1.50", "2.50", "9", "UA"]
-    assert lines[2].split() == ["JFK", "1h", "1", "1.50", "-", "9", "B6"]
+    assert lines[0].split() == ["group", "last", "flights", "mean", "std", "dev", "max"]
+    assert lines[1].split() == ["EWR", "1h", "3", "1.50", "2.50", "9"]
+    assert lines[2].split() == ["JFK", "1h", "1", "1.50", "-", "9"]
+    assert table([replace(ROWS[0], group=("EWR", "UA"))]).splitlines()[1].split()[0] == "EWR|UA"
+    assert table([replace(ROWS[0], group=())]).splitlines()[1].split()[0] == "all"
 
 
 def test_the_feed_holds_every_flight_in_the_order_of_landing(tmp_path):

@@ -115,7 +115,7 @@ class MemoryStorage:
         self._catalogue, self._clock, self._block = catalogue, clock, block
         self._locks: WeakKeyDictionary[Window, WindowLock] = WeakKeyDictionary()
 
-    async def start(self) -> None:
+    async def start(self, beside: bool = False) -> None:
         pass
 
     async def stop(self, patience_s: float) -> None:

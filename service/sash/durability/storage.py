@@ -112,11 +112,12 @@ class Storage:
                 sleep=sleep,
             )
 
-    async def start(self, standby: bool = False) -> None:
+    async def start(self, standby: bool = False, beside: bool = False) -> None:
         """Acquire the tier and recover its windows.
 
         Args:
             standby: wait until the lease of the server that has the tier runs out.
+            beside: recover in a thread, because the loop serves other windows meanwhile.
 
         Raises:
             SashError: as `TierStorage.start` does.
@@ -124,7 +125,7 @@ class Storage:
         told = False
         while True:
             try:
-                await self.store.start()
+                await self.store.start(beside)
             except FailedPrecondition as error:
                 if not standby or error.retry_after_s is None:
                     raise

@@ -31,7 +31,7 @@ from sash.durability.journal import MIB
 from sash.durability.listing import Listing
 from sash.durability.memory_storage import MemoryStorage, refuse_durable
 from sash.durability.recoverer import Recoverer
-from sash.durability.recovery import recover
+from sash.durability.recovery import RecoveredTier, in_thread, recover
 from sash.durability.roots import Start
 from sash.durability.session import MAKING_ROOM, TierSession
 from sash.durability.stored_window import StoredWindow
@@ -102,17 +102,20 @@ class TierStorage:
 
     # ---------------------------------------------------------------- life
 
-    async def start(self) -> None:
+    async def start(self, beside: bool = False) -> None:
         """Acquire the tier and recover its windows; tries for as long as `RetryingTier` does.
+
+        Args:
+            beside: do so in a thread, because the loop serves others meanwhile.
 
         Raises:
             SashError: as `ColdTier.acquire` and `recover` do.
         """
         session, tier = self.session, self.session.tier
         with session.retrying(self._sleep):
-            session.tier.acquire()
+            await self._acquire(beside)
             try:
-                found = recover(session, self._make)
+                found = await in_thread(self._recovered) if beside else self._recovered()
                 for stored in found.windows:
                     self._serve(stored)
                 session.journal.start(found.journal)
@@ -126,6 +129,19 @@ class TierStorage:
             # Both values exist from now on, so a missing one is noticed. Everything else follows them.
             self.listing.write(Start().puts())
         go_on()
+
+    async def _acquire(self, beside: bool) -> None:
+        if not beside:
+            self.session.tier.acquire()
+            return
+        try:
+            await in_thread(self.session.tier.acquire)
+        except asyncio.CancelledError:
+            self.session.tier.close()
+            raise
+
+    def _recovered(self) -> RecoveredTier:
+        return recover(self.session, self._make)
 
     async def stop(self, patience_s: float) -> None:
         """Bring the tier up to date, so that the next start is quick, and release it."""

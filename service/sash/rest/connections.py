@@ -21,7 +21,6 @@ from typing import Any, cast
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.utils import is_ssl
 
 from sash.access.tls import CERTIFIED, names_in
 from sash.metrics import Metrics
@@ -128,9 +127,7 @@ class Connection(HttpToolsProtocol):
     # ---------------------------------------------------------------- life
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if is_ssl(transport):
-            transport = cast("asyncio.Transport", Joined(transport, self.loop))
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", Joined(transport, self.loop)))
         self.address = self.client[0] if self.client else ""
         if self.scheme == "https":
             self._certified = names_in(transport.get_extra_info("ssl_object").getpeercert() or {})
@@ -147,6 +144,14 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._limits.remove(self)
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """End the connection when its answer is complete, because the service ends."""
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and self.scheme == "https" and not self.transport.get_write_buffer_size():
+            self.transport.abort()  # an idle client need not read, and TLS would wait for its word
+        else:
+            super().shutdown()
 
     # ---------------------------------------------------------------- receiving
 
