@@ -267,6 +267,7 @@ class WindowInfo:
         problem: why it answers nothing at the moment; None if it answers.
         high_water_mark: the newest time in ticks that was ever inserted. It stays when entries leave; None before.
         punctuated: entries of this time and older are final; None without `slide.until`, and before the first call.
+        evicted_through: no entry newer than this tick was evicted by the slide policy; None if none was.
     """
 
     name: str
@@ -280,6 +281,7 @@ class WindowInfo:
     problem: str | None = None
     high_water_mark: int | None = None
     punctuated: int | None = None
+    evicted_through: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

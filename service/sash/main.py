@@ -8,6 +8,7 @@ import typer
 
 from sash import cli, token
 from sash.check import check
+from sash.cli_changes import retract, update
 from sash.cli_shards import move, topology
 from sash.cli_top import top
 from sash.cli_window import describe, insert
@@ -24,7 +25,9 @@ app.command()(move)
 app.command()(describe)
 app.command()(insert)
 app.command()(load)
+app.command()(retract)
 app.command()(top)
+app.command()(update)
 app.add_typer(token.app)
 
 

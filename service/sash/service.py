@@ -130,7 +130,7 @@ class Service:
         closing = rest.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(_places(settings), closing)
-        connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
+        connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes, memory)
         front = partial(Front, settings.max_body_bytes, memory, self.plane.turns, metrics)
         places = _places(settings)
         guarded = HttpAccess(front(rest, places), self._access, refusal(metrics), is_open, METRICS)
