@@ -38,3 +38,13 @@ fi
 if ! command -v java >/dev/null && [ -z "${JAVA_HOME:-}" ]; then
 	debian openjdk-17-jre-headless "Spark's runtime" || say "without Java everything works but Spark"
 fi
+
+# Connect's tools for TypeScript, which one test uses.
+if command -v npm >/dev/null; then
+	mkdir -p build/node
+	cp tests/connect/node/package.json build/node/
+	npm install --prefix build/node --silent --no-progress --no-package-lock --no-audit --no-fund ||
+		say "without Connect's packages of npm, its test for TypeScript is skipped"
+else
+	say "without Node and npm, the test of Connect for TypeScript is skipped"
+fi

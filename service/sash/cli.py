@@ -296,24 +296,6 @@ def evict(
 
 
 @app.command()
-def retract(
-    name: Name,
-    time: Annotated[str, typer.Option(metavar="TIME", help="The time of the entry: ticks, or ISO 8601.")],
-    identity: Annotated[str, typer.Option("--id", metavar="ID", help="Its identity.")],
-    key: Key = None,
-    target: Target = LOCAL,
-) -> None:
-    """Remove one entry of a window with an identity."""
-    with connected(target) as sash:
-        window = sash.window(name)
-        spec = window.describe().spec
-        integer = spec["fields"].get(spec.get("identity")) == "int64"
-        named = int(identity) if integer and identity.removeprefix("-").isdecimal() else identity
-        retracted = window.retract([time_of(time)], [named], keys=key).retracted
-    typer.echo("the entry is retracted" if retracted else "there is no such entry")
-
-
-@app.command()
 def punctuate(
     name: Name,
     time: Annotated[str, typer.Argument(metavar="TIME", help="Entries with this time and older are final.")],

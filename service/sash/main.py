@@ -8,7 +8,8 @@ import typer
 
 from sash import cli, token
 from sash.check import check
-from sash.cli_shards import shards as shards_command
+from sash.cli_changes import retract, update
+from sash.cli_shards import move, topology
 from sash.cli_top import top
 from sash.cli_window import describe, insert
 from sash.extras import missing
@@ -18,11 +19,15 @@ __all__ = ["app", "run", "serve"]
 
 app = cli.app
 app.command()(check)
-app.command("shards")(shards_command)
+app.command()(topology)
+app.command("shards")(topology)
+app.command()(move)
 app.command()(describe)
 app.command()(insert)
 app.command()(load)
+app.command()(retract)
 app.command()(top)
+app.command()(update)
 app.add_typer(token.app)
 
 

@@ -130,7 +130,7 @@ class Service:
         closing = rest.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(_places(settings), closing)
-        connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
+        connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes, memory)
         front = partial(Front, settings.max_body_bytes, memory, self.plane.turns, metrics)
         places = _places(settings)
         guarded = HttpAccess(front(rest, places), self._access, refusal(metrics), is_open, METRICS)
@@ -261,7 +261,7 @@ def _opened(
     storage = Storage(
         catalogue,
         clock,
-        open_tier(data, prefix, max_bytes=most, lease_s=settings.lease_s),
+        open_tier(data, prefix, max_bytes=most, lease_s=settings.lease_s, replicas=settings.redis_wait_replicas),
         cache_bytes=settings.cache_bytes // here,
         checkpoint_bytes=max(settings.checkpoint_bytes // here, 4096),
         store_entries=settings.store_entries,

@@ -131,6 +131,13 @@ class Settings(BaseSettings):
     redis_prefix: str = Field(
         "sash", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="The prefix of this service's keys in Redis."
     )
+    redis_wait_replicas: int = Field(
+        0,
+        ge=0,
+        le=10,
+        description="On the disks of how many replicas of Redis, beside its own, a write must be before it "
+        "is acknowledged (`WAITAOF`; Valkey, or Redis 7.2). Needs `appendonly yes` on all of them.",
+    )
     lease_s: float = Field(
         3.0,
         ge=1,

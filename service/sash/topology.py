@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["ServingProcess", "Topology"]
+from sash.access.access import Access
+from sash_engine.errors import Unsupported
+
+__all__ = ["OneProcess", "ServingProcess", "Topology", "stays"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,29 @@ class ServingProcess:
     shards: Sequence[int]
     address: str = ""
     sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class OneProcess:
+    """The operations on processes, where there is one."""
+
+    _access: Access
+
+    async def topology(self) -> Topology:
+        """Show which processes serve the windows."""
+        self._access.require("topology", None)
+        return Topology(1, [ServingProcess(0, True, 0, [0])])
+
+    async def move(self, shard: int, process: int) -> Topology:
+        """Have a process take a shard; raises Unsupported where shards stay where they are."""
+        self._access.require("move", None)
+        raise stays()
+
+
+def stays() -> Unsupported:
+    """The error of a move where shards stay where they are."""
+    return Unsupported(
+        "shards move only between processes that share them over Redis (SASH_DATA, SASH_SHARDS)", field="shard"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from sash_client import Client
+from sash_client import Client, InvalidArgument
 from tests.support.redis_servers import BINARIES, RedisServer, redis_server
 from tests.support.servers import WAIT_S, serve_command
 from tests.support.waiting import wait_until
@@ -149,6 +149,32 @@ def check(process: Process, *wrote: Counter[str]) -> None:
     """Check that everything acknowledged is there once."""
     total = sum(wrote, Counter())
     assert process.sums() == {key: (n, n) for key, n in total.items()}
+
+
+def test_a_shard_moves_where_it_is_told_to(deployment: Deployment) -> None:
+    first, second = deployment.add(), deployment.add()
+    deployment.settle(4, 4)
+    made(first)
+    producer = Producer("p", second.target)
+    producer.rounds(1)
+    with Client(first.target, timeout_s=WAIT_S) as client:
+        before = client.topology()
+        assert [process.up for process in before.processes] == [True, True]
+        assert {process.address for process in before.processes} == {first.target, second.target}
+        shard = before.processes[0].shards[0]
+        after = client.move_shard(shard, 1)
+        assert shard in after.processes[1].shards
+        deployment.settle(4, 4)
+        wrote = producer.end()
+        found = client.topology()
+        assert shard in found.processes[1].shards
+        sizes = [size for process in found.processes for size in process.sizes]
+        assert {size.shard for size in sizes} == set(range(SHARDS))
+        assert sum(size.entries for size in sizes) == sum(wrote.values())
+        for wrong in ((8, 1), (-1, 1), (0, 2)):
+            with pytest.raises(InvalidArgument, match="there is no"):
+                client.move_shard(*wrong)
+    check(second, wrote)
 
 
 def test_shards_move_when_processes_come_and_go_while_producers_write(deployment: Deployment) -> None:

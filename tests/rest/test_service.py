@@ -20,6 +20,7 @@ from tests.support.servers import problem
 
 ROUTES = {
     ("get", "/v1/topology"),
+    ("post", "/v1/topology/move"),
     ("post", "/v1/windows"),
     ("get", "/v1/windows"),
     ("get", "/v1/windows/{name}"),

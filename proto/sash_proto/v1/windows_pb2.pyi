@@ -190,7 +190,7 @@ class Strings(_message.Message):
     def __init__(self, dictionary: _Optional[_Iterable[str]] = ..., codes: _Optional[bytes] = ...) -> None: ...
 
 class WindowInfo(_message.Message):
-    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem", "high_water_mark", "punctuated")
+    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem", "high_water_mark", "punctuated", "evicted_through")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +201,7 @@ class WindowInfo(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATER_MARK_FIELD_NUMBER: _ClassVar[int]
     PUNCTUATED_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_THROUGH_FIELD_NUMBER: _ClassVar[int]
     spec: WindowSpec
     entries: int
     keys: int
@@ -211,7 +212,8 @@ class WindowInfo(_message.Message):
     problem: str
     high_water_mark: int
     punctuated: int
-    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ..., high_water_mark: _Optional[int] = ..., punctuated: _Optional[int] = ...) -> None: ...
+    evicted_through: int
+    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ..., high_water_mark: _Optional[int] = ..., punctuated: _Optional[int] = ..., evicted_through: _Optional[int] = ...) -> None: ...
 
 class Counts(_message.Message):
     __slots__ = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected")
@@ -804,16 +806,38 @@ class Topology(_message.Message):
     def __init__(self, shards: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[Process, _Mapping]]] = ...) -> None: ...
 
 class Process(_message.Message):
-    __slots__ = ("number", "up", "grpc_port", "shards")
+    __slots__ = ("number", "up", "grpc_port", "shards", "address", "sizes")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     GRPC_PORT_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     number: int
     up: bool
     grpc_port: int
     shards: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, number: _Optional[int] = ..., up: bool = ..., grpc_port: _Optional[int] = ..., shards: _Optional[_Iterable[int]] = ...) -> None: ...
+    address: str
+    sizes: _containers.RepeatedCompositeFieldContainer[ShardSize]
+    def __init__(self, number: _Optional[int] = ..., up: bool = ..., grpc_port: _Optional[int] = ..., shards: _Optional[_Iterable[int]] = ..., address: _Optional[str] = ..., sizes: _Optional[_Iterable[_Union[ShardSize, _Mapping]]] = ...) -> None: ...
+
+class ShardSize(_message.Message):
+    __slots__ = ("shard", "entries", "pending_bytes")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    PENDING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    entries: int
+    pending_bytes: int
+    def __init__(self, shard: _Optional[int] = ..., entries: _Optional[int] = ..., pending_bytes: _Optional[int] = ...) -> None: ...
+
+class MoveShardRequest(_message.Message):
+    __slots__ = ("shard", "process")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    process: int
+    def __init__(self, shard: _Optional[int] = ..., process: _Optional[int] = ...) -> None: ...
 
 class Rollup(_message.Message):
     __slots__ = ("parts",)

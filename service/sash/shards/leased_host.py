@@ -83,6 +83,7 @@ class LeasedHost(Host):
         self._decides = False
         self._news = asyncio.Event()
         self.shards.on_taken = self._dropped
+        self.plane.mover = self.move
         self.operations |= {"look": self._look, "state": self._state}
 
     # ---------------------------------------------------------------- life
@@ -292,7 +293,7 @@ class LeasedHost(Host):
         if target is None or not target.alive:
             known = sorted(each.number for each in self._table.members.values() if each.alive)
             raise InvalidArgument(f"there is no process {process}", field="process", limit=", ".join(map(str, known)))
-        if any(each.alive and each.pinned is not None for each in (target,)):
+        if target.pinned is not None:
             raise InvalidArgument(f"process {process} takes only the shards that it was told to", field="process")
         wished = self._table.wishes.get(shard, "")
         if not await asyncio.to_thread(self._lease_table.wish, shard, wished, target.id) and wished != target.id:

@@ -6,7 +6,7 @@
 // as text, never as markup.
 
 import * as address from "./core/address.js";
-import { Problem, Unauthenticated, ask, token } from "./core/ask.js";
+import { Problem, Unauthenticated, Unreachable, ask, token } from "./core/ask.js";
 import { byId, say } from "./core/dom.js";
 import { create } from "./views/create.js";
 import { overview } from "./views/overview.js";
@@ -91,9 +91,8 @@ async function refresh() {
       return;
     }
     document.body.classList.add("stale");
-    const what = error instanceof Problem ? error.message : `no answer from the service: ${error.message}`;
-    showStatus(what, true);
-    if (!(error instanceof Problem || error instanceof TypeError)) console.error(error);
+    showStatus(error.message, true);
+    if (!(error instanceof Problem || error instanceof Unreachable)) console.error(error);
   }
   const every = Number(byId("every").value);
   // A service that takes long to answer is not asked all the time.

@@ -354,8 +354,7 @@ class Window(AskedWindow):
         """The window as `describe` shows it."""
         oldest = None
         if not self.spec.keyed and self._keys:
-            (number,) = self._keys.numbers().tolist()
-            oldest, _ = self._keys.span(number)
+            oldest, _ = self._keys.span(self._keys.numbers().item())
         return WindowInfo(
             spec=self.spec,
             entries=self.counts.present,
@@ -365,6 +364,7 @@ class Window(AskedWindow):
             counts=self.counts,
             high_water_mark=None if self._mark == NEVER else self._mark,
             punctuated=None if self._slide.punctuated == NEVER else self._slide.punctuated,
+            evicted_through=self._slide.evicted_through(),
         )
 
     def check_invariants(self, same: Callable[..., bool] | None = None) -> None:

@@ -48,7 +48,7 @@ export function keyField(spec, value, changed, name = "key") {
       changed(get());
     });
   }
-  const element = el("fieldset", { class: "key" }, el("legend", { class: parts === null ? "unseen" : null }, "Key"),
+  const element = el("fieldset", { class: "key" }, el("legend", { class: "unseen" }, "Key"),
     boxes.map((box, i) => field(parts?.[i] ?? "Key", box, { name: parts === null ? name : `${name}.${parts[i]}` })), offered);
   return { element, get, set, offer };
 }

@@ -133,7 +133,7 @@ export function create() {
       const made = await ask("/v1/windows", { method: "POST", body, type });
       address.go({ window: made.spec.name, tab: "send" });
     } catch (error) {
-      if (!(error instanceof Problem)) return showProblem(which, new Problem(`no answer from the service: ${error.message}`));
+      if (!(error instanceof Problem)) return showProblem(which, error);
       if (which === yaml) return showAtLine(error);
       // An option of an aggregate is in one control with the others.
       const path = (error.field ?? "").split(".");

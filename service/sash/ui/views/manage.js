@@ -39,7 +39,7 @@ export function manage({ name }) {
       done(await ask(path, { signal: null, ...options }));
       showProblem(form, null);
     } catch (error) {
-      showProblem(form, error instanceof Problem ? error : new Problem(`no answer from the service: ${error.message}`));
+      showProblem(form, error);
     } finally {
       button.disabled = false;
     }

@@ -10,6 +10,7 @@ import { sparkline } from "../core/values.js";
 import { ago, bytes, compact, counts, instant, plural, rate, seconds } from "../core/words.js";
 
 const KEPT = 60; // samples of each rate
+const SMOOTHED = 5; // samples that a rate is the mean of
 const ROWS = 50; // windows that are shown before somebody asks for more
 const RATES = ["inserted", "late", "evicted", "duplicates", "ahead"];
 const ORDERS = [["name", "name"], ["inserted", "entries a second"], ["late", "late entries"], ["entries", "size"], ["newest", "newest entry"]];
@@ -31,7 +32,7 @@ export function overview() {
     find.addEventListener("input", wait(() => { address.set({ find: find.value }); rows = ROWS; show(); }, 100));
     const order = select(ORDERS, address.get("order", "name"), { onchange: () => { address.set({ order: order.value === "name" ? "" : order.value }); show(); } });
     place.append(
-      tiles,
+      el("section", { "aria-labelledby": "service-title" }, el("h2", { id: "service-title", class: "unseen" }, "Service"), tiles),
       el("section", { class: "card", "aria-labelledby": "windows-title" },
         el("div", { class: "head" }, el("h2", { id: "windows-title" }, "Windows"),
           el("form", { role: "search", onsubmit: (event) => event.preventDefault() }, field("Find", find), field("Order by", order))),
@@ -79,7 +80,11 @@ export function overview() {
     for (const name of samples.keys()) if (name !== "" && !names.has(name)) samples.delete(name);
   }
 
-  const rateOf = (name, which) => samples.get(name)?.rates[which].at(-1) ?? null;
+  // Over a few answers, so that figures can be read.
+  function rateOf(name, which) {
+    const lately = samples.get(name)?.rates[which].slice(-SMOOTHED) ?? [];
+    return lately.length === 0 ? null : lately.reduce((sum, each) => sum + each, 0) / lately.length;
+  }
 
   function show() {
     showTiles();
@@ -148,7 +153,7 @@ export function overview() {
       replaceKeepingFocus(list, [el("p", { id: "no-windows" }, "There is no window yet. ", el("a", { href: "#create" }, "Create one"), ", or run ", el("code", {}, "sash create SPEC.yaml"), ".")]);
       return;
     }
-    const heads = ["Window", { text: "Entries", class: "number" }, { text: "Keys", class: "number" }, { text: "Inserted/s", class: "number" }, "", { text: "Late/s", class: "number" }, { text: "Late", class: "number" }, { text: "Evicted", class: "number" }, { text: "Duplicates", class: "number" }, "Newest entry", "Durability"];
+    const heads = ["Window", { text: "Entries", class: "number" }, { text: "Keys", class: "number" }, { text: "Inserted/s", class: "number" }, "Lately", { text: "Late/s", class: "number" }, { text: "Late", class: "number" }, { text: "Evicted", class: "number" }, { text: "Duplicates", class: "number" }, "Newest entry", "Durability"];
     const made = table("Windows", heads, shown.map(row), { id: "windows" });
     made.hidden = shown.length === 0;
     const scrolled = list.firstElementChild?.scrollLeft ?? 0;

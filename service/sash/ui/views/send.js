@@ -44,7 +44,7 @@ export function send({ name }) {
       refresh();
     } catch (error) {
       told.classList.add("bad");
-      say(told, error instanceof Problem ? error.message : `no answer from the service: ${error.message}`);
+      say(told, error.message);
       showProblem(form, error);
     } finally {
       button.disabled = false;
