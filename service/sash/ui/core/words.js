@@ -48,6 +48,24 @@ export function instant(ticks, unit) {
   return Number.isNaN(date.getTime()) ? numeral(Number(ticks)) : date.toISOString().replace("T", " ").replace(".000Z", "Z");
 }
 
+// An instant that somebody wrote, in ticks: digits as they are, because nanoseconds are more than a number holds
+// exactly; ISO 8601 in milliseconds and finer; else null.
+export function ticksText(text, unit) {
+  const plain = text.trim();
+  if (/^-?\d{1,19}$/.test(plain)) return plain;
+  const found = /^(.*?\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?$/.exec(plain.replace(" ", "T"));
+  const millis = found === null ? NaN : Date.parse(`${found[1]}${found[3] ?? (found[1].includes("T") ? "Z" : "")}`);
+  if (Number.isNaN(millis) || !(unit in MILLISECONDS)) return null;
+  const nanos = BigInt(millis) * 1_000_000n + BigInt((found[2] ?? "").padEnd(9, "0"));
+  return String(nanos / BigInt(Math.round(MILLISECONDS[unit] * 1e6)));
+}
+
+// JSON of a body with a time: one in digits is written as the number that it is.
+export function withTime(time, body) {
+  const rest = JSON.stringify(body).slice(1);
+  return `{"time":${/^-?\d+$/.test(time) ? BigInt(time) : JSON.stringify(time)}${rest === "}" ? "" : ","}${rest}`;
+}
+
 // How long ago, where that is a matter of hours; the instant says the rest.
 export function ago(ticks, unit) {
   const millis = Date.now() - Number(ticks) * (MILLISECONDS[unit] ?? NaN);

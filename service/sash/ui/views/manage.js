@@ -6,7 +6,7 @@ import { el, field, input, say, table } from "../core/dom.js";
 import { keyField } from "../core/keyfield.js";
 import { showProblem } from "../core/problems.js";
 import { yamlOf } from "../core/yaml.js";
-import { MILLISECONDS, instant, plural } from "../core/words.js";
+import { instant, plural, ticksText, withTime } from "../core/words.js";
 import { describe } from "./answers.js";
 
 export function manage({ name }) {
@@ -52,10 +52,7 @@ export function manage({ name }) {
     key?.offer().catch(() => {});
     const form = el("form", { class: "card danger", id: "evict", onsubmit: (event) => {
       event.preventDefault();
-      const plain = time.value.trim();
-      const millis = Date.parse(plain);
-      const ticks = /^-?\d+$/.test(plain) ? Number(plain) : Number.isNaN(millis) || unit === "none" ? plain : Math.round(millis / MILLISECONDS[unit]);
-      const body = { time: ticks, ...(key?.get() ? { key: key.get() } : {}) };
+      const body = withTime(ticksText(time.value, unit) ?? time.value, key?.get() ? { key: key.get() } : {});
       call(form, windowPath(name, "/bulk-evict"), { method: "POST", body }, (found) => {
         say(told, `${plural(found.evicted, "entry", "entries")} evicted; ${found.durability}`);
         refresh();

@@ -5,7 +5,7 @@ import { Problem, windowPath } from "../core/ask.js";
 import { el, field, input, say, select } from "../core/dom.js";
 import { keyField } from "../core/keyfield.js";
 import { showProblem } from "../core/problems.js";
-import { MILLISECONDS, counts, partsOf, ticksOf } from "../core/words.js";
+import { MILLISECONDS, counts, partsOf, ticksOf, ticksText, withTime } from "../core/words.js";
 
 const MADE_MAX = 10_000;
 
@@ -58,11 +58,11 @@ export function send({ name }) {
     const boxes = Object.entries(spec.fields).map(([each, type]) => ({ each, type, box: type === "bool" ? select(["true", "false"], "true") : input("", { inputmode: type === "string" ? null : "decimal" }) }));
     const form = el("form", { class: "card", id: "one", novalidate: true, onsubmit: (event) => {
       event.preventDefault();
-      const body = { time: time.value.trim() === "" ? nowIn() : /^-?\d+$/.test(time.value.trim()) ? Number(time.value) : instantOf(time.value) };
-      if (key !== null) Object.assign(body, keyMembers(key.get() ?? ""));
+      const at = time.value.trim() === "" ? String(BigInt(nowIn())) : (ticksText(time.value, spec.time_unit) ?? time.value);
+      const body = key === null ? {} : keyMembers(key.get() ?? "");
       const values = Object.fromEntries(boxes.map(({ each, type, box }) => [each, valueOf(box.value, type)]));
       Object.assign(body, "fields" in spec.fields ? values : { fields: values });
-      post(form, "/insert", body);
+      post(form, "/insert", withTime(at, body));
     } },
       el("h3", {}, "One entry"),
       el("div", { class: "row" }, field("Time", time, { name: "time", hint: spec.time_unit === "none" ? "ticks; empty: one after the newest" : `ticks (${spec.time_unit}), or ISO 8601; empty: now` }), key?.element ?? null,
@@ -73,10 +73,6 @@ export function send({ name }) {
 
   const keyMembers = (key) => ({ key: spec.keys ? Object.fromEntries(spec.keys.map((part, i) => [part, partsOf(key)[i] ?? ""])) : key });
   const nowIn = () => (spec.time_unit === "none" ? (newest ?? 0) + 1 : Math.floor(Date.now() / MILLISECONDS[spec.time_unit]));
-  const instantOf = (text) => {
-    const millis = Date.parse(text);
-    return Number.isNaN(millis) || spec.time_unit === "none" ? text : Math.round(millis / MILLISECONDS[spec.time_unit]);
-  };
   // What is no number goes as it is, so that the service says so, and names the field.
   const valueOf = (text, type) => (type === "string" ? text : type === "bool" ? text === "true" : text.trim() === "" || Number.isNaN(Number(text)) ? text : Number(text));
 
