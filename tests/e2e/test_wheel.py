@@ -126,7 +126,7 @@ def test_the_wheel_has_the_packages_of_the_page_and_the_repository_has_not(wheel
     for name in listed.stdout.split():
         lines = (ROOT / name).read_text().splitlines()
         assert len(lines) <= 400, name
-        assert max(map(len, lines)) <= 400, f"{name} looks minified"
+        assert max(map(len, lines)) <= 120, name
 
 
 @pytest.mark.parametrize("versions", [[], OLDEST], ids=["newest", "oldest"])

@@ -78,8 +78,10 @@ def test_the_page_asks_for_a_token(service, browser):
 def test_the_page_is_told_what_a_token_may_do(service):
     http = service.http()
     for name, role in (("reader", "read"), ("writer", "write"), ("root", "admin")):
-        assert http.get("/ui/caller", headers=bearer(name)).json() == {"name": name, "role": role}
+        found = http.get("/ui/caller", headers=bearer(name)).json()
+        assert found == {"name": name, "role": role, "grpc_port": service.grpc_port}
     assert http.get("/ui/caller").status_code == 401
     assert http.get("/ui/caller", headers=bearer("late")).status_code == 401
     with running_service() as open_to_all:
-        assert open_to_all.http().get("/ui/caller").json() == {"name": None, "role": "admin"}
+        found = open_to_all.http().get("/ui/caller").json()
+        assert found == {"name": None, "role": "admin", "grpc_port": open_to_all.grpc_port}

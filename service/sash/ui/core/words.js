@@ -45,7 +45,9 @@ export const plural = (count, one, many = `${one}s`) => `${counts.format(count)}
 export function instant(ticks, unit) {
   if (ticks === null || ticks === undefined) return "–";
   const date = new Date(Number(ticks) * (MILLISECONDS[unit] ?? NaN));
-  return Number.isNaN(date.getTime()) ? numeral(Number(ticks)) : date.toISOString().replace("T", " ").replace(".000Z", "Z");
+  return Number.isNaN(date.getTime())
+    ? numeral(Number(ticks))
+    : date.toISOString().replace("T", " ").replace(".000Z", "Z");
 }
 
 // An instant that somebody wrote, in ticks: digits as they are, because nanoseconds are more than a number holds
@@ -102,7 +104,10 @@ export function durationOf(ticks, unit) {
   return parts.slice(0, 3).join("") || "0";
 }
 
-export const listed = (text) => String(text).split(/[\s,]+/).filter(Boolean);
+export const listed = (text) =>
+  String(text)
+    .split(/[\s,]+/)
+    .filter(Boolean);
 
 // The parts of a key that is written as one text: `|` between them, and `\` before one of a value.
 export function partsOf(key) {
