@@ -1,4 +1,4 @@
-"""Windows of all sorts: each view shows them without an error, and their specs are written as YAML that makes them anew."""
+"""Windows of all sorts: each view shows them without an error, and the YAML of their specs makes them anew."""
 
 import pytest
 
