@@ -33,6 +33,7 @@ class Count(Monoid):
     identity = 0
     parts = ("entries",)
     dtypes = (np.dtype(np.int64),)
+    joins = (np.add,)
 
     def lift(self, value: Any) -> Partial:
         return 1
@@ -87,6 +88,7 @@ class Sum(Monoid):
     commutative = True
     identity = 0
     parts = ("sum",)
+    joins = (np.add,)
     blob = "the integer in two's complement, little-endian"
 
     def __init__(self, *types: FieldType) -> None:
