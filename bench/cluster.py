@@ -210,11 +210,13 @@ def takeover(entries: int, own_namespace: bool) -> None:
         owners = settled(survivor.target, 2)
         rows = min(entries, 250_000)
         with DirectClient(survivor.target, timeout_s=120) as client:
-            window = client.create_window(SPEC)
+            client.create_window(SPEC)
             codes = np.arange(rows) % len(KEYS)
             keys = [KEYS[i] for i in codes.tolist()]
-            for start in range(0, entries, rows):
-                window.bulk_insert(np.arange(start, start + rows), {"v": np.ones(rows, np.int64)}, keys=keys)
+            with client.window("w").producer("loader") as producer:
+                for start in range(0, entries, rows):
+                    producer.bulk_insert(np.arange(start, start + rows), {"v": np.ones(rows, np.int64)}, keys=keys)
+                    producer.flush()
         moved = {shard_of("w", key, SHARDS): key for key in KEYS}
         moved = {shard: key for shard, key in moved.items() if owners[shard] == killed.target}
         killed.process.kill()
@@ -230,6 +232,8 @@ def takeover(entries: int, own_namespace: bool) -> None:
                         continue
                     answered[shard] = time.perf_counter() - began_s
         where = "as from another machine" if own_namespace else "on the same machine"
+        with Client(survivor.target, timeout_s=60) as client:
+            assert sum(answer.entries for answer in client.window("w").query(keys=KEYS)) == entries
         first, last = min(answered.values()), max(answered.values())
         print(
             f"\ntake-over {where}: {entries:,} entries, {len(moved)} shards moved, first answer after {first:.1f} s, "

@@ -346,7 +346,10 @@ class LeasedHost(Host):
 
     @property
     def neighbours(self) -> Sequence[int]:
-        return sorted(each.number for each in self._table.members.values() if each.group == self._me.group)
+        # One that has ended is shown until another one has taken its place.
+        group = [each for each in self._table.members.values() if each.group == self._me.group]
+        group.sort(key=lambda each: not each.alive)
+        return sorted(each.number for each in group[: self._share.processes])
 
     async def ask(self, process: int, operation: str) -> Any:
         if process == self._me.number:
