@@ -13,6 +13,7 @@ from sash.held import Held
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
 from sash.metrics import Metrics
+from sash.missing import MISSING
 from sash.plane import Plane
 from sash.shards.lifecycle import Lifecycle
 from sash.shards.parts import HOME, Operations, ShardPlane, Shards, together, worst
@@ -152,7 +153,10 @@ class ShardedCalls(Plane):
         """Ask each shard about its keys."""
         found, errors = await together({shard: self._on(shard, call(keys)) for shard, keys in asked.items()})
         if errors:
-            raise _lacking(errors, len(asked))
+            missing = MISSING.get()
+            if missing is None or not found or not all(isinstance(each, Unavailable) for each in errors.values()):
+                raise _lacking(errors, len(asked))
+            missing.update(errors)
         return found
 
 
