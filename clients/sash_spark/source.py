@@ -58,6 +58,7 @@ _OPTIONS = {
     "timeout_s",
     "bad_rows",
     "sort",
+    "op",
     *LOGIN_OPTIONS,
 }
 
@@ -85,8 +86,8 @@ class SashDataSource(DataSource):
     `aggregates`, `partitions`, `timeout_s`, and `delay`; `stream_reader.py` describes them.
 
     Options to write: `target`, `window`, `time`, `key`; `parts` and `fields` (comma-separated: names, or field=column);
-    `query`, `batch`; `rows_per_call`; `timeout_s`; `bad_rows` (fail or drop); `sort` (true, or columns with commas).
-    They mean what the arguments of `sash_sink` mean.
+    `query`, `batch`; `rows_per_call`; `timeout_s`; `bad_rows` (fail or drop); `sort` (true, or columns with commas);
+    `op`. They mean what the arguments of `sash_sink` mean.
 
     Options of both: `token`, or `token_file`; `tls`, `tls.ca`, `tls.cert`, `tls.key`, `tls.name`, as in `Login`.
     """
@@ -176,6 +177,7 @@ def _route(options: Options, schema: StructType, overwrite: bool) -> Route:
         sort=_sort(options),
         login=Login.of(options),
         parts=_columns(options, "parts"),
+        op=options.text("op"),
     )
     with suppress(Unavailable, DeadlineExceeded):
         # This only finds errors early. A commit waits for a service that is away for a while.

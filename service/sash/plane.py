@@ -138,10 +138,7 @@ class Plane(OneProcess):
         self._storage.trim()
 
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
-        """Create a window; the same spec again changes nothing.
-
-        Returns:
-            the window, and whether it is new.
+        """Create a window, and return whether it is new; the same spec again changes nothing.
 
         Raises:
             AlreadyExists: a window of that name has another spec.
@@ -149,6 +146,8 @@ class Plane(OneProcess):
         """
         with self._access.audited("create", spec.name):
             self._access.require("create", spec.name)
+            for source in spec.feeds_on:  # nobody reads through one window what another one keeps from them
+                self._access.require("entries", source)
             window, created = await self._storage.create(spec)
         return self._storage.info(window), created
 

@@ -294,3 +294,12 @@ def test_an_import_is_checked_by_the_name_in_the_file(service):
     named = http.post("/v1/windows/import", params={"name": "seen-copy"}, content=exported, headers=octets)
     assert named.status_code == 201
     assert http.delete("/v1/windows/seen-copy", headers=bearer("owner")).status_code == 200
+
+
+def test_nobody_reads_a_hidden_window_through_one_that_it_feeds(service):
+    """Whoever may create windows, and may not read a window, cannot have it feed one of theirs."""
+    fed = {"name": "seen.fed", **SPEC, "from": {"window": "hidden", "granularity": 60}}
+    http = service.http()
+    assert http.post("/v1/windows", json=fed, headers=bearer("owner")).status_code == 403
+    assert http.post("/v1/windows", json=fed, headers=bearer("root")).status_code == 201
+    assert http.delete("/v1/windows/seen.fed", headers=bearer("root")).status_code == 200

@@ -156,7 +156,7 @@ class MemoryStorage:
         return MemoryWindow(self._catalogue.find(name), self._clock, self.lock(name))
 
     def lock(self, name: str) -> WindowLock:
-        return self._locks[self._catalogue.find(name)]
+        return self._locks[self._catalogue.find(self._catalogue.home(name))]
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> MemoryWindow:
         while True:

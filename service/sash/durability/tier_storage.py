@@ -196,13 +196,13 @@ class TierStorage:
     # ---------------------------------------------------------------- windows
 
     def check_served(self, name: str) -> None:
-        stored = self._windows.get(name)
+        stored = self._home(name)
         problem = None if stored is None else stored.problem()
         if problem is not None:
             raise problem
 
     def describe(self, info: WindowInfo) -> None:
-        stored = self._windows.get(info.spec.name)
+        stored = self._home(info.spec.name)
         if stored is not None:
             problem = stored.problem()
             info.durability = stored.durability
@@ -262,13 +262,17 @@ class TierStorage:
     def _serve(self, stored: StoredWindow) -> None:
         """Serve a window, in the place of another one of its name if there is one."""
         self._windows[stored.name] = stored
-        self._catalogue.put(stored.window)
+        self._catalogue.put_all(stored.window)
+
+    def _home(self, name: str) -> StoredWindow | None:
+        """The stored window of that name, or that the window of that name is stored with."""
+        return self._windows.get(self._catalogue.home(name))
 
     # ---------------------------------------------------------------- writes and reads
 
     def check_size(self, name: str, size: int) -> None:
         """Refuse a write that would be a longer value than a tier accepts."""
-        if name in self._windows and size > _WRITE_BYTES_MAX:
+        if self._home(name) is not None and size > _WRITE_BYTES_MAX:
             raise TooLarge(
                 f"a write of {size / MIB:.0f} MiB is too large for a stored window: send it in parts",
                 field="time",
@@ -280,7 +284,7 @@ class TierStorage:
         return self._memory.host(name) if stored is None else TieredWindow(stored, self._path)
 
     def lock(self, name: str) -> WindowLock:
-        stored = self._windows.get(name)
+        stored = self._home(name)
         return self._memory.lock(name) if stored is None else stored.lock
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> HostedWindow:
@@ -301,7 +305,7 @@ class TierStorage:
         return self._windows.get(name)
 
     def pinned(self, name: str, parts: Iterator[T]) -> Iterator[T]:
-        stored = self._windows.get(name)
+        stored = self._home(name)
         return parts if stored is None else self.session.pinned(stored.number, parts)
 
     def trim(self) -> None:

@@ -318,7 +318,8 @@ class TieredDirectory(Directory):
         self.fetch(positions)
         blocks = [self.block(position) for position in positions]
         saved = [
-            PendingBlock(block, partial(self._number, p, block)) for p, block in zip(positions, blocks, strict=True)
+            PendingBlock(block, partial(self._number, p, block), layout=self._cold.layout)
+            for p, block in zip(positions, blocks, strict=True)
         ]
         saved += partials if most is None else partials[: max(0, most - len(saved))]
         self.unstored_partials = len(partials)

@@ -122,7 +122,7 @@ export function charts({ name }) {
     try {
       if (spec.keyed && !hasOffered) {
         hasOffered = true;
-        const keys = await key.offer(ask).catch(() => []);
+        const keys = await key.offer().catch(() => []);
         if (!isCurrent()) { hasOffered = false; return {}; }
         if (address.all("key").length === 0 && address.get("by") === "" && keys.length > 0) {
           address.set({ key: [keys[0]] });

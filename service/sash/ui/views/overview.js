@@ -92,11 +92,13 @@ export function overview() {
     showLatencies();
   }
 
+  const aSecond = (which) => (rateOf("", which) === null ? "–" : `${rate(rateOf("", which))}/s`);
+
   function showTiles() {
     const now = scrapes.at(-1);
     const drawn = [
-      tile("Inserted", `${rate(rateOf("", "inserted"))}/s`, { line: samples.get("")?.rates.inserted, note: `${compact(samples.get("")?.counts.inserted ?? 0)} since the start` }),
-      tile("Late", `${rate(rateOf("", "late"))}/s`, { line: samples.get("")?.rates.late, note: `${compact(samples.get("")?.counts.late ?? 0)} since the start`, bad: rateOf("", "late") > 0 }),
+      tile("Inserted", aSecond("inserted"), { line: samples.get("")?.rates.inserted, note: `${compact(samples.get("")?.counts.inserted ?? 0)} since the start` }),
+      tile("Late", aSecond("late"), { line: samples.get("")?.rates.late, note: `${compact(samples.get("")?.counts.late ?? 0)} since the start`, bad: rateOf("", "late") > 0 }),
     ];
     if (now !== undefined) drawn.push(memoryTile(now), tierTile(now), latencyTile("query"), latencyTile("bulk_insert"), refusedTile());
     replaceKeepingFocus(tiles, drawn.filter(Boolean));
@@ -170,7 +172,7 @@ export function overview() {
       el("th", { scope: "row", class: "name" }, el("a", { href: address.to({ window: spec.name }) }, spec.name)),
       number(counts.format(entries)), number(spec.keyed ? counts.format(keys) : "–"),
       number(rate(rateOf(spec.name, "inserted"))),
-      el("td", { class: "sparks" }, lately?.inserted.some(Boolean) ? sparkline(lately.inserted, { width: 80, height: 20 }) : ""),
+      el("td", { class: "sparks" }, lately?.inserted.length > 1 && lately.inserted.some(Boolean) ? sparkline(lately.inserted, { width: 80, height: 20 }) : ""),
       number(rate(rateOf(spec.name, "late")), rateOf(spec.name, "late") > 0), number(counts.format(of.late)),
       number(counts.format(of.evicted)), number(counts.format(of.duplicates)),
       el("td", { title: instant(newest, spec.time_unit) }, ago(newest, spec.time_unit) ?? instant(newest, spec.time_unit)),
@@ -208,7 +210,7 @@ function tile(title, value, { note, line, share = null, bad = false } = {}) {
   return el("div", { class: bad ? "tile bad" : "tile" },
     el("h3", {}, title),
     el("p", { class: "value" }, value),
-    line?.some(Boolean) ? sparkline(line, { width: 120, height: 24 }) : null,
+    line?.length > 1 && line.some(Boolean) ? sparkline(line, { width: 120, height: 24 }) : null,
     share === null ? null : el("meter", { min: 0, max: 1, low: 0.7, high: 0.9, optimum: 0, value: Math.min(1, share), "aria-label": `${title}: ${Math.round(share * 100)} % used` }),
     note ? el("p", { class: "faint" }, note) : null);
 }
