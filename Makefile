@@ -67,6 +67,7 @@ soak: setup ## long: properties with thousands of examples, hundreds of kills on
 
 bench: setup ## all benchmarks at real size, pinned to one core where they measure one
 	taskset -c 1 $(BIN)/python -m bench.engine
+	taskset -c 1 $(BIN)/python -m bench.engine_both
 	taskset -c 1 $(BIN)/python -m bench.changes
 	taskset -c 1 $(BIN)/python -m bench.keys
 	$(BIN)/python -m bench.edges
