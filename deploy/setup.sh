@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Make a virtual environment with everything Sash and its tests need.
+# Make a virtual environment with everything Sash and its tests need. The build of the package fetches the page's charts
+# with npm, see deploy/page/hook.py.
 #
 # Two things come from Debian where they are missing and this may install them (as root): Python's venv module and a
 # Java 17 runtime for Spark. Where it may not, it says what to install.

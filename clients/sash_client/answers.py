@@ -19,6 +19,7 @@ __all__ = [
     "PartialColumn",
     "Series",
     "ServingProcess",
+    "ShardSize",
     "Staged",
     "Topology",
     "WindowInfo",
@@ -266,6 +267,7 @@ class WindowInfo:
         problem: why it answers nothing at the moment; None if it answers.
         high_water_mark: the newest time in ticks that was ever inserted. It stays when entries leave; None before.
         punctuated: entries of this time and older are final; None without `slide.until`, and before the first call.
+        evicted_through: no entry newer than this tick was evicted by the slide policy; None if none was.
     """
 
     name: str
@@ -279,6 +281,16 @@ class WindowInfo:
     problem: str | None = None
     high_water_mark: int | None = None
     punctuated: int | None = None
+    evicted_through: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSize:
+    """How much a shard has: entries, and bytes of writes that wait for a commit."""
+
+    shard: int
+    entries: int
+    pending_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,12 +302,16 @@ class ServingProcess:
         up: whether it answers.
         grpc_port: the port that only this process listens on; 0 if there is none, or it is not known.
         shards: the shards that it has.
+        address: host and port by which clients on any machine reach it; empty: that of the service, and `grpc_port`.
+        sizes: of its shards, as far as it says.
     """
 
     number: int
     up: bool
     grpc_port: int
     shards: list[int]
+    address: str = ""
+    sizes: list[ShardSize] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

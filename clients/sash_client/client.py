@@ -25,7 +25,7 @@ from sash_client.errors import DeadlineExceeded, Unavailable
 from sash_client.files import chunks, open_to_read, replacing
 from sash_client.plans import pauses_s
 from sash_client.window import Window
-from sash_client.windows import created, deleted, listed, topology
+from sash_client.windows import created, deleted, listed, moved, topology
 from sash_client.wire import from_info, new_name
 from sash_proto.v1 import windows_pb2 as pb
 
@@ -120,6 +120,16 @@ class Client(BlockingConnection):
     def topology(self) -> Topology:
         """Show which processes serve the windows, and which shards each has."""
         return self._perform(topology())
+
+    def move_shard(self, shard: int, process: int) -> Topology:
+        """Have a process take a shard, where processes share them by leases; returns when it has it.
+
+        Raises:
+            InvalidArgument: there is no such shard or process.
+            Unavailable: the process does not have it in time.
+            Unsupported: shards stay where they are.
+        """
+        return self._perform(moved(shard, process))
 
     def delete_window(self, name: str) -> int:
         """Delete a window and its entries; return how many it had. Raises NotFound."""

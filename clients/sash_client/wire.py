@@ -189,5 +189,6 @@ def from_info(message: pb.WindowInfo) -> WindowInfo:
         durability=message.durability or "memory",
         problem=message.problem if message.HasField("problem") else None,
         punctuated=message.punctuated if message.HasField("punctuated") else None,
+        evicted_through=message.evicted_through if message.HasField("evicted_through") else None,
         high_water_mark=message.high_water_mark if message.HasField("high_water_mark") else None,
     )

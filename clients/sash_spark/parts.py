@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 
 from sash_client import Client, FailedPrecondition, InvalidArgument, WriteResult
 from sash_spark.bad_rows import Columns, good_rows
+from sash_spark.changes import Changes, apply_changes, net_changes
 from sash_spark.keys import fitted_parts, key_values
 from sash_spark.login import Login
 
@@ -57,6 +58,9 @@ _FITTING: Mapping[str, tuple[tuple[Any, ...], str]] = {
 """Field type -> the Spark types that it takes, and the type to cast others to. Numbers are widened."""
 
 
+_NO_ROWS = pa.table({})
+
+
 @dataclass(frozen=True)
 class Part:
     """The outcome of a task.
@@ -67,6 +71,8 @@ class Part:
         committed: whether the service has committed the batch already; the task then stages nothing more.
         staged: rows or panes that it staged.
         bad: rows that it dropped because the window would refuse them.
+        merged: rows that became part of a later row of the same entry, in a change feed.
+        changes: the updates and deletions of a change feed, for the driver; see `changes.py`.
     """
 
     arrived: int
@@ -74,6 +80,8 @@ class Part:
     committed: bool = False
     staged: int = 0
     bad: int = 0
+    merged: int = 0
+    changes: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,8 @@ class Route:
         names: the columns' names in the DataFrame, where those differ.
         login: the credentials for the service.
         parts: part of the key -> column; other parts of the window's keys are columns of their own name.
+        op: the column that says what becomes of the entry, in a change feed; None: each row is an entry to insert.
+        identity: with `op`: the field that is the window's identity.
     """
 
     target: str
@@ -109,6 +119,8 @@ class Route:
     names: Mapping[str, str] = field(default_factory=dict)
     login: Login = field(default_factory=Login)
     parts: Mapping[str, str] | None = None
+    op: str | None = None
+    identity: str = ""
 
     def fitted(self, schema: StructType, *, as_rows: bool = True) -> Route:
         """Check it against the window and the DataFrame, and return it with all fields named.
@@ -132,7 +144,12 @@ class Route:
             )
         columns = {f.name: f.dataType for f in schema.fields}
         keys = [self.key] if self.key else parts.values()
-        for wanted in [self.time, *keys, *fields.values(), *self.sort]:
+        identity = spec.get("identity") or ""
+        if self.op is not None and not identity:
+            raise InvalidArgument(
+                f"window {self.window!r} has no identity, so its entries cannot be updated and deleted", field="op"
+            )
+        for wanted in [self.time, *keys, *fields.values(), *self.sort, *([self.op] if self.op else [])]:
             if wanted not in columns:
                 raise InvalidArgument(f"no column {wanted!r}; there are {', '.join(columns)}", field=wanted)
         kind = columns[self.time]
@@ -155,7 +172,7 @@ class Route:
                     f"{self.window!r} takes {spec['fields'][name]}: cast it to {cast}",
                     field=column,
                 )
-        return replace(self, fields=fields, parts=parts)
+        return replace(self, fields=fields, parts=parts, identity=identity)
 
     def client(self) -> Client:
         """A connection."""
@@ -197,18 +214,35 @@ class Route:
             InvalidArgument: the window cannot take a row, and `drops_bad_rows` is not set.
         """
         arrived, staged, bad, stages = 0, 0, 0, list[str]()
+        batches, changes = self._sorted(batches), None
         with self.client() as client:
             window = client.window(self.window)
+            if self.op is not None:
+                changes = self._net_changes(window, batches)
+                batches = iter(changes.inserts.to_batches())
             calls = (
                 partial(self._stage_table, window, table, query, batch)
-                for table in gathered(self._sorted(batches), self.rows_per_call)
+                for table in gathered(batches, self.rows_per_call)
             )
             for part in _one_ahead(calls):
                 if part.committed:
                     return part
                 arrived, staged, bad = arrived + part.arrived, staged + part.staged, bad + part.bad
                 stages += part.stages
-        return Part(arrived, tuple(stages), staged=staged, bad=bad)
+        if changes is None:
+            return Part(arrived, tuple(stages), staged=staged, bad=bad)
+        arrived += changes.bad + changes.merged + changes.changed
+        return Part(arrived, tuple(stages), False, staged, bad + changes.bad, changes.merged, changes.others)
+
+    def _net_changes(self, window: Any, batches: Iterator[pa.RecordBatch]) -> Changes:
+        """Join the changes of each entry of a task."""
+        known = self.known(window)
+        assert known.op is not None
+        table = pa.Table.from_batches(held, held[0].schema) if (held := list(batches)) else None
+        if table is None:
+            return Changes(_NO_ROWS, _NO_ROWS, 0, 0)
+        columns = known.columns(window.spec["time_unit"])
+        return net_changes(table, known.op, known.identity, columns, self.drops_bad_rows)
 
     def _sorted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of a task in the order that was asked for; those that are equal stay as they came."""
@@ -224,21 +258,25 @@ class Route:
         """Stage some rows."""
         rows = table.num_rows
         if not self.panes:
-            columns = replace(self, parts=self._parts(window)).columns(window.spec["time_unit"])
-            table, refusal = good_rows(table, columns)
+            table, refusal = good_rows(table, self.known(window).columns(window.spec["time_unit"]))
             if refusal is not None and not self.drops_bad_rows:
                 raise refusal
         content, entries = self._content(table, window)
-        keys = key_values(table, self.key, self._parts(window))
+        keys = key_values(table, self.key, self.known(window).parts or {})
         stages = _staged(window, table[self.time], content, keys, query, batch)
         if stages is None:
             return Part(0, (), committed=True)
         bad = rows - table.num_rows
         return Part(entries + bad, tuple(stages), staged=table.num_rows, bad=bad)
 
-    def _parts(self, window: Any) -> Mapping[str, str]:
-        """The columns of the parts of keys. A route that was made without the service has to ask for them."""
-        return fitted_parts(window.spec, self.window, self.key, None) if self.parts is None else self.parts
+    def known(self, window: Any) -> Route:
+        """The route with all columns named. One that was made while the service was away has to ask for them."""
+        if self.fields is not None and self.parts is not None and (self.identity or self.op is None):
+            return self
+        spec = window.spec
+        parts = fitted_parts(spec, self.window, self.key, self.parts)
+        fields = self.fields or {name: name for name in spec["fields"]}
+        return replace(self, fields=fields, parts=parts, identity=spec.get("identity") or "")
 
     def _content(self, table: Any, window: Any) -> tuple[dict[str, Any], int]:
         """What `Window.stage` is given of rows besides times and keys, and how many entries that is."""
@@ -247,7 +285,7 @@ class Route:
 
             content = partials_of(table)
             return content, int(content["entries"].sum())
-        fields = self.fields or {name: name for name in window.spec["fields"]}
+        fields = self.known(window).fields or {}
         return {"columns": {name: table[column] for name, column in fields.items()}}, table.num_rows
 
     def commit(self, query: str, batch: int, parts: Sequence[Part], streaming: bool = False) -> WriteResult:
@@ -264,7 +302,10 @@ class Route:
             done = WriteResult(already_applied=True)
         else:
             with self.client() as client:
-                done = client.window(self.window).commit(query, batch, [s for part in parts for s in part.stages])
+                window = client.window(self.window)
+                changed = self._change(window, query, batch, [part.changes for part in parts])
+                done = window.commit(query, batch, [s for part in parts for s in part.stages])
+                done = replace(done + changed, already_applied=done.already_applied)
         arrived = sum(part.arrived for part in parts)
         if done.already_applied and streaming:
             self.check_last(query, batch)
@@ -278,6 +319,14 @@ class Route:
                 *(done.duplicates, done.ahead, sum(part.bad for part in parts), done.evicted),
             )
         return done
+
+    def _change(self, window: Any, query: str, batch: int, changes: Sequence[bytes]) -> WriteResult:
+        """Apply the updates and deletions of a batch, before it is committed."""
+        if not any(changes):
+            return WriteResult(durability="sync")  # takes nothing away from that of the commit
+        known = self.known(window)
+        columns = known.columns(window.spec["time_unit"])
+        return apply_changes(window, columns, known.identity, query, batch, changes)
 
 
 def batch_name(streaming: str | None, query: str | None) -> str:

@@ -31,7 +31,7 @@ __all__ = ["Question", "Shape"]
 
 _OPTIONS = {
     *("target", "window", "what", "keys", "combine", "lookback", "as_of", "start", "end", "step", "width"),
-    *("aggregates", "partitions", "pushdown", "timeout_s"),
+    *("aggregates", "partitions", "pushdown", "timeout_s", "delay"),
     *LOGIN_OPTIONS,
 }
 _TABLES = ("entries", "answers", "series")
@@ -59,6 +59,7 @@ class Question:
     partitions: int
     timeout_s: float
     login: Login
+    delay: str | None = None
 
     @classmethod
     def of(cls, options: Options) -> Question:
@@ -84,6 +85,7 @@ class Question:
             partitions=options.number("partitions", 0, least=1),
             timeout_s=options.seconds("timeout_s", 60.0),
             login=Login.of(options),
+            delay=options.text("delay"),
         )
         if found.what not in _TABLES:
             raise InvalidArgument(f"what is one of {', '.join(_TABLES)}, not {found.what!r}", field="what")

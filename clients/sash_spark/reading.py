@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sash_client import InvalidArgument, Window
+from sash_client import InvalidArgument, Window, WindowInfo
 from sash_spark.columns import instants
 from sash_spark.planning import KEYS_PER_CALL, Narrowed, Plan, Share, in_chunks
 from sash_spark.question import Question, Shape
@@ -48,6 +48,8 @@ class Reader(DataSourceReader):
     """
 
     def __init__(self, question: Question, wanted: StructType) -> None:
+        if question.delay is not None:
+            raise InvalidArgument("delay is an option of streams: spark.readStream", field="delay")
         self._question = question
         with question.client() as client:
             self._info = client.window(question.window).describe()
@@ -65,6 +67,16 @@ class Reader(DataSourceReader):
                     "cast it afterwards",
                     field=one.name,
                 )
+
+    @property
+    def info(self) -> WindowInfo:
+        """The window, as it was when the reader was made."""
+        return self._info
+
+    @property
+    def shape(self) -> Shape:
+        """What the reader knows of the window."""
+        return self._shape
 
     def partitions(self) -> Sequence[Share]:
         """Plan what each task reads."""

@@ -38,8 +38,8 @@ from sash_spark.preaggregate import check_preaggregation, preaggregate
 
 __all__ = ["BatchReport", "SashSink", "sash_sink"]
 
-_PARTS = "arrived long, stages array<string>, committed boolean, staged long, bad long"
-_TIME, _KEY, _PART, _FIELD, _SORT = "time", "key", "part_", "field_", "sort_"
+_PARTS = "arrived long, stages array<string>, committed boolean, staged long, bad long, merged long, changes binary"
+_TIME, _KEY, _OP, _PART, _FIELD, _SORT = "time", "key", "op", "part_", "field_", "sort_"
 
 _RUN_ID = "spark.jobGroup.id"  # Spark runs each run of a streaming query as one group of jobs
 _CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
@@ -55,7 +55,7 @@ _done: dict[tuple[str, str, str], tuple[str, int]] = {}
 class BatchReport:
     """The outcome of the rows of one micro-batch, or of several:
 
-    `inserted + late + duplicates + ahead + bad == arrived`.
+    `inserted + late + duplicates + ahead + bad + corrected + retracted + missing + merged == arrived`.
 
     Args:
         batch_id: Spark's id of the (last) micro-batch; -1 before the first.
@@ -70,6 +70,9 @@ class BatchReport:
         staged: rows that went to the service; panes with pre-aggregation.
         ahead: rows too far ahead of wall time, by the window's `order.ahead`.
         bad: rows that were dropped because the window would refuse them.
+        corrected, retracted: entries that the rows of a change feed have updated, and deleted.
+        missing: entries that such rows name, and that are not in the window.
+        merged: rows of a change feed that became part of another row of the same entry, or of nothing.
     """
 
     batch_id: int = -1
@@ -83,6 +86,10 @@ class BatchReport:
     staged: int = 0
     ahead: int = 0
     bad: int = 0
+    corrected: int = 0
+    retracted: int = 0
+    missing: int = 0
+    merged: int = 0
 
     def plus(self, later: BatchReport) -> BatchReport:
         """Add a later report to this one."""
@@ -98,6 +105,10 @@ class BatchReport:
             self.staged + later.staged,
             self.ahead + later.ahead,
             self.bad + later.bad,
+            self.corrected + later.corrected,
+            self.retracted + later.retracted,
+            self.missing + later.missing,
+            self.merged + later.merged,
         )
 
 
@@ -117,6 +128,7 @@ def sash_sink(
     on_batch: Callable[[BatchReport], None] | None = None,
     bad_rows: Literal["fail", "drop"] | Callable[[DataFrame, int], None] = "fail",
     sort: bool | str | Sequence[str] = False,
+    op: str | None = None,
     login: Login | None = None,
 ) -> SashSink:
     """Return a sink for `DataFrame.writeStream.foreachBatch`.
@@ -146,23 +158,28 @@ def sash_sink(
             failure it gets them again. They are counted in the reports.
         sort: columns that each task sorts its rows by before it sends them, or True for the time; the task then holds
             all of its rows in memory. Rows that are equal keep their order.
+        op: the column of a change feed that says what becomes of the entry: insert, update or delete. For a window with
+            an `identity`; all rows of an entry must be in one partition, in order; see `changes.py`.
         login: the credentials for the service: token and TLS.
     """
     if rows_per_call < 1:
         raise InvalidArgument("rows_per_call must be positive", field="rows_per_call")
     if isinstance(bad_rows, str) and bad_rows not in ("fail", "drop"):
         raise InvalidArgument(f"bad_rows {bad_rows!r} is unknown", field="bad_rows", limit="fail, drop or a function")
-    if preaggregate and (bad_rows != "fail" or sort):
+    if preaggregate and (bad_rows != "fail" or sort or op):
         raise InvalidArgument(
-            "panes are neither checked nor sorted here: filter rows before",
-            field="bad_rows" if bad_rows != "fail" else "sort",
+            "panes are neither checked nor sorted here, and have no changes: filter rows before",
+            field="bad_rows" if bad_rows != "fail" else "sort" if sort else "op",
         )
+    if op is not None and not isinstance(bad_rows, str):
+        raise InvalidArgument("a change feed drops bad rows, or fails", field="bad_rows", limit="fail or drop")
     route = Route(
         *(target, window, time, key, named_fields(fields), rows_per_call, timeout_s),
         drops_bad_rows=bad_rows != "fail",
         sort=sort_columns(sort, time),
         login=login or Login(),
         parts=parts,
+        op=op,
     )
     return SashSink(route, query, on_batch, preaggregate, checkpoint, None if isinstance(bad_rows, str) else bad_rows)
 
@@ -285,7 +302,11 @@ class SashSink:
         # Spark takes one result of each task, however often it ran; collect() returns them in the order of partitions.
         found = rows.mapInArrow(_Stage(route, query, batch_id), _PARTS).collect()
         parts = [
-            Part(row["arrived"], tuple(row["stages"]), row["committed"], row["staged"], row["bad"]) for row in found
+            Part(
+                *(row["arrived"], tuple(row["stages"]), row["committed"], row["staged"], row["bad"], row["merged"]),
+                changes=bytes(row["changes"]),
+            )
+            for row in found
         ]
         if self.on_bad_rows is not None and any(part.bad for part in parts):
             self.on_bad_rows(
@@ -306,6 +327,10 @@ class SashSink:
             staged=sum(part.staged for part in parts),
             ahead=result.ahead,
             bad=sum(part.bad for part in parts),
+            corrected=result.corrected,
+            retracted=result.retracted,
+            missing=result.missing,
+            merged=sum(part.merged for part in parts),
         )
         self.total = self.total.plus(report)
         if self.on_batch is not None:
@@ -329,6 +354,8 @@ class _Stage:
                 "committed": pa.array([part.committed]),
                 "staged": pa.array([part.staged], pa.int64()),
                 "bad": pa.array([part.bad], pa.int64()),
+                "merged": pa.array([part.merged], pa.int64()),
+                "changes": pa.array([part.changes], pa.binary()),
             }
         )
 
@@ -358,12 +385,14 @@ def _aliased(batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
     columns += [_column(column).cast("string").alias(_PART + name) for name, column in (route.parts or {}).items()]
     columns += [_column(column).alias(_FIELD + name) for name, column in route.fields.items()]
     fields = {name: _FIELD + name for name in route.fields}
+    columns += [_column(route.op).alias(_OP)] if route.op else []
     columns += [_column(column).alias(f"{_SORT}{i}") for i, column in enumerate(route.sort)]
     sort = tuple(f"{_SORT}{i}" for i in range(len(route.sort)))
-    names = {_TIME: route.time, _KEY: route.key or ""}
+    names = {_TIME: route.time, _KEY: route.key or "", _OP: route.op or ""}
     names |= {_FIELD + name: column for name, column in route.fields.items()}
     names |= {_PART + name: column for name, column in (route.parts or {}).items()}
-    own = replace(route, time=_TIME, key=route.key and _KEY, parts=parts, fields=fields, sort=sort, names=names)
+    own = replace(route, time=_TIME, key=route.key and _KEY, op=route.op and _OP, parts=parts, fields=fields)
+    own = replace(own, sort=sort, names=names)
     return batch.select(*columns), own
 
 

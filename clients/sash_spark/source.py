@@ -2,11 +2,12 @@
 
     register(spark)
     spark.read.format("sash").option("target", …).option("window", …).option("what", "series").load()
+    spark.readStream.format("sash").option(…).load()
     df.write.format("sash").mode("append").option(…).save()
     df.writeStream.format("sash").option(…).start()
 
-Reading is in `reading.py`. Writing is exactly once, as with `sash_sink`: tasks stage their rows as Arrow columns and
-send the driver the names of the parts, the driver commits them (`parts.py`).
+Reading is in `reading.py`, of streams in `stream_reader.py`. Writing is exactly once, as with `sash_sink`: tasks stage
+their rows as Arrow columns and send the driver the names of the parts, the driver commits them (`parts.py`).
 
     writeStream    (query id, batch id)     Spark's own ids; a repeated batch changes nothing
     write          (a new name, 0)          every save() is a new write, however often its tasks run
@@ -30,6 +31,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     WriterCommitMessage,
 )
@@ -56,6 +58,7 @@ _OPTIONS = {
     "timeout_s",
     "bad_rows",
     "sort",
+    "op",
     *LOGIN_OPTIONS,
 }
 
@@ -79,9 +82,12 @@ class SashDataSource(DataSource):
     omitted); `partitions`; `pushdown` (true: use Spark's filters; `reading.py` says why it is off by default);
     `timeout_s`.
 
+    Options to read a stream: `target`, `window`, `what` (entries or series), `keys`, `combine`, `start`, `step`,
+    `aggregates`, `partitions`, `timeout_s`, and `delay`; `stream_reader.py` describes them.
+
     Options to write: `target`, `window`, `time`, `key`; `parts` and `fields` (comma-separated: names, or field=column);
-    `query`, `batch`; `rows_per_call`; `timeout_s`; `bad_rows` (fail or drop); `sort` (true, or columns with commas).
-    They mean what the arguments of `sash_sink` mean.
+    `query`, `batch`; `rows_per_call`; `timeout_s`; `bad_rows` (fail or drop); `sort` (true, or columns with commas);
+    `op`. They mean what the arguments of `sash_sink` mean.
 
     Options of both: `token`, or `token_file`; `tls`, `tls.ca`, `tls.cert`, `tls.key`, `tls.name`, as in `Login`.
     """
@@ -105,6 +111,13 @@ class SashDataSource(DataSource):
         options = Options(self.options)
         kind = PushedReader if options.flag("pushdown") else Reader
         return kind(Question.of(options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Make the reader of a streaming query."""
+        from sash_spark.question import Question
+        from sash_spark.stream_reader import StreamReader
+
+        return StreamReader(Question.of(Options(self.options)), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Make the writer of `save`."""
@@ -164,6 +177,7 @@ def _route(options: Options, schema: StructType, overwrite: bool) -> Route:
         sort=_sort(options),
         login=Login.of(options),
         parts=_columns(options, "parts"),
+        op=options.text("op"),
     )
     with suppress(Unavailable, DeadlineExceeded):
         # This only finds errors early. A commit waits for a service that is away for a while.

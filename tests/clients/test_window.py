@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sash_client
-from sash_client import Client, InvalidArgument, NotFound, Unsupported, WriteResult
+from sash_client import Client, FailedPrecondition, InvalidArgument, NotFound, Unsupported, WriteResult
 from sash_client.local import local_service
 
 SPEC = """
@@ -216,6 +216,31 @@ def test_entries_are_retracted_and_corrected(client):
         window.retract([1], ["x"], keys="a")
     assert caught.value.field == "id"
     client.delete_window("orders")
+
+
+def test_a_window_that_another_one_feeds(client):
+    common = {"time_unit": "s", "keyed": True, "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}}}
+    requests = client.create_window({**common, "name": "requests", "slide": {"max_age": "10m"}})
+    minutes = {**common, "name": "minutes", "from": {"window": "requests", "granularity": "1m"}}
+    hours = {**common, "name": "hours", "from": {"window": "minutes", "granularity": 3600}}
+    windows = [client.create_window(spec) for spec in (minutes, hours)]
+    assert windows[1].describe().spec["from"] == {"window": "minutes", "granularity": "3600"}
+    requests.bulk_insert([0, 30, 90, 7200], [1.0, 2.0, 3.0, 4.0], keys="a")
+    assert requests.query(key="a")[0].entries == 1
+    series = windows[1].series(0, 10_800, step="1h", key="a")
+    assert (series.entries.tolist(), series.aggregates["sum"].tolist()) == ([3, 0, 1], [6.0, 0.0, 4.0])
+    with pytest.raises(FailedPrecondition, match="is fed by 'requests'") as caught:
+        windows[0].insert(1, 1.0, key="a")
+    assert caught.value.field == "window"
+    with pytest.raises(FailedPrecondition, match="feeds 'minutes'"):
+        client.delete_window("requests")
+    with pytest.raises(InvalidArgument) as caught:
+        client.create_window({**hours, "name": "odd", "from": {"window": "minutes", "granularity": 90}})
+    assert caught.value.field == "from.granularity"
+    with pytest.raises(NotFound):
+        client.create_window({**hours, "name": "odd", "from": {"window": "nothing", "granularity": 90}})
+    for name in ("hours", "minutes", "requests"):
+        client.delete_window(name)
 
 
 def test_a_window_without_an_identity_refuses_to_retract(client):

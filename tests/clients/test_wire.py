@@ -106,6 +106,9 @@ def test_what_a_spec_does_not_say_is_not_sent():
         ({"name": "w", "rollups": []}, "rollups"),
         ({"name": "w", "rollups": [["a"], "b"]}, "rollups.1"),
         ({"name": "w", "rollups": [[1]]}, "rollups.0"),
+        ({"name": "w", "from": "requests"}, "from"),
+        ({"name": "w", "from": {"window": 1}}, "from.window"),
+        ({"name": "w", "from": {"step": "1m"}}, "from.step"),
     ],
 )
 def test_a_spec_that_no_message_can_carry_is_refused(spec, field):

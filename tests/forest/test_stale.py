@@ -27,7 +27,7 @@ def filled(kind="commuting", entries=160, block=16, cold=False):
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
-@pytest.mark.parametrize(("most", "gone"), [(1, 64), (3, 2), (2_048, 64)])
+@pytest.mark.parametrize(("most", "gone"), [(1, 64), (3, 2), (1_024, 64)])
 @given(steps=histories(span=90, bulk=20), check_every=st.sampled_from([3, 8, 50]))
 def test_any_history_answers_as_the_fold_does(kind, most, gone, steps, check_every):
     with pytest.MonkeyPatch.context() as patch:
@@ -98,6 +98,14 @@ def test_first_and_last_rows_and_small_blocks_do_not_wait():
     assert (directory.first(1), directory.last(1)) == (lockstep.entries[16][0], lockstep.entries[29][0])
     lockstep.run([("remove", list(range(17, 33)))], check_every=9)
     assert directory.count(1) == 14, "the rest went to the next block"
+    lockstep.check()
+
+
+def test_other_aggregates_are_computed_of_what_is_left():
+    lockstep = filled()
+    lockstep.run([("remove", [20, 22, 90]), ("correct", [40])], check_every=9)
+    assert lockstep.forest._directory.stale
+    lockstep.relayout(LAYOUTS["ordered"](16))
     lockstep.check()
 
 

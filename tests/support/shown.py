@@ -175,6 +175,7 @@ def window(message):
         "oldest": optional(message, "oldest"),
         "newest": optional(message, "newest"),
         "high_water_mark": optional(message, "high_water_mark"),
+        **({"evicted_through": message.evicted_through} if message.HasField("evicted_through") else {}),
         "counts": {name: getattr(message.counts, name) for name in (*COUNTS, *(CHANGES if spec.identity else ()))},
         "durability": message.durability,
         "problem": message.problem if message.HasField("problem") else None,

@@ -34,6 +34,7 @@ class WindowSpec(_message.Message):
     GRANULARITY_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     ROLLUPS_FIELD_NUMBER: _ClassVar[int]
+    FROM_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     name: str
     time_unit: str
@@ -49,7 +50,7 @@ class WindowSpec(_message.Message):
     keys: _containers.RepeatedScalarFieldContainer[str]
     rollups: _containers.RepeatedCompositeFieldContainer[Rollup]
     identity: str
-    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., rollups: _Optional[_Iterable[_Union[Rollup, _Mapping]]] = ..., identity: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., rollups: _Optional[_Iterable[_Union[Rollup, _Mapping]]] = ..., identity: _Optional[str] = ..., **kwargs) -> None: ...
 
 class AggregateSpec(_message.Message):
     __slots__ = ("function", "field", "returns", "parameters")
@@ -190,7 +191,7 @@ class Strings(_message.Message):
     def __init__(self, dictionary: _Optional[_Iterable[str]] = ..., codes: _Optional[bytes] = ...) -> None: ...
 
 class WindowInfo(_message.Message):
-    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem", "high_water_mark", "punctuated")
+    __slots__ = ("spec", "entries", "keys", "oldest", "newest", "counts", "durability", "problem", "high_water_mark", "punctuated", "evicted_through")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +202,7 @@ class WindowInfo(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATER_MARK_FIELD_NUMBER: _ClassVar[int]
     PUNCTUATED_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_THROUGH_FIELD_NUMBER: _ClassVar[int]
     spec: WindowSpec
     entries: int
     keys: int
@@ -211,7 +213,8 @@ class WindowInfo(_message.Message):
     problem: str
     high_water_mark: int
     punctuated: int
-    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ..., high_water_mark: _Optional[int] = ..., punctuated: _Optional[int] = ...) -> None: ...
+    evicted_through: int
+    def __init__(self, spec: _Optional[_Union[WindowSpec, _Mapping]] = ..., entries: _Optional[int] = ..., keys: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., durability: _Optional[str] = ..., problem: _Optional[str] = ..., high_water_mark: _Optional[int] = ..., punctuated: _Optional[int] = ..., evicted_through: _Optional[int] = ...) -> None: ...
 
 class Counts(_message.Message):
     __slots__ = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected")
@@ -804,19 +807,49 @@ class Topology(_message.Message):
     def __init__(self, shards: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[Process, _Mapping]]] = ...) -> None: ...
 
 class Process(_message.Message):
-    __slots__ = ("number", "up", "grpc_port", "shards")
+    __slots__ = ("number", "up", "grpc_port", "shards", "address", "sizes")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     GRPC_PORT_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     number: int
     up: bool
     grpc_port: int
     shards: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, number: _Optional[int] = ..., up: bool = ..., grpc_port: _Optional[int] = ..., shards: _Optional[_Iterable[int]] = ...) -> None: ...
+    address: str
+    sizes: _containers.RepeatedCompositeFieldContainer[ShardSize]
+    def __init__(self, number: _Optional[int] = ..., up: bool = ..., grpc_port: _Optional[int] = ..., shards: _Optional[_Iterable[int]] = ..., address: _Optional[str] = ..., sizes: _Optional[_Iterable[_Union[ShardSize, _Mapping]]] = ...) -> None: ...
+
+class ShardSize(_message.Message):
+    __slots__ = ("shard", "entries", "pending_bytes")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    PENDING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    entries: int
+    pending_bytes: int
+    def __init__(self, shard: _Optional[int] = ..., entries: _Optional[int] = ..., pending_bytes: _Optional[int] = ...) -> None: ...
+
+class MoveShardRequest(_message.Message):
+    __slots__ = ("shard", "process")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    process: int
+    def __init__(self, shard: _Optional[int] = ..., process: _Optional[int] = ...) -> None: ...
 
 class Rollup(_message.Message):
     __slots__ = ("parts",)
     PARTS_FIELD_NUMBER: _ClassVar[int]
     parts: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, parts: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Source(_message.Message):
+    __slots__ = ("window", "granularity")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    GRANULARITY_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    granularity: str
+    def __init__(self, window: _Optional[str] = ..., granularity: _Optional[str] = ...) -> None: ...

@@ -108,7 +108,8 @@ class _Reader:
         self._max_keys, self._clock, self._cold, self._make = max_keys, clock, cold, make
         self._empty = empty
         self.window: Window | None = None
-        self._rollups: list[_Reader] = []
+        self._parts: list[_Reader] = []
+        self._rollups = 0
         self.ended = False
         self._found = {"keys": 0, "unused": 0, "entries": 0, "forests": 0}
         self._forest: _Pieces | None = None
@@ -121,14 +122,15 @@ class _Reader:
             "nodes": self._take_nodes,
             "blocks": self._take_blocks,
             "rollup": self._take_rollup,
+            "cascade": self._take_cascade,
             "end": self._take_end,
         }
 
     def take(self, kind: str, *fields: Any) -> None:
         """Read one record."""
         assert not self.ended, f"{kind} follows the end"
-        if self._rollups and not self._rollups[-1].ended:
-            self._rollups[-1].take(kind, *fields)
+        if self._parts and not self._parts[-1].ended:
+            self._parts[-1].take(kind, *fields)
         elif self.window is None:
             self.window = self._started(kind, *fields)
         else:
@@ -157,9 +159,15 @@ class _Reader:
         )
 
     def _take_rollup(self, window: Window, number: int) -> None:
-        assert number == len(self._rollups), f"rollup {number} is out of place"
-        empty = list(window.rollups)[number].window
-        self._rollups.append(_Reader(self._max_keys, self._clock, self._cold, self._make, empty))
+        assert number == self._rollups, f"rollup {number} is out of place"
+        self._begin_part(list(window.rollups)[number].window)
+        self._rollups += 1
+
+    def _take_cascade(self, window: Window, document: dict[str, Any]) -> None:
+        self._begin_part(window.add_cascade(WindowSpec.parse(document)))
+
+    def _begin_part(self, empty: Window) -> None:
+        self._parts.append(_Reader(self._max_keys, self._clock, self._cold, self._make, empty))
 
     def _take_keys(self, window: Window, names: list[str], columns: list[Any]) -> None:
         _sound(check_names, names, "keys")
@@ -201,14 +209,14 @@ class _Reader:
     def _give(self, window: Window) -> None:
         """Give the key its forest, once all of its blocks are read."""
         if self._forest is not None and self._forest.missing <= 0:
-            assert self._cold is not None, "forests of an image need to load blocks"
+            assert window.cold is not None, "forests of an image need to load blocks"
             image = self._forest.image()
-            window.keys.adopt(self._forest.number, self._make(window.layout, self._cold, image))
+            window.keys.adopt(self._forest.number, self._make(window.layout, window.cold, image))
             self._forest = None
 
     def _take_end(self, window: Window, totals: dict[str, int]) -> None:
         assert totals == self._found, f"{self._found} were read, and {totals} written"
-        assert len(self._rollups) == len(window.rollups), f"{len(self._rollups)} rollups were read"
+        assert self._rollups == len(window.rollups), f"{self._rollups} rollups were read"
         self.ended = True
 
 

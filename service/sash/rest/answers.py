@@ -129,6 +129,7 @@ def window_document(window: WindowInfo) -> dict[str, Any]:
         "newest": window.newest,
         "high_water_mark": window.high_water_mark,
         **({} if window.spec.slide.until is None else {"punctuated": window.punctuated}),
+        **({} if window.evicted_through is None else {"evicted_through": window.evicted_through}),
         "counts": {name: getattr(window.counts, name) for name in names},
         "durability": window.durability,
         "problem": window.problem,

@@ -195,6 +195,10 @@ SCHEMAS: dict[str, Any] = {
                 **_OPTIONAL_INT64,
                 "description": "Entries of this time and older are final. Only of a window with `slide.until`.",
             },
+            "evicted_through": {
+                **INT64.schema,
+                "description": "No newer entry was evicted by the slide policy. Missing if none was.",
+            },
             "counts": {"$ref": "#/components/schemas/Counts"},
             "durability": _GIVEN["durability"],
             "problem": {

@@ -19,6 +19,7 @@ from sash.rpc import bulks, translate
 from sash.rpc.grouping import where_of
 from sash.rpc.parts import PROTO, Parts, query_response
 from sash.rpc.pipeline import in_order
+from sash.topology import Topology
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.changes import named
@@ -101,12 +102,10 @@ class Operations:
         return response
 
     async def GetTopology(self, request: pb.GetTopologyRequest) -> pb.Topology:
-        found = await self._plane.topology()
-        processes = [
-            pb.Process(number=process.number, up=process.up, grpc_port=process.grpc_port, shards=process.shards)
-            for process in found.processes
-        ]
-        return pb.Topology(shards=found.shards, processes=processes)
+        return _topology(await self._plane.topology())
+
+    async def MoveShard(self, request: pb.MoveShardRequest) -> pb.Topology:
+        return _topology(await self._plane.move(request.shard, request.process))
 
     # ---------------------------------------------------------------- writes
 
@@ -243,3 +242,21 @@ class Operations:
             self._plane, request.window, request.prefix, position=request.position, where=where, **limit
         )
         return pb.ListKeysResponse(keys=keys, next=next_)
+
+
+def _topology(found: Topology) -> pb.Topology:
+    processes = [
+        pb.Process(
+            number=process.number,
+            up=process.up,
+            grpc_port=process.grpc_port,
+            shards=process.shards,
+            address=process.address,
+            sizes=[
+                pb.ShardSize(shard=shard, entries=entries, pending_bytes=pending)
+                for shard, (entries, pending) in sorted(process.sizes.items())
+            ],
+        )
+        for process in found.processes
+    ]
+    return pb.Topology(shards=found.shards, processes=processes)

@@ -282,7 +282,7 @@ def _fill_column(message: pb.SeriesColumn, answers: Array) -> None:
 
 def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:
     """Write the description of a window into an empty message."""
-    specs.fill_spec(message.spec, window.spec.model_dump())
+    specs.fill_spec(message.spec, window.spec.model_dump(by_alias=True))
     message.entries, message.keys = window.entries, window.keys
     if window.oldest is not None:
         message.oldest = window.oldest
@@ -292,6 +292,8 @@ def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:
         message.high_water_mark = window.high_water_mark
     if window.punctuated is not None:
         message.punctuated = window.punctuated
+    if window.evicted_through is not None:
+        message.evicted_through = window.evicted_through
     counts = window.counts
     message.counts.inserted, message.counts.late, message.counts.evicted = counts.inserted, counts.late, counts.evicted
     message.counts.duplicates, message.counts.ahead = counts.duplicates, counts.ahead

@@ -18,7 +18,7 @@ from sash.shards.lifecycle import Lifecycle
 from sash.shards.parts import HOME, Operations, ShardPlane, Shards, together, worst
 from sash.shards.splitting import split_keys
 from sash.slices import Slices
-from sash.topology import ServingProcess, Topology
+from sash.topology import ServingProcess, Topology, stays
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.questions import AllKeys, KeyList
@@ -56,6 +56,8 @@ class ShardedCalls(Plane):
         self.lifecycle = Lifecycle(shards)
         self.processes: Callable[[], Awaitable[Sequence[ServingProcess]]] = self._alone
         """Says which processes there are."""
+        self.mover: Callable[[int, int], Awaitable[None]] | None = None
+        """Has a process take a shard; None: shards stay where they are."""
         self.watches = Watches()
         self.turns = Turns()
 
@@ -83,6 +85,14 @@ class ShardedCalls(Plane):
         self._access.require("topology", None)
         return Topology(self._shards.count, await self.processes())
 
+    async def move(self, shard: int, process: int) -> Topology:
+        with self._access.audited("move", None):
+            self._access.require("move", None)
+            if self.mover is None:
+                raise stays()
+            await self.mover(shard, process)
+        return Topology(self._shards.count, await self.processes())
+
     def _windows(self) -> Operations:
         """Where windows are created and deleted."""
         return self._shards.deployment() or self.lifecycle
@@ -90,7 +100,7 @@ class ShardedCalls(Plane):
     async def _on(self, shard: int, call: Call[R]) -> R:
         """Make a call to one shard."""
         plane = self._shards.plane(shard) if ONLY_SHARD.get() is None else self._shards.local(shard)
-        return await call(plane)
+        return await self._shards.guarded(shard, _made(call, plane))
 
     def _home_of(self, name: str, key: str | None = None) -> int:
         """The shard of a key, or of a window without keys."""
@@ -144,6 +154,10 @@ class ShardedCalls(Plane):
         if errors:
             raise worst(errors.values())
         return found
+
+
+async def _made(call: Call[R], plane: ShardPlane) -> R:
+    return await call(plane)
 
 
 def wrong_shard(shard: int, shards: int) -> InvalidArgument:

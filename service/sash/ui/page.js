@@ -6,12 +6,13 @@
 // as text, never as markup.
 
 import * as address from "./core/address.js";
-import { Problem, Unauthenticated, ask, token } from "./core/ask.js";
+import { Problem, Unauthenticated, Unreachable, ask, token } from "./core/ask.js";
 import { byId, say } from "./core/dom.js";
 import { create } from "./views/create.js";
 import { overview } from "./views/overview.js";
 import { windowView } from "./views/window.js";
 
+const SLOW_MS = 1000;
 const place = byId("view");
 let view = null;
 let viewName = null;
@@ -68,6 +69,8 @@ async function refresh() {
   const { signal } = stopping;
   const mine = ++turn;
   const began = performance.now();
+  // A search of a million keys takes seconds.
+  const slow = setTimeout(() => mine === turn && showStatus("asking …"), SLOW_MS);
   const context = {
     isCurrent: () => mine === turn,
     ask: (path, more = {}) => ask(path, { signal, ...more }),
@@ -91,9 +94,10 @@ async function refresh() {
       return;
     }
     document.body.classList.add("stale");
-    const what = error instanceof Problem ? error.message : `no answer from the service: ${error.message}`;
-    showStatus(what, true);
-    if (!(error instanceof Problem || error instanceof TypeError)) console.error(error);
+    showStatus(error.message, true);
+    if (!(error instanceof Problem || error instanceof Unreachable)) console.error(error);
+  } finally {
+    clearTimeout(slow);
   }
   const every = Number(byId("every").value);
   // A service that takes long to answer is not asked all the time.

@@ -228,7 +228,6 @@ class Forest(BlockRemover):
         Give each its id (`block.stored = id`) before the next operation on the forest, write its columns, and call
         `Cold.landed` when the tier has them. Loads the blocks that have deferred rows.
         """
-        self._stale.freshen()  # a block that is stored is not read again for that
         return [] if self._tiered is None else self._tiered.pending_blocks(most)
 
     def dump(self) -> ForestImage:

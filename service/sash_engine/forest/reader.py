@@ -52,6 +52,7 @@ class BlockReader:
         "_answers",
         "_cold",
         "_directory",
+        "_freshen",
         "_head",
         "_layout",
         "_len",
@@ -73,8 +74,8 @@ class BlockReader:
         self._tiered = None if cold is None else TieredDirectory(monoids, cold)
         self._directory = Directory(monoids) if self._tiered is None else self._tiered
         self._levels = Levels(self._directory, monoids)
-        if self._tiered is not None:
-            self._pending_nodes = partial(self._levels.pending_blocks)  # a weak reference to the method itself dies
+        if self._tiered is not None:  # by functions that can be referred to weakly: methods of compiled classes cannot
+            self._pending_nodes = partial(self._levels.pending_blocks)
             self._tiered.above = ref(self._pending_nodes)
         self._tail = OpenTail(layout) if layout.open_row else Tail(layout)
         self._use(layout)
@@ -87,6 +88,9 @@ class BlockReader:
         self._layout = layout
         self._sealed = SealedFold(self._directory, self._levels, layout)
         self._stale = Stale(self._directory, self._levels, layout)
+        if self._tiered is not None:
+            self._freshen = partial(self._stale.freshen)
+            self._tiered.freshen = ref(self._freshen)
         self._splicer = Splicer(self._directory, self._levels, layout, self._stale)
         self._head = Head(layout)
         self._answers: list[Any] | None = None

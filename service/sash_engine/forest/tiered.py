@@ -68,7 +68,7 @@ class TieredDirectory(Directory):
         cold: where the others are.
     """
 
-    __slots__ = ("_cold", "_ids", "above", "dirty", "unstored_partials")
+    __slots__ = ("_cold", "_ids", "above", "dirty", "freshen", "unstored_partials")
 
     loads: ClassVar[bool] = True
 
@@ -82,6 +82,8 @@ class TieredDirectory(Directory):
         """How many partials are not stored, of blocks that may be; 1 stands for some that were not counted yet."""
         self.above: Callable[[], Callable[[Callable[[], None]], list[PendingBlock]] | None] = lambda: None
         """Returns `Levels.pending_blocks` of the levels above; weak, because they refer to this directory."""
+        self.freshen: Callable[[], Callable[[], None] | None] = lambda: None
+        """Returns `Stale.freshen`, weak as well."""
 
     def restore(self, image: ForestImage) -> None:
         """Take the blocks that an image names; there are none so far."""
@@ -308,13 +310,16 @@ class TieredDirectory(Directory):
         """See `Forest.pending_blocks`."""
         if not (self.dirty or self.unstored_partials):
             return []
+        if self.stale and (freshen := self.freshen()) is not None:
+            freshen()  # a block that is stored would be loaded for that
         partials = self._pending_partials() if self.has_external else []
         ids = self._ids[self.head - self.base : self.tail - self.base]
         positions = (np.flatnonzero(ids == _NONE)[:most] + self.head).tolist()
         self.fetch(positions)
         blocks = [self.block(position) for position in positions]
         saved = [
-            PendingBlock(block, partial(self._number, p, block)) for p, block in zip(positions, blocks, strict=True)
+            PendingBlock(block, partial(self._number, p, block), layout=self._cold.layout)
+            for p, block in zip(positions, blocks, strict=True)
         ]
         saved += partials if most is None else partials[: max(0, most - len(saved))]
         self.unstored_partials = len(partials)

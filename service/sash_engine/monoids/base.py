@@ -157,6 +157,10 @@ class Monoid(PartialForm, ABC):
     """`scan_suffix` keeps every 32nd fold and makes the others when they are asked for: for large partials that are
     cheap to make of some values, such as sketches."""
 
+    partials_as: str = ""
+    """Aggregates with the same name here, the same parameters and columns have the same partials, and differ in `lower`
+    alone: a row or a block is folded once for all of them. Empty: no other aggregate has these partials."""
+
     answer: type = float
     """What `lower` returns: float, int, str, bool, list, dict or bytes (and None if there is no answer). Lists and
     dicts hold the same types. Some aggregates set it per instance, by the type of the field."""

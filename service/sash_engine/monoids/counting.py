@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,6 +87,7 @@ class Sum(Monoid):
     reads = (Read("field", NUMERIC),)
     commutative = True
     identity = 0
+    combine = staticmethod(operator.add)  # type: ignore[assignment]  # half the time of a method
     parts = ("sum",)
     blob = "the integer in two's complement, little-endian"
 
@@ -99,9 +101,6 @@ class Sum(Monoid):
 
     def lift(self, value: Any) -> Partial:
         return value
-
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        return older + newer
 
     def lower(self, partial: Partial) -> float | int:
         return int(partial) if self.integers else float(partial)

@@ -157,3 +157,5 @@ class WindowInfo:
     high_water_mark: int | None = None
     punctuated: int | None = None
     """Entries of this time and older are final; None without punctuation, and before the first one."""
+    evicted_through: int | None = None
+    """No newer entry was evicted by the slide policy; None if none was."""

@@ -101,7 +101,7 @@ class RollupReader(Reader):
         elif self._counts.present == rollup.window.counts.present:
             return True
         horizons = keys.late_through[numbers]
-        behind = horizons > slide.evicted_through()
+        behind = horizons > slide.gone_through()
         if not behind.any():
             return True
         numbers, horizons = numbers[behind], horizons[behind]

@@ -25,19 +25,19 @@ from sash_engine.clock import Clock, ManualClock
 from sash_engine.errors import AlreadyExists, InvalidArgument, Unsupported
 from sash_engine.forest import BLOCK, Layout
 from sash_engine.forest.cold import Cold, PendingBlock
-from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.adaptive import layout_of
 from sash_engine.windows.algorithms import check_algorithm
 from sash_engine.windows.answers import Counts, WindowInfo, WriteResult
-from sash_engine.windows.asked_window import AskedWindow
-from sash_engine.windows.batch import AnyBatch
+from sash_engine.windows.batch import AnyBatch, Batch
+from sash_engine.windows.cascades import Cascades
 from sash_engine.windows.changes import Changes
+from sash_engine.windows.fed_window import FedWindow
 from sash_engine.windows.invariants import check_window
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.labels import Labels
 from sash_engine.windows.ledger import Ledger
-from sash_engine.windows.pages import PAGES, Numbers
+from sash_engine.windows.pages import PAGES
 from sash_engine.windows.panes import Panes
 from sash_engine.windows.questions import (
     ALL_KEYS,
@@ -59,7 +59,7 @@ _ANY = 2**62
 """A rollup has no more keys than its window."""
 
 
-class Window(AskedWindow):
+class Window(FedWindow):
     """The entries of one named window.
 
     Args:
@@ -73,7 +73,9 @@ class Window(AskedWindow):
         cold: where forests keep their sealed blocks; None: in memory.
 
     Attributes:
-        block, pages, cold: as they were given.
+        block, pages: as they were given.
+        cold: where its sealed blocks are; None: in memory.
+        cascades: the windows that it feeds.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class Window(AskedWindow):
         cold: Cold | None = None,
     ) -> None:
         self.spec = spec
-        self.block, self.pages, self.cold = block, pages, cold
+        self.block, self.pages = block, pages
         self.counts = Counts()
         self.ledger = Ledger()
         if clock is None and (asks := spec.goes_by_wall_time) is not None:
@@ -97,18 +99,21 @@ class Window(AskedWindow):
         self._fields = Fields(spec)
         self._panes = None if spec.granularity is None else Panes(spec, block)
         self._layout = self._panes.layout if self._panes else layout_of(spec, block)
+        self.cold = cold = cold.part(self._layout) if cold is not None and spec.source is not None else cold
         check_algorithm(spec)
         alone = spec.slide.when is not None or spec.slide.adaptive is not None
         shared = spec.keyed and not alone and spec.order.equal_times == "keep" and spec.algorithm is None
         self._keys = Keys(self._layout, pages if shared else None, self._stores())
         self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
         self._rollups = Rollups([self._rollup(parts) for parts in spec.rollups or ()], self._keys)
+        self.cascades = Cascades()
         self._writer = Writer(
-            spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes, self._rollups
+            spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes, self._rollups, self.cascades
         )
         self._changes = Changes(spec, self._keys, self._slide, self.counts, self._clock)
         self._labels = Labels(spec, self._keys)
         self._reader = self._reader_of(spec)
+        self._max_keys = max_keys
 
     def _rollup(self, parts: Sequence[str]) -> Rollup:
         """What keeps the groups by some parts; it uses the same clock, and blocks in the same place."""
@@ -140,7 +145,11 @@ class Window(AskedWindow):
         values = self._fields.checked(fields)
         name = self._reader.checked_key(key)
         self.check_answer(answer, lookbacks)
-        result = self._count(self._writer.insert(name, time, values))
+        if self.cascades:
+            columns = {field: [value] for field, value in zip(self.spec.fields, values, strict=True)}
+            result = self.bulk_insert(Batch.of(self.spec, [time], columns, None if key is None else [key]))
+        else:
+            result = self._count(self._writer.insert(name, time, values))
         if answer:
             result.answers = self.query(key, lookbacks)
         return result
@@ -248,6 +257,7 @@ class Window(AskedWindow):
         if self._slide.wall:
             self._slide.by_age_each(self._keys.numbers())
             self._rollups.slide()
+        self.cascades.slide()
 
     def tidy(self) -> None:
         """Do what time alone brings: slide by wall time, forget idle keys, give memory of evicted blocks back."""
@@ -261,40 +271,7 @@ class Window(AskedWindow):
                 self.counts.evicted += keys.forget(idle)
         keys.sweep()
         self._rollups.tidy()
-
-    # ---------------------------------------------------------------- as a rollup
-
-    def feed(self, number: int, time: int, values: Sequence[Any]) -> None:
-        """Insert one row of a key that another window has taken; see `Writer.feed`."""
-        self.counts.inserted += self._writer.feed(number, time, values)
-        self._mark = max(self._mark, self._keys.top)
-
-    def feed_steps(self, numbers: Numbers, columns: Sequence[Array]) -> Steps[None]:
-        """Insert rows that another window has taken; see `Writer.feed_steps`."""
-        self.counts.inserted += yield from self._writer.feed_steps(numbers, columns)
-        self._mark = max(self._mark, self._keys.top)
-
-    def raise_marks(self, numbers: Numbers, now: Numbers) -> None:
-        """Raise the high-water marks of keys, where they are lower, and slide."""
-        np.maximum.at(self._keys.now, numbers, now)
-        self._slide.by_age_each(self._keys.numbers())
-
-    def cut(self, number: int, time: int) -> None:
-        """Remove entries of a key with time <= `time`, and take no more of them."""
-        if time > self._keys.late_through_of[number]:
-            self.counts.evicted += self._keys.bulk_evict(number, time)
-            self._keys.late_through_of[number] = time
-
-    def _count(self, result: WriteResult) -> WriteResult:
-        self.counts.inserted += result.inserted
-        self.counts.late += result.late
-        self.counts.duplicates += result.duplicates
-        self.counts.ahead += result.ahead
-        self.counts.retracted += result.retracted
-        self.counts.corrected += result.corrected
-        if self._keys.top > self._mark:
-            self._mark = self._keys.top
-        return result
+        self.cascades.tidy()
 
     @property
     def keys(self) -> Keys:
@@ -354,8 +331,7 @@ class Window(AskedWindow):
         """The window as `describe` shows it."""
         oldest = None
         if not self.spec.keyed and self._keys:
-            (number,) = self._keys.numbers().tolist()
-            oldest, _ = self._keys.span(number)
+            oldest, _ = self._keys.span(self._keys.numbers().item())
         return WindowInfo(
             spec=self.spec,
             entries=self.counts.present,
@@ -365,6 +341,7 @@ class Window(AskedWindow):
             counts=self.counts,
             high_water_mark=None if self._mark == NEVER else self._mark,
             punctuated=None if self._slide.punctuated == NEVER else self._slide.punctuated,
+            evicted_through=self._slide.evicted_through(),
         )
 
     def check_invariants(self, same: Callable[..., bool] | None = None) -> None:

@@ -7,6 +7,7 @@ is needed cannot be read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -19,6 +20,7 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import ROWS, Steps, finished, spans_of
 from sash_engine.windows.answers import Counts, WriteResult
 from sash_engine.windows.batch import MAX_COUNTED, AnyBatch, Coded
+from sash_engine.windows.cascades import Cascades
 from sash_engine.windows.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.order import Order
 from sash_engine.windows.pages import Numbers
@@ -49,6 +51,7 @@ class Writer:
         max_keys: how many keys there may be.
         panes: folds entries into panes, where the window has a granularity.
         rollups: take in what the keys take in.
+        cascades: are given what is sent.
     """
 
     def __init__(
@@ -61,10 +64,11 @@ class Writer:
         max_keys: int,
         panes: Panes | None,
         rollups: Rollups,
+        cascades: Cascades,
     ) -> None:
         self._spec, self._keys, self._slide, self._counts = spec, keys, slide, counts
         self._clock, self._max_keys, self._panes = clock, max_keys, panes
-        self._rollups = rollups
+        self._rollups, self._cascades = rollups, cascades
         self._order = Order(spec, keys, clock)
         self._idle_ns = spec.idle_expiry_ns
         self._rows_at_once = _ROWS if panes is None else _PANES
@@ -129,7 +133,7 @@ class Writer:
             rows.entries = rows.columns[1]
         if many:
             yield
-        result = yield from self._insert_rows(rows, partials)
+        result = yield from self.insert_rows(rows, partials)
         result.ahead = ahead
         return result
 
@@ -254,8 +258,16 @@ class Writer:
             self._order.check_arrival(of, times, rows.numbers)
         return rows
 
-    def _insert_rows(self, rows: Rows, partials: bool) -> Steps[WriteResult]:
+    def insert_rows(self, rows: Rows, partials: bool) -> Steps[WriteResult]:
+        """Insert the rows of a write and slide.
+
+        Args:
+            partials: whether they are partials, in the place of values.
+        """
         keys, order = self._keys, self._order
+        if self._cascades:
+            self._cascades.check(rows)
+        sent = replace(rows) if self._cascades else rows
         order.drop_late(rows, self._slide.refused_through())
         entries = len(rows.columns[0])
         if self._panes is not None and entries:
@@ -275,6 +287,8 @@ class Writer:
             for a, b in spans_of(len(names), _KEYS):
                 rows.numbers[places[a:b]] = keys.create(names[a:b])
                 yield
+        if self._cascades:
+            yield from self._cascades.insert_steps(sent, partials)
         if self._rollups and entries:
             yield from self._rollups.insert_steps(rows)
         for number, (times, *columns) in rows.replaced:

@@ -10,6 +10,9 @@ export class Problem extends Error {
   }
 }
 
+// There is no answer.
+export class Unreachable extends Error {}
+
 // The service does not know who asks.
 export class Unauthenticated extends Problem {}
 
@@ -30,14 +33,23 @@ export async function ask(path, { method = "GET", body, type = "application/json
   }
   if (body !== undefined) headers["content-type"] = type;
   const sent = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
-  const response = await fetch(path, { method, headers, body: sent, signal });
-  const isJson = /json/.test(response.headers.get("content-type") ?? "");
-  const found = isJson ? await response.json() : await response.text();
+  const [response, isJson, found] = await answered(path, { method, headers, body: sent, signal });
   if (response.ok) return found;
   const { detail = response.statusText, limit, field = null } = isJson ? found : {};
   const message = limit ? `${detail} (limit: ${limit})` : detail;
   if (response.status === 401) throw new Unauthenticated(known === null ? "not signed in" : message);
   throw new Problem(message, { field, status: response.status });
+}
+
+async function answered(path, options) {
+  try {
+    const response = await fetch(path, options);
+    const isJson = /json/.test(response.headers.get("content-type") ?? "");
+    return [response, isJson, isJson ? await response.json() : await response.text()];
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Unreachable(`no answer from the service: ${error.message}`);
+  }
 }
 
 export const windowPath = (name, rest = "") => `/v1/windows/${encodeURIComponent(name)}${rest}`;

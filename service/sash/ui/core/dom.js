@@ -56,7 +56,7 @@ export function say(element, text) {
 }
 
 // Says something to a screen reader, at most once in ten seconds, because answers change all the time.
-let said = 0;
+let said = -Infinity;
 export function announce(text, { now = false } = {}) {
   if (!now && performance.now() - said < 10_000) return;
   said = performance.now();
@@ -86,7 +86,7 @@ export function table(caption, heads, rows, attributes = {}) {
 
 // A part of the page that scrolls sideways, also by keyboard.
 export const scrolling = (label, ...children) =>
-  el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, ...children);
+  el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label}, a table` }, ...children);
 
 export function wait(callback, ms = 250) {
   let timer = null;

@@ -1,6 +1,6 @@
 // Controls that choose several things.
 
-import { el, input } from "./dom.js";
+import { el, field, input } from "./dom.js";
 
 // Boxes to check, in a part that opens; from a dozen on with a search.
 export function choices(title, names, chosen, changed) {
@@ -39,4 +39,12 @@ export function chips(title, changed) {
       el("button", { type: "button", "aria-label": `Remove ${value}`, onclick: () => { set(held.filter((each) => each !== value)); changed(held); } }, "×"))));
   };
   return { element, set };
+}
+
+// Conditions on the parts of keys, one on each line.
+export function conditions(part, given, changed) {
+  const made = el("textarea", { id: "where", rows: 2, spellcheck: "false", placeholder: `${part} in (a, b)\n${part}!~x.*` });
+  made.value = given.join("\n");
+  made.addEventListener("input", () => changed(made.value.split("\n").map((each) => each.trim()).filter(Boolean)));
+  return field("Where", made, { wide: true, name: "where", hint: "a condition on each line; all must hold" });
 }

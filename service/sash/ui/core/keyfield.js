@@ -1,6 +1,6 @@
 // Asks for one key: one text, or a text for each of its parts. Keys that are there are offered.
 
-import { questionOf, windowPath } from "./ask.js";
+import { ask, questionOf, windowPath } from "./ask.js";
 import { el, field, input, wait } from "./dom.js";
 import { escaped, keyOf, partsOf } from "./words.js";
 
@@ -14,7 +14,6 @@ export function keyField(spec, value, changed, name = "key") {
   const boxes = (parts ?? ["key"]).map((_, i) => input(given?.[i] ?? "", { list: list(i), id: `${name}${parts === null ? "" : `-${i}`}`, placeholder: parts === null ? "a key" : "" }));
   const offered = boxes.map((_, i) => el("datalist", { id: list(i) }));
   let wasSaid = value !== null;
-  let asked = null;
 
   const get = () => {
     if (!wasSaid && boxes.every((box) => box.value === "")) return null;
@@ -27,8 +26,7 @@ export function keyField(spec, value, changed, name = "key") {
   };
 
   // Offers the keys that begin with what is there; of parts, the values that go with the other parts.
-  async function offer(ask) {
-    asked = ask;
+  async function offer() {
     const question = parts === null
       ? { prefix: boxes[0].value, limit: OFFERED }
       : { where: parts.flatMap((part, i) => (boxes[i].value === "" ? [] : [`${part}=~${JSON.stringify(`${escaped(boxes[i].value)}.*`)}`])), limit: 4 * OFFERED };
@@ -40,7 +38,7 @@ export function keyField(spec, value, changed, name = "key") {
     return keys;
   }
 
-  const offerSoon = wait(() => asked && offer(asked).catch(() => {}), 200); // keys are offered, not needed
+  const offerSoon = wait(() => offer().catch(() => {}), 200); // keys are offered, not needed
   for (const box of boxes) {
     box.addEventListener("input", () => {
       wasSaid = true;
@@ -48,7 +46,7 @@ export function keyField(spec, value, changed, name = "key") {
       changed(get());
     });
   }
-  const element = el("fieldset", { class: "key" }, el("legend", { class: parts === null ? "unseen" : null }, "Key"),
+  const element = el("fieldset", { class: "key" }, el("legend", { class: "unseen" }, "Key"),
     boxes.map((box, i) => field(parts?.[i] ?? "Key", box, { name: parts === null ? name : `${name}.${parts[i]}` })), offered);
   return { element, get, set, offer };
 }

@@ -134,12 +134,13 @@ export class Plot {
     heat.rows.forEach((counts_, i) => {
       if (counts_ === null) return;
       const most = Math.max(1, ...counts_);
-      const right = drawn.valToPos(xs[i] * scale, "x", true);
+      const right = Math.round(drawn.valToPos(xs[i] * scale, "x", true));
+      const left = Math.round(right - across);
       counts_.forEach((count, bin) => {
         if (count === 0) return;
         ctx.globalAlpha = 0.12 + 0.88 * (count / most);
         const top = drawn.valToPos(bin + 1, "y", true);
-        ctx.fillRect(right - across, top, Math.ceil(across), drawn.valToPos(bin, "y", true) - top);
+        ctx.fillRect(left, top, right - left, drawn.valToPos(bin, "y", true) - top);
       });
     });
     ctx.restore();
@@ -157,7 +158,7 @@ export class Plot {
         return el("li", {}, swatch, el("span", {}, line.label), el("b", {}));
       }));
     }
-    entries.forEach(({ line }, n) => say(this.legend.children[n].lastChild, numeral(line.values[i] ?? null)));
+    entries.forEach(({ line }, n) => say(this.legend.children[n].lastChild, numeral(line.values[i] ?? null, 5)));
     const most = heat?.rows[i] ? ` · ${counts.format(heat.rows[i].reduce((sum, each) => sum + each, 0))} values` : "";
     this.when = `${instant(xs[i], unit)}${most}`;
     if (document.activeElement !== this.canvas || at === null) this.reading.setAttribute("aria-live", "off");

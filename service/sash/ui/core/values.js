@@ -159,7 +159,8 @@ function list(found, unit, shown) {
 }
 
 function members(value, unit) {
-  return el("dl", { class: "pairs" }, Object.entries(value).map(([name, each]) => el("div", {}, el("dt", {}, name), el("dd", {}, member(name, each, unit)))));
+  const pairs = Object.entries(value).map(([name, each]) => el("div", {}, el("dt", {}, name), el("dd", {}, member(name, each, unit))));
+  return el("div", { class: "drawn" }, el("dl", { class: "pairs" }, pairs));
 }
 
 const numbers = (rows) => el("details", { class: "more" }, el("summary", {}, "numbers"),

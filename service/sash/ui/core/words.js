@@ -35,7 +35,7 @@ export function bytes(count) {
 export function seconds(value) {
   if (value === null || Number.isNaN(value)) return "–";
   if (value === Infinity) return "> 2.5 s";
-  const [scale, unit] = value < 1e-3 ? [1e6, "µs"] : value < 1 ? [1e3, "ms"] : [1, "s"];
+  const [scale, unit] = value < 0.995e-3 ? [1e6, "µs"] : value < 0.995 ? [1e3, "ms"] : [1, "s"];
   return `${numeral(Number((value * scale).toPrecision(2)))} ${unit}`;
 }
 

@@ -1,7 +1,7 @@
 // Writes plain values as YAML, and finds the line of a path in a text.
 
-const PLAIN = /^[A-Za-z_][\w.-]*$/;
-const WORDS = new Set(["true", "false", "null", "yes", "no", "on", "off", "y", "n"]);
+const PLAIN = /^([A-Za-z_][\w.-]*|(\d+(ns|us|ms|s|m|h|d|w))+)$/;
+const WORDS = new Set(["true", "false", "null", "yes", "no", "on", "off"]);
 
 const scalar = (value) => (typeof value === "string" ? (PLAIN.test(value) && !WORDS.has(value.toLowerCase()) ? value : JSON.stringify(value)) : JSON.stringify(value));
 

@@ -36,7 +36,7 @@ export function answers({ name }) {
   async function refresh({ ask, isCurrent }, found) {
     spec = found.spec;
     if (key !== null && offeredIn === null) {
-      offeredIn = await key.offer(ask).catch(() => null);
+      offeredIn = await key.offer().catch(() => null);
       if (!isCurrent()) return {};
       if (offeredIn?.length === 0) offeredIn = null; // the first may come at any time
       else if (!address.has("key") && offeredIn !== null) {

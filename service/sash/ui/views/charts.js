@@ -6,7 +6,7 @@
 import * as address from "../core/address.js";
 import { Problem, questionOf, windowPath } from "../core/ask.js";
 import { byId, el, field, input, replaceKeepingFocus, say, select, wait } from "../core/dom.js";
-import { chips, choices } from "../core/forms.js";
+import { chips, choices, conditions } from "../core/forms.js";
 import { keyField } from "../core/keyfield.js";
 import { Plot, canDraw } from "../core/plot.js";
 import { MILLISECONDS, counts, durationOf, instant, labelsOf, listed, partsOf, ticksOf } from "../core/words.js";
@@ -61,16 +61,16 @@ export function charts({ name }) {
       const group = select([["", "keys"], ...labelsOf(spec).map((part) => [part, `groups by ${part}`])], address.get("by"), { id: "by", onchange: () => { address.set({ by: group.value }); toggle(); again(); } });
       const top = select([["", "all"], ["entries", "entries"], ...Object.keys(spec.aggregates)], address.get("top"), { id: "top", onchange: () => { address.set({ top: group.value && top.value }); again(); } });
       const keysBox = el("div", { class: "row" }, key.element, add, keyList.element);
-      const groupBox = el("div", { class: "row" }, field("The first by", top, { name: "top" }), text("n", "How many", address.get("n", "5"), null, { inputmode: "numeric", size: 4 }), text("where", "Where", address.get("where"), "such as carrier in (AA, B6)"));
+      const groupBox = el("div", { class: "row" }, field("The first by", top, { name: "top" }), text("n", "How many", address.get("n", "5"), null, { inputmode: "numeric", size: 4 }), conditions(labelsOf(spec)[0], address.all("where"), (given) => { address.set({ where: given }); again(); }));
       const toggle = () => { keysBox.hidden = group.value !== ""; groupBox.hidden = group.value === ""; };
-      lines.push(el("div", { class: "row" }, field("Lines are", group, { name: "by" })), keysBox, groupBox);
+      lines.push(el("div", { class: "row" }, field("Lines are", group, { name: "by" }), keysBox, groupBox));
       toggle();
     }
     span = el("div", { class: "row buttons", role: "group", "aria-label": "Span" },
       ...[["Earlier", "←", -0.5, 1], ["Later", "→", 0.5, 1], ["Zoom in", "+", 0, 0.5], ["Zoom out", "−", 0, 2]].map(([title, sign, move, scale]) =>
         el("button", { type: "button", "aria-label": title, title, onclick: () => zoom(move, scale) }, sign)),
       el("button", { type: "button", id: "live", onclick: () => { address.set({ from: null, to: null }); again(); } }, "Live"),
-      el("span", { class: "faint", id: "span", role: "status" }));
+      el("span", { class: "faint", id: "span" }));
     controls.replaceChildren(chosen.element, ...lines,
       el("div", { class: "row" },
         text("last", "Last", address.get("last"), null, { placeholder: usualSpan(), size: 8 }),
@@ -122,7 +122,7 @@ export function charts({ name }) {
     try {
       if (spec.keyed && !hasOffered) {
         hasOffered = true;
-        const keys = await key.offer(ask).catch(() => []);
+        const keys = await key.offer().catch(() => []);
         if (!isCurrent()) { hasOffered = false; return {}; }
         if (address.all("key").length === 0 && address.get("by") === "" && keys.length > 0) {
           address.set({ key: [keys[0]] });
@@ -151,8 +151,8 @@ export function charts({ name }) {
     const path = windowPath(name, "/series");
     if (!spec.keyed) return [{ label: "", series: await ask(`${path}?${questionOf(question)}`) }];
     if (address.get("by") !== "") {
-      const { groups } = await ask(`${path}?${questionOf({ ...question, by: address.all("by"), where: address.all("where"), top: address.get("top"), n: address.get("top") && address.get("n", "5"), limit: address.get("top") ? "" : 2 * KEYS_MAX })}`);
-      return groups.slice(0, 2 * KEYS_MAX).map((series) => ({ label: Object.values(series.parts ?? {}).join(" · "), series }));
+      const { groups, time, width: over } = await ask(`${path}?${questionOf({ ...question, by: address.all("by"), where: address.all("where"), top: address.get("top"), n: address.get("top") && address.get("n", "5"), limit: address.get("top") ? "" : 2 * KEYS_MAX })}`);
+      return groups.slice(0, 2 * KEYS_MAX).map((series) => ({ label: Object.values(series.parts ?? {}).join(" · "), series: { ...series, time, width: over } }));
     }
     return Promise.all(address.all("key").slice(0, KEYS_MAX).map(async (each) => ({ label: spec.keys ? partsOf(each).join(" · ") : each, series: await ask(`${path}?${questionOf({ ...question, key: each })}`) })));
   }

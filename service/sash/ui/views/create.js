@@ -10,7 +10,7 @@ const FUNCTIONS = [
   ...["count", "sum", "mean", "min", "max", "range", "stddev", "variance", "median", "quantile", "histogram", "distinct_count", "frequent_items"],
   ...["first", "last", "m4", "collect", "rate", "increase", "largest", "smallest", "mode", "time_weighted_mean", "linear_slope", "skewness", "kurtosis"],
 ];
-const OPTIONS = { quantile: "q: [0.5, 0.95, 0.99]", histogram: "bounds: [0, 10, 100]", largest: "n: 10", smallest: "n: 10", frequent_items: "k: 10" };
+const OPTIONS = { quantile: "q: [0.5, 0.95, 0.99]", histogram: "bounds: [0, 10, 100]", largest: "n: 10", smallest: "n: 10", frequent_items: "limit: 10" };
 const EXAMPLE = `name: requests
 time_unit: ms
 keys: [region, endpoint]
@@ -133,7 +133,7 @@ export function create() {
       const made = await ask("/v1/windows", { method: "POST", body, type });
       address.go({ window: made.spec.name, tab: "send" });
     } catch (error) {
-      if (!(error instanceof Problem)) return showProblem(which, new Problem(`no answer from the service: ${error.message}`));
+      if (!(error instanceof Problem)) return showProblem(which, error);
       if (which === yaml) return showAtLine(error);
       // An option of an aggregate is in one control with the others.
       const path = (error.field ?? "").split(".");

@@ -3,7 +3,7 @@
 import * as address from "../core/address.js";
 import { Problem, questionOf, windowPath } from "../core/ask.js";
 import { el, field, input, replaceKeepingFocus, say, scrolling, select, table, wait } from "../core/dom.js";
-import { choices } from "../core/forms.js";
+import { choices, conditions } from "../core/forms.js";
 import { drawValue, textOf } from "../core/values.js";
 import { counts, escaped, keyOf, labelsOf, listed, partsOf, plural } from "../core/words.js";
 import { copying } from "./copy.js";
@@ -51,9 +51,7 @@ export function keys({ name }) {
       box.addEventListener("change", () => change({ by: labels.filter((each, i) => groups[i].querySelector("input").checked) }));
       return el("label", { class: "check" }, box, el("span", {}, part));
     });
-    const where = el("textarea", { id: "where", rows: 2, spellcheck: "false", placeholder: `${labels[0]} in (a, b)\n${labels[0]}!~x.*` });
-    where.value = address.all("where").join("\n");
-    where.addEventListener("input", () => change({ where: where.value.split("\n").map((each) => each.trim()).filter(Boolean) }));
+    const where = conditions(labels[0], address.all("where"), (given) => change({ where: given }));
     const names = Object.keys(spec.aggregates);
     const top = select([["", "in order of keys"], ["entries", "entries"], ...names], address.get("top"), { id: "top", onchange: () => change({ top: top.value }) });
     const order = select([["desc", "largest first"], ["asc", "smallest first"]], address.get("order", "desc"), { id: "order", onchange: () => change({ order: order.value === "desc" ? "" : order.value }) });
@@ -64,7 +62,7 @@ export function keys({ name }) {
     };
     const columns = choices("Columns", names, columnsShown(), (chosen) => { address.set({ column: chosen }); again(); });
     controls.replaceChildren(
-      el("div", { class: "row" }, finds, field("Where", where, { wide: true, name: "where", hint: "a condition on each line; all must hold" })),
+      el("div", { class: "row" }, finds, where),
       el("div", { class: "row" }, el("fieldset", { class: "checks" }, el("legend", {}, "Group by"), groups),
         text("lookback", "Lookback", "everything", { size: 10 }), field("Order", top), field("Direction", order), text("n", "How many", "10", { inputmode: "numeric", size: 5 }),
         text("having", "Having", "count > 10")),
@@ -135,14 +133,14 @@ export function keys({ name }) {
     const what = asked.by.length > 0 ? "group" : "key";
     say(told, answers.length === 0 ? "No key fits." : `${plural(answers.length, what)}${next === undefined ? "" : ", and there are more"} · ${counts.format(found.keys)} keys in the window`);
     const names = columnsShown();
-    const heads = [...labels, { text: "Entries", class: "number" }, ...names.map((text) => ({ text, class: "number" })), ""];
+    const heads = [...labels, { text: "Entries", class: "number" }, ...names.map((text) => ({ text, class: "number" })), asked.by.length > 0 ? null : "Chart"].filter(Boolean);
     const rows = answers.map((answer) => {
       const values = valuesOf(answer, labels);
       return el("tr", {},
         values.map((value, i) => (i === 0 ? el("th", { scope: "row", class: "name" }, linked(answer, asked, value)) : el("td", { class: "name" }, value === "" ? "(empty)" : value))),
         el("td", { class: "number" }, counts.format(answer.entries)),
         names.map((each) => el("td", { class: "number", title: textOf(answer.aggregates[each], spec.aggregates[each], spec.time_unit).slice(0, 500) }, drawValue(answer.aggregates[each], spec.aggregates[each], spec.time_unit, { compact: true }))),
-        el("td", {}, chartLink(answer, asked, values)));
+        asked.by.length > 0 ? null : el("td", {}, chartLink(answer, values)));
     });
     const scrolled = place.firstElementChild?.scrollLeft ?? 0;
     replaceKeepingFocus(place, answers.length === 0 ? [] : [scrolling("Keys", table(asked.by.length > 0 ? `Groups by ${asked.by.join(", ")}` : "Keys", heads, rows, { id: "keys" }))]);
@@ -152,9 +150,9 @@ export function keys({ name }) {
     replaceKeepingFocus(pager, asked.top ? [] : [
       el("button", { type: "button", disabled: before.length === 0 && here === "", onclick: () => to(before.pop() ?? "") }, "Previous"),
       el("button", { type: "button", disabled: next === undefined, onclick: () => { before.push(here); to(String(next)); } }, "Next"),
-      asked.by.length > 0 && answers.length > 0 ? el("a", { href: address.to({ window: name, tab: "charts", by: asked.by, where: asked.where[0] ?? null, top: "entries" }) }, "Chart these groups") : null,
+      asked.by.length > 0 && answers.length > 0 ? el("a", { href: address.to({ window: name, tab: "charts", by: asked.by, where: asked.where, top: "entries" }) }, "Chart these groups") : null,
     ].filter(Boolean));
-    if (asked.top && asked.by.length > 0) pager.replaceChildren(el("a", { href: address.to({ window: name, tab: "charts", by: asked.by, where: asked.where[0] ?? null, top: asked.top, n: asked.n }) }, "Chart these groups"));
+    if (asked.top && asked.by.length > 0) pager.replaceChildren(el("a", { href: address.to({ window: name, tab: "charts", by: asked.by, where: asked.where, top: asked.top, n: asked.n }) }, "Chart these groups"));
   }
 
   // A group is named by its parts, and a key by all of them.
@@ -170,8 +168,7 @@ export function keys({ name }) {
     return el("a", { href: address.to({ window: name, tab: "keys", where: [...asked.where, ...asked.by.map((part) => `${part}=${JSON.stringify(answer.parts[part])}`)] }), title: "the keys of this group" }, text);
   }
 
-  function chartLink(answer, asked, values) {
-    if (asked.by.length > 0) return "";
+  function chartLink(answer, values) {
     return el("a", { href: address.to({ window: name, tab: "charts", key: keyText(answer) }), "aria-label": `Chart of ${values.join(" ")}` }, "Chart");
   }
 

@@ -39,7 +39,7 @@ export function manage({ name }) {
       done(await ask(path, { signal: null, ...options }));
       showProblem(form, null);
     } catch (error) {
-      showProblem(form, error instanceof Problem ? error : new Problem(`no answer from the service: ${error.message}`));
+      showProblem(form, error);
     } finally {
       button.disabled = false;
     }
@@ -49,7 +49,7 @@ export function manage({ name }) {
     const unit = spec.time_unit;
     const time = input("", { id: "evict-time", placeholder: newest === null ? "" : instant(newest, unit), required: true });
     const key = spec.keyed ? keyField(spec, null, () => {}, "evict-key") : null;
-    key?.offer(ask).catch(() => {});
+    key?.offer().catch(() => {});
     const form = el("form", { class: "card danger", id: "evict", onsubmit: (event) => {
       event.preventDefault();
       const plain = time.value.trim();

@@ -10,6 +10,7 @@ import { sparkline } from "../core/values.js";
 import { ago, bytes, compact, counts, instant, plural, rate, seconds } from "../core/words.js";
 
 const KEPT = 60; // samples of each rate
+const SMOOTHED = 5; // samples that a rate is the mean of
 const ROWS = 50; // windows that are shown before somebody asks for more
 const RATES = ["inserted", "late", "evicted", "duplicates", "ahead"];
 const ORDERS = [["name", "name"], ["inserted", "entries a second"], ["late", "late entries"], ["entries", "size"], ["newest", "newest entry"]];
@@ -31,7 +32,7 @@ export function overview() {
     find.addEventListener("input", wait(() => { address.set({ find: find.value }); rows = ROWS; show(); }, 100));
     const order = select(ORDERS, address.get("order", "name"), { onchange: () => { address.set({ order: order.value === "name" ? "" : order.value }); show(); } });
     place.append(
-      tiles,
+      el("section", { "aria-labelledby": "service-title" }, el("h2", { id: "service-title", class: "unseen" }, "Service"), tiles),
       el("section", { class: "card", "aria-labelledby": "windows-title" },
         el("div", { class: "head" }, el("h2", { id: "windows-title" }, "Windows"),
           el("form", { role: "search", onsubmit: (event) => event.preventDefault() }, field("Find", find), field("Order by", order))),
@@ -79,7 +80,11 @@ export function overview() {
     for (const name of samples.keys()) if (name !== "" && !names.has(name)) samples.delete(name);
   }
 
-  const rateOf = (name, which) => samples.get(name)?.rates[which].at(-1) ?? null;
+  // Over a few answers, so that figures can be read.
+  function rateOf(name, which) {
+    const lately = samples.get(name)?.rates[which].slice(-SMOOTHED) ?? [];
+    return lately.length === 0 ? null : lately.reduce((sum, each) => sum + each, 0) / lately.length;
+  }
 
   function show() {
     showTiles();
@@ -87,11 +92,13 @@ export function overview() {
     showLatencies();
   }
 
+  const aSecond = (which) => (rateOf("", which) === null ? "–" : `${rate(rateOf("", which))}/s`);
+
   function showTiles() {
     const now = scrapes.at(-1);
     const drawn = [
-      tile("Inserted", `${rate(rateOf("", "inserted"))}/s`, { line: samples.get("")?.rates.inserted, note: `${compact(samples.get("")?.counts.inserted ?? 0)} since the start` }),
-      tile("Late", `${rate(rateOf("", "late"))}/s`, { line: samples.get("")?.rates.late, note: `${compact(samples.get("")?.counts.late ?? 0)} since the start`, bad: rateOf("", "late") > 0 }),
+      tile("Inserted", aSecond("inserted"), { line: samples.get("")?.rates.inserted, note: `${compact(samples.get("")?.counts.inserted ?? 0)} since the start` }),
+      tile("Late", aSecond("late"), { line: samples.get("")?.rates.late, note: `${compact(samples.get("")?.counts.late ?? 0)} since the start`, bad: rateOf("", "late") > 0 }),
     ];
     if (now !== undefined) drawn.push(memoryTile(now), tierTile(now), latencyTile("query"), latencyTile("bulk_insert"), refusedTile());
     replaceKeepingFocus(tiles, drawn.filter(Boolean));
@@ -148,7 +155,7 @@ export function overview() {
       replaceKeepingFocus(list, [el("p", { id: "no-windows" }, "There is no window yet. ", el("a", { href: "#create" }, "Create one"), ", or run ", el("code", {}, "sash create SPEC.yaml"), ".")]);
       return;
     }
-    const heads = ["Window", { text: "Entries", class: "number" }, { text: "Keys", class: "number" }, { text: "Inserted/s", class: "number" }, "", { text: "Late/s", class: "number" }, { text: "Late", class: "number" }, { text: "Evicted", class: "number" }, { text: "Duplicates", class: "number" }, "Newest entry", "Durability"];
+    const heads = ["Window", { text: "Entries", class: "number" }, { text: "Keys", class: "number" }, { text: "Inserted/s", class: "number" }, "Lately", { text: "Late/s", class: "number" }, { text: "Late", class: "number" }, { text: "Evicted", class: "number" }, { text: "Duplicates", class: "number" }, "Newest entry", "Durability"];
     const made = table("Windows", heads, shown.map(row), { id: "windows" });
     made.hidden = shown.length === 0;
     const scrolled = list.firstElementChild?.scrollLeft ?? 0;
@@ -165,7 +172,7 @@ export function overview() {
       el("th", { scope: "row", class: "name" }, el("a", { href: address.to({ window: spec.name }) }, spec.name)),
       number(counts.format(entries)), number(spec.keyed ? counts.format(keys) : "–"),
       number(rate(rateOf(spec.name, "inserted"))),
-      el("td", { class: "sparks" }, lately?.inserted.some(Boolean) ? sparkline(lately.inserted, { width: 80, height: 20 }) : ""),
+      el("td", { class: "sparks" }, lately?.inserted.length > 1 && lately.inserted.some(Boolean) ? sparkline(lately.inserted, { width: 80, height: 20 }) : ""),
       number(rate(rateOf(spec.name, "late")), rateOf(spec.name, "late") > 0), number(counts.format(of.late)),
       number(counts.format(of.evicted)), number(counts.format(of.duplicates)),
       el("td", { title: instant(newest, spec.time_unit) }, ago(newest, spec.time_unit) ?? instant(newest, spec.time_unit)),
@@ -203,7 +210,7 @@ function tile(title, value, { note, line, share = null, bad = false } = {}) {
   return el("div", { class: bad ? "tile bad" : "tile" },
     el("h3", {}, title),
     el("p", { class: "value" }, value),
-    line?.some(Boolean) ? sparkline(line, { width: 120, height: 24 }) : null,
+    line?.length > 1 && line.some(Boolean) ? sparkline(line, { width: 120, height: 24 }) : null,
     share === null ? null : el("meter", { min: 0, max: 1, low: 0.7, high: 0.9, optimum: 0, value: Math.min(1, share), "aria-label": `${title}: ${Math.round(share * 100)} % used` }),
     note ? el("p", { class: "faint" }, note) : null);
 }

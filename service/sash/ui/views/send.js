@@ -44,7 +44,7 @@ export function send({ name }) {
       refresh();
     } catch (error) {
       told.classList.add("bad");
-      say(told, error instanceof Problem ? error.message : `no answer from the service: ${error.message}`);
+      say(told, error.message);
       showProblem(form, error);
     } finally {
       button.disabled = false;
@@ -54,7 +54,7 @@ export function send({ name }) {
   function entryForm() {
     const time = input("", { id: "time", placeholder: "now" });
     const key = spec.keyed ? keyField(spec, address.has("key") ? address.get("key") : null, () => {}, "sent-key") : null;
-    key?.offer(ask).catch(() => {});
+    key?.offer().catch(() => {});
     const boxes = Object.entries(spec.fields).map(([each, type]) => ({ each, type, box: type === "bool" ? select(["true", "false"], "true") : input("", { inputmode: type === "string" ? null : "decimal" }) }));
     const form = el("form", { class: "card", id: "one", novalidate: true, onsubmit: (event) => {
       event.preventDefault();

@@ -1,0 +1,47 @@
+"""What the build of a wheel does beside copying files; hatchling calls it, as pyproject.toml says.
+
+always, and for `pip install --editable`       puts the packages of the page in their place, see page/hook.py
+with COMPILE_SASH=1 in the environment         compiles the engine, see compile_engine.py
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from deploy import compile_engine
+from deploy.page import hook as page
+
+
+class Build(BuildHookInterface[Any]):
+    """Called by hatchling before and after it collects the files of the wheel."""
+
+    def dependencies(self) -> list[str]:
+        """What pip installs for the build."""
+        return page.dependencies() + (compile_engine.requires() if self._compiles() else [])
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Fetch what the page lacks; compile, and name the libraries to hatchling."""
+        page.prepare(self.app, version)
+        if not self._compiles() or version == "editable":
+            return
+        self._made = tempfile.TemporaryDirectory()
+        out = Path(self._made.name)
+        for library in compile_engine.compile_into(out):
+            build_data["force_include"][str(library)] = str(library.relative_to(out))
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True  # this kind of machine, and this version of Python
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Forget what was compiled: it is in the wheel."""
+        if self._compiles() and version != "editable":
+            self._made.cleanup()
+
+    def _compiles(self) -> bool:
+        return self.target_name == "wheel" and os.environ.get("COMPILE_SASH") == "1"
