@@ -67,9 +67,11 @@ soak: setup ## long: properties with thousands of examples, hundreds of kills on
 
 bench: setup ## all benchmarks at real size, pinned to one core where they measure one
 	taskset -c 1 $(BIN)/python -m bench.engine
+	taskset -c 1 $(BIN)/python -m bench.engine_both
 	taskset -c 1 $(BIN)/python -m bench.changes
 	taskset -c 1 $(BIN)/python -m bench.keys
 	$(BIN)/python -m bench.edges
+	$(BIN)/python -m bench.unary
 	$(BIN)/python -m bench.combine_counts
 	taskset -c 1 $(BIN)/python -m bench.papers
 	$(BIN)/python -m bench.storage

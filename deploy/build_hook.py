@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from deploy.page import hook as page
 
 
 class Build(BuildHookInterface[Any]):
-    """Called by hatchling before and after it collects the files of the wheel."""
+    """Called by hatchling before it collects the files of the wheel."""
 
     def dependencies(self) -> list[str]:
         """What pip installs for the build."""
@@ -31,17 +30,11 @@ class Build(BuildHookInterface[Any]):
         page.prepare(self.app, version)
         if not self._compiles() or version == "editable":
             return
-        self._made = tempfile.TemporaryDirectory()
-        out = Path(self._made.name)
-        for library in compile_engine.compile_into(out):
-            build_data["force_include"][str(library)] = str(library.relative_to(out))
+        made = compile_engine.compiled()
+        for library in sorted(made.rglob("*.so")):
+            build_data["force_include"][str(library)] = str(library.relative_to(made))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True  # this kind of machine, and this version of Python
-
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Forget what was compiled: it is in the wheel."""
-        if self._compiles() and version != "editable":
-            self._made.cleanup()
 
     def _compiles(self) -> bool:
         return self.target_name == "wheel" and os.environ.get("COMPILE_SASH") == "1"

@@ -5,8 +5,8 @@
 Python imports `x.cpython-….so` rather than the `x.py` beside it, so a wheel has both, and tracebacks show the source.
 The modules are listed in pyproject.toml. They are one library: calls between them are calls in C.
 
-The build of a wheel calls `compile_into` where `COMPILE_SASH=1` is set, as `make wheel` does. Tests and benchmarks call
-`compiled`, which keeps what it has built in build/compiled until a source changes.
+`compiled` keeps what it has built in build/compiled until a source changes. Tests and benchmarks call it, and so does
+the build of a wheel where `COMPILE_SASH=1` is set, as `make wheel` does.
 
 The compiler is `cc`, or what CC says, or that of the package ziglang.
 """
@@ -69,8 +69,8 @@ def compiler() -> str:
     raise NoCompiler("no C compiler: install gcc, or the package ziglang")
 
 
-def compile_into(out: Path) -> list[Path]:
-    """Compile the modules; return the libraries, which lie below `out` as they belong beside the sources."""
+def compile_into(out: Path) -> None:
+    """Compile the modules; the libraries lie below `out` as they belong beside the sources."""
     environment = os.environ | {"CC": compiler(), "CFLAGS": os.environ.get("CFLAGS", "-O2 -g0")}
     with tempfile.TemporaryDirectory() as work:
         shutil.copytree(SOURCES / LIBRARY, Path(work) / LIBRARY, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
@@ -80,7 +80,6 @@ def compile_into(out: Path) -> list[Path]:
         )
     if ran.returncode:
         raise RuntimeError(f"the engine could not be compiled:\n{ran.stdout}{ran.stderr}")
-    return sorted(out.rglob("*.so"))
 
 
 def compiled() -> Path:
@@ -92,8 +91,9 @@ def compiled() -> Path:
     kept = ROOT / "build" / "compiled" / digest.hexdigest()[:16]
     if not kept.exists():
         compiler()
-        shutil.rmtree(kept.parent, ignore_errors=True)
-        kept.parent.mkdir(parents=True)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        for old in kept.parent.glob("[0-9a-f]" * 16):
+            shutil.rmtree(old)
         with tempfile.TemporaryDirectory(dir=kept.parent) as part:
             made = Path(part) / "made"
             shutil.copytree(SOURCES / LIBRARY, made / LIBRARY, ignore=shutil.ignore_patterns("__pycache__"))
