@@ -6,7 +6,9 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("module", ["bench.engine", "bench.edges", "bench.keys", "bench.access", "bench.load"])
+@pytest.mark.parametrize(
+    "module", ["bench.engine", "bench.edges", "bench.keys", "bench.access", "bench.load", "bench.spark_commit"]
+)
 def test_a_benchmark_runs(module):
     done = subprocess.run([sys.executable, "-m", module, "--smoke"], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
