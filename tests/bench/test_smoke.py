@@ -8,7 +8,16 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "module", ["bench.engine", "bench.changes", "bench.edges", "bench.keys", "bench.access", "bench.load"]
+    "module",
+    [
+        "bench.engine",
+        "bench.changes",
+        "bench.edges",
+        "bench.keys",
+        "bench.access",
+        "bench.load",
+        "bench.spark_commit",
+    ],
 )
 def test_a_benchmark_runs(module):
     done = subprocess.run([sys.executable, "-m", module, "--smoke"], capture_output=True, text=True, timeout=200)

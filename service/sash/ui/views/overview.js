@@ -27,10 +27,12 @@ export function overview() {
   const samples = new Map(); // of each window, and of "" for all: { at, counts, rates: { inserted: [...] } }
   const scrapes = [];
   let windows = [];
+  let mayScrape = true;
 
   function mount(place) {
     tiles = el("div", { class: "tiles", id: "tiles" });
     note = el("p", { class: "faint", id: "found", role: "status" });
+    mayScrape = true;
     list = el("div", {});
     latencies = el("div", {});
     more = el(
@@ -106,10 +108,12 @@ export function overview() {
   }
 
   async function scrape(ask) {
+    if (!mayScrape) return null;
     try {
       return parse(await ask("/metrics"), performance.now());
     } catch (error) {
       // A token may see some windows, and not the metrics, which are of all.
+      if (error instanceof Problem && error.status === 403) mayScrape = false; // each refusal is in the audit log
       if (error instanceof Problem && !(error instanceof Unauthenticated)) return null;
       throw error;
     }
