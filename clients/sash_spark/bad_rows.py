@@ -73,10 +73,10 @@ def good_rows(table: pa.Table, columns: Columns) -> tuple[Any, InvalidArgument |
     )
 
 
-def bad_rows_of(table: pa.Table, columns: Columns) -> Any:
-    """Return the rows that the window would refuse, or None if it takes all."""
+def bad_rows_of(rows: pa.Table, table: pa.Table, columns: Columns) -> Any:
+    """Return the rows that the window would refuse, or None if it takes all; `table` has the columns that it reads."""
     bad, first = _bad(table, columns)
-    return None if first is None else table.filter(bad)
+    return None if first is None else rows.filter(bad)
 
 
 def _bad(table: pa.Table, columns: Columns) -> tuple[Any, tuple[str, str, int] | None]:

@@ -22,22 +22,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    BooleanType,
-    DoubleType,
-    FloatType,
-    IntegralType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from sash_client import Client, FailedPrecondition, InvalidArgument, WriteResult
 from sash_spark.bad_rows import Columns, good_rows
 from sash_spark.changes import Changes, apply_changes, net_changes
+from sash_spark.fitting import fitted
 from sash_spark.keys import fitted_parts, key_values
 from sash_spark.login import Login
+from sash_spark.paths import flat
 
 __all__ = ["BATCH_ID", "QUERY_ID", "Part", "Route", "batch_name", "gathered", "named_fields", "sort_columns"]
 
@@ -47,15 +40,6 @@ _T = TypeVar("_T")
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 """Local properties of Spark: the ids of the streaming query (stored in its checkpoint) and of the micro-batch."""
-
-
-_FITTING: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "float64": ((DoubleType, FloatType, IntegralType), "double"),
-    "int64": ((IntegralType,), "bigint"),
-    "string": ((StringType,), "string"),
-    "bool": ((BooleanType,), "boolean"),
-}
-"""Field type -> the Spark types that it takes, and the type to cast others to. Numbers are widened."""
 
 
 _NO_ROWS = pa.table({})
@@ -104,6 +88,7 @@ class Route:
         parts: part of the key -> column; other parts of the window's keys are columns of their own name.
         op: the column that says what becomes of the entry, in a change feed; None: each row is an entry to insert.
         identity: with `op`: the field that is the window's identity.
+        paths: name of a column -> its path in the DataFrame; empty where rows have the columns by these names.
     """
 
     target: str
@@ -121,6 +106,7 @@ class Route:
     parts: Mapping[str, str] | None = None
     op: str | None = None
     identity: str = ""
+    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def fitted(self, schema: StructType, *, as_rows: bool = True) -> Route:
         """Check it against the window and the DataFrame, and return it with all fields named.
@@ -134,45 +120,7 @@ class Route:
             NotFound: there is no such window.
         """
         with self.client() as client:
-            spec = client.window(self.window).describe().spec
-        known = list(spec["fields"])
-        fields = dict(self.fields) if self.fields is not None else {name: name for name in known}
-        parts = fitted_parts(spec, self.window, self.key, self.parts)
-        if set(fields) != set(known):
-            raise InvalidArgument(
-                f"window {self.window!r} has the fields {', '.join(known)}, not {', '.join(fields)}", field="fields"
-            )
-        columns = {f.name: f.dataType for f in schema.fields}
-        keys = [self.key] if self.key else parts.values()
-        identity = spec.get("identity") or ""
-        if self.op is not None and not identity:
-            raise InvalidArgument(
-                f"window {self.window!r} has no identity, so its entries cannot be updated and deleted", field="op"
-            )
-        for wanted in [self.time, *keys, *fields.values(), *self.sort, *([self.op] if self.op else [])]:
-            if wanted not in columns:
-                raise InvalidArgument(f"no column {wanted!r}; there are {', '.join(columns)}", field=wanted)
-        kind = columns[self.time]
-        if not isinstance(kind, TimestampType | TimestampNTZType | IntegralType):
-            raise InvalidArgument(
-                f"column {self.time!r} is a {kind.simpleString()}: cast it to a timestamp, or to ticks",
-                field=self.time,
-            )
-        if spec["time_unit"] == "none" and not isinstance(kind, IntegralType):
-            raise InvalidArgument(
-                f"window {self.window!r} has logical time: column {self.time!r} is a {kind.simpleString()}, "
-                "integers are wanted",
-                field=self.time,
-            )
-        for name, column in fields.items() if as_rows else ():
-            types, cast = _FITTING[spec["fields"][name]]
-            if not isinstance(columns[column], types):
-                raise InvalidArgument(
-                    f"column {column!r} is a {columns[column].simpleString()}, field {name!r} of window "
-                    f"{self.window!r} takes {spec['fields'][name]}: cast it to {cast}",
-                    field=column,
-                )
-        return replace(self, fields=fields, parts=parts, identity=identity)
+            return fitted(self, client.window(self.window).describe().spec, schema, as_rows)
 
     def client(self) -> Client:
         """A connection."""
@@ -214,6 +162,8 @@ class Route:
             InvalidArgument: the window cannot take a row, and `drops_bad_rows` is not set.
         """
         arrived, staged, bad, stages = 0, 0, 0, list[str]()
+        if self.paths:
+            batches = (flat(each, self.paths) for each in batches)
         batches, changes = self._sorted(batches), None
         with self.client() as client:
             window = client.window(self.window)

@@ -34,7 +34,9 @@ from sash_client import FailedPrecondition, InvalidArgument, WriteResult
 from sash_spark.bad_rows import bad_rows_of
 from sash_spark.login import Login
 from sash_spark.parts import QUERY_ID, Part, Route, batch_name, named_fields, sort_columns
+from sash_spark.paths import column_of, flat
 from sash_spark.preaggregate import check_preaggregation, preaggregate
+from sash_spark.report import BatchReport
 
 __all__ = ["BatchReport", "SashSink", "sash_sink"]
 
@@ -49,67 +51,6 @@ _PROCESS_ID = uuid.uuid4().hex
 
 _done: dict[tuple[str, str, str], tuple[str, int]] = {}
 """(target, window, query) -> the last batch that sinks of this process have written, and its run."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchReport:
-    """The outcome of the rows of one micro-batch, or of several:
-
-    `inserted + late + duplicates + ahead + bad + corrected + retracted + missing + merged == arrived`.
-
-    Args:
-        batch_id: Spark's id of the (last) micro-batch; -1 before the first.
-        arrived: rows that the tasks have read.
-        inserted: rows that are, or were, in the window.
-        late: rows older than what the window has evicted.
-        evicted: entries that the window's slide policy has evicted.
-        seconds: time that it took, end to end.
-        duplicates: rows of a time that the window already has, if it keeps one entry of each time.
-        already_applied: the micro-batch (of several: one of them) was committed before, by a run that ended before
-            Spark knew. This changed nothing and is in no other count, except `arrived` if it showed only at the end.
-        staged: rows that went to the service; panes with pre-aggregation.
-        ahead: rows too far ahead of wall time, by the window's `order.ahead`.
-        bad: rows that were dropped because the window would refuse them.
-        corrected, retracted: entries that the rows of a change feed have updated, and deleted.
-        missing: entries that such rows name, and that are not in the window.
-        merged: rows of a change feed that became part of another row of the same entry, or of nothing.
-    """
-
-    batch_id: int = -1
-    arrived: int = 0
-    inserted: int = 0
-    late: int = 0
-    evicted: int = 0
-    seconds: float = 0.0
-    duplicates: int = 0
-    already_applied: bool = False
-    staged: int = 0
-    ahead: int = 0
-    bad: int = 0
-    corrected: int = 0
-    retracted: int = 0
-    missing: int = 0
-    merged: int = 0
-
-    def plus(self, later: BatchReport) -> BatchReport:
-        """Add a later report to this one."""
-        return BatchReport(
-            later.batch_id,
-            self.arrived + later.arrived,
-            self.inserted + later.inserted,
-            self.late + later.late,
-            self.evicted + later.evicted,
-            self.seconds + later.seconds,
-            self.duplicates + later.duplicates,
-            self.already_applied or later.already_applied,
-            self.staged + later.staged,
-            self.ahead + later.ahead,
-            self.bad + later.bad,
-            self.corrected + later.corrected,
-            self.retracted + later.retracted,
-            self.missing + later.missing,
-            self.merged + later.merged,
-        )
 
 
 def sash_sink(
@@ -247,6 +188,8 @@ class SashSink:
 
     def _rows(self, batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
         """Return the rows that tasks stage."""
+        columns = [column_of(path).alias(name) for name, path in route.paths.items()]
+        batch, route = batch.select(*columns), replace(route, paths={})
         if not self.preaggregate:
             return _aliased(batch, route)
         panes = preaggregate(batch, self._spec, time=route.time, key=route.key, parts=route.parts, fields=route.fields)
@@ -370,7 +313,8 @@ class _BadRows:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         columns = self.route.columns(self.time_unit)
         for batch in batches:
-            bad = bad_rows_of(pa.Table.from_batches([batch]), columns)
+            rows = pa.Table.from_batches([batch])
+            bad = bad_rows_of(rows, pa.Table.from_batches([flat(batch, self.route.paths)]), columns)
             if bad is not None:
                 yield from bad.to_batches()
 

@@ -41,6 +41,7 @@ from sash_client import DeadlineExceeded, InvalidArgument, Unavailable
 from sash_spark.login import LOGIN_OPTIONS, Login
 from sash_spark.options import Options
 from sash_spark.parts import Route, sort_columns
+from sash_spark.paths import find
 from sash_spark.staged import Staged, staged_parts
 
 __all__ = ["SashDataSource", "register"]
@@ -182,10 +183,9 @@ def _route(options: Options, schema: StructType, overwrite: bool) -> Route:
     with suppress(Unavailable, DeadlineExceeded):
         # This only finds errors early. A commit waits for a service that is away for a while.
         route = route.fitted(schema)
-    columns = {f.name: f.dataType for f in schema.fields}
     for column in [route.key] if route.key else (route.parts or {}).values():
-        kind = columns.get(column)
-        if kind is not None and not isinstance(kind, StringType | IntegralType):
+        kind = find(schema, column)[1]
+        if not isinstance(kind, StringType | IntegralType):
             raise InvalidArgument(f"column {column!r} is a {kind.simpleString()}: cast it to a string", field=column)
     return route
 

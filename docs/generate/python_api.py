@@ -25,6 +25,7 @@ PIPELINE_TEXTS = {
     "where": "An SQL condition. Rows for which it does not hold are left out and counted.",
     "time": "An SQL expression: the entry's time.",
     "key": "An SQL expression: the entry's key.",
+    "parts": "Of a window with `keys`: part → SQL expression; other parts are columns of their name.",
     "windows": "The windows that every good row goes to.",
     "bad_records": "What to do with records that cannot become entries.",
     "trigger": "`available_now` reads what there is and stops. A duration such as `10 seconds` reads for ever.",
@@ -79,10 +80,12 @@ def client_errors() -> str:
 def spark() -> str:
     """What `sash_spark` offers."""
     import sash_spark
+    from sash_spark.listener import WindowProgress
     from sash_spark.sliding import sliding_aggregate
 
     functions = [sash_spark.sash_sink, sash_spark.register, sliding_aggregate]
-    return "\n".join([*map(_function, functions), f"## BatchReport\n\n{_attributes(sash_spark.BatchReport)}"])
+    records = [sash_spark.BatchReport, WindowProgress]
+    return "\n".join([*map(_function, functions), *(f"## {each.__name__}\n\n{_attributes(each)}" for each in records)])
 
 
 def pipeline() -> str:

@@ -22,8 +22,8 @@ def topology(target: Target = LOCAL, as_json: Json = False) -> None:
 
 
 def move(
-    shard: Annotated[int, typer.Argument(help="The shard, from 0.")],
-    process: Annotated[int, typer.Argument(help="The number of the process that takes it.")],
+    shard: Annotated[int, typer.Argument(metavar="SHARD", help="The shard, from 0.")],
+    process: Annotated[int, typer.Argument(metavar="PROCESS", help="The number of the process that takes it.")],
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:

@@ -9,6 +9,7 @@ import typer
 from sash import cli, token
 from sash.check import check
 from sash.cli_changes import retract, update
+from sash.cli_reshard import reshard
 from sash.cli_shards import move, topology
 from sash.cli_top import top
 from sash.cli_window import describe, insert
@@ -22,6 +23,7 @@ app.command()(check)
 app.command()(topology)
 app.command("shards")(topology)
 app.command()(move)
+app.command()(reshard)
 app.command()(describe)
 app.command()(insert)
 app.command()(load)

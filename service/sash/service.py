@@ -122,7 +122,7 @@ class Service:
         rest = create_app(
             self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open), collected
         )
-        rest.routes.extend(ui.routes())
+        rest.routes.extend(ui.routes(lambda: self.grpc_port))
         self._certificates = certificates_of(settings)
         self._rpc = RpcServer(
             self.plane, settings, metrics, memory, self._access, self._certificates, shared, routed=shards > 1

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
+import httpx
 import pytest
 
 from sash_client import Client, InvalidArgument
 from tests.support.deployments import SHARDS, Deployment, Producer, check, made
 from tests.support.redis_servers import BINARIES, redis_server
 from tests.support.servers import WAIT_S
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -67,3 +71,22 @@ def test_shards_move_when_processes_come_and_go_while_producers_write(deployment
     producer.rounds(2)
     wrote = producer.end()
     check(first, wrote)
+
+
+def test_processes_of_one_machine_are_in_the_table_each(deployment: Deployment) -> None:
+    both = deployment.add("--processes", "2")
+    wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4] and both.serves(), 40)
+    made(both)
+    producer = Producer("p", both.target)
+    producer.rounds(1)
+    pid = both.process.pid
+    killed = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    os.kill(killed, signal.SIGKILL)
+    producer.rounds(2)
+    wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4], 40)
+    wrote = producer.end()
+    assert both.answers() == {key: (n, n) for key, n in wrote.items()}
+    text = httpx.get(f"{both.url}/metrics", timeout=WAIT_S, trust_env=False).text
+    assert text.count('sash_process_up{process="') == 2
+    both.process.send_signal(signal.SIGTERM)
+    assert both.process.wait(WAIT_S) == 0

@@ -1,6 +1,7 @@
 """Unary calls: binary and JSON, POST and GET, and every way to be wrong before a method is asked."""
 
 from base64 import b64decode, urlsafe_b64encode
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -190,8 +191,8 @@ def test_headers_of_the_protocol(http: httpx.Client, window: str) -> None:
     assert http.post(PATH + "Query", content=body, headers=PROTO | good).status_code == 200
 
 
-def test_a_write_outlives_the_callers_timeout() -> None:
-    with running_service() as running:
+def test_a_write_outlives_the_callers_timeout(tmp_path: Path) -> None:
+    with running_service(data=str(tmp_path / "data")) as running:  # it waits for its commit
         http, stub = running.http(), running.stub()
         spec = pb.WindowSpec(name="w", aggregates={"n": pb.AggregateSpec(function="count")})
         stub.CreateWindow(pb.CreateWindowRequest(spec=spec))

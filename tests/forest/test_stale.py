@@ -101,6 +101,20 @@ def test_first_and_last_rows_and_small_blocks_do_not_wait():
     lockstep.check()
 
 
+@pytest.mark.parametrize(
+    ("drop", "left"), [(("evict_between", -110, 40), {1, 4, 5}), (("bulk", [-110] + [0] * 12), {1, 8, 9})]
+)
+def test_blocks_that_move_stay_stale(drop, left):
+    """[0..15][16..31]…   a range leaves from blocks 3 to 5, or a run comes into 3: those behind move"""
+    lockstep = filled()
+    lockstep.range(-90, 60)
+    lockstep.run([("remove", [20, 105, 120])], check_every=9)
+    assert lockstep.forest._directory.stale == {1, 6, 7}
+    lockstep.run([drop], check_every=9)
+    assert lockstep.forest._directory.stale == left
+    lockstep.check()
+
+
 def test_other_aggregates_are_computed_of_what_is_left():
     lockstep = filled()
     lockstep.run([("remove", [20, 22, 90]), ("correct", [40])], check_every=9)

@@ -6,10 +6,12 @@ import pandas as pd
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from sash_client import InvalidArgument
 from sash_spark import register, sash_sink
 from sash_spark.config import parse
+from sash_spark.paths import find
 from sash_spark.pipeline import Pipeline
 
 pytestmark = pytest.mark.spark
@@ -198,3 +200,55 @@ def test_a_pipeline_has_parts(spark, client, target, tmp_path):
     with pytest.raises(InvalidArgument) as caught:
         Pipeline(parse(document), spark)
     assert caught.value.field == "windows[1].parts.airline"
+
+
+def test_names_in_another_case_and_paths_into_structures(spark, window, client, target, tmp_path):
+    register(spark)
+    nested = spark.createDataFrame(
+        [(1, ("JFK", ("AA", 1.5)), None), (2, ("LGA", ("B6", 2.5)), None), (3, (None, ("B6", 2.5)), None)],
+        "At long, Where struct<airport string, `by.whom` struct<carrier string, delay double>>, `where.airport` int",
+    ).drop("where.airport")
+    given = {"time": "at", "fields": {"delay": "where.by.whom.DELAY"}}
+    given["parts"] = {"airport": "where.Airport", "carrier": "Where.by.whom.carrier"}
+    seen = []
+    sink = sash_sink(target, window="w", query="q", bad_rows=lambda bad, _: seen.extend(bad.collect()), **given)
+    sink(nested, 0)
+    assert [row.At for row in seen] == [3]
+    options = {name: ",".join(f"{a}={b}" for a, b in given[name].items()) for name in ("parts", "fields")}
+    writer = nested.write.format("sash").mode("append")
+    writer.options(target=target, window="w", time="at", bad_rows="drop", **options).save()
+    assert answered(window, "airport", "carrier") == {("JFK", "AA"): (2, 1.5), ("LGA", "B6"): (2, 2.5)}
+    client.create_window(WINDOW | {"name": "panes", "granularity": "1m"})
+    sash_sink(target, window="panes", query="q", preaggregate=True, **given)(nested.where("At < 3"), 0)
+    assert answered(client.window("panes"), "airport") == {("JFK",): (1, 1.5), ("LGA",): (1, 2.5)}
+
+
+def schema_of(names):
+    return StructType(
+        [StructField(name, schema_of(kind) if kind is not int else LongType()) for name, kind in names.items()]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a.b", ("a.b",)),
+        ("A.B", ("a.b",)),
+        ("P", ("p",)),
+        ("p.X", ("p", "x")),
+        ("P.q.r", ("p", "q.r")),
+        ("one", ("one",)),
+        ("ONE", ("ONE",)),
+    ],
+)
+def test_columns_are_found_as_spark_finds_them(name, path):
+    schema = schema_of({"a.b": int, "a": {"b": int}, "p": {"x": int, "q.r": int}, "one": int, "ONE": int})
+    assert find(schema, name)[0] == path
+
+
+@pytest.mark.parametrize("name", ["One", "p.y", "p.x.z", "", "p.", ".p"])
+def test_columns_that_are_not_there(name):
+    schema = schema_of({"p": {"x": int}, "one": int, "ONE": int})
+    with pytest.raises(InvalidArgument) as caught:
+        find(schema, name)
+    assert caught.value.field == name

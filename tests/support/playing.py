@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.support.browser import CHROMIUM
+__all__ = ["CHROMIUM", "a_browser", "a_page", "at", "expect"]
 
-__all__ = ["a_browser", "a_page", "at", "expect"]
-
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WAIT_MS = 20_000
 expect.set_options(timeout=WAIT_MS)
 

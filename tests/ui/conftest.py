@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from tests.support.browser import CHROMIUM
-from tests.support.playing import a_browser, a_page
+from tests.support.playing import CHROMIUM, a_browser, a_page
 
 
 def pytest_collection_modifyitems(items):

@@ -117,7 +117,8 @@ def test_a_question_is_copied_and_runs(service, browser):
         curl = page.evaluate("navigator.clipboard.readText()")
         done = subprocess.run(["bash", "-c", curl], capture_output=True, text=True)
         assert [each["lookback"] for each in json.loads(done.stdout)["answers"]] == ["1h", "2h"]
-        python = page.locator("#copy-python").inner_text().replace(":7070", f":{service.grpc_port}")
+        expect(page.locator("#copy-python")).to_contain_text(f":{service.grpc_port}")
+        python = page.locator("#copy-python").inner_text()
         done = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert "mean" in done.stdout

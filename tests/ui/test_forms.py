@@ -153,6 +153,25 @@ def test_entries_are_sent(service, page):
     expect(page.locator("#sent")).to_have_text("1 inserted; memory")
 
 
+def test_times_in_nanoseconds_are_exact(service, page):
+    create(service, name="exact", time_unit="ns", aggregates={"n": {"function": "count"}})
+    first, last = 1_795_000_000_123_456_789, 1_795_000_000_123_456_790
+    page.goto(at(service, "window=exact&tab=send"))
+    form = page.locator("#one")
+    form.get_by_label("value (float64)").fill("1")
+    for each in (str(first), "2026-11-18 11:06:40.123456790Z"):
+        form.get_by_label("Time").fill(each)
+        form.get_by_role("button", name="Insert").click()
+        expect(page.locator(".facts")).to_contain_text(f"Entries{1 if each == str(first) else 2}")
+    (bulk,) = service.http().get("/v1/windows/exact/entries").json()["bulks"]
+    assert bulk["time"] == [first, last]
+    page.goto(at(service, "window=exact&tab=manage"))
+    page.get_by_label("Up to and including").fill(str(first))
+    page.locator("#evict").get_by_role("button").click()
+    expect(page.locator("#managed")).to_have_text("1 entry evicted; memory")
+    assert made(service, "exact")["oldest"] == last
+
+
 def test_test_entries_are_sent(service, page):
     create(service, name="tried", time_unit="ms", keys=["a", "b"], aggregates={"n": {"function": "count"}})
     create(service, name="logical", time_unit="none", aggregates={"n": {"function": "count"}})

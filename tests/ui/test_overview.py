@@ -112,9 +112,15 @@ def log_in(page, name):
 
 def test_a_token_for_some_windows_sees_no_metrics(guarded, browser):
     with a_page(browser, allowed=("401", "403")) as page:
+        asked = []
+        page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
         page.goto(at(guarded[0]))
+        page.get_by_label("Refresh").select_option("1000")
         log_in(page, "reader")
         expect(page.locator("#windows tbody th")).to_have_text(["seen"])
+        while asked.count("windows") < 3:
+            page.wait_for_timeout(50)
+        assert asked.count("metrics") == 1  # a refusal is in the audit log
         expect(page.locator("body")).to_contain_text("a token that may read every window")
         page.goto(at(guarded[0], "create"))
         expect(page.locator("#created")).to_contain_text("needs the role admin")

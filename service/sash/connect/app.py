@@ -28,7 +28,7 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from sash.calls import unbroken
+from sash.calls import shielded, unbroken
 from sash.connect.codec import CODECS, Codec
 from sash.connect.compression import ENCODING, SMALL_BYTES, unpacked, unpacked_size
 from sash.connect.envelopes import END, opened, sealed
@@ -36,6 +36,7 @@ from sash.connect.errors import CODES, DeadlineExceeded, document_of
 from sash.limits.memory import MemoryBudget
 from sash.metrics import Metrics
 from sash.requests import HEADER, request_id
+from sash.rest.whole import answer_whole
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
@@ -144,7 +145,7 @@ class ConnectApp:
         except Exception as error:
             await self._refuse(send, error, method.name)
             return
-        await _respond(send, HTTPStatus.OK, [(b"content-type", kind)], body)
+        await answer_whole(scope, send, 200, kind, body)
 
     async def _read(self, codec: Codec, method: Method, data: bytes, packed: bool) -> Any:
         """Parse a message, which may be compressed."""
@@ -170,13 +171,14 @@ class ConnectApp:
         """Read the whole body. A body with a `Content-Length` that is too large is not read."""
         if int(headers.get(b"content-length", 0)) > self._bytes_max:
             raise self._too_large()
-        parts, size = list[bytes](), 0
-        async for part in _parts(receive):
+        parts, size, more = list[bytes](), 0, True
+        while more:
+            part, more = await _part(receive)
             parts.append(part)
             size += len(part)
             if size > self._bytes_max:
                 raise self._too_large()
-        return b"".join(parts)
+        return part if len(parts) == 1 else b"".join(parts)
 
     def _too_large(self) -> TooLarge:
         return TooLarge("the body is too large", field="body", limit=f"{self._bytes_max:,} bytes")
@@ -217,7 +219,7 @@ class ConnectApp:
             with self._gate:
                 messages = self._messages(method, codec, receive, packed)
                 if method.streams_requests:
-                    response = await _within(timeout_s, unbroken(method.call(messages)))
+                    response = await _within(timeout_s, shielded(method.call(messages)))
                     await _send_part(send, sealed(codec.write(response)))
                 else:
                     await _within(timeout_s, self._answers(method, codec, messages, receive, send))
@@ -320,11 +322,16 @@ async def _parts(receive: Receive) -> AsyncIterator[bytes]:
     """Yield the parts of the body."""
     more = True
     while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _Gone
-        yield message["body"]
-        more = message.get("more_body", False)
+        part, more = await _part(receive)
+        yield part
+
+
+async def _part(receive: Receive) -> tuple[bytes, bool]:
+    """Return a part of the body, and whether more follow."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise _Gone
+    return message["body"], message.get("more_body", False)
 
 
 # -------------------------------------------------------------------- what is answered

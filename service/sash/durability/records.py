@@ -378,8 +378,11 @@ def _joined(columns: Sequence[Any]) -> Any:
     if not isinstance(columns[0], Coded):
         return np.concatenate(columns)
     index: dict[str, int] = {}
-    codes = []
+    codes, at = np.empty(sum(len(column.codes) for column in columns), np.uint32), 0
     for column in columns:
-        new = np.array([index.setdefault(text, len(index)) for text in column.dictionary] or [0], np.int64)
-        codes.append(new[column.codes])
-    return Coded(list(index), np.concatenate(codes))
+        new = np.array([index.setdefault(text, len(index)) for text in column.dictionary] or [0], np.uint32)
+        part = codes[at : at + len(column.codes)]
+        same = bool((new == np.arange(len(new))).all())
+        part[:] = column.codes if same else new[column.codes]
+        at += len(part)
+    return Coded(list(index), codes)

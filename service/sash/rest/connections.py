@@ -26,9 +26,12 @@ from sash.access.tls import CERTIFIED, names_in
 from sash.metrics import Metrics
 from sash.requests import HEADER, new_id
 from sash.rest.front import ALWAYS
+from sash.rest.guards import NO_PAGE_LINES
 from sash.rest.joined import Joined
 from sash.rest.problems import MEDIA_TYPE, of_error
+from sash.rest.whole import offer
 from sash_engine.errors import Unavailable
+from sash_wire import traces
 
 __all__ = ["HEAD_BYTES_MAX", "Connection", "Connections"]
 
@@ -203,6 +206,8 @@ class Connection(HttpToolsProtocol):
                 self._too_long = True
                 raise ValueError("the head is too long")  # uvicorn then calls `send_400_response`
         super().on_headers_complete()
+        if traces.tracer is None and self.scope["method"] != "HEAD":
+            offer(self.scope, self.cycle, NO_PAGE_LINES)
         if self.parser.should_upgrade():
             # The parser ends here. Where a proxy sees a body, it must not see another request.
             self._upgrade, self.cycle.keep_alive = True, False

@@ -46,6 +46,15 @@ class Joined:
         self._parts.append(data)
         self._size += len(data)
 
+    def write_now(self, head: bytes, body: bytes) -> None:
+        """Write an answer that is whole."""
+        self._flush()
+        if len(body) <= JOINED_BYTES_MAX:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+
     def close(self) -> None:
         """Write what is left, and close."""
         self._flush()

@@ -1,10 +1,18 @@
-"""Schemas of what a service says of itself."""
+"""Schemas of what a service says of itself, and of what several documents have."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["SERVICE_SCHEMAS"]
+__all__ = ["MISSING", "SERVICE_SCHEMAS"]
+
+MISSING: dict[str, Any] = {
+    "missing_shards": {
+        "description": "With `partial`: the shards that are away, whose part it lacks; absent if there is none.",
+        "type": "array",
+        "items": {"type": "integer"},
+    }
+}
 
 SERVICE_SCHEMAS: dict[str, Any] = {
     "Windows": {
@@ -47,6 +55,11 @@ SERVICE_SCHEMAS: dict[str, Any] = {
                 },
             },
         },
+    },
+    "Aggregates": {
+        "description": "Aggregates by name, as in a spec.",
+        "type": "object",
+        "additionalProperties": {"$ref": "#/components/schemas/AggregateSpec"},
     },
     "Move": {
         "type": "object",

@@ -14,6 +14,7 @@ from contextlib import aclosing
 from functools import partial
 
 from sash.calls import INTERVAL_MS, QUIET_S, check_interval, each, going, key_names
+from sash.missing import allowing
 from sash.plane import Plane
 from sash.rpc import bulks, translate
 from sash.rpc.grouping import where_of
@@ -193,8 +194,9 @@ class Operations:
     # ---------------------------------------------------------------- reads
 
     async def Query(self, request: pb.QueryRequest) -> pb.QueryResponse | Parts:
-        answers = await self._plane.query(request.window, translate.query_of(request))
-        return query_response(answers, self._plane.in_slices)
+        with allowing(request.partial) as missing:
+            answers = await self._plane.query(request.window, translate.query_of(request))
+        return query_response(answers, self._plane.in_slices, sorted(missing))
 
     async def Watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.QueryResponse]:
         interval_ms = request.interval_ms or INTERVAL_MS
@@ -221,18 +223,22 @@ class Operations:
 
     async def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
         response, question = pb.Answer(), translate.range_query_of(request)
-        if question.is_grouped:
-            translate.fill_groups(response, await self._plane.range_groups(request.window, question))
-        else:
-            translate.fill_answer(response, await self._plane.range_query(request.window, question))
+        with allowing(request.partial) as missing:
+            if question.is_grouped:
+                translate.fill_groups(response, await self._plane.range_groups(request.window, question))
+            else:
+                translate.fill_answer(response, await self._plane.range_query(request.window, question))
+        response.missing_shards.extend(sorted(missing))
         return response
 
     async def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:
         response, question = pb.SeriesResponse(), translate.series_query_of(request)
-        if question.is_grouped:
-            translate.fill_series_groups(response, await self._plane.series_groups(request.window, question))
-        else:
-            translate.fill_series(response, await self._plane.series(request.window, question))
+        with allowing(request.partial) as missing:
+            if question.is_grouped:
+                translate.fill_series_groups(response, await self._plane.series_groups(request.window, question))
+            else:
+                translate.fill_series(response, await self._plane.series(request.window, question))
+        response.missing_shards.extend(sorted(missing))
         return response
 
     async def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:

@@ -140,10 +140,12 @@ class Host:
             try:
                 await (self._deployment() or self.plane.lifecycle).reconcile_one(shard)
                 break
+            except Unavailable as error:
+                _log.debug("shard %d waits for the windows of the deployment: %s", shard, error.message)
+                await asyncio.sleep(_PAUSE_S)
             except SashError as error:
                 # Whatever it is: without its windows the shard cannot be served, and the others can.
-                level = logging.INFO if isinstance(error, Unavailable) else logging.ERROR
-                _log.log(level, "shard %d waits for the windows of the deployment: %s", shard, error.message)
+                _log.error("shard %d waits for the windows of the deployment: %s", shard, error.message)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
         joined = self.shards.joining.pop(shard, None)

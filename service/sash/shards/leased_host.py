@@ -192,6 +192,7 @@ class LeasedHost(Host):
             del self._busy[shard]
             if self._giving == shard:
                 self._giving = None
+                self._beats.now()  # there may be more to give
 
         task.add_done_callback(ended)
 
@@ -220,6 +221,7 @@ class LeasedHost(Host):
         except SashError as error:
             _log.warning("shard %d cannot be taken now: %s", shard, error.message)
             return
+        self._spawn(self._tell_others())
         await self._serve(shard)
 
     async def _serve(self, shard: int) -> None:
@@ -248,6 +250,10 @@ class LeasedHost(Host):
         except SashError as error:
             _log.warning("the lease table does not know that shard %d is free: %s", shard, error.message)
         _log.info("shard %d is given away", shard)
+        await self._tell_others()
+
+    async def _tell_others(self) -> None:
+        """Have other processes read the table now, so that they take what is free, and ask whom they should."""
         others = [each for each in self._table.members.values() if each.alive and each.id != self._me.id]
         await asyncio.gather(*(self._asked(each.address, "look") for each in others if each.address))
 
@@ -340,7 +346,10 @@ class LeasedHost(Host):
 
     @property
     def neighbours(self) -> Sequence[int]:
-        return sorted(each.number for each in self._table.members.values() if each.group == self._me.group)
+        # One that has ended is shown until another one has taken its place.
+        group = [each for each in self._table.members.values() if each.group == self._me.group]
+        group.sort(key=lambda each: not each.alive)
+        return sorted(each.number for each in group[: self._share.processes])
 
     async def ask(self, process: int, operation: str) -> Any:
         if process == self._me.number:

@@ -13,6 +13,7 @@ from sash.held import Held
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
 from sash.metrics import Metrics
+from sash.missing import MISSING
 from sash.plane import Plane
 from sash.shards.lifecycle import Lifecycle
 from sash.shards.parts import HOME, Operations, ShardPlane, Shards, together, worst
@@ -20,7 +21,7 @@ from sash.shards.splitting import split_keys
 from sash.slices import Slices
 from sash.topology import ServingProcess, Topology, stays
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument, SashError, Unavailable
 from sash_engine.windows.questions import AllKeys, KeyList
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
@@ -152,12 +153,28 @@ class ShardedCalls(Plane):
         """Ask each shard about its keys."""
         found, errors = await together({shard: self._on(shard, call(keys)) for shard, keys in asked.items()})
         if errors:
-            raise worst(errors.values())
+            missing = MISSING.get()
+            if missing is None or not found or not all(isinstance(each, Unavailable) for each in errors.values()):
+                raise _lacking(errors, len(asked))
+            missing.update(errors)
         return found
 
 
 async def _made(call: Call[R], plane: ShardPlane) -> R:
     return await call(plane)
+
+
+def _lacking(errors: Mapping[int, SashError], asked: int) -> SashError:
+    """The error of a question to which some shards have no answer; it says which, if they may have one later."""
+    error = worst(errors.values())
+    if not isinstance(error, Unavailable) or asked == 1:
+        return error
+    missing = ", ".join(map(str, sorted(errors)))
+    return Unavailable(
+        f"{len(errors)} of the {asked} shards that are asked do not answer ({missing}): {error.message}",
+        field=error.field,
+        retry_after_s=error.retry_after_s,
+    )
 
 
 def wrong_shard(shard: int, shards: int) -> InvalidArgument:

@@ -9,6 +9,7 @@ and call this service only. The page writes answers as text, never as markup.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -48,9 +49,20 @@ PATHS = tuple(_FILES)
 """The paths of the page's files."""
 
 
-def routes() -> list[Route]:
-    """The routes of the page: its files, read once, and what the caller may do."""
-    return [*(_route(path, file) for path, file in _FILES.items()), Route("/ui/caller", _caller)]
+def routes(grpc_port: Callable[[], int]) -> list[Route]:
+    """The routes of the page: its files, read once, and what the caller may do.
+
+    Args:
+        grpc_port: tells where gRPC is served, once it is; the page writes it into programs that somebody copies.
+    """
+
+    async def caller(request: Request) -> Response:
+        """Say who calls, so that the page offers only what it may do. The service checks each call in any case."""
+        found = CALLER.get()
+        name, role = (None, "admin") if found is None else (found.name, str(found.role))
+        return JSONResponse({"name": name, "role": role, "grpc_port": grpc_port()})
+
+    return [*(_route(path, file) for path, file in _FILES.items()), Route("/ui/caller", caller)]
 
 
 def _route(path: str, file: Traversable) -> Route:
@@ -60,11 +72,3 @@ def _route(path: str, file: Traversable) -> Route:
         return Response(content, media_type=kind, headers=_HEADERS)
 
     return Route(path, endpoint, include_in_schema=False)
-
-
-async def _caller(request: Request) -> Response:
-    """Say who calls, so that the page offers only what it may do. The service checks each call in any case."""
-    caller = CALLER.get()
-    if caller is None:
-        return JSONResponse({"name": None, "role": "admin"})
-    return JSONResponse({"name": caller.name, "role": str(caller.role)})

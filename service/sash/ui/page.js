@@ -6,7 +6,7 @@
 // as text, never as markup.
 
 import * as address from "./core/address.js";
-import { Problem, Unauthenticated, Unreachable, ask, token } from "./core/ask.js";
+import { Problem, Unauthenticated, Unreachable, ask, grpcPort, token } from "./core/ask.js";
 import { byId, say } from "./core/dom.js";
 import { create } from "./views/create.js";
 import { overview } from "./views/overview.js";
@@ -22,7 +22,11 @@ let stopping = new AbortController();
 let caller = null;
 
 address.onMove(() => {
-  const wanted = address.has("window") ? `window ${address.get("window")} ${address.get("tab")}` : address.has("create") ? "create" : "";
+  const wanted = address.has("window")
+    ? `window ${address.get("window")} ${address.get("tab")}`
+    : address.has("create")
+      ? "create"
+      : "";
   const isNew = wanted !== viewName;
   if (isNew) {
     view?.unmount?.();
@@ -37,7 +41,9 @@ address.onMove(() => {
   } else {
     view.readAddress?.();
   }
-  document.title = [address.get("window") || (address.has("create") ? "New window" : ""), "Sash"].filter(Boolean).join(" · ");
+  document.title = [address.get("window") || (address.has("create") ? "New window" : ""), "Sash"]
+    .filter(Boolean)
+    .join(" · ");
   refresh();
 });
 
@@ -78,7 +84,10 @@ async function refresh() {
   };
   try {
     const notReady = await whyNotReady(context);
-    if (caller === null) context.caller = caller = await context.ask("/ui/caller");
+    if (caller === null) {
+      context.caller = caller = await context.ask("/ui/caller");
+      grpcPort.set(caller.grpc_port);
+    }
     if (mine !== turn) return;
     showLogin(false);
     const found = await view.refresh(context);
@@ -143,4 +152,3 @@ function focusTitle() {
   title.focus({ preventScroll: true });
   scrollTo(0, 0);
 }
-

@@ -133,10 +133,11 @@ class Directory(Level):
             pieces: the columns of each new block.
             folds: its fold per slot.
         """
-        assert not self.stale, "positions change"
         if self._inbox is not None:
             self._hand_out()  # positions change, and what waits goes by position
-        more = len(pieces) - drop
+        more, behind_all = len(pieces) - drop, position + drop
+        if self.stale:
+            self.stale = {p if p < position else p + more for p in self.stale if not position <= p < behind_all}
         self.release(slice(position - self.base, position - self.base + drop))
         self.reserve(more, self._swept)
         row, stop = position - self.base, self.tail - self.base - more

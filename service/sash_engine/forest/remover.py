@@ -92,7 +92,6 @@ class BlockRemover(BlockWriter):
             lost = self._rewrite(a, kept)
             self._stale.lose(np.array([a]), np.array([lost]))
         else:
-            self._stale.freshen()
             pieces = self._splicer.even_blocks(kept) if kept else []
             directory.exchange(a, b - a + 1, pieces, [self._layout.reduce(piece) for piece in pieces])
             self._levels.truncate(a)
@@ -313,7 +312,6 @@ class BlockRemover(BlockWriter):
             lost = [self._rewrite(position, self._kept_rows(position, gone[position])) for position in others]
             self._stale.lose(np.array(others), np.array(lost))
         if moving:
-            self._stale.freshen()
             for position in reversed(moving):  # from the newest to the oldest, so that positions stay as they are
                 columns = list[list[Array]]()
                 if position in joined:

@@ -111,7 +111,6 @@ class Splicer:
             skip = skip if position == directory.head else 0
             before = self.even_blocks([column[skip:at] for column in block.columns]) if at > skip else []
             pieces = [*before, *pieces, *self.even_blocks([column[at : block.rows] for column in block.columns])]
-        self._stale.freshen()
         directory.exchange(position, drop, pieces, [self._layout.reduce(piece) for piece in pieces])
         self._levels.truncate(position)
         return SpliceResult(position, position)

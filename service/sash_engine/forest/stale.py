@@ -7,7 +7,8 @@
 
 Nothing is subtracted from a partial. Counts are right at once, and so are the times of the first and last entry of each
 block, because first and last rows are never deferred. So what asks for numbers of entries or for rows folds nothing.
-A partial of any block, or of any node, is read after `freshen` only, and so are blocks that move.
+A partial of any block, or of any node, is read after `freshen` only. Blocks that others push to another position stay
+stale; before all blocks from some position on are rebuilt, they are folded.
 
 Change: a few µs a block, and O(log n) for the counts above it.  Freshen: O(B) a stale block, 10 to 20 µs with two
 aggregates, and the nodes above them in one pass over the levels.

@@ -153,6 +153,9 @@ class Monoid(PartialForm, ABC):
     """The answer does not depend on how combines are grouped. Floats round and sketches approximate, so they differ."""
     counts_entries: bool = False
     """The partial is the number of entries. Windows know that number anyway, so they keep no partials for it."""
+    joins: ClassVar[tuple[np.ufunc, ...]] = ()
+    """For each part of a partial the ufunc that combines it, where each part combines by itself; else none. A subclass
+    does not inherit it: it may combine otherwise."""
     sparse_suffixes: bool = False
     """`scan_suffix` keeps every 32nd fold and makes the others when they are asked for: for large partials that are
     cheap to make of some values, such as sketches."""

@@ -55,6 +55,8 @@ from sash_engine.windows.writer import Writer
 
 __all__ = ["ALL_KEYS", "AllKeys", "Window"]
 
+_KEPT_BYTES = 26
+"""Bytes of totals of keys that are kept, for each part; labels take 14 more."""
 _ANY = 2**62
 """A rollup has no more keys than its window."""
 
@@ -104,6 +106,7 @@ class Window(FedWindow):
         alone = spec.slide.when is not None or spec.slide.adaptive is not None
         shared = spec.keyed and not alone and spec.order.equal_times == "keep" and spec.algorithm is None
         self._keys = Keys(self._layout, pages if shared else None, self._stores())
+        self._keys.kept_bytes = _KEPT_BYTES * len(spec.parts) or self._keys.kept_bytes
         self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
         self._rollups = Rollups([self._rollup(parts) for parts in spec.rollups or ()], self._keys)
         self.cascades = Cascades()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from starlette.responses import Response
 
-from sash.calls import each, unbroken
+from sash.calls import each, shielded, unbroken
 from sash.rest.answers import json_response, window_document
 from sash.rest.bodies import JSON, OCTETS, YAML
 from sash.rest.call import Call
@@ -182,4 +182,4 @@ async def import_window(
     call: Call, name: Annotated[str | None, Parameter("Another name for the window.", limits=NAMED)] = None
 ) -> dict[str, Any]:
     """The service reads the body part by part, so the limit on the size of a body does not apply."""
-    return window_document(await unbroken(call.plane.restore(call.stream(), name)))
+    return window_document(await shielded(call.plane.restore(call.stream(), name)))

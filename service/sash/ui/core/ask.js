@@ -22,6 +22,10 @@ export const token = {
   forget: () => sessionStorage.removeItem(TOKEN),
 };
 
+// Where clients of gRPC find the service, as it says itself.
+let port = 7070;
+export const grpcPort = { get: () => port, set: (found) => (port = found) };
+
 // Returns JSON, or a text where the answer is none. `body` is sent as JSON unless `type` says otherwise.
 export async function ask(path, { method = "GET", body, type = "application/json", signal } = {}) {
   const headers = { accept: "application/json, text/plain;q=0.9" };

@@ -42,10 +42,14 @@ export function input(value = "", attributes = {}) {
 }
 
 export function select(options, value, attributes = {}) {
-  const made = el("select", attributes, options.map((each) => {
-    const [name, text] = Array.isArray(each) ? each : [each, each];
-    return el("option", { value: name }, text);
-  }));
+  const made = el(
+    "select",
+    attributes,
+    options.map((each) => {
+      const [name, text] = Array.isArray(each) ? each : [each, each];
+      return el("option", { value: name }, text);
+    }),
+  );
   made.value = value;
   return made;
 }
@@ -79,7 +83,15 @@ export function table(caption, heads, rows, attributes = {}) {
     "table",
     attributes,
     el("caption", { class: "unseen" }, caption),
-    el("thead", {}, el("tr", {}, titles.map(({ text, ...more }) => el("th", { scope: "col", ...more }, text)))),
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        titles.map(({ text, ...more }) => el("th", { scope: "col", ...more }, text)),
+      ),
+    ),
     el("tbody", {}, rows),
   );
 }

@@ -12,7 +12,8 @@ export function choices(title, names, chosen, changed) {
   const summary = el("summary", {});
   const tell = () => {
     const found = boxes.filter(({ box }) => box.checked).map(({ name }) => name);
-    summary.textContent = `${title}: ${found.length === 0 ? "none" : found.length > 6 ? `${found.slice(0, 5).join(", ")} and ${found.length - 5} more` : found.join(", ")}`;
+    const named = found.length > 6 ? `${found.slice(0, 5).join(", ")} and ${found.length - 5} more` : found.join(", ");
+    summary.textContent = `${title}: ${named || "none"}`;
     return found;
   };
   for (const { box } of boxes) box.addEventListener("change", () => changed(tell()));
@@ -21,12 +22,32 @@ export function choices(title, names, chosen, changed) {
   find.addEventListener("input", () => {
     for (const { name, element } of boxes) element.hidden = !name.toLowerCase().includes(find.value.toLowerCase());
   });
-  const all = (checked) => el("button", { type: "button", onclick: () => {
-    for (const { box, element } of boxes) if (!element.hidden) box.checked = checked;
-    changed(tell());
-  } }, checked ? "All" : "None");
+  const all = (checked) =>
+    el(
+      "button",
+      {
+        type: "button",
+        onclick: () => {
+          for (const { box, element } of boxes) if (!element.hidden) box.checked = checked;
+          changed(tell());
+        },
+      },
+      checked ? "All" : "None",
+    );
   const tools = names.length > 12 ? el("div", { class: "row" }, find, all(true), all(false)) : null;
-  return { element: el("details", { class: "choices" }, summary, tools, el("div", { class: "checks" }, boxes.map(({ element }) => element))) };
+  return {
+    element: el(
+      "details",
+      { class: "choices" },
+      summary,
+      tools,
+      el(
+        "div",
+        { class: "checks" },
+        boxes.map(({ element }) => element),
+      ),
+    ),
+  };
 }
 
 // Things that were added, each with a button that takes it away.
@@ -35,16 +56,47 @@ export function chips(title, changed) {
   let held = [];
   const set = (values) => {
     held = values;
-    element.replaceChildren(...values.map((value) => el("li", {}, el("span", {}, value === "" ? "(empty)" : value),
-      el("button", { type: "button", "aria-label": `Remove ${value}`, onclick: () => { set(held.filter((each) => each !== value)); changed(held); } }, "×"))));
+    element.replaceChildren(
+      ...values.map((value) =>
+        el(
+          "li",
+          {},
+          el("span", {}, value === "" ? "(empty)" : value),
+          el(
+            "button",
+            {
+              type: "button",
+              "aria-label": `Remove ${value}`,
+              onclick: () => {
+                set(held.filter((each) => each !== value));
+                changed(held);
+              },
+            },
+            "×",
+          ),
+        ),
+      ),
+    );
   };
   return { element, set };
 }
 
 // Conditions on the parts of keys, one on each line.
 export function conditions(part, given, changed) {
-  const made = el("textarea", { id: "where", rows: 2, spellcheck: "false", placeholder: `${part} in (a, b)\n${part}!~x.*` });
+  const made = el("textarea", {
+    id: "where",
+    rows: 2,
+    spellcheck: "false",
+    placeholder: `${part} in (a, b)\n${part}!~x.*`,
+  });
   made.value = given.join("\n");
-  made.addEventListener("input", () => changed(made.value.split("\n").map((each) => each.trim()).filter(Boolean)));
+  made.addEventListener("input", () =>
+    changed(
+      made.value
+        .split("\n")
+        .map((each) => each.trim())
+        .filter(Boolean),
+    ),
+  );
   return field("Where", made, { wide: true, name: "where", hint: "a condition on each line; all must hold" });
 }

@@ -8,7 +8,10 @@ import { el, say } from "./dom.js";
 import { compact, counts, instant, numeral } from "./words.js";
 
 // Absent where the service was installed without the packages of the page; values then stand in tables only.
-const uPlot = await import("../packages/uPlot.esm.js").then((found) => found.default, () => null);
+const uPlot = await import("../packages/uPlot.esm.js").then(
+  (found) => found.default,
+  () => null,
+);
 export const canDraw = uPlot !== null;
 
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [], [8, 4], [2, 3], [10, 3, 2, 3]];
@@ -37,10 +40,13 @@ export class Plot {
     this.isInSight = false;
     this.resized = new ResizeObserver(() => this.fit());
     this.resized.observe(this.canvas);
-    this.seen = new IntersectionObserver(([entry]) => {
-      this.isInSight = entry.isIntersecting;
-      if (this.isInSight && this.waiting) this.show(this.waiting);
-    }, { rootMargin: "200px" });
+    this.seen = new IntersectionObserver(
+      ([entry]) => {
+        this.isInSight = entry.isIntersecting;
+        if (this.isInSight && this.waiting) this.show(this.waiting);
+      },
+      { rootMargin: "200px" },
+    );
     this.seen.observe(this.canvas);
     this.themed = () => {
       this.signature = null;
@@ -49,7 +55,8 @@ export class Plot {
     scheme.addEventListener("change", this.themed);
   }
 
-  // chart: { label, xs, unit, millisPerX, lines: [{ label, values, dash? }], band?: [upper, lower], heat?: { bounds, rows } }
+  // chart: { label, xs, unit, millisPerX, lines: [{ label, values, dash? }],
+  //          band?: [upper, lower], heat?: { bounds, rows } }
   show(chart) {
     this.waiting = chart;
     if (!canDraw || !this.isInSight || this.canvas.clientWidth === 0) return;
@@ -57,7 +64,12 @@ export class Plot {
     this.given = chart;
     const scale = chart.millisPerX === null ? 1 : chart.millisPerX / 1000;
     const data = [chart.xs.map((x) => x * scale), ...chart.lines.map((line) => line.values)];
-    const signature = JSON.stringify([chart.lines.map((line) => line.label), chart.band, chart.millisPerX, chart.heat?.bounds]);
+    const signature = JSON.stringify([
+      chart.lines.map((line) => line.label),
+      chart.band,
+      chart.millisPerX,
+      chart.heat?.bounds,
+    ]);
     this.canvas.setAttribute("aria-label", chart.label);
     if (this.drawn !== null && signature === this.signature) {
       this.drawn.setData(data);
@@ -81,27 +93,46 @@ export class Plot {
       height: HEIGHT,
       legend: { show: false },
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
-      fmtDate: (template) => uPlot.fmtDate(template.replace("{M}/{D}/{YY}", "{YYYY}-{MM}-{DD}").replace("{M}/{D}", "{MM}-{DD}").replace("{h}:{mm}{aa}", "{HH}:{mm}").replace("{h}{aa}", "{HH}:00")),
-      cursor: { sync: { key: this.sync, setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 7 } },
-      scales: { x: { time: isTime }, y: { range: bounds ? [0, bounds.length + 1] : (_, low, high) => padded(low, high) } },
+      fmtDate: (template) =>
+        uPlot.fmtDate(
+          template
+            .replace("{M}/{D}/{YY}", "{YYYY}-{MM}-{DD}")
+            .replace("{M}/{D}", "{MM}-{DD}")
+            .replace("{h}:{mm}{aa}", "{HH}:{mm}")
+            .replace("{h}{aa}", "{HH}:00"),
+        ),
+      cursor: {
+        sync: { key: this.sync, setSeries: false },
+        drag: { x: true, y: false, setScale: false },
+        points: { size: 7 },
+      },
+      scales: {
+        x: { time: isTime },
+        y: { range: bounds ? [0, bounds.length + 1] : (_, low, high) => padded(low, high) },
+      },
       axes: [
         { ...axis, space: 70, ...(isTime ? {} : { values: (_, at) => at.map((each) => compact(each)) }) },
-        { ...axis, size: (_, labels) => 18 + 7 * Math.max(2, ...(labels ?? []).map((each) => String(each ?? "").length)),
+        {
+          ...axis,
+          size: (_, labels) => 18 + 7 * Math.max(2, ...(labels ?? []).map((each) => String(each ?? "").length)),
           ...(bounds
             ? { splits: () => bounds.map((_, i) => i + 1), values: (_, at) => thinned(bounds, at) }
-            : { values: (_, at) => at.map((each) => numeral(each, 6)) }) },
+            : { values: (_, at) => at.map((each) => numeral(each, 6)) }),
+        },
       ],
       series: [{}, ...chart.lines.map((line, i) => this.series(chart, line, i))],
       bands: chart.band ? [{ series: chart.band, fill: `color-mix(in srgb, ${colour("--c1")} 18%, transparent)` }] : [],
       hooks: {
         setCursor: [(drawn) => this.showLegend(drawn.cursor.idx)],
-        setSelect: [(drawn) => {
-          if (drawn.select.width < 4) return;
-          const at = (left) => drawn.posToVal(left, "x") / scale;
-          const [from, to] = [at(drawn.select.left), at(drawn.select.left + drawn.select.width)];
-          drawn.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
-          this.onZoom(Math.floor(from), Math.ceil(to));
-        }],
+        setSelect: [
+          (drawn) => {
+            if (drawn.select.width < 4) return;
+            const at = (left) => drawn.posToVal(left, "x") / scale;
+            const [from, to] = [at(drawn.select.left), at(drawn.select.left + drawn.select.width)];
+            drawn.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+            this.onZoom(Math.floor(from), Math.ceil(to));
+          },
+        ],
         drawClear: bounds ? [(drawn) => this.heat(drawn)] : [],
       },
     };
@@ -125,7 +156,10 @@ export class Plot {
     const { heat, xs, millisPerX } = this.given;
     const scale = millisPerX === null ? 1 : millisPerX / 1000;
     const { ctx } = drawn;
-    const across = xs.length > 1 ? Math.abs(drawn.valToPos(xs[1] * scale, "x", true) - drawn.valToPos(xs[0] * scale, "x", true)) : 20;
+    const across =
+      xs.length > 1
+        ? Math.abs(drawn.valToPos(xs[1] * scale, "x", true) - drawn.valToPos(xs[0] * scale, "x", true))
+        : 20;
     ctx.save();
     ctx.beginPath();
     ctx.rect(drawn.bbox.left, drawn.bbox.top, drawn.bbox.width, drawn.bbox.height);
@@ -152,11 +186,14 @@ export class Plot {
     const entries = lines.map((line, n) => ({ line, n })).filter(() => !heat);
     if (this.legend.children.length !== entries.length || this.legendOf !== this.signature) {
       this.legendOf = this.signature;
-      this.legend.replaceChildren(...entries.map(({ line, n }) => {
-        const swatch = el("i", { "aria-hidden": "true" });
-        swatch.style.borderTop = `${band?.includes(n + 1) ? 1 : 3}px ${DASHES[(line.dash ?? n) % DASHES.length].length ? "dashed" : "solid"} var(--c${(n % COLOURS) + 1})`;
-        return el("li", {}, swatch, el("span", {}, line.label), el("b", {}));
-      }));
+      this.legend.replaceChildren(
+        ...entries.map(({ line, n }) => {
+          const swatch = el("i", { "aria-hidden": "true" });
+          const kind = DASHES[(line.dash ?? n) % DASHES.length].length > 0 ? "dashed" : "solid";
+          swatch.style.borderTop = `${band?.includes(n + 1) ? 1 : 3}px ${kind} var(--c${(n % COLOURS) + 1})`;
+          return el("li", {}, swatch, el("span", {}, line.label), el("b", {}));
+        }),
+      );
     }
     entries.forEach(({ line }, n) => say(this.legend.children[n].lastChild, numeral(line.values[i] ?? null, 5)));
     const most = heat?.rows[i] ? ` · ${counts.format(heat.rows[i].reduce((sum, each) => sum + each, 0))} values` : "";
@@ -182,7 +219,8 @@ export class Plot {
   fit() {
     const width = this.canvas.clientWidth;
     if (this.waiting && this.isInSight) this.show(this.waiting);
-    else if (this.drawn !== null && width > 0 && this.drawn.width !== width) this.drawn.setSize({ width, height: HEIGHT });
+    else if (this.drawn !== null && width > 0 && this.drawn.width !== width)
+      this.drawn.setSize({ width, height: HEIGHT });
   }
 
   destroy() {

@@ -29,8 +29,15 @@ export function showProblem(form, problem) {
 function closest(form, path) {
   const controls = [...form.querySelectorAll("[data-field]")];
   const find = (name) => controls.find((each) => each.dataset.field === name && !each.closest("[hidden]"));
-  for (let part = path.replace(/\[\d+\]/g, ""); part !== ""; part = part.includes(".") ? part.slice(0, part.lastIndexOf(".")) : "") {
-    const found = find(part) ?? find(part.replace(/^fields\./, "")) ?? controls.find((each) => !each.closest("[hidden]") && each.dataset.field.endsWith(`.${part}`));
+  for (
+    let part = path.replace(/\[\d+\]/g, "");
+    part !== "";
+    part = part.includes(".") ? part.slice(0, part.lastIndexOf(".")) : ""
+  ) {
+    const found =
+      find(part) ??
+      find(part.replace(/^fields\./, "")) ??
+      controls.find((each) => !each.closest("[hidden]") && each.dataset.field.endsWith(`.${part}`));
     if (found) return found;
   }
   return null;

@@ -43,7 +43,10 @@ export function histograms(older, newer, name, label) {
   for (const [which, bounds] of cumulative(newer)) {
     const was = before.get(which);
     const isAnew = was !== undefined && (was.get(Infinity) ?? 0) > (bounds.get(Infinity) ?? 0);
-    made.set(which, [...bounds].sort(([a], [b]) => a - b).map(([at, count]) => [at, count - (isAnew ? 0 : (was?.get(at) ?? 0))]));
+    made.set(
+      which,
+      [...bounds].sort(([a], [b]) => a - b).map(([at, count]) => [at, count - (isAnew ? 0 : (was?.get(at) ?? 0))]),
+    );
   }
   return made;
 }

@@ -45,7 +45,27 @@ export const plural = (count, one, many = `${one}s`) => `${counts.format(count)}
 export function instant(ticks, unit) {
   if (ticks === null || ticks === undefined) return "–";
   const date = new Date(Number(ticks) * (MILLISECONDS[unit] ?? NaN));
-  return Number.isNaN(date.getTime()) ? numeral(Number(ticks)) : date.toISOString().replace("T", " ").replace(".000Z", "Z");
+  return Number.isNaN(date.getTime())
+    ? numeral(Number(ticks))
+    : date.toISOString().replace("T", " ").replace(".000Z", "Z");
+}
+
+// An instant that somebody wrote, in ticks: digits as they are, because nanoseconds are more than a number holds
+// exactly; ISO 8601 in milliseconds and finer; else null.
+export function ticksText(text, unit) {
+  const plain = text.trim();
+  if (/^-?\d{1,19}$/.test(plain)) return plain;
+  const found = /^(.*?\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?$/.exec(plain.replace(" ", "T"));
+  const millis = found === null ? NaN : Date.parse(`${found[1]}${found[3] ?? (found[1].includes("T") ? "Z" : "")}`);
+  if (Number.isNaN(millis) || !(unit in MILLISECONDS)) return null;
+  const nanos = BigInt(millis) * 1_000_000n + BigInt((found[2] ?? "").padEnd(9, "0"));
+  return String(nanos / BigInt(Math.round(MILLISECONDS[unit] * 1e6)));
+}
+
+// JSON of a body with a time: one in digits is written as the number that it is.
+export function withTime(time, body) {
+  const rest = JSON.stringify(body).slice(1);
+  return `{"time":${/^-?\d+$/.test(time) ? BigInt(time) : JSON.stringify(time)}${rest === "}" ? "" : ","}${rest}`;
 }
 
 // How long ago, where that is a matter of hours; the instant says the rest.
@@ -84,7 +104,10 @@ export function durationOf(ticks, unit) {
   return parts.slice(0, 3).join("") || "0";
 }
 
-export const listed = (text) => String(text).split(/[\s,]+/).filter(Boolean);
+export const listed = (text) =>
+  String(text)
+    .split(/[\s,]+/)
+    .filter(Boolean);
 
 // The parts of a key that is written as one text: `|` between them, and `\` before one of a value.
 export function partsOf(key) {

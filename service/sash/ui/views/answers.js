@@ -17,20 +17,45 @@ export function answers({ name }) {
   function mount(root, found, refresh) {
     spec = found.spec;
     const again = wait(refresh, 250);
-    key = spec.keyed ? keyField(spec, address.has("key") ? address.get("key") : null, (value) => { address.set({ key: value }); again(); }) : null;
+    key = spec.keyed
+      ? keyField(spec, address.has("key") ? address.get("key") : null, (value) => {
+          address.set({ key: value });
+          again();
+        })
+      : null;
     lookbacks = input(address.get("lookbacks", usual(spec)), { id: "lookbacks", placeholder: "5m 1h 1d" });
-    lookbacks.addEventListener("input", () => { address.set({ lookbacks: lookbacks.value === usual(spec) ? null : lookbacks.value || " " }); again(); });
+    lookbacks.addEventListener("input", () => {
+      address.set({ lookbacks: lookbacks.value === usual(spec) ? null : lookbacks.value || " " });
+      again();
+    });
     find = input("", { type: "search", id: "find-aggregate", placeholder: "part of a name" });
     find.addEventListener("input", wait(refresh, 100));
     told = el("p", { class: "note", role: "status", id: "told" });
     place = el("div", { id: "answers-place" });
     copy = copying();
-    root.append(el("section", { class: "card", "aria-label": "Answers" },
-      el("form", { id: "question", onsubmit: (event) => event.preventDefault() },
-        key?.element ?? null,
-        field("Lookbacks", lookbacks, { wide: true, name: "lookback", hint: spec.time_unit === "none" ? "ticks, with spaces between; empty: everything" : "durations with spaces between; empty: everything" }),
-        Object.keys(spec.aggregates).length > 12 ? field("Find aggregates", find) : null),
-      told, place, copy.element));
+    root.append(
+      el(
+        "section",
+        { class: "card", "aria-label": "Answers" },
+        el(
+          "form",
+          { id: "question", onsubmit: (event) => event.preventDefault() },
+          key?.element ?? null,
+          field("Lookbacks", lookbacks, {
+            wide: true,
+            name: "lookback",
+            hint:
+              spec.time_unit === "none"
+                ? "ticks, with spaces between; empty: everything"
+                : "durations with spaces between; empty: everything",
+          }),
+          Object.keys(spec.aggregates).length > 12 ? field("Find aggregates", find) : null,
+        ),
+        told,
+        place,
+        copy.element,
+      ),
+    );
   }
 
   async function refresh({ ask, isCurrent }, found) {
@@ -38,14 +63,18 @@ export function answers({ name }) {
     if (key !== null && offeredIn === null) {
       offeredIn = await key.offer().catch(() => null);
       if (!isCurrent()) return {};
-      if (offeredIn?.length === 0) offeredIn = null; // the first may come at any time
+      if (offeredIn?.length === 0)
+        offeredIn = null; // the first may come at any time
       else if (!address.has("key") && offeredIn !== null) {
         address.set({ key: offeredIn[0] });
         key.set(offeredIn[0]);
       }
     }
     if (spec.keyed && !address.has("key")) return nothing("The window has no keys yet.");
-    const question = { key: spec.keyed ? address.get("key") : undefined, lookback: listed(address.get("lookbacks", usual(spec))) };
+    const question = {
+      key: spec.keyed ? address.get("key") : undefined,
+      lookback: listed(address.get("lookbacks", usual(spec))),
+    };
     try {
       const path = windowPath(name, "/query");
       // A key may be the empty text, which `questionOf` would leave out.
@@ -79,37 +108,76 @@ export function answers({ name }) {
     const names = Object.keys(spec.aggregates).filter((each) => each.toLowerCase().includes(wanted));
     const unit = spec.time_unit;
     const now = new Map();
-    const heads = ["Aggregate", ...found.map((answer) => ({ text: answer.lookback ?? "all", class: "number", title: `${instant(answer.start, unit)} to ${instant(answer.end, unit)}` }))];
+    const heads = [
+      "Aggregate",
+      ...found.map((answer) => ({
+        text: answer.lookback ?? "all",
+        class: "number",
+        title: `${instant(answer.start, unit)} to ${instant(answer.end, unit)}`,
+      })),
+    ];
     const cell = (title, i, text, drawn) => {
       const id = `${found[i].lookback} ${title}`;
       now.set(id, text);
       const has = before.has(id) && before.get(id) !== text;
-      return el("td", { class: has ? "number changed" : "number", title: text.length > 60 ? text.slice(0, 2000) : null }, drawn ?? text);
+      return el(
+        "td",
+        { class: has ? "number changed" : "number", title: text.length > 60 ? text.slice(0, 2000) : null },
+        drawn ?? text,
+      );
     };
     const line = (title, texts, about) => el("tr", {}, el("th", { scope: "row", title: about }, title), texts);
     const rows = [
-      line("entries", found.map((answer, i) => cell("entries", i, counts.format(answer.entries)))),
-      line("from", found.map((answer) => el("td", { class: "number faint" }, instant(answer.start, unit)))),
-      line("to", found.map((answer) => el("td", { class: "number faint" }, instant(answer.end, unit)))),
-      ...names.map((title) => line(title, found.map((answer, i) => {
-        const [value, about] = [answer.aggregates[title], spec.aggregates[title]];
-        return cell(title, i, textOf(value, about, unit), opened(drawValue(value, about, unit), `${title} ${i}`));
-      }), describe(spec.aggregates[title]))),
+      line(
+        "entries",
+        found.map((answer, i) => cell("entries", i, counts.format(answer.entries))),
+      ),
+      line(
+        "from",
+        found.map((answer) => el("td", { class: "number faint" }, instant(answer.start, unit))),
+      ),
+      line(
+        "to",
+        found.map((answer) => el("td", { class: "number faint" }, instant(answer.end, unit))),
+      ),
+      ...names.map((title) =>
+        line(
+          title,
+          found.map((answer, i) => {
+            const [value, about] = [answer.aggregates[title], spec.aggregates[title]];
+            return cell(title, i, textOf(value, about, unit), opened(drawValue(value, about, unit), `${title} ${i}`));
+          }),
+          describe(spec.aggregates[title]),
+        ),
+      ),
     ];
     const scrolled = place.firstElementChild?.scrollLeft ?? 0;
-    replaceKeepingFocus(place, [scrolling("Answers", table(`Answers of ${name}`, heads, rows, { id: "answers", class: "wide-cells" }))]);
+    replaceKeepingFocus(place, [
+      scrolling("Answers", table(`Answers of ${name}`, heads, rows, { id: "answers", class: "wide-cells" })),
+    ]);
     place.firstElementChild.scrollLeft = scrolled;
     const changed = [...now].filter(([id, text]) => before.has(id) && before.get(id) !== text);
-    if (changed.length > 0) announce(`${plural(changed.length, "answer")} changed: ${changed.slice(0, 3).map(([id, text]) => `${id.replace("null", "all")} ${text}`).join("; ")}`);
+    if (changed.length > 0)
+      announce(
+        `${plural(changed.length, "answer")} changed: ${changed
+          .slice(0, 3)
+          .map(([id, text]) => `${id.replace("null", "all")} ${text}`)
+          .join("; ")}`,
+      );
     before = now;
   }
 
   // What somebody opened stays open when the answers are drawn anew.
   const open = new Set();
   function opened(drawn, id) {
-    for (const [i, each] of [...(drawn.matches("details") ? [drawn] : []), ...drawn.querySelectorAll("details")].entries()) {
+    for (const [i, each] of [
+      ...(drawn.matches("details") ? [drawn] : []),
+      ...drawn.querySelectorAll("details"),
+    ].entries()) {
       each.open = open.has(`${id} ${i}`);
-      each.addEventListener("toggle", () => (each.open ? open.add(`${id} ${i}`) : each.isConnected && open.delete(`${id} ${i}`)));
+      each.addEventListener("toggle", () =>
+        each.open ? open.add(`${id} ${i}`) : each.isConnected && open.delete(`${id} ${i}`),
+      );
     }
     return drawn;
   }
@@ -126,4 +194,9 @@ export function answers({ name }) {
 const usual = (spec) => (spec.time_unit === "none" ? "" : "5m 1h 1d");
 
 export const describe = ({ function: name, ...rest }) =>
-  [name, ...Object.entries(rest).filter(([, value]) => value !== null).map(([key, value]) => `${key}: ${JSON.stringify(value)}`)].join(", ");
+  [
+    name,
+    ...Object.entries(rest)
+      .filter(([, value]) => value !== null)
+      .map(([key, value]) => `${key}: ${JSON.stringify(value)}`),
+  ].join(", ");

@@ -28,9 +28,15 @@ export function charts({ name }) {
   function mount(root, found, refresh) {
     spec = found.spec;
     again = wait(refresh, 250);
-    root.append(el("section", { class: "card", "aria-label": "Charts" }, controls = el("form", { id: "chart-question", onsubmit: (event) => event.preventDefault() })),
-      told = el("p", { class: "note", role: "status", id: "chart-told" }),
-      grid = el("div", { class: "charts", id: "charts" }));
+    root.append(
+      el(
+        "section",
+        { class: "card", "aria-label": "Charts" },
+        (controls = el("form", { id: "chart-question", onsubmit: (event) => event.preventDefault() })),
+      ),
+      (told = el("p", { class: "note", role: "status", id: "chart-told" })),
+      (grid = el("div", { class: "charts", id: "charts" })),
+    );
     copy = copying();
     root.append(el("section", { class: "card", "aria-label": "Copy" }, copy.element));
     fill();
@@ -39,43 +45,118 @@ export function charts({ name }) {
   function fill() {
     const text = (id, title, value, hint, more = {}) => {
       const made = input(value, { id, ...more });
-      made.addEventListener("input", () => { address.set({ [id]: made.value }); again(); });
+      made.addEventListener("input", () => {
+        address.set({ [id]: made.value });
+        again();
+      });
       return field(title, made, { hint, name: id });
     };
     const logical = spec.time_unit === "none";
-    const chosen = choices("Aggregates", Object.keys(spec.aggregates), aggregates(), (names) => { address.set({ aggregate: names }); again(); });
+    const chosen = choices("Aggregates", Object.keys(spec.aggregates), aggregates(), (names) => {
+      address.set({ aggregate: names });
+      again();
+    });
     const lines = [];
     if (spec.keyed) {
       key = keyField(spec, null, () => {}, "add-key");
-      keyList = chips("Keys", (keys) => { address.set({ key: keys }); again(); });
-      keyList.set(address.all("key"));
-      const add = el("button", { type: "button", id: "add", onclick: () => {
-        const value = key.get();
-        if (value === null || address.all("key").includes(value)) return;
-        if (address.all("key").length >= KEYS_MAX) return say(told, `There is room for ${KEYS_MAX} keys.`);
-        address.set({ key: [...address.all("key"), value] });
-        keyList.set(address.all("key"));
-        key.set(null);
+      keyList = chips("Keys", (keys) => {
+        address.set({ key: keys });
         again();
-      } }, "Add the key");
-      const group = select([["", "keys"], ...labelsOf(spec).map((part) => [part, `groups by ${part}`])], address.get("by"), { id: "by", onchange: () => { address.set({ by: group.value }); toggle(); again(); } });
-      const top = select([["", "all"], ["entries", "entries"], ...Object.keys(spec.aggregates)], address.get("top"), { id: "top", onchange: () => { address.set({ top: group.value && top.value }); again(); } });
+      });
+      keyList.set(address.all("key"));
+      const add = el(
+        "button",
+        {
+          type: "button",
+          id: "add",
+          onclick: () => {
+            const value = key.get();
+            if (value === null || address.all("key").includes(value)) return;
+            if (address.all("key").length >= KEYS_MAX) return say(told, `There is room for ${KEYS_MAX} keys.`);
+            address.set({ key: [...address.all("key"), value] });
+            keyList.set(address.all("key"));
+            key.set(null);
+            again();
+          },
+        },
+        "Add the key",
+      );
+      const group = select(
+        [["", "keys"], ...labelsOf(spec).map((part) => [part, `groups by ${part}`])],
+        address.get("by"),
+        {
+          id: "by",
+          onchange: () => {
+            address.set({ by: group.value });
+            toggle();
+            again();
+          },
+        },
+      );
+      const top = select([["", "all"], ["entries", "entries"], ...Object.keys(spec.aggregates)], address.get("top"), {
+        id: "top",
+        onchange: () => {
+          address.set({ top: group.value && top.value });
+          again();
+        },
+      });
       const keysBox = el("div", { class: "row" }, key.element, add, keyList.element);
-      const groupBox = el("div", { class: "row" }, field("The first by", top, { name: "top" }), text("n", "How many", address.get("n", "5"), null, { inputmode: "numeric", size: 4 }), conditions(labelsOf(spec)[0], address.all("where"), (given) => { address.set({ where: given }); again(); }));
-      const toggle = () => { keysBox.hidden = group.value !== ""; groupBox.hidden = group.value === ""; };
+      const groupBox = el(
+        "div",
+        { class: "row" },
+        field("The first by", top, { name: "top" }),
+        text("n", "How many", address.get("n", "5"), null, { inputmode: "numeric", size: 4 }),
+        conditions(labelsOf(spec)[0], address.all("where"), (given) => {
+          address.set({ where: given });
+          again();
+        }),
+      );
+      const toggle = () => {
+        keysBox.hidden = group.value !== "";
+        groupBox.hidden = group.value === "";
+      };
       lines.push(el("div", { class: "row" }, field("Lines are", group, { name: "by" }), keysBox, groupBox));
       toggle();
     }
-    span = el("div", { class: "row buttons", role: "group", "aria-label": "Span" },
-      ...[["Earlier", "←", -0.5, 1], ["Later", "→", 0.5, 1], ["Zoom in", "+", 0, 0.5], ["Zoom out", "−", 0, 2]].map(([title, sign, move, scale]) =>
-        el("button", { type: "button", "aria-label": title, title, onclick: () => zoom(move, scale) }, sign)),
-      el("button", { type: "button", id: "live", onclick: () => { address.set({ from: null, to: null }); again(); } }, "Live"),
-      el("span", { class: "faint", id: "span" }));
-    controls.replaceChildren(chosen.element, ...lines,
-      el("div", { class: "row" },
+    span = el(
+      "div",
+      { class: "row buttons", role: "group", "aria-label": "Span" },
+      ...[
+        ["Earlier", "←", -0.5, 1],
+        ["Later", "→", 0.5, 1],
+        ["Zoom in", "+", 0, 0.5],
+        ["Zoom out", "−", 0, 2],
+      ].map(([title, sign, move, scale]) =>
+        el("button", { type: "button", "aria-label": title, title, onclick: () => zoom(move, scale) }, sign),
+      ),
+      el(
+        "button",
+        {
+          type: "button",
+          id: "live",
+          onclick: () => {
+            address.set({ from: null, to: null });
+            again();
+          },
+        },
+        "Live",
+      ),
+      el("span", { class: "faint", id: "span" }),
+    );
+    controls.replaceChildren(
+      chosen.element,
+      ...lines,
+      el(
+        "div",
+        { class: "row" },
         text("last", "Last", address.get("last"), null, { placeholder: usualSpan(), size: 8 }),
-        text("width", "Each point over", address.get("width"), "several lookbacks give charts side by side", { placeholder: logical ? "as the step" : "as the step, or 5m 1h" }),
-        text("step", "Step", address.get("step"), null, { placeholder: "by the span", size: 10 })), span);
+        text("width", "Each point over", address.get("width"), "several lookbacks give charts side by side", {
+          placeholder: logical ? "as the step" : "as the step, or 5m 1h",
+        }),
+        text("step", "Step", address.get("step"), null, { placeholder: "by the span", size: 10 }),
+      ),
+      span,
+    );
   }
 
   const aggregates = () => {
@@ -83,7 +164,12 @@ export function charts({ name }) {
     const asked = address.all("aggregate").filter((each) => names.includes(each));
     return asked.length > 0 ? asked : names.slice(0, USUAL);
   };
-  const usualSpan = () => (spec.time_unit === "none" ? "1000" : (typeof spec.slide?.max_age === "string" && /[a-z]/.test(spec.slide.max_age) ? spec.slide.max_age : "1h"));
+  const usualSpan = () =>
+    spec.time_unit === "none"
+      ? "1000"
+      : typeof spec.slide?.max_age === "string" && /[a-z]/.test(spec.slide.max_age)
+        ? spec.slide.max_age
+        : "1h";
 
   // Moves by a share of the span, or makes it longer or shorter, around its middle.
   function zoom(move, scale) {
@@ -91,10 +177,10 @@ export function charts({ name }) {
     const length = shown.to - shown.from;
     const middle = (shown.from + shown.to) / 2 + move * length;
     const half = Math.max(1, (length * scale) / 2);
-    select_(Math.floor(middle - half), Math.ceil(middle + half));
+    zoomTo(Math.floor(middle - half), Math.ceil(middle + half));
   }
 
-  function select_(from, to) {
+  function zoomTo(from, to) {
     address.set({ from: String(BigInt(Math.round(from))), to: String(BigInt(Math.round(to))) });
     again();
   }
@@ -105,12 +191,18 @@ export function charts({ name }) {
     const isFixed = address.has("from") && address.has("to");
     const now = spec.slide?.clock === "wall" ? Math.floor(Date.now() / MILLISECONDS[unit]) : found.newest;
     const to = isFixed ? Number(address.get("to")) : now + 1;
-    const length = isFixed ? to - Number(address.get("from")) : ticksOf(address.get("last") || usualSpan(), unit, "last");
+    const length = isFixed
+      ? to - Number(address.get("from"))
+      : ticksOf(address.get("last") || usualSpan(), unit, "last");
     if (!(length > 0)) throw new Problem("from must be before to", { field: "last" });
-    const step = address.get("step") === "" ? Math.max(1, Math.ceil(length / POINTS)) : ticksOf(address.get("step"), unit, "step");
+    const step =
+      address.get("step") === "" ? Math.max(1, Math.ceil(length / POINTS)) : ticksOf(address.get("step"), unit, "step");
     const points = Math.ceil(length / step);
     if (points > POINTS_MAX) {
-      throw new Problem(`That is ${counts.format(points)} points; choose a longer step. (limit: ${counts.format(POINTS_MAX)})`, { field: "step" });
+      throw new Problem(
+        `That is ${counts.format(points)} points; choose a longer step. (limit: ${counts.format(POINTS_MAX)})`,
+        { field: "step" },
+      );
     }
     const widths = listed(address.get("width")).map((each) => ticksOf(each, unit, "width"));
     return { to, length, step, points, widths: widths.length > 0 ? widths : [step], isLive: !isFixed };
@@ -123,13 +215,17 @@ export function charts({ name }) {
       if (spec.keyed && !hasOffered) {
         hasOffered = true;
         const keys = await key.offer().catch(() => []);
-        if (!isCurrent()) { hasOffered = false; return {}; }
+        if (!isCurrent()) {
+          hasOffered = false;
+          return {};
+        }
         if (address.all("key").length === 0 && address.get("by") === "" && keys.length > 0) {
           address.set({ key: [keys[0]] });
           keyList.set(address.all("key"));
         }
       }
-      if (spec.keyed && address.get("by") === "" && address.all("key").length === 0) return nothing("Add a key, or choose groups.");
+      if (spec.keyed && address.get("by") === "" && address.all("key").length === 0)
+        return nothing("Add a key, or choose groups.");
       const how = plan(found);
       const answered = await Promise.all(how.widths.map((width) => lines(ask, how, width)));
       if (!isCurrent()) return {};
@@ -151,16 +247,30 @@ export function charts({ name }) {
     const path = windowPath(name, "/series");
     if (!spec.keyed) return [{ label: "", series: await ask(`${path}?${questionOf(question)}`) }];
     if (address.get("by") !== "") {
-      const { groups, time, width: over } = await ask(`${path}?${questionOf({ ...question, by: address.all("by"), where: address.all("where"), top: address.get("top"), n: address.get("top") && address.get("n", "5"), limit: address.get("top") ? "" : 2 * KEYS_MAX })}`);
-      return groups.slice(0, 2 * KEYS_MAX).map((series) => ({ label: Object.values(series.parts ?? {}).join(" · "), series: { ...series, time, width: over } }));
+      const [top, by, where] = [address.get("top"), address.all("by"), address.all("where")];
+      const first = top ? { top, n: address.get("n", "5") } : { limit: 2 * KEYS_MAX };
+      const { groups, time, width: over } = await ask(`${path}?${questionOf({ ...question, by, where, ...first })}`);
+      return groups.slice(0, 2 * KEYS_MAX).map((series) => ({
+        label: Object.values(series.parts ?? {}).join(" · "),
+        series: { ...series, time, width: over },
+      }));
     }
-    return Promise.all(address.all("key").slice(0, KEYS_MAX).map(async (each) => ({ label: spec.keys ? partsOf(each).join(" · ") : each, series: await ask(`${path}?${questionOf({ ...question, key: each })}`) })));
+    return Promise.all(
+      address
+        .all("key")
+        .slice(0, KEYS_MAX)
+        .map(async (each) => ({
+          label: spec.keys ? partsOf(each).join(" · ") : each,
+          series: await ask(`${path}?${questionOf({ ...question, key: each })}`),
+        })),
+    );
   }
 
   function nothing(text, bad = false, wrong = null) {
     say(told, text);
     told.classList.toggle("bad", bad);
-    for (const id of ["last", "width", "step", "where", "n"]) byId(id)?.setAttribute("aria-invalid", String(wrong === id));
+    for (const id of ["last", "width", "step", "where", "n"])
+      byId(id)?.setAttribute("aria-invalid", String(wrong === id));
     empty();
     return {};
   }
@@ -176,7 +286,9 @@ export function charts({ name }) {
     const unit = spec.time_unit;
     say(byId("span"), `${instant(shown.from, unit)} to ${instant(shown.to - 1, unit)}${how.isLive ? ", live" : ""}`);
     byId("live").setAttribute("aria-pressed", String(how.isLive));
-    const wanted = aggregates().flatMap((aggregate) => how.widths.map((width, i) => ({ id: `${aggregate} ${width}`, aggregate, width, lines: answered[i] })));
+    const wanted = aggregates().flatMap((aggregate) =>
+      how.widths.map((width, i) => ({ id: `${aggregate} ${width}`, aggregate, width, lines: answered[i] })),
+    );
     if (answered.every((lines) => lines.length === 0)) return nothing("No group has entries in this time.");
     if ([...panels.keys()].join() !== wanted.map(({ id }) => id).join()) {
       empty();
@@ -191,9 +303,24 @@ export function charts({ name }) {
       note.hidden = note.textContent === "";
       plot.element.hidden = chart.note !== undefined || !canDraw;
       if (!plot.element.hidden) plot.show(chart);
-      if (values.open || (!canDraw && chart.note === undefined)) { values.open = true; fillValues(values, each); }
+      if (values.open || (!canDraw && chart.note === undefined)) {
+        values.open = true;
+        fillValues(values, each);
+      }
     }
-    copy.show(spec, { kind: "series", key: spec.keyed && address.get("by") === "" ? address.all("key")[0] : undefined, by: address.all("by"), where: address.all("where"), top: address.get("top"), n: address.get("n", "5"), start: Math.round(shown.from), end: Math.round(shown.to), step: durationOf(how.step, unit), width: durationOf(how.widths[0], unit), aggregate: aggregates()[0] });
+    copy.show(spec, {
+      kind: "series",
+      key: spec.keyed && address.get("by") === "" ? address.all("key")[0] : undefined,
+      by: address.all("by"),
+      where: address.all("where"),
+      top: address.get("top"),
+      n: address.get("n", "5"),
+      start: Math.round(shown.from),
+      end: Math.round(shown.to),
+      step: durationOf(how.step, unit),
+      width: durationOf(how.widths[0], unit),
+      aggregate: aggregates()[0],
+    });
   }
 
   function nothingWrong() {
@@ -203,12 +330,18 @@ export function charts({ name }) {
   }
 
   function panel({ aggregate, width, lines }) {
-    const plot = new Plot({ onZoom: select_, sync: `charts of ${name}` });
+    const plot = new Plot({ onZoom: zoomTo, sync: `charts of ${name}` });
     const values = el("details", { class: "more" }, el("summary", {}, "Values as a table"), el("div", {}));
     values.addEventListener("toggle", () => values.open && again());
     const note = el("p", { class: "faint", hidden: true });
     const title = `${aggregate} · each point over ${durationOf(width, spec.time_unit)}`;
-    return { plot, note, values, lines, element: el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, title)), plot.element, note, values) };
+    return {
+      plot,
+      note,
+      values,
+      lines,
+      element: el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, title)), plot.element, note, values),
+    };
   }
 
   function fillValues(values, { aggregate, lines }) {

@@ -1,15 +1,35 @@
 // The question of a view as text for a shell, for Python and for PromQL.
 
 import { byId, el, say } from "../core/dom.js";
-import { questionOf, token, windowPath } from "../core/ask.js";
+import { grpcPort, questionOf, token, windowPath } from "../core/ask.js";
 import { labelsOf, partsOf } from "../core/words.js";
 
 const TITLES = { curl: "curl", python: "Python", promql: "PromQL" };
 
 export function copying() {
-  const boxes = Object.fromEntries(Object.keys(TITLES).map((kind) => [kind, el("pre", { tabindex: "0", id: `copy-${kind}`, "aria-label": `The question as ${TITLES[kind]}` })]));
-  const rows = Object.entries(TITLES).map(([kind, title]) => el("div", { class: "copied" },
-    el("div", { class: "head" }, el("h3", {}, title), el("button", { type: "button", "aria-label": `Copy as ${title}`, onclick: (event) => copy(boxes[kind], event.target) }, "Copy")), boxes[kind]));
+  const boxes = Object.fromEntries(
+    Object.keys(TITLES).map((kind) => [
+      kind,
+      el("pre", { tabindex: "0", id: `copy-${kind}`, "aria-label": `The question as ${TITLES[kind]}` }),
+    ]),
+  );
+  const rows = Object.entries(TITLES).map(([kind, title]) =>
+    el(
+      "div",
+      { class: "copied" },
+      el(
+        "div",
+        { class: "head" },
+        el("h3", {}, title),
+        el(
+          "button",
+          { type: "button", "aria-label": `Copy as ${title}`, onclick: (event) => copy(boxes[kind], event.target) },
+          "Copy",
+        ),
+      ),
+      boxes[kind],
+    ),
+  );
   const element = el("details", { class: "copy" }, el("summary", {}, "Copy this question"), rows);
   const show = (spec, question) => {
     say(boxes.curl, curlOf(spec, question));
@@ -33,7 +53,16 @@ async function copy(box, button) {
   }
 }
 
-const members = ({ kind, ...question }) => Object.fromEntries(Object.entries(question).filter(([name, value]) => name !== "aggregate" && value !== undefined && value !== "" && !(Array.isArray(value) && value.length === 0)));
+const members = (question) =>
+  Object.fromEntries(
+    Object.entries(question).filter(
+      ([name, value]) =>
+        !["kind", "aggregate"].includes(name) &&
+        value !== undefined &&
+        value !== "" &&
+        !(Array.isArray(value) && value.length === 0),
+    ),
+  );
 
 const inShell = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 
@@ -46,7 +75,12 @@ export function curlOf(spec, question) {
 }
 
 // A text, a list or a number as Python writes it.
-const inPython = (value) => (Array.isArray(value) ? `[${value.map(inPython).join(", ")}]` : typeof value === "string" ? JSON.stringify(value) : String(value));
+const inPython = (value) =>
+  Array.isArray(value)
+    ? `[${value.map(inPython).join(", ")}]`
+    : typeof value === "string"
+      ? JSON.stringify(value)
+      : String(value);
 
 function keyInPython(spec, key) {
   if (!spec.keys) return inPython(key);
@@ -55,9 +89,30 @@ function keyInPython(spec, key) {
 }
 
 export function pythonOf(spec, question) {
-  const { kind, key, lookback = [], by = [], where = [], having = [], top, n, order, start, end, step, width, limit } = question;
+  const {
+    kind,
+    key,
+    lookback = [],
+    by = [],
+    where = [],
+    having = [],
+    top,
+    n,
+    order,
+    start,
+    end,
+    step,
+    width,
+    limit,
+  } = question;
   const given = [];
-  if (kind === "series") given.push(inPython(start), inPython(end), `step=${inPython(step)}`, ...(width && width !== step ? [`width=${inPython(width)}`] : []));
+  if (kind === "series")
+    given.push(
+      inPython(start),
+      inPython(end),
+      `step=${inPython(step)}`,
+      ...(width && width !== step ? [`width=${inPython(width)}`] : []),
+    );
   const isGrouped = by.length > 0 || where.length > 0 || Boolean(top);
   if (kind === "query" && lookback.length > 0) given.push(`lookbacks=${inPython(lookback)}`);
   if (key !== undefined && !isGrouped) given.push(`key=${keyInPython(spec, key)}`);
@@ -67,11 +122,22 @@ export function pythonOf(spec, question) {
   if (having.length > 0) given.push(`having=${inPython(having)}`);
   if (limit) given.push(`limit=${limit}`);
   const method = kind === "series" ? (isGrouped ? "series_groups" : "series") : "query";
-  return `from sash_client import Client\n\nwith Client("${location.hostname}:7070"${token.get() === null ? "" : ", token=TOKEN"}) as sash:\n    window = sash.window(${inPython(spec.name)})\n    found = window.${method}(${given.join(", ")})\n    print(found)`;
+  const login = token.get() === null ? "" : ", token=TOKEN";
+  return [
+    "from sash_client import Client",
+    "",
+    `with Client("${location.hostname}:${grpcPort.get()}"${login}) as sash:`,
+    `    window = sash.window(${inPython(spec.name)})`,
+    `    found = window.${method}(${given.join(", ")})`,
+    "    print(found)",
+  ].join("\n");
 }
 
 // What PromQL cannot say is said in a comment.
-export function promqlOf(spec, { kind, key, lookback = [], by = [], where = [], top, n = 10, order, aggregate, width }) {
+export function promqlOf(
+  spec,
+  { kind, key, lookback = [], by = [], where = [], top, n = 10, order, aggregate, width },
+) {
   if (spec.time_unit === "none") return "# Windows without a unit of time have no metrics.";
   const names = kind === "series" && aggregate ? [aggregate] : Object.keys(spec.aggregates).slice(0, 3);
   const matchers = [];
@@ -84,15 +150,20 @@ export function promqlOf(spec, { kind, key, lookback = [], by = [], where = [], 
     if (found) matchers.push(`${found[1]}${found[2]}${found[3].startsWith('"') ? found[3] : JSON.stringify(found[3])}`);
     else matchers.push(...inList(condition));
   }
-  const lines = names.flatMap((name) => (kind === "series" ? [width] : lookback.length > 0 ? lookback : [null]).map((each) => {
-    const all = each ? [...matchers, `__lookback__=${JSON.stringify(each)}`] : matchers;
-    const metric = `${spec.name}:${name}`;
-    const plain = /^[A-Za-z_:][\w:]*$/.test(metric);
-    const selector = plain ? `${metric}${all.length > 0 ? `{${all.join(", ")}}` : ""}` : `{${[`__name__=${JSON.stringify(metric)}`, ...all].join(", ")}}`;
-    const grouped = by.length > 0 ? `sum by (${by.join(", ")}) (${selector})` : selector;
-    return top === name ? `${order === "asc" ? "bottomk" : "topk"}(${n}, ${grouped})` : grouped;
-  }));
-  if (by.length > 0) lines.unshift("# PromQL groups the keys' answers: sum fits counts and sums; Sash folds the entries of each group.");
+  const lines = names.flatMap((name) =>
+    (kind === "series" ? [width] : lookback.length > 0 ? lookback : [null]).map((each) => {
+      const all = each ? [...matchers, `__lookback__=${JSON.stringify(each)}`] : matchers;
+      const metric = `${spec.name}:${name}`;
+      const plain = /^[A-Za-z_:][\w:]*$/.test(metric);
+      const selector = plain
+        ? `${metric}${all.length > 0 ? `{${all.join(", ")}}` : ""}`
+        : `{${[`__name__=${JSON.stringify(metric)}`, ...all].join(", ")}}`;
+      const grouped = by.length > 0 ? `sum by (${by.join(", ")}) (${selector})` : selector;
+      return top === name ? `${order === "asc" ? "bottomk" : "topk"}(${n}, ${grouped})` : grouped;
+    }),
+  );
+  if (by.length > 0)
+    lines.unshift("# PromQL groups the keys' answers: sum fits counts and sums; Sash folds the entries of each group.");
   return lines.join("\n");
 }
 
@@ -100,6 +171,11 @@ export function promqlOf(spec, { kind, key, lookback = [], by = [], where = [], 
 function inList(condition) {
   const found = /^\s*([\w.-]+)\s+(not\s+)?in\s*\((.*)\)\s*$/.exec(condition);
   if (!found) return [];
-  const values = found[3].split(",").map((each) => each.trim().replace(/^"|"$/g, "").replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"));
+  const values = found[3].split(",").map((each) =>
+    each
+      .trim()
+      .replace(/^"|"$/g, "")
+      .replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"),
+  );
   return [`${found[1]}${found[2] ? "!~" : "=~"}${JSON.stringify(values.join("|"))}`];
 }

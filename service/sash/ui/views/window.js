@@ -10,7 +10,13 @@ import { keys } from "./keys.js";
 import { manage } from "./manage.js";
 import { send } from "./send.js";
 
-const TABS = { answers: ["Answers", answers], charts: ["Charts", charts], keys: ["Keys", keys], send: ["Send entries", send], manage: ["Spec and admin", manage] };
+const TABS = {
+  answers: ["Answers", answers],
+  charts: ["Charts", charts],
+  keys: ["Keys", keys],
+  send: ["Send entries", send],
+  manage: ["Spec and admin", manage],
+};
 
 export function windowView() {
   const name = address.get("window");
@@ -27,11 +33,22 @@ export function windowView() {
     problem = el("p", { class: "problem", role: "alert", id: "problem", hidden: true });
     place = el("div", {});
     const links = Object.entries(TABS).map(([id, [title]]) =>
-      el("a", { href: address.to({ window: name, ...(id === "answers" ? {} : { tab: id }), ...kept(id) }), "data-tab": id, "aria-current": id === chosen ? "page" : null }, title));
+      el(
+        "a",
+        {
+          href: address.to({ window: name, ...(id === "answers" ? {} : { tab: id }), ...kept(id) }),
+          "data-tab": id,
+          "aria-current": id === chosen ? "page" : null,
+        },
+        title,
+      ),
+    );
     root.append(
       el("div", { class: "title" }, el("h2", { id: "window-title" }, name), facts),
       el("nav", { class: "tabs", "aria-label": "Views of this window" }, links),
-      problem, place);
+      problem,
+      place,
+    );
   }
 
   // The key goes along from tab to tab.
@@ -56,7 +73,11 @@ export function windowView() {
       tab.mount(place, found, again, context);
     }
     for (const link of document.querySelectorAll(".tabs a")) {
-      link.href = address.to({ window: name, ...(link.dataset.tab === "answers" ? {} : { tab: link.dataset.tab }), ...kept(link.dataset.tab) });
+      link.href = address.to({
+        window: name,
+        ...(link.dataset.tab === "answers" ? {} : { tab: link.dataset.tab }),
+        ...kept(link.dataset.tab),
+      });
     }
     return (await tab.refresh?.(context, found)) ?? {};
   }
@@ -73,11 +94,18 @@ export function windowView() {
     if (oldest !== null) made.push(["Oldest", instant(oldest, unit)]);
     const age = ago(newest, unit);
     made.push(["Newest", `${instant(newest, unit)}${age ? ` (${age})` : ""}`]);
-    made.push(["Inserted", counts.format(of.inserted)], ["Late", counts.format(of.late)], ["Evicted", counts.format(of.evicted)]);
+    made.push(
+      ["Inserted", counts.format(of.inserted)],
+      ["Late", counts.format(of.late)],
+      ["Evicted", counts.format(of.evicted)],
+    );
     if (of.duplicates) made.push(["Duplicates", counts.format(of.duplicates)]);
     if (of.ahead) made.push(["Too far ahead", counts.format(of.ahead)]);
     made.push(["Durability", durability]);
-    replaceKeepingFocus(facts, made.map(([title, text]) => el("div", {}, el("dt", {}, title), el("dd", {}, text))));
+    replaceKeepingFocus(
+      facts,
+      made.map(([title, text]) => el("div", {}, el("dt", {}, title), el("dd", {}, text))),
+    );
   }
 
   function unmountTab() {
@@ -87,5 +115,10 @@ export function windowView() {
     facts.replaceChildren();
   }
 
-  return { mount, refresh, unmount: () => isMounted && tab.unmount?.(), readAddress: () => isMounted && tab.readAddress?.() };
+  return {
+    mount,
+    refresh,
+    unmount: () => isMounted && tab.unmount?.(),
+    readAddress: () => isMounted && tab.readAddress?.(),
+  };
 }
