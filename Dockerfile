@@ -1,5 +1,5 @@
-# Two stages, so that the image that runs has neither the sources nor a pip of its own. All dependencies come as wheels:
-# nothing is compiled.
+# Two stages, so that the image that runs has neither the sources nor a compiler and a pip of its own. All dependencies
+# come as wheels; of Sash the engine is compiled.
 FROM python:3.11-slim AS build
 # `--build-arg EXTRAS=server,otel` adds what sends traces.
 ARG EXTRAS=server
@@ -8,8 +8,12 @@ COPY pyproject.toml constraints.txt README.md ./
 COPY proto proto
 COPY clients clients
 COPY service service
-COPY deploy/slim.py deploy/
-RUN python -m venv --without-pip /opt/sash \
+COPY deploy/slim.py deploy/build_hook.py deploy/compile_engine.py deploy/
+COPY deploy/page deploy/page
+RUN command -v gcc >/dev/null \
+    || { apt-get update -qq && apt-get install -qq --no-install-recommends gcc libc6-dev >/dev/null; }
+RUN export COMPILE_SASH=1 \
+    && python -m venv --without-pip /opt/sash \
     && pip --python /opt/sash/bin/python install --no-cache-dir --constraint constraints.txt ".[$EXTRAS]" \
     && python deploy/slim.py /opt/sash
 

@@ -67,8 +67,11 @@ soak: setup ## long: properties with thousands of examples, hundreds of kills on
 
 bench: setup ## all benchmarks at real size, pinned to one core where they measure one
 	taskset -c 1 $(BIN)/python -m bench.engine
+	taskset -c 1 $(BIN)/python -m bench.engine_both
+	taskset -c 1 $(BIN)/python -m bench.changes
 	taskset -c 1 $(BIN)/python -m bench.keys
 	$(BIN)/python -m bench.edges
+	$(BIN)/python -m bench.unary
 	$(BIN)/python -m bench.combine_counts
 	taskset -c 1 $(BIN)/python -m bench.papers
 	$(BIN)/python -m bench.storage
@@ -94,7 +97,10 @@ proto: setup $(PROTOC) ## make the stubs from windows.proto
 	cd $(PROTO) && $(CURDIR)/build/protoc/bin/python -m grpc_tools.protoc -I. \
 		--python_out=. --pyi_out=. --grpc_python_out=. sash_proto/v1/windows.proto
 
+wheel: setup ## a wheel with the engine compiled, into dist/: for this kind of machine and this version of Python
+	COMPILE_SASH=1 $(BIN)/python -m hatchling build -t wheel -d dist
+
 clean: ## remove what was built and installed
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo run test coverage check format soak bench docs load proto clean
+.PHONY: help setup demo run test coverage check format soak bench docs load proto wheel clean

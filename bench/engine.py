@@ -106,6 +106,19 @@ def rounds(report: Report, size: Size) -> None:
             report.add(f"round, m = {m:,}, {name}", seconds, goals.get((m, name)), m)
 
 
+def ten_rounds(report: Report, size: Size) -> None:
+    """Rounds with ten aggregates of one field."""
+    n, m = size.entries, 1024
+    forest = filled(_ten(), np.arange(n))
+    seconds, newest = _bulk_rounds(forest, n, m, size.rounds_of[m])
+    report.expect("sum", forest.query()[0], value_of(np.arange(newest - n, newest)))
+    report.add("round of 1,024 with 10 aggregates", seconds, 40.0)
+
+
+def _ten() -> Forest:
+    return Forest(Layout({"value": "float64"}, {f"a{i}": (monoid(), ["value"]) for i, monoid in enumerate(TEN)}))
+
+
 def _single_rounds(forest: Forest, newest: int, count: int) -> tuple[float, int]:
     """The median over stretches of a block: single rounds are too short for the clock."""
     found, stretch = [], 1024
@@ -138,8 +151,7 @@ def _bulk_rounds(forest: Forest, newest: int, m: int, count: int) -> tuple[float
 
 def cached(report: Report, size: Size) -> None:
     one = filled(forest_of("sum"), np.arange(size.entries))
-    ten = Forest(Layout({"value": "float64"}, {f"a{i}": (monoid(), ["value"]) for i, monoid in enumerate(TEN)}))
-    filled(ten, np.arange(size.entries))
+    ten = filled(_ten(), np.arange(size.entries))
     for what, forest, goal in (("1 aggregate", one, 1.0), ("10 aggregates", ten, 5.0)):
         runs = [timed(repeat, forest.query, 1000) for _ in range(size.repeats)]
         report.add(f"cached query, {what}", statistics.median(runs) / 1000, goal)
@@ -304,7 +316,7 @@ def flat(report: Report, size: Size) -> None:
         report.row(f"rounds against n, m = {m}, sum: µs at {figures}", f"{ratio:.2f} x", "", "1.3 x", reached, "")
 
 
-CASES = (rounds, cached, evictions, ranges, contiguous, scattered, series, memory, flat)
+CASES = (rounds, ten_rounds, cached, evictions, ranges, contiguous, scattered, series, memory, flat)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Make a virtual environment with everything Sash and its tests need.
+# Make a virtual environment with everything Sash and its tests need. The build of the package fetches the page's charts
+# with npm, see deploy/page/hook.py.
 #
 # Two things come from Debian where they are missing and this may install them (as root): Python's venv module and a
 # Java 17 runtime for Spark. Where it may not, it says what to install.
@@ -37,4 +38,14 @@ fi
 
 if ! command -v java >/dev/null && [ -z "${JAVA_HOME:-}" ]; then
 	debian openjdk-17-jre-headless "Spark's runtime" || say "without Java everything works but Spark"
+fi
+
+# Connect's tools for TypeScript, which one test uses.
+if command -v npm >/dev/null; then
+	mkdir -p build/node
+	cp tests/connect/node/package.json build/node/
+	npm install --prefix build/node --silent --no-progress --no-package-lock --no-audit --no-fund ||
+		say "without Connect's packages of npm, its test for TypeScript is skipped"
+else
+	say "without Node and npm, the test of Connect for TypeScript is skipped"
 fi

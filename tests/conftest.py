@@ -21,6 +21,12 @@ LONG = ("tests/spark", "tests/e2e/test_image.py", "tests/crash", "tests/cluster"
 """They begin first, so that no process is left with one of them when the others are done."""
 
 
+@pytest.fixture(params=("grpc", "connect"))
+def transport(request):
+    """What calls of the Python client with one answer go over; `tests.support.connect_server` makes addresses of it."""
+    return request.param
+
+
 class Files(LoadFileScheduling):
     """Gives each process whole files. All of Spark is for one process, so that one JVM is started and warmed up."""
 

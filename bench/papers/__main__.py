@@ -1,4 +1,4 @@
-"""Run the experiments: ``python -m bench.papers [--smoke | --full] [--results DIR] [NAME ...]``.
+"""Run the experiments: ``python -m bench.papers [--smoke | --full] [--passes N] [--results DIR] [NAME ...]``.
 
 Run it as ``taskset -c 1 python -m bench.papers`` so that it keeps to one core.
 """
@@ -28,13 +28,13 @@ PAPERS: dict[str, Sequence[Callable[[Study], None]]] = {
 RESULTS = Path(__file__).parent / "results"
 
 
-def run(name: str, size: Size, folder: Path) -> Study:
+def run(name: str, size: Size, folder: Path, passes: int | None = None) -> Study:
     """Run one paper's experiments and write its files; go on with a run that was cut short.
 
     Raises:
         AnswersDiffer: two algorithms answered differently.
     """
-    study = Study(name, size, folder)
+    study = Study(name, size, folder, passes)
     gc.collect()
     gc.freeze()  # what is there now is no concern of the collections between runs
     try:
@@ -57,6 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     sizes.add_argument(
         "--full", dest="size", action="store_const", const="full", help="hours; windows as in the papers"
     )
+    parser.add_argument("--passes", type=int, choices=(1, 2, 3), help="how often each paper is run; 3 with --full")
     parser.add_argument("--results", type=Path, help="where to write; beside this file by default, if not --smoke")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PAPERS)}; all by default")
     options = parser.parse_args(arguments)
@@ -68,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     folder: Path = options.results or defaults[chosen]
     folder.mkdir(parents=True, exist_ok=True)
     for name in options.names or PAPERS:
-        run(name, chosen, folder)
+        run(name, chosen, folder, options.passes)
     print(f"results are in {folder}")
     return 0
 

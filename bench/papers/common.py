@@ -120,16 +120,15 @@ class Study:
         paper: names the files.
         size: how much is measured.
         folder: where CSV and plots go.
-
-    `passes` is how many times all its experiments are to be run.
+        passes: how many times all its experiments are to be run; 1 to 3 by the size where None.
     """
 
-    def __init__(self, paper: str, size: Size, folder: Path) -> None:
+    def __init__(self, paper: str, size: Size, folder: Path, passes: int | None = None) -> None:
         self.paper = paper
         self.size = size
         self.folder = folder
         self._rows: dict[tuple[str, str, float, str], Row] = {}
-        self.passes = of_size(size, smoke=1, laptop=2, full=3)
+        self.passes = passes or of_size(size, smoke=1, laptop=2, full=3)
         self._began = time.perf_counter()
 
     @property

@@ -32,7 +32,7 @@ def remaining(study: Study, experiments: Sequence[Experiment]) -> Iterator[tuple
     if path.exists():
         noted = json.loads(path.read_text())
         if noted["size"] == study.size:
-            done = noted["done"]
+            done = [name for name, _ in steps if name in noted["done"]]
             for row in noted["rows"]:
                 study.keep(Row(**row))
     for name, run in steps:

@@ -27,14 +27,14 @@ import grpc
 
 from sash_client import changes, handle, questions, writes
 from sash_client.answers import Answer, Bulk, Topology, WindowInfo, WriteResult
-from sash_client.calls import Patience, stood_still
-from sash_client.connection import Connection
-from sash_client.errors import SashClientError, Unavailable, from_rpc
+from sash_client.awaiting import AwaitingConnection
+from sash_client.calls import Patience
+from sash_client.errors import SashClientError, Unavailable
 from sash_client.files import chunks, open_to_read, replacing
 from sash_client.handle import Handle
-from sash_client.plans import Ask, AskStream, Plan, Restarts
+from sash_client.plans import AskStream, Plan
 from sash_client.results import AsyncAnswers, AsyncEntries
-from sash_client.windows import created, deleted, listed, topology
+from sash_client.windows import created, deleted, listed, moved, topology
 from sash_client.wire import from_info, new_name
 from sash_client.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
@@ -45,7 +45,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class AsyncClient(Connection):
+class AsyncClient(AwaitingConnection):
     """An asynchronous client; close it, or use it as a context manager.
 
     It belongs to the running event loop, whose tasks may share it. Arguments are those of `Client`.
@@ -65,14 +65,20 @@ class AsyncClient(Connection):
     async def close(self) -> None:
         """Close the connection, and end calls in progress; closing twice does nothing."""
         self._is_closed = True
-        await self._channel.close()
+        if self._http is not None:
+            await self._http.close()
+        if self._channel is not None:
+            await self._channel.close()
 
     async def wait_until_ready(self, timeout_s: float | None = None) -> None:
         """Wait until the service accepts connections; as `Client.wait_until_ready`."""
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(wait_s):
-                await self._channel.channel_ready()
+                if self._http is None:
+                    await self._channel.channel_ready()
+                else:
+                    await self._wait_for_connect()
         except TimeoutError:
             raise Unavailable(f"no service at {self.target} within {wait_s:g} s") from None
 
@@ -88,6 +94,16 @@ class AsyncClient(Connection):
     async def topology(self) -> Topology:
         """Show which processes serve the windows, and which shards each has."""
         return await self._perform(topology())
+
+    async def move_shard(self, shard: int, process: int) -> Topology:
+        """Have a process take a shard, where processes share them by leases; returns when it has it.
+
+        Raises:
+            InvalidArgument: there is no such shard or process.
+            Unavailable: the process does not have it in time.
+            Unsupported: shards stay where they are.
+        """
+        return await self._perform(moved(shard, process))
 
     async def delete_window(self, name: str) -> int:
         """Delete a window and its entries; return how many it had. Raises NotFound."""
@@ -130,88 +146,6 @@ class AsyncClient(Connection):
         if self._credentials is None:
             return grpc.aio.insecure_channel(target, options=options)
         return grpc.aio.secure_channel(target, self._credentials, options=options)
-
-    async def _perform(self, plan: Plan[R]) -> R:
-        """Make the calls of a plan, one after the other; return what it returns."""
-        try:
-            step = next(plan)
-            while True:
-                if isinstance(step, Ask):
-                    try:
-                        answer = await self._call(step.method, step.request, step.timeout_s)
-                    except SashClientError as error:
-                        step = plan.throw(error)
-                    else:
-                        step = plan.send(answer)
-                else:
-                    await asyncio.sleep(step.seconds)
-                    step = next(plan)
-        except StopIteration as end:
-            done: R = end.value
-            return done
-
-    async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
-        async with self._mapped():
-            return await self._started(method, request, timeout=self.timeout_s if timeout_s is None else timeout_s)
-
-    async def _stream(self, method: str, request: Any, patience: Patience) -> AsyncGenerator[Any, None]:
-        """Make a read that answers with a stream, and retry it as `Restarts` allows; yield its messages."""
-        restarts = Restarts(self)
-        while True:
-            try:
-                async with aclosing(self._received(self._started(method, request), patience)) as messages:
-                    async for message in messages:
-                        restarts.messages += 1
-                        yield message
-                return
-            except SashClientError as error:
-                pause_s = restarts.pause_s(error)
-            await asyncio.sleep(pause_s)
-
-    async def _received(self, call: Any, patience: Patience) -> AsyncGenerator[Any, None]:
-        """Yield the messages of a call; cancel it when the caller stops, or when one takes too long."""
-        look_s = None if patience.timeout_s is None else patience.timeout_s / 4
-        try:
-            while True:
-                patience.wait()
-                reading = asyncio.ensure_future(call.read())
-                try:
-                    while not (await asyncio.wait({reading}, timeout=look_s))[0]:
-                        if patience.is_over:
-                            raise stood_still(patience.timeout_s)
-                    async with self._mapped():
-                        message = reading.result()
-                finally:
-                    reading.cancel()
-                patience.rest()
-                if message is grpc.aio.EOF:
-                    return
-                yield message
-        finally:
-            call.cancel()
-
-    @asynccontextmanager
-    async def _mapped(self) -> AsyncIterator[None]:
-        """Raise what gRPC does as a `SashClientError`."""
-        try:
-            yield
-        except grpc.RpcError as error:
-            raise from_rpc(error) from None
-        except asyncio.CancelledError:
-            # Closing cancels the calls, which is not to look as if somebody had cancelled the task.
-            task = asyncio.current_task()
-            if self._is_closed and task is not None and not task.cancelling():
-                raise Unavailable("the client is closed") from None
-            raise
-
-    @asynccontextmanager
-    async def _patient(self) -> AsyncIterator[None]:
-        """As `_mapped`, of one step of a stream, which may take `timeout_s`."""
-        try:
-            async with asyncio.timeout(self.timeout_s), self._mapped():
-                yield
-        except TimeoutError:
-            raise stood_still(self.timeout_s) from None
 
 
 def _performed(

@@ -19,6 +19,7 @@ __all__ = [
     "PartialColumn",
     "Series",
     "ServingProcess",
+    "ShardSize",
     "Staged",
     "Topology",
     "WindowInfo",
@@ -40,12 +41,15 @@ class Page(list[T]):
     """
 
     next: str | None = None
+    missing_shards: Sequence[int] = ()
+    """The shards that are away, whose part the answers lack; only where that is allowed."""
 
 
 def page_of(answers: Sequence[T], message: Any) -> Page[T]:
     """Return answers with the position that a message says."""
     page = Page(answers)
     page.next = message.next if message.HasField("next") else None
+    page.missing_shards = list(message.missing_shards)
     return page
 
 
@@ -67,6 +71,7 @@ class Answer:
         partials: if asked for: aggregate -> the parts of its partial, each a column of one row, or of no row if there
             are no entries; as `Window.bulk_insert` takes them. Sorted by name.
         parts: the parts of the key by name, or those of the group; None where it has none.
+        missing_shards: of a range: the shards that are away, whose part it lacks; only where that is allowed.
     """
 
     key: str | None
@@ -77,6 +82,7 @@ class Answer:
     lookback: str | None = None
     partials: Mapping[str, tuple[PartialColumn, ...]] | None = field(default=None, compare=False)
     parts: Mapping[str, str] | None = None
+    missing_shards: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +211,7 @@ class Series(Tabular):
         time_unit: what a tick is: "ns", "us", "ms", "s", or "none".
         parts: as of `Answer`.
         last: of sessions: int64 (n,), the times of their last entries, as `times` are of the first; else None.
+        missing_shards: as of `Answer`.
     """
 
     key: str | None
@@ -215,6 +222,7 @@ class Series(Tabular):
     time_unit: str
     parts: Mapping[str, str] | None = None
     last: npt.NDArray[np.int64] | None = None
+    missing_shards: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(self.times)
@@ -284,6 +292,15 @@ class WindowInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardSize:
+    """How much a shard has: entries, and bytes of writes that wait for a commit."""
+
+    shard: int
+    entries: int
+    pending_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServingProcess:
     """A process of the service.
 
@@ -292,12 +309,16 @@ class ServingProcess:
         up: whether it answers.
         grpc_port: the port that only this process listens on; 0 if there is none, or it is not known.
         shards: the shards that it has.
+        address: host and port by which clients on any machine reach it; empty: that of the service, and `grpc_port`.
+        sizes: of its shards, as far as it says.
     """
 
     number: int
     up: bool
     grpc_port: int
     shards: list[int]
+    address: str = ""
+    sizes: list[ShardSize] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import grpc
 
 from sash_client.calls import Patience, received
-from sash_client.connection import Connection
+from sash_client.connect_blocking import BlockingCalls
+from sash_client.connection import READS, Connection
 from sash_client.errors import SashClientError, from_rpc
 from sash_client.handle import Handle, known
 from sash_client.plans import Ask, Plan, Restarts
+from sash_client.targets import Endpoint
 from sash_proto.v1 import windows_pb2 as pb
+from sash_wire import traces
 
 __all__ = ["BlockingConnection", "BlockingHandle"]
 
@@ -27,6 +32,9 @@ class BlockingConnection(Connection):
         if self._credentials is None:
             return grpc.insecure_channel(target, options=options)
         return grpc.secure_channel(target, self._credentials, options=options)
+
+    def _connected(self, endpoint: Endpoint, context: ssl.SSLContext | None, name: str | None) -> BlockingCalls:
+        return BlockingCalls(endpoint, context, name)
 
     def _perform(self, plan: Plan[R]) -> R:
         """Make the calls of a plan, one after the other; return what it returns."""
@@ -48,10 +56,27 @@ class BlockingConnection(Connection):
             return done
 
     def _call(self, method: str, request: Any, timeout_s: float | None = None) -> Any:
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        if self._http is not None:
+            return self._over_connect(method, request, timeout_s)
         try:
-            return self._started(method, request, timeout=self.timeout_s if timeout_s is None else timeout_s)
+            return self._started(method, request, timeout=timeout_s)
         except grpc.RpcError as error:
             raise from_rpc(error) from None
+
+    def _over_connect(self, method: str, request: Any, timeout_s: float) -> Any:
+        """Make a call over Connect, and a read again as `Restarts` allows."""
+        said = self._said()
+        with nullcontext(said) if traces.tracer is None else traces.calling(method, self.target, said) as metadata:
+            if method not in READS:
+                return self._http.call(method, request, timeout_s, metadata)
+            restarts = Restarts(self)
+            while True:
+                try:
+                    return self._http.call(method, request, restarts.left_s, metadata)
+                except SashClientError as error:
+                    pause_s = restarts.pause_s(error)
+                time.sleep(pause_s)
 
     def _stream(self, method: str, request: Any, patience: Patience) -> Iterator[Any]:
         """Make a read that answers with a stream, and retry it as `Restarts` allows; yield its messages."""

@@ -3,14 +3,15 @@
 Retries. Reads that meet an unavailable service are made up to four times within `timeout_s`. A read that answers with
 a stream (`entries`, `export_window`, `watch`) is made again only before its first message. Later it raises
 `Unavailable`: the service answers as of the call, so a second call would not continue the first one. A write with a
-producer's sequence is tried again for as long as `timeout_s`: the service applies it once. Any other write is tried
-again only if the service certainly never saw it, which gRPC knows and does by itself. Otherwise the client raises the
-error, and the caller decides: a write without a reply may have been applied.
+producer's sequence is tried again for as long as `timeout_s`: the service applies it once. Any other write is sent
+once, but for what gRPC sends again by itself because the service certainly never saw it. Its error is raised, and the
+caller decides: a write without a reply may have been applied.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeVar
@@ -20,10 +21,11 @@ import grpc
 from sash_client.answers import Topology, WindowInfo
 from sash_client.blocking import BlockingConnection
 from sash_client.calls import Feed, Patience, answered
-from sash_client.errors import Unavailable
+from sash_client.errors import DeadlineExceeded, Unavailable
 from sash_client.files import chunks, open_to_read, replacing
+from sash_client.plans import pauses_s
 from sash_client.window import Window
-from sash_client.windows import created, deleted, listed, topology
+from sash_client.windows import created, deleted, listed, moved, topology
 from sash_client.wire import from_info, new_name
 from sash_proto.v1 import windows_pb2 as pb
 
@@ -38,7 +40,10 @@ class Client(BlockingConnection):
     Threads may share it. Processes may not: a forked process makes its own.
 
     Args:
-        target: host and port of the gRPC edge, such as ``"127.0.0.1:7070"``; port 7070 where there is none.
+        target: host and port of gRPC, such as ``"127.0.0.1:7070"``; port 7070 where there is none. Or the URL of the
+            HTTP port, such as ``"http://127.0.0.1:7071"``: calls with one answer go over Connect, which takes less
+            processor time; streams go over gRPC. Connect needs httptools (``sash[connect]``).
+        grpc_target: where gRPC is, for the streams of a client over Connect; port 7070 of the same host if None.
         timeout_s: seconds after which a call fails with `DeadlineExceeded`, its retries included. Of a stream
             (`entries`, `export_window`, `import_window`, `insert_stream`): seconds that the client waits for each
             message, so that a window of any size can be read. `watch` waits for the next change without limit.
@@ -47,7 +52,7 @@ class Client(BlockingConnection):
         token: who calls, where the service asks for tokens; or a function that returns one. It is called for every
             call, so that tokens can change, and must return at once.
         tls: True: TLS by the public authorities. `TLS`: by those that it names. False, or None: none; with None, a
-            token is only sent to this machine.
+            token is only sent to this machine. A URL with ``https`` means True.
     """
 
     def __enter__(self) -> Self:
@@ -61,7 +66,10 @@ class Client(BlockingConnection):
     def close(self) -> None:
         """Close the connection; closing twice does nothing."""
         self._is_closed = True
-        self._channel.close()
+        if self._http is not None:
+            self._http.close()
+        if self._channel is not None:
+            self._channel.close()
 
     def wait_until_ready(self, timeout_s: float | None = None) -> None:
         """Wait until the service accepts connections.
@@ -70,12 +78,27 @@ class Client(BlockingConnection):
             Unavailable: it does not within `timeout_s` (the client's if None).
         """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
+        if self._http is not None:
+            self._wait_for_connect(wait_s)
+            return
         ready = grpc.channel_ready_future(self._channel)
         try:
             ready.result(timeout=wait_s)
         except grpc.FutureTimeoutError:
             ready.cancel()
             raise Unavailable(f"no service at {self.target} within {wait_s:g} s") from None
+
+    def _wait_for_connect(self, wait_s: float) -> None:
+        deadline_s = time.monotonic() + wait_s
+        for pause_s in pauses_s():
+            try:
+                self._said()
+                self._http.connect(max(deadline_s - time.monotonic(), 0.001))
+                return
+            except (Unavailable, DeadlineExceeded):
+                if self._is_closed or time.monotonic() + pause_s >= deadline_s:
+                    raise Unavailable(f"no service at {self.target} within {wait_s:g} s") from None
+            time.sleep(pause_s)
 
     def create_window(self, spec: Mapping[str, Any] | str) -> Window:
         """Create a window. A window that exists with the same spec stays as it is.
@@ -97,6 +120,16 @@ class Client(BlockingConnection):
     def topology(self) -> Topology:
         """Show which processes serve the windows, and which shards each has."""
         return self._perform(topology())
+
+    def move_shard(self, shard: int, process: int) -> Topology:
+        """Have a process take a shard, where processes share them by leases; returns when it has it.
+
+        Raises:
+            InvalidArgument: there is no such shard or process.
+            Unavailable: the process does not have it in time.
+            Unsupported: shards stay where they are.
+        """
+        return self._perform(moved(shard, process))
 
     def delete_window(self, name: str) -> int:
         """Delete a window and its entries; return how many it had. Raises NotFound."""

@@ -1,31 +1,41 @@
-"""What the connections of both clients share: address, limits, and the options of gRPC."""
+"""What the connections of both clients share: address, limits, and the options of gRPC.
+
+target            HOST:PORT            http://HOST:PORT
+one answer        gRPC                 Connect, on the HTTP port: half of the processor time of a call, or less
+streams           gRPC                 gRPC, at `grpc_target`
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import ssl
+import threading
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
-from sash_client.credentials import TLS, Token, channel_credentials, check_clear_token, token_of
+from sash_client.credentials import TLS, Token, channel_credentials, check_clear_token, ssl_context, token_of
 from sash_client.errors import FailedPrecondition, InvalidArgument, Unavailable
+from sash_client.libraries import imported
 from sash_client.requests import said_of_request
-from sash_client.targets import to_target
+from sash_client.targets import Endpoint, to_endpoint, to_target
 from sash_proto.v1 import windows_pb2_grpc
 from sash_wire import traces
 
-__all__ = ["OPTIONS", "READ_ATTEMPTS", "Connection"]
+__all__ = ["OPTIONS", "READS", "READ_ATTEMPTS", "Connection"]
 
 READ_ATTEMPTS = 4
 """How often a read is made at most while the service is unavailable."""
 
-# Reads with one answer. gRPC 1.85.1 does not end a call with a retry policy that answers with a stream when the server
+READS = ("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series")
+"""Reads with one answer."""
+
+# gRPC 1.85.1 does not end a call with a retry policy that answers with a stream when the server
 # dies before the first message, not even when the call is cancelled: `plans.Restarts` retries those.
-_READS = ("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series")
 _SERVICE_CONFIG = {
     "methodConfig": [
         {
-            "name": [{"service": "sash.v1.Windows", "method": method} for method in _READS],
+            "name": [{"service": "sash.v1.Windows", "method": method} for method in READS],
             "retryPolicy": {
                 "maxAttempts": READ_ATTEMPTS,
                 "initialBackoff": "0.1s",
@@ -56,7 +66,10 @@ class Connection:
     """Where calls go, and within which limits; `Client` and `aio.AsyncClient` make them.
 
     Args:
-        target: host and port of the gRPC edge, such as ``"127.0.0.1:7070"``; port 7070 where there is none.
+        target: host and port of gRPC, such as ``"127.0.0.1:7070"``; port 7070 where there is none. Or the URL of the
+            HTTP port, such as ``"http://127.0.0.1:7071"``: calls with one answer go over Connect, which takes less
+            processor time; streams go over gRPC. Connect needs httptools (``sash[connect]``).
+        grpc_target: where gRPC is, for the streams of a client over Connect; port 7070 of the same host if None.
         timeout_s: seconds after which a call fails with `DeadlineExceeded`, its retries included. Of a stream
             (`entries`, `export_window`, `import_window`, `insert_stream`): seconds that the client waits for each
             message, so that a window of any size can be read. `watch` waits for the next change without limit.
@@ -65,13 +78,14 @@ class Connection:
         token: who calls, where the service asks for tokens; or a function that returns one. It is called for every
             call, so that tokens can change, and must return at once.
         tls: True: TLS by the public authorities. `TLS`: by those that it names. False, or None: none; with None, a
-            token is only sent to this machine.
+            token is only sent to this machine. A URL with ``https`` means True.
     """
 
     def __init__(
         self,
         target: str,
         *,
+        grpc_target: str | None = None,
         timeout_s: float = 30.0,
         bulk_entries_max: int = 262_144,
         bulk_bytes_max: int = 16 * 2**20,
@@ -80,43 +94,78 @@ class Connection:
     ) -> None:
         if timeout_s <= 0 or bulk_entries_max < 1 or bulk_bytes_max < 1:
             raise InvalidArgument("timeout_s, bulk_entries_max and bulk_bytes_max must be positive")
-        self.target = to_target(target)
+        endpoint = to_endpoint(target)
+        tls = _tls_of(endpoint, tls)
+        if endpoint is None:
+            if grpc_target is not None:
+                raise InvalidArgument("grpc_target is for clients whose target is a URL", field="grpc_target")
+            self.target = self._grpc_target = to_target(target)
+        else:
+            self.target, self._grpc_target = str(endpoint), to_target(grpc_target or endpoint.host)
         self._token = token
         if token is not None:
             if not callable(token):
                 token_of(token)
             if tls is None:
-                check_clear_token(self.target)
-        tls = TLS() if tls is True else tls or None
+                for address in {self._grpc_target, self._grpc_target if endpoint is None else endpoint.authority}:
+                    check_clear_token(address)
+        tls = tls or None
         self._credentials = None if tls is None else channel_credentials(tls)
         self.timeout_s = timeout_s
         self.bulk_entries_max = bulk_entries_max
         self.bulk_bytes_max = bulk_bytes_max
         self._is_closed = False
         self._process = os.getpid()
-        named = {} if tls is None or tls.name is None else {"grpc.ssl_target_name_override": tls.name}
-        self._channel = self._opened(self.target, list((OPTIONS | named).items()))
-        self._stub: Any = windows_pb2_grpc.WindowsStub(self._channel)  # type: ignore[no-untyped-call]
+        name = None if tls is None else tls.name
+        self._options = OPTIONS if name is None else OPTIONS | {"grpc.ssl_target_name_override": name}
+        self._opening = threading.Lock()
+        self._channel: Any = None
+        self._stub: Any = None
+        self._http: Any = None
+        """Makes calls with one answer over Connect; None where they go over gRPC."""
+        if endpoint is None:
+            self._open_channel()
+        else:
+            imported("httptools", "a client over Connect")
+            self._http = self._connected(endpoint, None if tls is None else ssl_context(tls), name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.target!r})"
+
+    def _open_channel(self) -> None:
+        """Open the channel of gRPC, once."""
+        with self._opening:
+            if self._channel is None:
+                self._channel = self._opened(self._grpc_target, list(self._options.items()))
+                self._stub = windows_pb2_grpc.WindowsStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def _connected(self, endpoint: Endpoint, context: ssl.SSLContext | None, name: str | None) -> Any:
+        """What makes calls over Connect, of the kind that the client needs."""
+        raise NotImplementedError
 
     def _opened(self, target: str, options: list[tuple[str, Any]]) -> Any:
         """A channel of the kind that the client needs."""
         raise NotImplementedError
 
-    def _started(self, method: str, *request: Any, **options: Any) -> Any:
-        """Begin a call."""
+    def _said(self) -> tuple[tuple[str, str], ...]:
+        """Return the metadata of the next call; raise an error if there may be none."""
         if self._is_closed:
             raise Unavailable("the client is closed")
         self._check_process()
         metadata = said_of_request()
         if self._token is not None:
             metadata += (("authorization", f"Bearer {token_of(self._token)}"),)
+        return metadata
+
+    def _started(self, method: str, *request: Any, **options: Any) -> Any:
+        """Begin a call of gRPC."""
+        metadata = self._said()
+        if self._stub is None:
+            self._open_channel()
         call = attrgetter(method)(self._stub)
         try:
             if traces.tracer is not None:
-                return traces.called(call, method.partition(".")[0], self.target, metadata, request, options)
+                return traces.called(call, method.partition(".")[0], self._grpc_target, metadata, request, options)
             return call(*request, metadata=metadata, **options)
         except ValueError as error:
             # The channel was closed just now, which gRPC calls a ValueError.
@@ -126,3 +175,14 @@ class Connection:
         """Raise FailedPrecondition in a forked process, which lacks the threads of gRPC and of producers."""
         if os.getpid() != self._process:
             raise FailedPrecondition("the client was made in the process that this one was forked from: make one here")
+
+
+def _tls_of(endpoint: Endpoint | None, given: TLS | bool | None) -> TLS | Literal[False] | None:
+    """What is known of TLS: files, False for none on purpose, or None."""
+    if endpoint is not None and endpoint.is_tls and given is False:
+        raise InvalidArgument("tls=False is not for https://; write http://", field="tls")
+    if endpoint is not None and not endpoint.is_tls and given:
+        raise InvalidArgument("tls is not for http://; write https://", field="tls")
+    if given is True or (given is None and endpoint is not None and endpoint.is_tls):
+        return TLS()
+    return given or (None if given is None else False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -19,7 +20,7 @@ import grpc
 
 from sash_client.errors import InvalidArgument
 
-__all__ = ["TLS", "Token", "channel_credentials", "check_clear_token", "token_of"]
+__all__ = ["TLS", "Token", "channel_credentials", "check_clear_token", "ssl_context", "token_of"]
 
 Token: TypeAlias = str | Callable[[], str]
 _TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -48,9 +49,28 @@ def channel_credentials(tls: TLS) -> grpc.ChannelCredentials:
     Raises:
         InvalidArgument: a file cannot be read, or there is a certificate without its key.
     """
+    _check_pair(tls)
+    return grpc.ssl_channel_credentials(_pem(tls.ca, "ca"), _pem(tls.key, "key"), _pem(tls.cert, "cert"))
+
+
+def ssl_context(tls: TLS) -> ssl.SSLContext:
+    """Read the files, for HTTP; raises as `channel_credentials`, and if a file is no PEM."""
+    _check_pair(tls)
+    ca = _pem(tls.ca, "ca")
+    _pem(tls.cert, "cert"), _pem(tls.key, "key")  # OpenSSL's own errors do not name the file
+    try:
+        context = ssl.create_default_context(cadata=None if ca is None else ca.decode("ascii"))
+        if tls.cert is not None and tls.key is not None:
+            context.load_cert_chain(tls.cert, tls.key)
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"tls: a file is no certificate or key in PEM: {error}", field="tls") from None
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _check_pair(tls: TLS) -> None:
     if (tls.cert is None) != (tls.key is None):
         raise InvalidArgument("tls: a client's certificate needs both cert and key", field="tls")
-    return grpc.ssl_channel_credentials(_pem(tls.ca, "ca"), _pem(tls.key, "key"), _pem(tls.cert, "cert"))
 
 
 def check_clear_token(target: str) -> None:
@@ -63,7 +83,8 @@ def check_clear_token(target: str) -> None:
         local = host == "localhost" or target.startswith("unix:")
     if not local:
         raise InvalidArgument(
-            f"a token to {target} needs tls=True, or tls=TLS(…); tls=False sends it in the clear", field="tls"
+            f"a token to {target} needs tls=True, or tls=TLS(…), or https://; tls=False sends it in the clear",
+            field="tls",
         )
 
 

@@ -10,6 +10,8 @@ trailing metadata of a failed gRPC call.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import grpc
@@ -170,30 +172,47 @@ _BY_STATUS: dict[str, type[SashClientError]] = {cls.status: cls for cls in SashC
 def from_rpc(error: grpc.RpcError) -> SashClientError:
     """Return the exception for a failed call, with all that its status details say."""
     code = error.code().name
-    cls = _BY_STATUS.get(code, SashClientError)
-    message, reason, field, limit, retry_after_s = error.details() or code, None, None, None, None
+    found = described(code, error.details() or code, _details(error))
+    lost = _UNREACHABLE.match(found.message) if isinstance(found, Unavailable) else None
+    return unreachable(lost["reason"]) if lost else found
+
+
+def unreachable(reason: str) -> Unavailable:
+    """Return the exception for a service that cannot be connected to."""
+    error = Unavailable(f"the service cannot be reached: {reason}")
+    error.unreachable = True
+    return error
+
+
+def described(code: str, message: str, details: Iterable[Any]) -> SashClientError:
+    """Return the exception for a code of gRPC, with what the details say.
+
+    Args:
+        code: such as ``"NOT_FOUND"``.
+        message: the service's own.
+        details: standard details, each packed into a `google.protobuf.Any`.
+    """
+    reason, field, limit, retry_after_s = None, None, None, None
     request_id: str | None = None
-    for detail in _details(error):
+    for detail in details:
         bad_request, info, retry, request = (
             error_details_pb2.BadRequest(),
             error_details_pb2.ErrorInfo(),
             error_details_pb2.RetryInfo(),
             error_details_pb2.RequestInfo(),
         )
-        if detail.Unpack(bad_request) and bad_request.field_violations:
-            field = bad_request.field_violations[0].field or None
-        elif detail.Unpack(info):
-            reason = (info.reason or None) if info.domain == _DOMAIN else None
-            field = field or info.metadata.get("field")
-            limit = info.metadata.get("limit")
-        elif detail.Unpack(retry):
-            retry_after_s = retry.retry_delay.ToTimedelta().total_seconds()
-        elif detail.Unpack(request):
-            request_id = request.request_id or None
-    lost = _UNREACHABLE.match(message) if cls is Unavailable else None
-    if lost:
-        message = f"the service cannot be reached: {lost['reason']}"
-    found = cls(
+        with suppress(DecodeError):  # a proxy's garbage must not hide the error itself
+            if detail.Unpack(bad_request) and bad_request.field_violations:
+                field = bad_request.field_violations[0].field or None
+            elif detail.Unpack(info):
+                reason = (info.reason or None) if info.domain == _DOMAIN else None
+                field = field or info.metadata.get("field")
+                limit = info.metadata.get("limit")
+            elif detail.Unpack(retry):
+                retry_after_s = retry.retry_delay.ToTimedelta().total_seconds()
+            elif detail.Unpack(request):
+                request_id = request.request_id or None
+    return _BY_STATUS.get(code, SashClientError)(
         message,
         code=code,
         reason=reason,
@@ -202,9 +221,6 @@ def from_rpc(error: grpc.RpcError) -> SashClientError:
         retry_after_s=retry_after_s,
         request_id=request_id,
     )
-    if isinstance(found, Unavailable):
-        found.unreachable = lost is not None
-    return found
 
 
 def _details(error: grpc.RpcError) -> list[Any]:
@@ -214,5 +230,5 @@ def _details(error: grpc.RpcError) -> list[Any]:
             try:
                 return list(status_pb2.Status.FromString(value).details)
             except DecodeError:
-                return []  # a proxy's garbage must not hide the error itself
+                return []  # as above
     return []

@@ -16,7 +16,7 @@ When a call is made again:
 
 Only what changes nothing when it is done twice is sent again: reads, writes with a producer's number, parts of a
 batch (the service drops a part that no commit names), and commits. gRPC itself retries reads with one answer, as
-`connection` tells it to. `Restarts` retries reads that answer with a stream.
+`connection` tells it to. `Restarts` retries reads over Connect, and reads that answer with a stream.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def asked_again(
 
 
 class Restarts:
-    """Decides whether a read that answers with a stream is made again after an error.
+    """Decides whether a read is made again after an error: one that answers with a stream, or one over Connect.
 
     It is made again while the service is unavailable and nothing has arrived: `READ_ATTEMPTS` times at most, within the
     client's `timeout_s`. After the first message it is not: the service answers as of the call, so a second call does
@@ -117,6 +117,11 @@ class Restarts:
         self._now_s = now_s
         self._deadline_s = now_s() + client.timeout_s
         self._pauses_s = islice(pauses_s(), READ_ATTEMPTS - 1)
+
+    @property
+    def left_s(self) -> float:
+        """How long the next attempt may take."""
+        return max(self._deadline_s - self._now_s(), 0.001)
 
     def pause_s(self, error: SashClientError) -> float:
         """Return the seconds to wait before the call is made again; raise the error if it is not."""

@@ -30,6 +30,7 @@ def query(
     as_of: TimeLike | None = None,
     combine: bool = False,
     partials: bool = False,
+    partial: str = "",
     **grouping: Unpack[Grouping],
 ) -> Plan[list[Answer]]:
     """Answer over trailing lookbacks: `as_of - lookback < time <= as_of`, one answer each.
@@ -45,6 +46,7 @@ def query(
             if that is the window's clock.
         combine: with `keys`: one answer over the entries of all of them.
         partials: also answer with partials.
+        partial: "allow": answer also if some shards are away; `missing_shards` of the answers says which.
         grouping: `where`, `by`, `top`, `n`, `order`, `having`, `limit` and `position`, as `Grouping` describes them.
             With a limit, `next` of the answers is the position to go on at; None after the last ones.
 
@@ -54,6 +56,7 @@ def query(
     request = yield from _question(window, key, keys, lookbacks, combine, partials, grouping)
     if as_of is not None:
         request.as_of = yield from tick_of(window, as_of, "as_of")
+    request.partial = partial
     message = yield Ask("Query", request)
     return _answers(message, partials)
 
@@ -93,6 +96,7 @@ def range_query(
     partials: bool = False,
     end_exclusive: bool = False,
     where: Any = None,
+    partial: str = "",
 ) -> Plan[Answer]:
     """Answer over `start <= time <= end`, in ticks or instants.
 
@@ -104,12 +108,14 @@ def range_query(
         end_exclusive: answer over `start <= time < end` instead, so that ranges that meet share no entry. The
             answer's `end` is the last tick that it includes.
         where: conditions on parts of keys, as of `query`: one answer over the entries of all keys that fit.
+        partial: as in `query`.
 
     Raises:
         Unsupported: `keys` or `where`, if an aggregate depends on the order of entries.
     """
     request = yield from _range(window, start, end, key, keys, partials, end_exclusive)
     fill_where(request, where)
+    request.partial = partial
     return from_answer((yield Ask("RangeQuery", request)), partials)
 
 
@@ -169,6 +175,7 @@ def series(
     key: Key | None = None,
     keys: Sequence[Key] | AllKeys | None = None,
     where: Any = None,
+    partial: str = "",
 ) -> Plan[Series]:
     """Answer over the buckets `t <= time < t + width` for t = start, start + step, … < end.
 
@@ -181,13 +188,14 @@ def series(
         width: how long a bucket is; `step` if None. If it is larger than `step`, buckets overlap.
         gap: in the place of `step`: buckets are sessions of one key. A session ends where no entry follows within the
             gap. `times` and `last` of the result say where each begins and ends.
-        key, keys, where: as in `range_query`.
+        key, keys, where, partial: as in `range_query`.
 
     Raises:
         Unsupported: `keys` or `where`, if an aggregate depends on the order of entries.
     """
     request = yield from _buckets(window, start, end, step, width, key, keys, gap)
     fill_where(request, where)
+    request.partial = partial
     message = yield Ask("Series", request)
     return from_series(message, (yield from known(window)).time_unit or "us", sessions=gap is not None)
 

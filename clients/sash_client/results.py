@@ -36,11 +36,13 @@ class Answers(Tabular, list[Answer]):
 
     Attributes:
         next: of a question with a limit: the position to go on at; None after the last answers.
+        missing_shards: with `partial`: the shards that are away, whose part the answers lack.
     """
 
     def __init__(self, answers: Iterable[Answer], spec: Callable[[], pb.WindowSpec]) -> None:
         super().__init__(answers)
         self.next = getattr(answers, "next", None)
+        self.missing_shards = getattr(answers, "missing_shards", ())
         self._spec = spec
 
     def _table(self) -> Table:
@@ -58,6 +60,7 @@ class AsyncAnswers(AsyncTabular, list[Answer]):
     def __init__(self, answers: Iterable[Answer], spec: Callable[[], Awaitable[pb.WindowSpec]]) -> None:
         super().__init__(answers)
         self.next = getattr(answers, "next", None)
+        self.missing_shards = getattr(answers, "missing_shards", ())
         self._spec = spec
 
     async def _table(self) -> Table:

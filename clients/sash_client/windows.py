@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sash_client.answers import ServingProcess, Topology, WindowInfo
+from sash_client.answers import ServingProcess, ShardSize, Topology, WindowInfo
 from sash_client.plans import Ask, Plan
 from sash_client.wire import from_info, to_spec
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["created", "deleted", "listed", "topology"]
+__all__ = ["created", "deleted", "listed", "moved", "topology"]
 
 
 def created(spec: Mapping[str, Any] | str) -> Plan[pb.WindowSpec]:
@@ -37,9 +37,24 @@ def deleted(name: str) -> Plan[int]:
 
 def topology() -> Plan[Topology]:
     """Show the processes of the service, and the shards of each."""
-    response = yield Ask("GetTopology", pb.GetTopologyRequest())
+    return _topology((yield Ask("GetTopology", pb.GetTopologyRequest())))
+
+
+def moved(shard: int, process: int) -> Plan[Topology]:
+    """Have a process take a shard."""
+    return _topology((yield Ask("MoveShard", pb.MoveShardRequest(shard=shard, process=process))))
+
+
+def _topology(response: pb.Topology) -> Topology:
     processes = [
-        ServingProcess(process.number, process.up, process.grpc_port, list(process.shards))
+        ServingProcess(
+            process.number,
+            process.up,
+            process.grpc_port,
+            list(process.shards),
+            process.address,
+            [ShardSize(size.shard, size.entries, size.pending_bytes) for size in process.sizes],
+        )
         for process in response.processes
     ]
     return Topology(response.shards, processes)

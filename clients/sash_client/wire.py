@@ -114,6 +114,7 @@ def from_answer(message: pb.Answer, partials: bool = False) -> Answer:
         lookback=message.lookback or None,
         partials={name: from_partials(parts) for name, parts in sorted(message.partials.items())} if partials else None,
         parts=dict(sorted(message.parts.items())) or None,
+        missing_shards=tuple(message.missing_shards),
     )
 
 
@@ -146,6 +147,7 @@ def from_series(
         time_unit=time_unit,
         parts=dict(sorted(message.parts.items())) or None,
         last=np.frombuffer(message.last, "<i8") if sessions else None,
+        missing_shards=tuple(message.missing_shards),
     )
 
 

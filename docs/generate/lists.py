@@ -30,10 +30,11 @@ from sash_engine.aggregators import ALGORITHMS
 from sash_engine.monoids import BUILT_IN
 from sash_engine.monoids.pane import partials_table
 from sash_engine.windows import ledger, predicate, spec
+from sash_engine.windows.asked_window import MAX_KEY_NAMES
 from sash_engine.windows.costs import MAX_ANSWERS, MAX_BUCKETS, MAX_LARGE_BUCKETS, MAX_VALUES
 from sash_engine.windows.reader import MAX_LOOKBACKS
 from sash_engine.windows.spec_text import MAX_DEPTH, MAX_SPEC_BYTES
-from sash_engine.windows.window import MAX_KEY_NAMES, Window
+from sash_engine.windows.window import Window
 
 __all__ = ["LISTS"]
 
@@ -147,6 +148,11 @@ def _keys_of(model: str, path: str = "", without: tuple[str, ...] = ()) -> str:
 def spec_window() -> str:
     """The keys of a spec."""
     return _keys_of("WindowSpec")
+
+
+def spec_source() -> str:
+    """The keys of the window that feeds another one."""
+    return _keys_of("Source", "from.")
 
 
 def spec_slide() -> str:
@@ -325,7 +331,7 @@ def metrics() -> str:
 LISTS: Mapping[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
-        *(settings, command_line, spec_window, spec_slide, spec_adaptive, spec_order, spec_aggregate),
+        *(settings, command_line, spec_window, spec_source, spec_slide, spec_adaptive, spec_order, spec_aggregate),
         *(aggregates, aggregate_details, partials, algorithm_details, error_table, limits, metrics),
     )
 } | {

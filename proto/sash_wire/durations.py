@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from sash_wire.errors import WireError
 
@@ -37,7 +38,11 @@ def parse_duration(text: str | int, unit: str, field: str) -> int:
     Raises:
         WireError: no duration, not positive, not a whole number of ticks, or 2^63 ticks and more.
     """
-    plain = str(text)
+    return _parsed(str(text), unit, field)
+
+
+@lru_cache(4096)  # callers ask with the same few again and again; what is refused is not kept
+def _parsed(plain: str, unit: str, field: str) -> int:
     if re.fullmatch("[0-9]{1,30}", plain):
         ticks = int(plain)
     else:

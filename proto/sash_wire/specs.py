@@ -15,9 +15,12 @@ from sash_wire.values import fill_value, from_value
 __all__ = ["aggregates_of", "document_of", "fill_aggregate", "fill_spec"]
 
 _TEXTS = ("idle_expiry", "algorithm", "durability", "granularity", "identity")
-_KEYS = frozenset({"name", "time_unit", "keyed", "keys", "fields", "aggregates", "slide", "order", *_TEXTS})
+_KEYS = frozenset(
+    {"name", "time_unit", "keyed", "keys", "fields", "aggregates", "slide", "order", "rollups", "from", *_TEXTS}
+)
 _SLIDE = ("max_age", "clock", "when", "max_gap", "every", "until")
 _ORDER = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
+_SOURCE = ("window", "granularity")
 _ADAPTIVE = ("field", "delta", "every", "range")
 _GROUPS = {"slide": frozenset({"max_count", "adaptive", *_SLIDE}), "order": frozenset(_ORDER)}
 _DURATIONS = frozenset({"max_age", "max_gap", "every", "granularity", "ahead"})
@@ -44,6 +47,12 @@ def fill_spec(message: pb.WindowSpec, document: Mapping[str, Any]) -> None:
         if not isinstance(keys, Sequence) or not keys or not all(isinstance(name, str) for name in keys):
             raise WireError(f"keys: {keys!r:.80} is no list of names", field="keys", limit="1 name and more")
         message.keys.extend(keys)
+    _fill_rollups(message, document.get("rollups"))
+    if document.get("from") is not None:
+        source = _mapping(document["from"], "from")
+        _known(source, frozenset(_SOURCE), "from.")
+        for name, value in source.items():
+            _assign(_source_of(message), name, _as_text(name, value), f"from.{name}")
     for name, kind in _mapping(document.get("fields"), "fields").items():
         if not isinstance(kind, str):
             raise WireError(f"fields.{name}: a type is a name, not {kind!r}", field=f"fields.{name}")
@@ -58,6 +67,27 @@ def fill_spec(message: pb.WindowSpec, document: Mapping[str, Any]) -> None:
                 _fill_adaptive(message, value)
             elif value is not None:
                 _assign(getattr(message, group), key, _as_text(key, value), f"{group}.{key}")
+
+
+def _fill_rollups(message: pb.WindowSpec, rollups: Any) -> None:
+    if rollups is None:
+        return
+    if not _is_list(rollups) or not rollups:
+        raise WireError(f"rollups: {rollups!r:.80} is no list of groups", field="rollups", limit="1 group and more")
+    for i, parts in enumerate(rollups):
+        if not _is_list(parts) or not all(isinstance(part, str) for part in parts):
+            raise WireError(f"rollups.{i}: {parts!r:.80} is no list of names", field=f"rollups.{i}")
+        message.rollups.add(parts=parts)
+
+
+def _source_of(message: pb.WindowSpec) -> pb.Source:
+    """The window that feeds another; its field has the name of a keyword of Python."""
+    source: pb.Source = getattr(message, "from")
+    return source
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def _fill_adaptive(message: pb.WindowSpec, document: Any) -> None:
@@ -89,6 +119,10 @@ def document_of(message: pb.WindowSpec) -> dict[str, Any]:
     document: dict[str, Any] = {"name": message.name, "keyed": message.keyed}
     if message.keys:
         document |= {"keys": list(message.keys), "keyed": True}
+    if message.rollups:
+        document["rollups"] = [list(rollup.parts) for rollup in message.rollups]
+    if message.HasField("from"):
+        document["from"] = _texts(_source_of(message), _SOURCE)
     if message.time_unit:
         document["time_unit"] = message.time_unit
     if message.fields:

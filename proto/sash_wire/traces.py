@@ -17,7 +17,20 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 __all__ = [
-    *("begin", "called", "carried", "commits", "context", "end", "export", "fail", "operating", "rename", "serving"),
+    *(
+        "begin",
+        "called",
+        "calling",
+        "carried",
+        "commits",
+        "context",
+        "end",
+        "export",
+        "fail",
+        "operating",
+        "rename",
+        "serving",
+    ),
     "tracer",
 ]
 
@@ -83,18 +96,9 @@ def called(
     call: Callable[..., Any], method: str, target: str, metadata: _Metadata, request: tuple[Any, ...], options: Any
 ) -> Any:
     """Make a gRPC call in a span of its own, which ends with the call."""
-    from opentelemetry.trace import SpanKind, set_span_in_context
-
-    span = tracer.start_span(
-        f"sash.v1.Windows/{method}",
-        context=_propagator().extract(dict(metadata)) if any(name == "traceparent" for name, _ in metadata) else None,
-        kind=SpanKind.CLIENT,
-        attributes={"rpc.system": "grpc", "rpc.method": method, "server.address": target},
-    )
-    headers = {name: value for name, value in metadata if name not in ("traceparent", "tracestate")}
-    _propagator().inject(headers, context=set_span_in_context(span))
+    span, headers = _of_call(method, target, metadata, "grpc")
     try:
-        answer = call(*request, metadata=tuple(headers.items()), **options)
+        answer = call(*request, metadata=headers, **options)
     except BaseException as error:
         _fail(span, error.code().name if hasattr(error, "code") else type(error).__name__)
         span.end()
@@ -104,6 +108,19 @@ def called(
     else:
         span.end()
     return answer
+
+
+@contextmanager
+def calling(method: str, target: str, metadata: _Metadata) -> Iterator[_Metadata]:
+    """Make a call of Connect in a span of its own; yields the headers that go with the call."""
+    span, headers = _of_call(method, target, metadata, "connect_rpc")
+    try:
+        yield headers
+    except BaseException as error:
+        _fail(span, getattr(error, "code", type(error).__name__))
+        raise
+    finally:
+        span.end()
 
 
 @contextmanager
@@ -187,6 +204,21 @@ def commits(contexts: Iterable[Any], attributes: Mapping[str, int]) -> Iterator[
     finally:
         for span in spans:
             span.end()
+
+
+def _of_call(method: str, target: str, metadata: _Metadata, system: str) -> tuple[Any, _Metadata]:
+    """Begin the span of a call; return it, and the headers by which the service continues the trace."""
+    from opentelemetry.trace import SpanKind, set_span_in_context
+
+    span = tracer.start_span(
+        f"sash.v1.Windows/{method}",
+        context=_propagator().extract(dict(metadata)) if any(name == "traceparent" for name, _ in metadata) else None,
+        kind=SpanKind.CLIENT,
+        attributes={"rpc.system": system, "rpc.method": method, "server.address": target},
+    )
+    headers = {name: value for name, value in metadata if name not in ("traceparent", "tracestate")}
+    _propagator().inject(headers, context=set_span_in_context(span))
+    return span, tuple(headers.items())
 
 
 def _ended(span: Any, call: Any) -> None:

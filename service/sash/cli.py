@@ -21,7 +21,7 @@ from sash.cli_login import LOCAL, login_of
 from sash.cli_output import Progress, cell, fail, instant, json_line, size_text, table, time_of
 from sash.cli_system import drop_output, files_named, interrupts
 from sash.cli_view import Aggregates, Sparklines, Ticks, show, show_series, view_of
-from sash.version import version
+from sash.version import engine, version
 from sash_client import ALL_KEYS, Answer, Client, SashClientError, Unavailable
 from sash_client import backup as write_backup
 from sash_client import restore as read_backup
@@ -51,7 +51,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document a line.")]
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"sash {version()}")
+        typer.echo(f"sash {version()} (engine: {engine()})")
         raise typer.Exit
 
 
@@ -293,24 +293,6 @@ def evict(
     with connected(target) as sash:
         evicted = sash.window(name).bulk_evict(time, start=first, end=last, key=key).evicted
     typer.echo(f"{evicted} entries are evicted")
-
-
-@app.command()
-def retract(
-    name: Name,
-    time: Annotated[str, typer.Option(metavar="TIME", help="The time of the entry: ticks, or ISO 8601.")],
-    identity: Annotated[str, typer.Option("--id", metavar="ID", help="Its identity.")],
-    key: Key = None,
-    target: Target = LOCAL,
-) -> None:
-    """Remove one entry of a window with an identity."""
-    with connected(target) as sash:
-        window = sash.window(name)
-        spec = window.describe().spec
-        integer = spec["fields"].get(spec.get("identity")) == "int64"
-        named = int(identity) if integer and identity.removeprefix("-").isdecimal() else identity
-        retracted = window.retract([time_of(time)], [named], keys=key).retracted
-    typer.echo("the entry is retracted" if retracted else "there is no such entry")
 
 
 @app.command()

@@ -15,7 +15,7 @@ from sash.cli_output import cell, fail, instant, json_line, time_of
 from sash.cli_view import Ticks
 from sash_client import WindowInfo
 
-__all__ = ["describe", "insert"]
+__all__ = ["describe", "entry_of", "insert", "key_of"]
 
 
 def describe(
@@ -83,8 +83,8 @@ def insert(
     with connected(target) as sash:
         window = sash.window(name)
         spec = window.spec
-        fields, parts = _entry(values, spec)
-        done = window.insert(_now(spec["time_unit"]) if at is None else at, fields=fields, key=_key(key, parts))
+        fields, parts = entry_of(values, spec)
+        done = window.insert(_now(spec["time_unit"]) if at is None else at, fields=fields, key=key_of(key, parts))
     if as_json:
         counts = ("inserted", "late", "evicted", "duplicates", "ahead", "durability")
         typer.echo(json_line({each: getattr(done, each) for each in counts}))
@@ -95,7 +95,7 @@ def insert(
     typer.echo(late or ahead or duplicate or "the entry is inserted")
 
 
-def _entry(values: Sequence[str], spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def entry_of(values: Sequence[str], spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the fields of an entry and the parts of its key, as `name=value`; exit with a message if one is wrong."""
     types = spec["fields"]
     parts = list(spec.get("keys") or [])
@@ -141,7 +141,8 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def _key(key: str | None, parts: Mapping[str, str]) -> str | Mapping[str, str] | None:
+def key_of(key: str | None, parts: Mapping[str, str]) -> str | Mapping[str, str] | None:
+    """Return the key of an entry, which is given as one text or by its parts; exit with a message if both are."""
     if parts and key is not None:
         fail("give either --key or the parts of the key")
     return parts or key

@@ -8,7 +8,9 @@ import typer
 
 from sash import cli, token
 from sash.check import check
-from sash.cli_shards import shards as shards_command
+from sash.cli_changes import retract, update
+from sash.cli_reshard import reshard
+from sash.cli_shards import move, topology
 from sash.cli_top import top
 from sash.cli_window import describe, insert
 from sash.extras import missing
@@ -18,11 +20,16 @@ __all__ = ["app", "run", "serve"]
 
 app = cli.app
 app.command()(check)
-app.command("shards")(shards_command)
+app.command()(topology)
+app.command("shards")(topology)
+app.command()(move)
+app.command()(reshard)
 app.command()(describe)
 app.command()(insert)
 app.command()(load)
+app.command()(retract)
 app.command()(top)
+app.command()(update)
 app.add_typer(token.app)
 
 
@@ -40,6 +47,9 @@ def serve(
     ] = None,
     shards: Annotated[
         int | None, typer.Option(help="Over how many shards a new store spreads its keys. [SASH_SHARDS]")
+    ] = None,
+    shards_owned: Annotated[
+        str | None, typer.Option(help="The only shards that this process takes, such as 0-15. [SASH_SHARDS_OWNED]")
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="Least severe messages to log. [SASH_LOG_LEVEL]")] = None,
 ) -> None:
@@ -60,6 +70,7 @@ def serve(
             data=data,
             processes=processes,
             shards=shards,
+            shards_owned=shards_owned,
             log_level=log_level,
         )
         (several if settings.processes > 1 else service).serve(settings)

@@ -1,6 +1,6 @@
 """Sash's metrics, on a registry that the caller passes: there are no global collectors that tests must clean up.
 
-    sash_build_info{version}                               1
+    sash_build_info{version,engine}                        1
     sash_operation_seconds{operation, window_class}        histogram, seconds: time of a call in the plane; for
                                                            writes with the wait until they are durable
     sash_loop_held_seconds{operation}                      histogram, seconds: each time for which an operation
@@ -140,11 +140,18 @@ class Metrics:
     Args:
         registry: where they are registered; one `Metrics` per registry.
         version: of this service, for ``sash_build_info``.
+        engine: how the engine runs, for ``sash_build_info``.
         windows_labelled_max: number of windows with their own series. All others share the series
             ``window="(others)"``, which limits the size of a scrape.
     """
 
-    def __init__(self, registry: CollectorRegistry, version: str = "unknown", windows_labelled_max: int = 1000) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        version: str = "unknown",
+        windows_labelled_max: int = 1000,
+        engine: str = "unknown",
+    ) -> None:
         self._latencies = _Histogram(
             "sash_operation_seconds",
             "Seconds that operations take, by class of window; writes until they are durable.",
@@ -165,7 +172,7 @@ class Metrics:
         self._memory = _Memory()
         self._watches = _Watches()
         for collector in (
-            *(_Build(version), self._ready, self._latencies, self._held, self._errors, self._rejected),
+            *(_Build(version, engine), self._ready, self._latencies, self._held, self._errors, self._rejected),
             *(self._windows, self._storage, self._memory, self._watches),
         ):
             registry.register(collector)
@@ -207,15 +214,18 @@ class Metrics:
         self._watches.source = watches
 
 
-class _Build(Collector):
-    """Reports the version as a label of a series with the value 1."""
+_BUILD = "1, with the version of Sash and how its engine runs as labels."
 
-    def __init__(self, version: str) -> None:
-        self._version = version
+
+class _Build(Collector):
+    """Reports the version, and how the engine runs, as labels of a series with the value 1."""
+
+    def __init__(self, version: str, engine: str) -> None:
+        self._version, self._engine = version, engine
 
     def collect(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily("sash_build_info", "1, with the version of Sash as a label.", labels=["version"])
-        family.add_metric([self._version], 1)
+        family = GaugeMetricFamily("sash_build_info", _BUILD, labels=["version", "engine"])
+        family.add_metric([self._version, self._engine], 1)
         yield family
 
 

@@ -26,7 +26,7 @@ from sash.limits.caller import caller_of
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
 from sash.metrics import Metrics
-from sash.topology import ServingProcess, Topology
+from sash.topology import OneProcess
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
 from sash_engine.steps import Steps
@@ -99,7 +99,7 @@ def _observed_at_once(
     return cast("Callable[Concatenate[Plane, str, P], R]", observed)
 
 
-class Plane:
+class Plane(OneProcess):
     """All operations on all windows of one service.
 
     Args:
@@ -138,10 +138,7 @@ class Plane:
         self._storage.trim()
 
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
-        """Create a window; the same spec again changes nothing.
-
-        Returns:
-            the window, and whether it is new.
+        """Create a window, and return whether it is new; the same spec again changes nothing.
 
         Raises:
             AlreadyExists: a window of that name has another spec.
@@ -149,6 +146,8 @@ class Plane:
         """
         with self._access.audited("create", spec.name):
             self._access.require("create", spec.name)
+            for source in spec.feeds_on:  # nobody reads through one window what another one keeps from them
+                self._access.require("entries", source)
             window, created = await self._storage.create(spec)
         return self._storage.info(window), created
 
@@ -156,11 +155,6 @@ class Plane:
         """Show all windows that the caller may see, by name, those that answer nothing, too."""
         self._access.require("list", None)
         return [window for window in self._storage.all() if self._access.sees(window.spec.name)]
-
-    async def topology(self) -> Topology:
-        """Show which processes serve the windows."""
-        self._access.require("topology", None)
-        return Topology(1, [ServingProcess(0, True, 0, [0])])
 
     def tidy(self) -> None:
         """Do what time alone brings, to every window; to be called about once a second."""

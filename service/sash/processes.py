@@ -25,7 +25,7 @@ from typing import Any
 from sash.service import budget, prepared, started
 from sash.settings import MIB, Settings
 from sash.shards.layout import Share, check_standby, shards_of_store
-from sash_engine.errors import InvalidArgument, Unavailable
+from sash_engine.errors import InvalidArgument, SashError, Unavailable
 
 __all__ = ["serve"]
 
@@ -34,6 +34,8 @@ _log = logging.getLogger("sash")
 _PAUSE_S = (0.1, 5.0)
 """First and longest pause before a worker is started again that ended soon after its start."""
 _SOON_S = 30.0
+_STOP_S = 60.0
+"""So many seconds a worker may take to store what it has, after its calls have ended."""
 
 
 def serve(settings: Settings) -> None:
@@ -113,6 +115,7 @@ class _Worker:
     def __init__(self, settings: Settings, share: Share) -> None:
         self._given = json.dumps({"settings": settings.model_dump(mode="json"), "share": asdict(share)})
         self._called = f"process {share.number} of {share.processes}"
+        self._patience_s = settings.shutdown_delay_s + settings.shutdown_grace_s + _STOP_S
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -144,17 +147,25 @@ class _Worker:
             began_s = loop.time()
             try:
                 await self.start()
-            except Unavailable as error:
-                _log.error("%s does not start: %s", self._called, error.message)
+            except Exception as error:  # no memory for a process, for example: whatever it is may pass
+                said = error.message if isinstance(error, SashError) else repr(error)
+                _log.error("%s does not start: %s", self._called, said)
             else:
                 _log.warning("%s serves again", self._called)
                 continue
             await asyncio.sleep(pause_s)
 
     async def stop(self) -> None:
-        """Have it stop, and wait for it."""
+        """Have it stop, and wait for it; one that takes too long is killed, and recovers with its next start."""
         process = self._process
         if process is None or process.returncode is not None:
             return
         process.terminate()
-        await process.wait()
+        process.send_signal(signal.SIGCONT)  # a stopped process does not get the other signal
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await process.wait()
+        except TimeoutError:
+            _log.error("%s does not stop, and is killed", self._called)
+            process.kill()
+            await process.wait()

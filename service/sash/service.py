@@ -45,10 +45,11 @@ from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
 from sash.settings import Settings, misspelt
 from sash.shards.host import Host
-from sash.shards.layout import Share, check_single, check_standby, shards_of_store, store_of
+from sash.shards.layout import Share, check_single, check_standby, is_leased, shards_of_store, store_of
+from sash.shards.leased_host import LeasedHost
 from sash.shards.metrics import MetricsOfAll
 from sash.tiers import open_tier
-from sash.version import version
+from sash.version import engine, version
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument
 from sash_wire import traces
@@ -86,7 +87,7 @@ class Service:
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        metrics = Metrics(registry, version())
+        metrics = Metrics(registry, version(), engine=engine())
         clock = clock or SystemClock()
         memory = self._memory = budget(settings)
         self._access = access_of(settings, clock)
@@ -95,12 +96,14 @@ class Service:
         shared = share.processes > 1
         self._storage: Storage | Host
         if shards == 1:
-            catalogue, self._storage = _opened(settings, clock, memory, 0, share)
+            catalogue, self._storage = _opened(settings, clock, memory, share, 0)
             self.plane = Plane(catalogue, metrics, clock, self._storage, self._access)
         else:
-            self._storage = Host(
-                share, lambda shard: _opened(settings, clock, memory, shard, share), metrics, clock, self._access
-            )
+            opened = partial(_opened, settings, clock, memory, share)
+            if is_leased(settings, shards):
+                self._storage = LeasedHost(settings, share, opened, metrics, clock, self._access)
+            else:
+                self._storage = Host(share, opened, metrics, clock, self._access)
             self.plane = self._storage.plane
         metrics.watch(self._storage.all)
         metrics.watch_ready(self._not_ready)
@@ -111,7 +114,7 @@ class Service:
         memory.watch("writes", lambda: self._storage.pending_bytes)
         collected = None
         if isinstance(self._storage, Host) and shared:
-            collected = MetricsOfAll(self._storage, share, registry)
+            collected = MetricsOfAll(self._storage, registry)
         self._started = asyncio.Event()
         self.taken = asyncio.Event()
         """Set when another service has taken the store over, if this one may then become its standby."""
@@ -119,7 +122,7 @@ class Service:
         rest = create_app(
             self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open), collected
         )
-        rest.routes.extend(ui.routes())
+        rest.routes.extend(ui.routes(lambda: self.grpc_port))
         self._certificates = certificates_of(settings)
         self._rpc = RpcServer(
             self.plane, settings, metrics, memory, self._access, self._certificates, shared, routed=shards > 1
@@ -127,7 +130,7 @@ class Service:
         closing = rest.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(_places(settings), closing)
-        connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes)
+        connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes, memory)
         front = partial(Front, settings.max_body_bytes, memory, self.plane.turns, metrics)
         places = _places(settings)
         guarded = HttpAccess(front(rest, places), self._access, refusal(metrics), is_open, METRICS)
@@ -174,7 +177,7 @@ class Service:
             await self._rest.start()
             await self._rpc.start()
             if isinstance(self._storage, Host):
-                self._storage.own_port = self._rpc.own_port
+                self._storage.reachable(self._rpc.own_port or self._rpc.port, self._rest.port)
             undo.pop_all()
         self._started.set()
         self._watch = asyncio.create_task(self._every_second())
@@ -184,6 +187,8 @@ class Service:
         self._started.clear()
         self._watch.cancel()
         self._rpc.set_ready(False)
+        if isinstance(self._storage, Host):
+            await self._storage.hand_over()
         await asyncio.sleep(self._settings.shutdown_delay_s)
         grace_s = self._settings.shutdown_grace_s
         await asyncio.gather(self._rpc.stop(grace_s), self._rest.stop(grace_s))
@@ -246,7 +251,7 @@ def budget(settings: Settings) -> MemoryBudget:
 
 
 def _opened(
-    settings: Settings, clock: Clock, memory: MemoryBudget, shard: int, share: Share
+    settings: Settings, clock: Clock, memory: MemoryBudget, share: Share, shard: int
 ) -> tuple[Catalogue, Storage]:
     """The windows of one shard."""
     catalogue = Catalogue(max_windows=settings.max_windows, clock=clock)
@@ -256,7 +261,7 @@ def _opened(
     storage = Storage(
         catalogue,
         clock,
-        open_tier(data, prefix, max_bytes=most, lease_s=settings.lease_s),
+        open_tier(data, prefix, max_bytes=most, lease_s=settings.lease_s, replicas=settings.redis_wait_replicas),
         cache_bytes=settings.cache_bytes // here,
         checkpoint_bytes=max(settings.checkpoint_bytes // here, 4096),
         store_entries=settings.store_entries,

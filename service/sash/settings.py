@@ -49,6 +49,22 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Processes = Annotated[
     int, BeforeValidator(lambda value: len(os.sched_getaffinity(0)) if value == "auto" else value), Field(ge=1, le=1024)
 ]
+
+
+def _numbers(value: Any) -> Any:
+    """Numbers, where they are written as `0-15,20`."""
+    if not isinstance(value, str):
+        return value
+    found: set[int] = set()
+    for part in value.split(","):
+        match = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
+        if match is None:
+            raise ValueError(f"must be numbers of shards, such as 0-15,20, not {value[:80]!r}")
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return frozenset(found)
+
+
+Owned = Annotated[frozenset[int], NoDecode, BeforeValidator(_numbers)]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
     BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value),
@@ -115,11 +131,19 @@ class Settings(BaseSettings):
     redis_prefix: str = Field(
         "sash", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="The prefix of this service's keys in Redis."
     )
+    redis_wait_replicas: int = Field(
+        0,
+        ge=0,
+        le=10,
+        description="On the disks of how many replicas of Redis, beside its own, a write must be before it "
+        "is acknowledged (`WAITAOF`; Valkey, or Redis 7.2). Needs `appendonly yes` on all of them.",
+    )
     lease_s: float = Field(
-        10.0,
+        3.0,
         ge=1,
         le=3600,
-        description="Seconds for which a service that vanished with its machine keeps others off its prefix in Redis.",
+        description="Seconds after which a service that vanished with its machine loses its shards, or its prefix, in "
+        "Redis to others.",
     )
     standby: bool = Field(
         False,
@@ -138,6 +162,18 @@ class Settings(BaseSettings):
         description="How many processes serve the windows of this machine, on the same two ports; `auto` takes one for "
         "each core. Each has a part of the shards.",
     )
+    shards_owned: Owned | None = Field(
+        None,
+        description="In Redis, where processes share the shards: the only shards that this process takes, such as "
+        "`0-15,20`. If it is not set, its fair share.",
+    )
+    address: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9_.:-]{1,253}$",
+        description="The name or address of this machine for other processes, and for clients that go straight to the "
+        "owner of a shard. If it is not set, `SASH_HOST`; or the machine's name, if that is all addresses.",
+    )
+    peer_port: Port = Field(0, description="The port for other processes that share the shards. 0 takes a free one.")
     cache_bytes: Size = Field(
         256 * MIB, ge=0, description="How many bytes of stored blocks the cache may keep in memory."
     )

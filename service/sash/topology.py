@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-__all__ = ["ServingProcess", "Topology"]
+from sash.access.access import Access
+from sash_engine.errors import Unsupported
+
+__all__ = ["OneProcess", "ServingProcess", "Topology", "stays"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +18,39 @@ class ServingProcess:
     Attributes:
         up: whether it answers.
         grpc_port: the port of gRPC that only this process listens on; 0 if there is none, or it is not known.
+        address: host and port by which clients on any machine reach it; empty: the machine is the one that was asked.
+        sizes: by shard, as far as it answers: entries, and bytes of writes that wait for a commit.
     """
 
     number: int
     up: bool
     grpc_port: int
     shards: Sequence[int]
+    address: str = ""
+    sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class OneProcess:
+    """The operations on processes, where there is one."""
+
+    _access: Access
+
+    async def topology(self) -> Topology:
+        """Show which processes serve the windows."""
+        self._access.require("topology", None)
+        return Topology(1, [ServingProcess(0, True, 0, [0])])
+
+    async def move(self, shard: int, process: int) -> Topology:
+        """Have a process take a shard; raises Unsupported where shards stay where they are."""
+        self._access.require("move", None)
+        raise stays()
+
+
+def stays() -> Unsupported:
+    """The error of a move where shards stay where they are."""
+    return Unsupported(
+        "shards move only between processes that share them over Redis (SASH_DATA, SASH_SHARDS)", field="shard"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["version"]
+from sash_engine import compiled
+
+__all__ = ["engine", "version"]
 
 
 def version() -> str:
@@ -13,3 +15,8 @@ def version() -> str:
         return version("sash")
     except PackageNotFoundError:
         return "unknown"
+
+
+def engine() -> str:
+    """How the engine runs: "compiled", or "pure Python"."""
+    return "compiled" if compiled() else "pure Python"

@@ -34,6 +34,8 @@ threads locks it. A spec is the document that the service takes; one that goes b
 
 from __future__ import annotations
 
+from importlib.machinery import EXTENSION_SUFFIXES
+from os.path import dirname, isfile, join
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ __all__ = [
     "WindowInfo",
     "WindowSpec",
     "WriteResult",
+    "compiled",
 ]
 
 _HOMES = {
@@ -77,6 +80,11 @@ _HOMES = {
     "Window": "windows.window",
     "WindowSpec": "windows.spec",
 }
+
+
+def compiled() -> bool:
+    """Return whether the engine runs as compiled code; false where Python interprets it."""
+    return any(isfile(join(dirname(__file__), "forest", f"forest{suffix}")) for suffix in EXTENSION_SUFFIXES)
 
 
 def __getattr__(name: str) -> Any:

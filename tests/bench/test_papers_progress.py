@@ -41,6 +41,16 @@ def test_it_goes_on_with_the_experiment_that_was_cut_short(tmp_path, monkeypatch
     assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
 
 
+def test_it_may_end_after_fewer_passes(tmp_path, monkeypatch):
+    monkeypatch.setattr("bench.papers.__main__.PAPERS", {"p": experiments(ran := [], cut_at=3)})
+    with pytest.raises(Cut):
+        run("p", "full", tmp_path)
+    study = run("p", "full", tmp_path, passes=1)
+    assert ran == ["one", "two", "one"]
+    assert {row.experiment: row.value for row in study.rows} == {"one": 4.0, "two": 4.0}
+    assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
+
+
 def test_a_run_of_another_size_begins_anew(tmp_path, monkeypatch):
     monkeypatch.setattr("bench.papers.__main__.PAPERS", {"p": experiments([], cut_at=1)})
     with pytest.raises(Cut):

@@ -1,5 +1,6 @@
 """Every benchmark runs at smoke size, so that it never rots; what it measures here means nothing."""
 
+import shutil
 import subprocess
 import sys
 
@@ -7,12 +8,29 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "module", ["bench.engine", "bench.edges", "bench.keys", "bench.access", "bench.load", "bench.spark_commit"]
+    "module",
+    [
+        "bench.engine",
+        "bench.changes",
+        "bench.edges",
+        "bench.keys",
+        "bench.access",
+        "bench.load",
+        "bench.spark_commit",
+    ],
 )
 def test_a_benchmark_runs(module):
     done = subprocess.run([sys.executable, "-m", module, "--smoke"], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "digest" in done.stdout
+
+
+def test_unary_calls_are_measured():
+    """With whichever of its two clients is installed."""
+    done = subprocess.run([sys.executable, "-m", "bench.unary", "--smoke"], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    for client, edge in (("wrk", "Connect"), ("h2load", "gRPC")):
+        assert (f"| {edge} | " in done.stdout) == (shutil.which(client) is not None)
 
 
 def test_storage_is_measured_on_both_tiers():

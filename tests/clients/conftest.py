@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.clients import client_of
+from tests.support.connect_server import address_of
 from tests.support.driven import SPEC, driven
 from tests.support.producer_calls import FOREVER_S
 from tests.support.servers import running_service
@@ -15,8 +16,13 @@ def service():
 
 
 @pytest.fixture
-def client(service):
-    with client_of(service.grpc_target) as client:
+def address(service, transport):
+    return address_of(service, transport)
+
+
+@pytest.fixture
+def client(address):
+    with client_of(**address) as client:
         yield client
 
 

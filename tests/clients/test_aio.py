@@ -21,6 +21,7 @@ from sash_client import (
     WriteResult,
 )
 from sash_client.aio import AsyncClient, AsyncWindow
+from tests.support.connect_server import address, address_of, over_connect
 from tests.support.numbered import LOST, Numbered, serving
 from tests.support.recorder import status
 from tests.support.servers import WAIT_S, running_service
@@ -112,10 +113,15 @@ async def outcome(call, window):
 
 
 @pytest.fixture
-async def both(service):
+def where(service, transport):
+    return address_of(service, transport)
+
+
+@pytest.fixture
+async def both(where):
     """The same window twice, each with one of the clients."""
-    with Client(service.grpc_target) as sync:
-        async with AsyncClient(service.grpc_target) as aio:
+    with Client(**where) as sync:
+        async with AsyncClient(**where) as aio:
             one = await asyncio.to_thread(sync.create_window, {"name": "one", **SPEC})
             two = await aio.create_window({"name": "two", **SPEC})
             yield one, two
@@ -176,10 +182,11 @@ async def test_a_window_as_a_file(both, tmp_path):
 
 
 @pytest.fixture
-async def numbered():
+async def numbered(transport):
     servicer = Numbered()
-    with serving(servicer) as port:
-        async with AsyncClient(f"127.0.0.1:{port}", timeout_s=5, bulk_entries_max=10) as client:
+    with serving(servicer) as port, over_connect(servicer) as http:
+        where = address(transport, port, http.server_port)
+        async with AsyncClient(**where, timeout_s=5, bulk_entries_max=10) as client:
             yield servicer, client.window("w")
 
 
@@ -272,17 +279,17 @@ async def test_closing_ends_calls_in_progress(numbered):
             await call
 
 
-async def test_nobody_there():
-    async with AsyncClient("127.0.0.1:1", timeout_s=2) as client:
+async def test_nobody_there(transport):
+    async with AsyncClient(**address(transport, 1, 1), timeout_s=2) as client:
         with pytest.raises(Unavailable, match=r"no service at .* within 0\.2 s"):
             await client.wait_until_ready(0.2)
         with pytest.raises(Unavailable):
             await client.window("w").insert(1, 1.0)
 
 
-def test_without_an_event_loop_there_is_no_client():
+def test_without_an_event_loop_there_is_no_client(transport):
     with pytest.raises(RuntimeError, match="no running event loop"):
-        AsyncClient("127.0.0.1:1")
+        AsyncClient(**address(transport, 1, 1))
 
 
 async def test_a_service_that_shuts_down_tells_its_producers():

@@ -11,14 +11,22 @@ from google.rpc import error_details_pb2
 import sash_client
 from sash_client import Client, DeadlineExceeded, InvalidArgument, SashClientError, Unavailable, WriteResult
 from sash_proto.v1 import windows_pb2 as pb
+from tests.support.connect_server import address
 from tests.support.recorder import recording, status
 
 UNAVAILABLE = status(grpc.StatusCode.UNAVAILABLE, "starting")
 
 
 @pytest.fixture
-def service():
-    with recording() as (recorder, target), Client(target, timeout_s=10) as client:
+def recorded(transport):
+    with recording(transport) as found:
+        yield found
+
+
+@pytest.fixture
+def service(recorded):
+    recorder, where = recorded
+    with Client(**where, timeout_s=10) as client:
         yield recorder, client
 
 
@@ -105,9 +113,9 @@ def test_a_write_that_was_seen_is_not_sent_again(service):
     assert len(recorder.of(pb.InsertRequest)) == 1
 
 
-def test_a_failed_bulk_says_what_was_applied(service):
-    recorder, _ = service
-    with Client(_.target, bulk_entries_max=10) as client:
+def test_a_failed_bulk_says_what_was_applied(recorded):
+    recorder, where = recorded
+    with Client(**where, bulk_entries_max=10) as client:
         window = client.window("w")
         assert window.bulk_insert(np.arange(35), np.zeros(35)) == WriteResult(inserted=35)
         recorder.failures += [None, None, status(grpc.StatusCode.NOT_FOUND, "gone")]
@@ -117,20 +125,21 @@ def test_a_failed_bulk_says_what_was_applied(service):
     assert [len(request.time) // 8 for request in recorder.of(pb.BulkInsertRequest)] == [10, 10, 10, 5, 10, 10, 10]
 
 
-def test_nobody_there():
+def test_nobody_there(transport):
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))  # bound, not listening: refuses
-        with Client(f"127.0.0.1:{deaf.getsockname()[1]}", timeout_s=5) as client:
+        port = deaf.getsockname()[1]
+        with Client(**address(transport, port, port), timeout_s=5) as client:
             with pytest.raises(Unavailable):
                 client.window("w").insert(1, 1.0)
             with pytest.raises(Unavailable, match=r"no service at .* within 0\.2 s"):
                 client.wait_until_ready(0.2)
 
 
-def test_nobody_answers():
+def test_nobody_answers(transport):
     with (
         socket.create_server(("127.0.0.1", 0)) as mute,
-        Client(f"127.0.0.1:{mute.getsockname()[1]}", timeout_s=0.3) as client,
+        Client(**address(transport, mute.getsockname()[1], mute.getsockname()[1]), timeout_s=0.3) as client,
         pytest.raises(DeadlineExceeded),
     ):
         client.window("w").insert(1, 1.0)

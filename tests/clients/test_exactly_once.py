@@ -50,10 +50,10 @@ def test_a_used_number_with_other_data_is_refused(client):
     assert window.query(key="a")[0].aggregates["all"] == [1.0, 2.0, 3.0]
 
 
-def test_a_bulk_in_several_messages_is_known_message_by_message(client, service):
+def test_a_bulk_in_several_messages_is_known_message_by_message(client, address):
     client.create_window(SPEC)
     strings = np.array([f"k{i % 7}" for i in range(100)])
-    with Client(service.grpc_target, bulk_entries_max=8) as small:
+    with Client(**address, bulk_entries_max=8) as small:
         window = small.window("w")
         once, again = (
             window.bulk_insert(np.arange(100), np.arange(100), keys=strings, producer="p", sequence=1) for _ in range(2)
@@ -109,9 +109,9 @@ def test_a_higher_epoch_takes_the_name_over(client, write):
 
 
 @pytest.mark.parametrize("write", WRITES)
-async def test_a_higher_epoch_takes_the_name_over_awaited(client, service, write):
+async def test_a_higher_epoch_takes_the_name_over_awaited(client, address, write):
     client.create_window(SPEC)
-    async with AsyncClient(service.grpc_target) as awaited:
+    async with AsyncClient(**address) as awaited:
         window = awaited.window("w")
 
         async def done(sequence, epoch):
@@ -187,23 +187,23 @@ def test_a_producer_that_begins_too_far_on_stays_where_it_is(client):
     assert (caught.value.limit, producer.acknowledged) == ("1", 5)
 
 
-def test_a_producer_and_a_stream(client, service):
+def test_a_producer_and_a_stream(client, address):
     window = client.create_window(SPEC)
     with window.producer("p", bulk_entries=7) as producer:
         for i in range(50):
             producer.insert(i, i, key="ab"[i % 2])
     assert producer.result.inserted == 50
     assert window.query(key="a")[0].aggregates["all"] == list(range(0, 50, 2))
-    with Client(service.grpc_target, bulk_entries_max=10) as small:
+    with Client(**address, bulk_entries_max=10) as small:
         bulks = [Bulk(np.arange(n), np.arange(n), "c") for n in (5, 30)]
         answers = small.window("w").insert_stream(bulks, producer="s", sequence=1)
         assert [(answer.inserted, answer.sequences) for answer in answers] == [(5, 1), (30, 3)]
     assert window.query(key="c")[0].entries == 35
 
 
-def test_a_batch_is_committed_once(client, service):
+def test_a_batch_is_committed_once(client, address):
     window = client.create_window(SPEC)
-    with Client(service.grpc_target, bulk_entries_max=2) as small:
+    with Client(**address, bulk_entries_max=2) as small:
         parts = small.window("w").stage([1, 2, 3], [1, 2, 3], keys="a", query="q", batch=0)
         small.window("w").stage([1, 2, 3], [7, 8, 9], keys="a", query="q", batch=0)  # a task's other attempt
     assert [part.entries for part in parts] == [2, 1]

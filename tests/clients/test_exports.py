@@ -63,7 +63,7 @@ def test_spark_exports():
             sash_client.Client,
             [
                 *("close", "create_window", "delete_window", "export_window", "import_window", "list_windows"),
-                *("topology", "wait_until_ready", "window"),
+                *("move_shard", "topology", "wait_until_ready", "window"),
             ],
         ),
         (

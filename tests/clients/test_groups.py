@@ -49,6 +49,30 @@ def test_the_spec_names_the_parts(window):
     assert window.describe().spec["keys"] == ["airport", "carrier"]
 
 
+def test_rollups_on_every_edge(service):
+    """Created through gRPC or through REST, it is one spec. Its groups answer as the keys do."""
+    spec = {**SPEC, "name": "kept", "rollups": [["carrier"], []]}
+    http = service.http()
+    with Client(service.grpc_target) as sash:
+        window = sash.create_window(spec)
+        window.bulk_insert(TIMES, {"delay": DELAYS}, keys=PARTS)
+        assert sums(window.query(by="carrier")) == [
+            ({"carrier": "AA"}, 5.0),
+            ({"carrier": "B6"}, 2.0),
+            ({"carrier": "a|b"}, 8.0),
+        ]
+        assert window.query(keys=ALL_KEYS, combine=True)[0].aggregates["sum"] == 15.0
+        assert window.describe().spec["rollups"] == [["carrier"], []]
+        assert http.get("/v1/windows/kept").json()["spec"]["rollups"] == [["carrier"], []]
+        assert http.post("/v1/windows", json=spec).status_code == 200
+        refused = http.post("/v1/windows", json={**spec, "name": "other", "rollups": [["gate"]]})
+        assert (refused.status_code, refused.json()["field"]) == (400, "rollups.0.0")
+        with pytest.raises(InvalidArgument) as caught:
+            sash.create_window({**spec, "name": "other", "slide": {"max_count": 3}})
+        assert caught.value.field == "slide.max_count"
+        sash.delete_window("kept")
+
+
 def frame(times=TIMES):
     return pd.DataFrame({"time": times, "delay": DELAYS, **PARTS})
 

@@ -22,15 +22,27 @@ from sash_client import (
 from sash_client.connection import OPTIONS
 from sash_client.plans import Ask, Pause, asked_again, pauses_s
 from tests.support.clocks import Clock
+from tests.support.connect_server import address, over_connect
 from tests.support.numbered import LOST, Numbered, serving
 from tests.support.recorder import status
 
 
 @pytest.fixture
-def service():
+def served(transport):
     servicer = Numbered()
-    with serving(servicer) as port, Client(f"127.0.0.1:{port}", timeout_s=5) as client:
-        yield servicer, client.window("w")
+    with serving(servicer) as port, over_connect(servicer) as http:
+        yield servicer, address(transport, port, http.server_port)
+
+
+@pytest.fixture
+def where(served):
+    return served[1]
+
+
+@pytest.fixture
+def service(served, where):
+    with Client(**where, timeout_s=5) as client:
+        yield served[0], client.window("w")
 
 
 WRITES = [
@@ -77,10 +89,10 @@ def test_what_a_retry_cannot_mend_is_raised_at_once(service):
     assert servicer.arrived == [("p", 3)]
 
 
-def test_retries_end_with_the_time(service):
-    servicer, window = service
+def test_retries_end_with_the_time(service, where):
+    servicer, _ = service
     servicer.script += [("before", LOST)] * 100
-    with Client(window._client.target, timeout_s=0.5) as hasty, pytest.raises(SashClientError) as caught:
+    with Client(**where, timeout_s=0.5) as hasty, pytest.raises(SashClientError) as caught:
         hasty.window("w").insert(1, 1.0, producer="p", sequence=1)
     assert type(caught.value) in (Unavailable, DeadlineExceeded)
 
@@ -163,9 +175,9 @@ def test_what_no_retry_mends_is_not_sent_again(unconnected, error):
     assert len(performed(asked_again(unconnected, "Insert", None, clock), clock, error)) == 1
 
 
-def test_a_bulk_in_parts_has_a_number_for_each(service):
-    servicer, window = service
-    with Client(window._client.target, bulk_entries_max=10) as client:
+def test_a_bulk_in_parts_has_a_number_for_each(service, where):
+    servicer, _ = service
+    with Client(**where, bulk_entries_max=10) as client:
         small = client.window("w")
         servicer.script += [None, ("after", LOST)]
         result = small.bulk_insert(np.arange(35), np.zeros(35), producer="p", sequence=1)
@@ -200,10 +212,10 @@ def test_a_number_is_checked_before_anything_is_sent(service):
     assert servicer.arrived == []
 
 
-def test_parts_and_commits_are_sent_again(service):
+def test_parts_and_commits_are_sent_again(service, where):
     servicer, window = service
     servicer.script += [("after", LOST), ("before", LOST)]
-    with Client(window._client.target, bulk_entries_max=2) as client:
+    with Client(**where, bulk_entries_max=2) as client:
         small = client.window("w")
         first = small.stage([1, 2, 3], [0.0] * 3, query="q", batch=0)
         second = small.stage([4], [0.0], query="q", batch=0)
@@ -225,19 +237,19 @@ def test_parts_and_commits_are_sent_again(service):
         assert caught.value.field == field
 
 
-def test_a_stream_of_bulks_is_answered_bulk_by_bulk(service):
-    servicer, window = service
-    with Client(window._client.target, bulk_entries_max=10) as client:
+def test_a_stream_of_bulks_is_answered_bulk_by_bulk(service, where):
+    servicer, _ = service
+    with Client(**where, bulk_entries_max=10) as client:
         bulks = (Bulk(np.arange(n), np.zeros(n)) for n in (3, 25, 0, 10))
         results = list(client.window("w").insert_stream(bulks, producer="p", sequence=1))
     assert [(result.inserted, result.sequences) for result in results] == [(3, 1), (25, 3), (0, 1), (10, 1)]
     assert servicer.applied == {"p": 6}
 
 
-def test_the_first_error_ends_a_stream(service):
-    servicer, window = service
+def test_the_first_error_ends_a_stream(service, where):
+    servicer, _ = service
     servicer.script += [None, None, ("before", status(grpc.StatusCode.NOT_FOUND, "gone"))]
-    with Client(window._client.target, bulk_entries_max=10) as client:
+    with Client(**where, bulk_entries_max=10) as client:
         answers = client.window("w").insert_stream([Bulk([1], [1.0]), Bulk(np.arange(20), np.zeros(20))])
         assert next(answers).inserted == 1
         with pytest.raises(SashClientError, match="gone") as caught:
@@ -260,7 +272,10 @@ def test_a_service_that_is_cut_off_is_noticed(service, monkeypatch):
     for name in ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"):
         assert name in OPTIONS
         monkeypatch.setitem(OPTIONS, name, 300)
-    with cable(int(window._client.target.rpartition(":")[2])) as (port, cut), Client(f"127.0.0.1:{port}") as client:
+    with (
+        cable(int(window._client._grpc_target.rpartition(":")[2])) as (port, cut),
+        Client(f"127.0.0.1:{port}") as client,
+    ):
         looks = client.window("quiet").watch()
         assert next(looks)[0].entries == 1
         cut.set()

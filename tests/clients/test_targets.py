@@ -3,7 +3,8 @@
 import pytest
 
 from sash_client import Client, InvalidArgument, Unavailable
-from sash_client.targets import to_target
+from sash_client.targets import to_endpoint, to_target
+from tests.support.connect_server import address
 from tests.support.servers import running_service
 
 
@@ -30,17 +31,55 @@ def test_a_port_is_added_where_there_is_none(given, target):
     "wrong",
     [
         *("", " ", "a b", "sash:", ":7070", "sash:0", "sash:65536", "sash:port", "sash/7070", "sash:7070/", "me@sash"),
-        *("http://sash:7071", "https://sash", "grpc://sash:7070", "a:1,b:2", "[::1", "unix:", None, 7070, b"sash"),
+        *(
+            "http://sash:7071/v1",
+            "https://",
+            "http://a:b",
+            "https://me@sash",
+            "http://ü",
+            "http://a\n",
+            "grpc://sash:7070",
+            "a:1,b:2",
+            "[::1",
+            "unix:",
+            None,
+            7070,
+            b"sash",
+        ),
     ],
 )
 def test_what_is_no_target_is_refused(wrong):
     with pytest.raises(InvalidArgument, match="HOST:PORT") as refused:
         Client(wrong)
     assert refused.value.field == "target"
-    assert ("REST" in refused.value.message) == str(wrong).startswith("http")
 
 
-def test_who_is_not_there_is_told_from_who_cannot_serve():
+@pytest.mark.parametrize(
+    ("given", "host", "port", "shown"),
+    [
+        ("http://127.0.0.1:7071", "127.0.0.1", 7071, "http://127.0.0.1:7071"),
+        ("HTTP://sash/", "sash", 80, "http://sash:80"),
+        ("https://sash.example", "sash.example", 443, "https://sash.example:443"),
+        ("http://[::1]:7071", "::1", 7071, "http://[::1]:7071"),
+    ],
+)
+def test_a_url_is_the_http_port(given, host, port, shown):
+    found = to_endpoint(given)
+    assert (found.host, found.port, found.is_tls) == (host, port, shown.startswith("https"))
+    with Client(given) as client:
+        assert client.target == shown
+        assert client._grpc_target == to_target(host)
+    with Client(given, grpc_target="other:1") as client:
+        assert client._grpc_target == "other:1"
+
+
+def test_only_a_url_has_another_address_for_streams():
+    for target, other in (("127.0.0.1", "127.0.0.1:7070"), ("http://127.0.0.1", "http://127.0.0.1")):
+        with pytest.raises(InvalidArgument):
+            Client(target, grpc_target=other)
+
+
+def test_who_is_not_there_is_told_from_who_cannot_serve(transport):
     with running_service(max_concurrent_calls=1) as service, Client(service.grpc_target, timeout_s=5) as client:
         client.create_window({"name": "w", "aggregates": {"n": {"function": "count"}}})
         next(iter(watching := client.window("w").watch()))
@@ -48,7 +87,7 @@ def test_who_is_not_there_is_told_from_who_cannot_serve():
             client.list_windows()
         assert not refused.value.unreachable
         watching.close()
-    with Client("127.0.0.1:1") as client, pytest.raises(Unavailable, match="refused") as lost:
+    with Client(**address(transport, 1, 1)) as client, pytest.raises(Unavailable, match="refused") as lost:
         client.list_windows()
     assert lost.value.unreachable
     assert lost.value.message.startswith("the service cannot be reached: ")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sash_client
-from sash_client import Client, InvalidArgument, NotFound, Unsupported, WriteResult
+from sash_client import Client, FailedPrecondition, InvalidArgument, NotFound, Unsupported, WriteResult
 from sash_client.local import local_service
 
 SPEC = """
@@ -112,13 +112,13 @@ def test_every_type_of_field_comes_back(client):
     }
 
 
-def test_a_bulk_in_parts_is_the_bulk(client, service):
+def test_a_bulk_in_parts_is_the_bulk(client, address):
     window = client.create_window(SPEC.replace("6h", "1000d"))
     n = 5000
     random = np.random.default_rng(7)
     times, delays = random.permutation(n), np.round(random.normal(10, 30, n), 1)
     keys = np.array([f"airport {i}" for i in range(40)])[random.integers(0, 40, n)]
-    with Client(service.grpc_target, bulk_entries_max=700, bulk_bytes_max=10_000) as small:
+    with Client(**address, bulk_entries_max=700, bulk_bytes_max=10_000) as small:
         written = small.window(window.name).bulk_insert(times, {"delay": delays, "carrier": keys}, keys=keys)
     assert written == WriteResult(inserted=n)
     for key in ("airport 0", "airport 39"):
@@ -216,6 +216,31 @@ def test_entries_are_retracted_and_corrected(client):
         window.retract([1], ["x"], keys="a")
     assert caught.value.field == "id"
     client.delete_window("orders")
+
+
+def test_a_window_that_another_one_feeds(client):
+    common = {"time_unit": "s", "keyed": True, "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}}}
+    requests = client.create_window({**common, "name": "requests", "slide": {"max_age": "10m"}})
+    minutes = {**common, "name": "minutes", "from": {"window": "requests", "granularity": "1m"}}
+    hours = {**common, "name": "hours", "from": {"window": "minutes", "granularity": 3600}}
+    windows = [client.create_window(spec) for spec in (minutes, hours)]
+    assert windows[1].describe().spec["from"] == {"window": "minutes", "granularity": "3600"}
+    requests.bulk_insert([0, 30, 90, 7200], [1.0, 2.0, 3.0, 4.0], keys="a")
+    assert requests.query(key="a")[0].entries == 1
+    series = windows[1].series(0, 10_800, step="1h", key="a")
+    assert (series.entries.tolist(), series.aggregates["sum"].tolist()) == ([3, 0, 1], [6.0, 0.0, 4.0])
+    with pytest.raises(FailedPrecondition, match="is fed by 'requests'") as caught:
+        windows[0].insert(1, 1.0, key="a")
+    assert caught.value.field == "window"
+    with pytest.raises(FailedPrecondition, match="feeds 'minutes'"):
+        client.delete_window("requests")
+    with pytest.raises(InvalidArgument) as caught:
+        client.create_window({**hours, "name": "odd", "from": {"window": "minutes", "granularity": 90}})
+    assert caught.value.field == "from.granularity"
+    with pytest.raises(NotFound):
+        client.create_window({**hours, "name": "odd", "from": {"window": "nothing", "granularity": 90}})
+    for name in ("hours", "minutes", "requests"):
+        client.delete_window(name)
 
 
 def test_a_window_without_an_identity_refuses_to_retract(client):

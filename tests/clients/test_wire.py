@@ -64,6 +64,11 @@ def test_durations_may_be_ticks(ticks, text):
     assert (message.granularity, message.slide.max_age, message.order.ahead) == (text, text, text)
 
 
+def test_rollups_are_lists_of_parts():
+    document = {"name": "w", "keys": ["a", "b"], "keyed": True, "rollups": [["a"], []], "aggregates": {}}
+    assert spec_document(to_spec(document)).items() >= document.items()
+
+
 def test_what_a_spec_does_not_say_is_not_sent():
     message = to_spec({"name": "w", "aggregates": {"n": {"function": "count"}}, "slide": {"max_age": 90}})
     assert message == pb.WindowSpec(
@@ -97,6 +102,13 @@ def test_what_a_spec_does_not_say_is_not_sent():
         ({"name": "w", "algorithm": ["daba"]}, "algorithm"),
         ({"name": "w", "durability": True}, "durability"),
         ({"name": "w", "granularity": 1.5}, "granularity"),
+        ({"name": "w", "rollups": "carrier"}, "rollups"),
+        ({"name": "w", "rollups": []}, "rollups"),
+        ({"name": "w", "rollups": [["a"], "b"]}, "rollups.1"),
+        ({"name": "w", "rollups": [[1]]}, "rollups.0"),
+        ({"name": "w", "from": "requests"}, "from"),
+        ({"name": "w", "from": {"window": 1}}, "from.window"),
+        ({"name": "w", "from": {"step": "1m"}}, "from.step"),
     ],
 )
 def test_a_spec_that_no_message_can_carry_is_refused(spec, field):

@@ -53,6 +53,29 @@ async def test_changes_survive_restarts_on_each_tier(kind, tmp_path):
         await storage.stop()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_blocks_that_wait_to_be_folded_are_stored_as_they_are(kind, tmp_path):
+    """Nobody asks between the changes and the image: it has the folds of the rows that are left."""
+    numbers = {"sum": {"function": "sum", "field": "value"}, "max": {"function": "max", "field": "value"}}
+    with KINDS[kind](tmp_path) as stored:
+        server = StorageServer(cache_bytes=0, checkpoint_bytes=300, store_entries=1)
+        server.open = stored.open
+        storage = await server.start()
+        await storage.create(spec(keyed=False, fields=FIELDS, aggregates=numbers, identity="id"))
+        await storage.write("w", BulkInsert(ENTRIES))
+        await server.settled()
+        storage.trim()
+        await storage.write("w", Retract(named([5, 14, 22])))
+        await storage.write("w", Update(named([6, 17], value=np.array([100, 7]))))
+        await server.settled()
+        left = [100 if i == 6 else 7 if i == 17 else i for i in range(40) if i not in (5, 14, 22)]
+        for _ in range(2):
+            storage = await server.restart()
+            assert held(storage) == {"sum": sum(left), "max": 100}
+            storage.find("w").check_invariants()
+        await storage.stop()
+
+
 async def test_a_change_that_was_journalled_is_applied_again_after_a_crash():
     server, storage = await started(checkpoint_bytes=10**9)
     await storage.write("w", Retract(named([1, 2])))

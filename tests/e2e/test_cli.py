@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from importlib.metadata import version
 
 import grpc
 import httpx
 import pytest
 
+from sash.version import engine, version
 from sash_client import Client
 from sash_client.window import Window
 from tests.support.numbered import Numbered, serving
@@ -126,29 +126,6 @@ def test_evict(sash, service, demo):
     assert "give a time, or start and end" in sash("evict", "demo", service=service, expect=1).err
 
 
-@pytest.mark.parametrize(("kind", "identity"), [("int64", -7), ("string", "007")])
-def test_retract(sash, service, kind, identity):
-    spec = {"name": "orders", "time_unit": "s", "fields": {"id": kind, "value": "float64"}, "identity": "id"}
-    with Client(service.grpc_target) as client:
-        window = client.create_window(spec | {"aggregates": {"n": {"function": "count"}}})
-        window.bulk_insert([5, 5], {"id": [identity, type(identity)(8)], "value": [1.0, 2.0]})
-        asked = ("retract", "orders", "--time", "5", f"--id={identity}")
-        assert sash(*asked, service=service).out == "the entry is retracted\n"
-        assert sash(*asked, service=service).out == "there is no such entry\n"
-        assert window.describe().counts.retracted == 1
-        client.delete_window("orders")
-
-
-def test_punctuate(sash, service):
-    spec = {"name": "final", "time_unit": "s", "slide": {"max_age": 10, "until": "punctuation"}}
-    with Client(service.grpc_target) as client:
-        window = client.create_window(spec | {"aggregates": {"n": {"function": "count"}}})
-        window.bulk_insert([5, 15, 25], [1.0, 2.0, 3.0])
-        assert sash("punctuate", "final", "20", service=service).out == "20 is final; 1 entries have left\n"
-        assert (window.describe().punctuated, window.insert(20, 1.0).late) == (20, 1)
-        client.delete_window("final")
-
-
 def test_refusals_are_one_line(sash, service, demo, tmp_path):
     bad = tmp_path / "bad.yaml"
     bad.write_text("name: bad name\naggregates: {n: {function: count}}\n")
@@ -194,7 +171,7 @@ def test_no_service(sash):
 
 
 def test_version(sash):
-    assert sash("--version").out == f"sash {version('sash')}\n"
+    assert sash("--version").out == f"sash {version()} (engine: {engine()})\n"
 
 
 def test_as_of_is_ticks_or_an_instant(sash, service, demo):

@@ -24,7 +24,7 @@ KEPT = ROOT / "build" / "image"
 """The base, which takes minutes to make, stays there."""
 
 CONTEXT = ("pyproject.toml", "constraints.txt", "README.md", ".dockerignore", "Dockerfile")
-PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
+PACKAGES = "python3,python3-venv,python3-pip,ca-certificates,gcc,libc6-dev,python3-dev"
 TOOLS = ("buildah", "mmdebstrap", "unshare", "chroot")
 MIB_MAX = 300
 ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
@@ -102,7 +102,10 @@ def wheels(tmp_path_factory):
     path = tmp_path_factory.mktemp("wheels")
     pip = (sys.executable, "-m", "pip", "download", "--quiet", "--dest", path, "--constraint", ROOT / "constraints.txt")
     ran = subprocess.run(
-        [*pip, f"{ROOT}[server]", "hatchling", "async-timeout"], capture_output=True, text=True, cwd=path
+        [*pip, f"{ROOT}[server]", "hatchling", "async-timeout", "mypy", "setuptools"],
+        capture_output=True,
+        text=True,
+        cwd=path,
     )
     if ran.returncode:
         pytest.skip(f"packages cannot be had: {ran.stderr[-300:]}")

@@ -118,6 +118,17 @@ def test_every_package_is_in_the_wheel_with_its_types(wheel):
     assert {name.partition("/")[0] for name in names if not name.startswith("sash-")} == set(PACKAGES)
 
 
+def test_the_wheel_has_the_packages_of_the_page_and_the_repository_has_not(wheel):
+    assert {"sash/ui/page.html", "sash/ui/packages/uPlot.esm.js"} <= set(zipfile.ZipFile(wheel).namelist())
+    listed = subprocess.run(["git", "ls-files", "*.js"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("this is no checkout of git")
+    for name in listed.stdout.split():
+        lines = (ROOT / name).read_text().splitlines()
+        assert len(lines) <= 400, name
+        assert max(map(len, lines)) <= 120, name
+
+
 @pytest.mark.parametrize("versions", [[], OLDEST], ids=["newest", "oldest"])
 def test_the_client_alone(tmp_path, wheel, versions):
     client = Environment(tmp_path / "env", wheel, "", *versions)

@@ -33,9 +33,9 @@ def expect_series(forest, layout, columns, starts, stops):
     entries, answers = forest.series(starts, stops)
     times = columns[0]
     for i, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
-        a, b = np.searchsorted(times, [start, max(stop, start)])
+        a, b = np.searchsorted(times, [start, max(stop, start)]).tolist()
         assert entries[i] == b - a
-        expected = layout.lower(int(b - a), layout.reduce_rows(columns, a, b))
+        expected = layout.lower(b - a, layout.reduce_rows(columns, a, b))
         assert same([column[i] for column in answers], expected, 1e-9), (i, start, stop)
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from sash.rest.joined import Joined
+from sash.rest.joined import JOINED_BYTES_MAX, Joined
+from tests.support.servers import running_service
 
 
 class Transport:
@@ -45,3 +46,36 @@ async def test_closing_writes_what_is_left_first_and_aborting_does_not():
         getattr(transport, end)()
         await asyncio.sleep(0)
         assert under.did == expected
+
+
+async def test_many_bytes_are_written_at_once_behind_what_waits():
+    """A writer that never yields to the loop must still be paused when the client is slow."""
+    under = Transport()
+    transport = Joined(under, asyncio.get_running_loop())
+    many = bytes(JOINED_BYTES_MAX)
+    transport.write(b"head")
+    transport.write(many)
+    assert under.did == [b"head", many]
+    transport.write(many + b"!")
+    transport.write(b"tail")
+    assert under.did == [b"head", many, many + b"!"]
+    await asyncio.sleep(0)
+    assert b"".join(under.did) == b"head" + many + many + b"!tail"
+    assert transport.get_write_buffer_size() == 7
+
+
+def test_an_answer_is_one_write_without_tls_too(monkeypatch):
+    writes = []
+    monkeypatch.setattr(Joined, "_flush", _noted(Joined._flush, writes))
+    with running_service() as running:
+        assert running.http().get("/v1/windows/missing").status_code == 404
+    assert [part.startswith(b"HTTP/1.1 404") and part.endswith(b"}") for part in writes] == [True]
+
+
+def _noted(flush, writes):
+    def noted(self):
+        if self._parts:
+            writes.append(b"".join(self._parts))
+        flush(self)
+
+    return noted

@@ -15,10 +15,12 @@ from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest.app import create_app
 from sash.settings import Settings
+from sash.version import engine
 from tests.support.servers import problem
 
 ROUTES = {
     ("get", "/v1/topology"),
+    ("post", "/v1/topology/move"),
     ("post", "/v1/windows"),
     ("get", "/v1/windows"),
     ("get", "/v1/windows/{name}"),
@@ -162,7 +164,8 @@ def test_the_documentation_page_loads_nothing_from_elsewhere(http):
         ("/", "text/html"),
         ("/ui/page.css", "text/css"),
         ("/ui/page.js", "text/javascript"),
-        ("/ui/chart.js", "text/javascript"),
+        ("/ui/core/ask.js", "text/javascript"),
+        ("/ui/views/overview.js", "text/javascript"),
     ],
 )
 def test_the_page(http, path, media_type):
@@ -232,7 +235,7 @@ def test_monitors_may_ask_with_head(http, path):
 def test_the_version_is_that_of_the_package(http):
     installed = version("sash")
     assert http.get("/openapi.json").json()["info"]["version"] == installed
-    assert f'sash_build_info{{version="{installed}"}} 1.0' in http.get("/metrics").text
+    assert f'sash_build_info{{engine="{engine()}",version="{installed}"}} 1.0' in http.get("/metrics").text
 
 
 async def test_it_says_why_it_is_not_ready():

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.connect_server import address_of
 from tests.support.servers import Running, running_service
 from tests.support.tokens import bearer, write_tokens
 
@@ -29,6 +30,11 @@ def service(tmp_path_factory) -> Iterator[Running]:
     with running_service(tokens=path) as running:
         with_windows(running)
         yield running
+
+
+@pytest.fixture
+def address(service, transport):
+    return address_of(service, transport)
 
 
 def with_windows(running: Running) -> None:

@@ -6,8 +6,8 @@ from sash_client import Client, InvalidArgument, PermissionDenied, Unauthenticat
 from sash_client.aio import AsyncClient
 
 
-def test_a_token_goes_with_every_call(service, tmp_path):
-    with Client(service.grpc_target, token="writer-token") as client:
+def test_a_token_goes_with_every_call(address, tmp_path):
+    with Client(**address, token="writer-token") as client:
         assert [window.name for window in client.list_windows()] == ["seen"]
         window = client.window("seen")
         window.bulk_insert([1, 2], {"value": [1.0, 2.0]}, keys=["a", "b"])
@@ -23,8 +23,8 @@ def test_a_token_goes_with_every_call(service, tmp_path):
         window.bulk_evict(2)
 
 
-async def test_a_token_goes_with_every_awaited_call(service, tmp_path):
-    async with AsyncClient(service.grpc_target, token="writer-token") as client:
+async def test_a_token_goes_with_every_awaited_call(address, tmp_path):
+    async with AsyncClient(**address, token="writer-token") as client:
         assert [window.name for window in await client.list_windows()] == ["seen"]
         window = client.window("seen")
         await window.bulk_insert([1], {"value": [1.0]}, keys=["a"])
@@ -38,14 +38,14 @@ async def test_a_token_goes_with_every_awaited_call(service, tmp_path):
 
 
 @pytest.mark.parametrize("token", [None, "wrong", "late-token"])
-def test_without_a_valid_token(service, token):
-    with Client(service.grpc_target, token=token) as client, pytest.raises(Unauthenticated):
+def test_without_a_valid_token(address, token):
+    with Client(**address, token=token) as client, pytest.raises(Unauthenticated):
         client.list_windows()
 
 
-def test_a_token_may_change(service):
+def test_a_token_may_change(address):
     tokens = ["reader-token", "wrong", "root-token"]
-    with Client(service.grpc_target, token=lambda: tokens[0]) as client:
+    with Client(**address, token=lambda: tokens[0]) as client:
         assert len(client.list_windows()) == 1
         tokens.pop(0)
         with pytest.raises(Unauthenticated):
@@ -55,15 +55,16 @@ def test_a_token_may_change(service):
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\n", "é", lambda: "a b", lambda: None, lambda: "a\r\nx: y"])
-def test_a_token_that_is_none_is_not_shown(service, token):
-    with pytest.raises(InvalidArgument) as refused, Client(service.grpc_target, token=token) as client:
+def test_a_token_that_is_none_is_not_shown(address, token):
+    with pytest.raises(InvalidArgument) as refused, Client(**address, token=token) as client:
         client.list_windows()
     assert refused.value.field == "token"
     assert "a b" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    "target", ["sash.example", "10.0.0.1:7070", "[fd00::1]:80", "dns:///sash:7070", "ipv4:10.0.0.1:80"]
+    "target",
+    ["sash.example", "10.0.0.1:7070", "[fd00::1]:80", "dns:///sash:7070", "ipv4:10.0.0.1:80"],
 )
 def test_a_token_goes_to_no_other_machine_in_the_clear(target):
     with pytest.raises(InvalidArgument, match="tls=True") as refused:

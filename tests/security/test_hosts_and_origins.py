@@ -250,7 +250,7 @@ ANSWERS = [
     ("GET", "/ui/page.js", 200),
     ("GET", "/sash.v1.Windows/ListWindows?connect=v1&encoding=json&message={}", 200),
     ("POST", "/sash.v1.Windows/ListWindows", 415),
-    ("POST", "/sash.v1.Windows/Nope", 501),
+    ("POST", "/sash.v1.Windows/Nope", 404),
 ]
 
 

@@ -30,6 +30,7 @@ METHODS = {
     "GetWindow": (READ, lambda name: pb.GetWindowRequest(name=name)),
     "ListWindows": (READ, lambda _: pb.ListWindowsRequest()),
     "GetTopology": (READ, lambda _: pb.GetTopologyRequest()),
+    "MoveShard": (ADMIN, lambda _: pb.MoveShardRequest()),
     "DeleteWindow": (ADMIN, lambda name: pb.DeleteWindowRequest(name=name)),
     "Insert": (WRITE, lambda name: pb.InsertRequest(window=name, time=1, key="k")),
     "BulkInsert": (WRITE, lambda name: pb.BulkInsertRequest(window=name)),
@@ -58,6 +59,7 @@ ROUTES = {
     ("POST", "/v1/windows"): (ADMIN, lambda name: {"json": {"name": name, **SPEC}}),
     ("GET", "/v1/windows"): (READ, lambda _: {}),
     ("GET", "/v1/topology"): (READ, lambda _: {}),
+    ("POST", "/v1/topology/move"): (ADMIN, lambda _: {"json": {"shard": 0, "process": 0}}),
     ("GET", "/v1/windows/{name}"): (READ, lambda _: {}),
     ("DELETE", "/v1/windows/{name}"): (ADMIN, lambda _: {}),
     ("POST", "/v1/windows/{name}/insert"): (WRITE, lambda _: {"json": {"time": 1, "key": "k", "value": 1.0}}),
@@ -103,6 +105,8 @@ ROUTES = {
 OF_NO_WINDOW = {
     "ListWindows",
     "GetTopology",
+    "MoveShard",
+    ("POST", "/v1/topology/move"),
     ("GET", "/v1/windows"),
     ("GET", "/v1/topology"),
     ("GET", "/metrics"),
@@ -253,7 +257,7 @@ def test_what_is_no_route_needs_a_token_too(service, path):
 
 
 def test_the_page_loads_so_that_it_can_ask_for_a_token(service):
-    for path in ("/", "/ui/page.js", "/ui/page.css", "/ui/chart.js"):
+    for path in ("/", "/ui/page.js", "/ui/page.css", "/ui/views/overview.js"):
         assert service.http().get(path).status_code == 200
 
 
@@ -290,3 +294,12 @@ def test_an_import_is_checked_by_the_name_in_the_file(service):
     named = http.post("/v1/windows/import", params={"name": "seen-copy"}, content=exported, headers=octets)
     assert named.status_code == 201
     assert http.delete("/v1/windows/seen-copy", headers=bearer("owner")).status_code == 200
+
+
+def test_nobody_reads_a_hidden_window_through_one_that_it_feeds(service):
+    """Whoever may create windows, and may not read a window, cannot have it feed one of theirs."""
+    fed = {"name": "seen.fed", **SPEC, "from": {"window": "hidden", "granularity": 60}}
+    http = service.http()
+    assert http.post("/v1/windows", json=fed, headers=bearer("owner")).status_code == 403
+    assert http.post("/v1/windows", json=fed, headers=bearer("root")).status_code == 201
+    assert http.delete("/v1/windows/seen.fed", headers=bearer("root")).status_code == 200

@@ -3,29 +3,32 @@
 import pytest
 
 from sash_client import TLS, Client
-from tests.support.browser import CHROMIUM, open_page
 from tests.support.certificates import Authority
+from tests.support.playing import CHROMIUM, a_browser, a_page, expect
 from tests.support.servers import running_service
-from tests.support.tokens import write_tokens
+from tests.support.tokens import bearer, write_tokens
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the path"),
-    pytest.mark.timeout(120),
-]
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the path")
+pytestmark = pytest.mark.timeout(120)
 
-LISTED = "[...document.querySelectorAll('#windows tbody td.name')].map((cell) => cell.textContent).join()"
-ASKS = "!document.getElementById('login-section').hidden"
+
+@pytest.fixture(scope="module")
+def browser():
+    with a_browser() as opened:
+        yield opened
 
 
 def log_in(page, token):
-    page(f"document.getElementById('token').value = {token!r}; document.querySelector('#login button').click()")
+    page.get_by_label("Token", exact=True).fill(token)
+    page.get_by_role("button", name="Show windows").click()
 
 
-def status(page):
-    return page("document.getElementById('status').textContent")
+def listed(page, *names):
+    expect(page.locator("#windows tbody th.name")).to_have_text(names)
 
 
-def test_the_page_with_tls_and_a_token(tmp_path):
+@needs_chromium
+def test_the_page_with_tls_and_a_token(tmp_path, browser):
     authority, ca = Authority("page"), tmp_path / "ca.pem"
     cert, key = authority.give(tmp_path)
     ca.write_bytes(authority.pem)
@@ -33,39 +36,52 @@ def test_the_page_with_tls_and_a_token(tmp_path):
     # Chromium does not know the authority.
     with (
         running_service(tokens=tokens, tls_cert=cert, tls_key=key) as service,
-        open_page(tmp_path / "profile", "--ignore-certificate-errors") as page,
+        a_page(browser, allowed=("401",), ignore_https_errors=True) as page,
     ):
-        page.go(f"https://127.0.0.1:{service.rest_port}/")
-        page.wait(ASKS)
+        page.goto(f"https://127.0.0.1:{service.rest_port}/")
         log_in(page, "root-token")
-        page.wait(f"!({ASKS})")
+        expect(page.locator("#login-section")).to_be_hidden()
         with Client(service.grpc_target, token="root-token", tls=TLS(ca=ca)) as client:
             client.create_window({"name": "made", "aggregates": {"n": {"function": "count"}}})
         page.reload()
-        page.wait(f"!({ASKS}) && ({LISTED}) === 'made'")
-        assert page("location.protocol") == "https:"
+        listed(page, "made")
+        assert page.evaluate("location.protocol") == "https:"
 
 
-def test_the_page_asks_for_a_token(service, tmp_path):
-    with open_page(tmp_path) as page:
-        page.go(service.rest_url + "/")
-        page.wait(ASKS)
-        assert page(LISTED) == ""
+@needs_chromium
+def test_the_page_asks_for_a_token(service, browser):
+    with a_page(browser, allowed=("401", "403")) as page:
+        page.goto(service.rest_url + "/")
+        expect(page.locator("#login-section")).to_be_visible()
+        assert page.locator("#windows").count() == 0
         log_in(page, "wrong-token")
-        page.wait("document.getElementById('status').textContent === 'the token is unknown'")
+        expect(page.locator("#status")).to_have_text("the token is unknown")
         log_in(page, "two words")
-        page.wait("document.getElementById('status').textContent.includes('no spaces')")
+        expect(page.locator("#status")).to_contain_text("no spaces")
         log_in(page, " reader-token ")
-        page.wait(f"!({ASKS}) && ({LISTED}) === 'seen'")
-        assert page("document.getElementById('token').value") == ""
-        assert page("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
-        assert "token" not in page("location.href")
+        listed(page, "seen")
+        expect(page.locator("#login-section")).to_be_hidden()
+        assert page.locator("#token").input_value() == ""
+        assert page.evaluate("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
+        assert "token" not in page.url
         # It is there after a reload, and not in another tab's storage.
         page.reload()
-        page.wait(f"({LISTED}) === 'seen'")
-        page("document.getElementById('leave').click()")
-        page.wait(ASKS)
-        assert page("sessionStorage.length") == 0
-        assert page(LISTED) == ""
+        listed(page, "seen")
+        page.get_by_role("button", name="Forget the token").click()
+        expect(page.locator("#login-section")).to_be_visible()
+        assert page.evaluate("sessionStorage.length") == 0
+        assert page.locator("#windows").count() == 0
         log_in(page, "auditor-token")
-        page.wait(f"({LISTED}) === 'hidden,seen'")
+        listed(page, "hidden", "seen")
+
+
+def test_the_page_is_told_what_a_token_may_do(service):
+    http = service.http()
+    for name, role in (("reader", "read"), ("writer", "write"), ("root", "admin")):
+        found = http.get("/ui/caller", headers=bearer(name)).json()
+        assert found == {"name": name, "role": role, "grpc_port": service.grpc_port}
+    assert http.get("/ui/caller").status_code == 401
+    assert http.get("/ui/caller", headers=bearer("late")).status_code == 401
+    with running_service() as open_to_all:
+        found = open_to_all.http().get("/ui/caller").json()
+        assert found == {"name": None, "role": "admin", "grpc_port": open_to_all.grpc_port}

@@ -16,7 +16,7 @@ from sash_client import Client, InvalidArgument, NotFound
 from sash_client.aio import AsyncClient
 from sash_proto.v1 import windows_pb2 as pb
 from tests.security.conftest import SPEC
-from tests.support.servers import problem
+from tests.support.servers import problem, running_service
 from tests.support.tokens import bearer
 
 OWN = re.compile("[0-9a-f]{32}")
@@ -104,16 +104,19 @@ def test_connect(service, token):
     assert of_connect(answer.json()) == answer.headers["x-request-id"] == CHOSEN
 
 
-def test_connect_where_time_ran_out(service):
-    headers = {"connect-timeout-ms": "0", "x-request-id": CHOSEN, **bearer("root")}
+def test_connect_where_time_ran_out(tmp_path):
+    headers = {"connect-timeout-ms": "0", "x-request-id": CHOSEN}
     asked = {"window": "seen", "key": "k", "time": 1, "value": 1.0}
-    answer = service.http().post("/sash.v1.Windows/Insert", json=asked, headers=headers)
+    with running_service(data=str(tmp_path / "data")) as service:  # a write waits for its commit
+        http = service.http()
+        assert http.post("/v1/windows", json={"name": "seen", **SPEC}).status_code == 201
+        answer = http.post("/sash.v1.Windows/Insert", json=asked, headers=headers)
     assert answer.json()["code"] == "deadline_exceeded"
     assert of_connect(answer.json()) == CHOSEN
 
 
-def test_the_python_client(service):
-    with Client(service.grpc_target, token="root-token") as client:
+def test_the_python_client(address):
+    with Client(**address, token="root-token") as client:
         with sash_client.request_id("outer"), sash_client.request_id(CHOSEN), pytest.raises(NotFound) as caught:
             client.window("missing").query()
         assert caught.value.request_id == CHOSEN
@@ -122,8 +125,8 @@ def test_the_python_client(service):
         assert OWN.fullmatch(caught.value.request_id)
 
 
-async def test_the_python_client_for_asyncio(service):
-    async with AsyncClient(service.grpc_target, token="root-token") as client:
+async def test_the_python_client_for_asyncio(address):
+    async with AsyncClient(**address, token="root-token") as client:
         with sash_client.request_id(CHOSEN), pytest.raises(NotFound) as caught:
             await client.window("missing").query()
         assert caught.value.request_id == CHOSEN

@@ -1,5 +1,6 @@
 """TLS and mTLS on both ports; new files count without a restart, and no call fails meanwhile."""
 
+import contextlib
 import logging
 import ssl
 import threading
@@ -15,7 +16,7 @@ from sash_client.aio import AsyncClient
 from sash_engine.errors import InvalidArgument as WrongSetting
 from tests.security.conftest import SPEC
 from tests.support.certificates import Authority
-from tests.support.servers import running_service
+from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -45,9 +46,15 @@ def https(service, ca=None, mine=None):
     return httpx.Client(base_url=url, verify=context, trust_env=False, timeout=20)
 
 
-def refused(service, tls):
-    """Whether gRPC refuses a client."""
-    with Client(service.grpc_target, tls=tls, timeout_s=20) as client:
+def address_of(service, transport, host="127.0.0.1"):
+    if transport == "grpc":
+        return {"target": f"{host}:{service.grpc_port}"}
+    return {"target": f"https://{host}:{service.rest_port}", "grpc_target": f"{host}:{service.grpc_port}"}
+
+
+def refused(address, tls):
+    """Whether the service refuses a client."""
+    with Client(**address, tls=tls, timeout_s=20) as client:
         try:
             client.list_windows()
         except Unavailable:
@@ -58,30 +65,33 @@ def refused(service, tls):
 # -------------------------------------------------------------------- who gets in
 
 
-async def test_both_ports_speak_tls(files):
+async def test_both_ports_speak_tls(files, transport):
     settings, ca, _ = files
     with running_service(**settings) as service:
         with https(service, ca) as http:
             assert http.post("/v1/windows", json={"name": "w", **SPEC}).status_code == 201
             connect = http.post("/sash.v1.Windows/ListWindows", json={})
             assert [window["spec"]["name"] for window in connect.json()["windows"]] == ["w"]
-        with Client(service.grpc_target, tls=TLS(ca=ca)) as client:
+        with Client(**address_of(service, transport), tls=TLS(ca=ca)) as client:
             assert [window.name for window in client.list_windows()] == ["w"]
-        async with AsyncClient(f"localhost:{service.grpc_port}", tls=TLS(ca)) as client:
+            assert list(client.window("w").entries()) == []
+        async with AsyncClient(**address_of(service, transport, "localhost"), tls=TLS(ca)) as client:
             assert [window.name for window in await client.list_windows()] == ["w"]
-        with Client(service.grpc_target, tls=TLS(ca, name="localhost")) as client:
+        with Client(**address_of(service, transport), tls=TLS(ca, name="localhost")) as client:
             assert len(client.list_windows()) == 1
 
 
-def test_the_wrong_authority_and_no_tls_do_not_get_on(files, tmp_path):
+def test_the_wrong_authority_and_no_tls_do_not_get_on(files, tmp_path, transport):
     settings, ca, _ = files
     other = tmp_path / "other.pem"
     other.write_bytes(Authority("two").pem)
     with running_service(**settings) as service:
-        assert refused(service, TLS(ca=other))
-        assert refused(service, True)  # public authorities
-        assert refused(service, False)
-        assert refused(service, TLS(ca=ca, name="sash.example"))
+        address = address_of(service, transport)
+        assert refused(address, TLS(ca=other))
+        assert refused(address, True)  # public authorities
+        clear = address if transport == "grpc" else {"target": address["target"].replace("https", "http")}
+        assert refused(clear, False)
+        assert refused(address, TLS(ca=ca, name="sash.example"))
         with https(service, other) as http, pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             http.get("/healthz")
         with pytest.raises(httpx.HTTPError):
@@ -90,18 +100,29 @@ def test_the_wrong_authority_and_no_tls_do_not_get_on(files, tmp_path):
             assert http.get("/healthz").status_code == 200
 
 
-def test_clients_need_a_certificate(files, tmp_path):
+def test_clients_need_a_certificate(files, tmp_path, transport):
     settings, ca, mine = files
     stranger = Authority("two").give(tmp_path, "stranger")
     with running_service(**settings, tls_client_ca=ca) as service:
-        assert not refused(service, TLS(ca, *mine))
-        assert refused(service, TLS(ca))
-        assert refused(service, TLS(ca, *stranger))
+        address = address_of(service, transport)
+        assert not refused(address, TLS(ca, *mine))
+        assert refused(address, TLS(ca))
+        assert refused(address, TLS(ca, *stranger))
         with https(service, ca, mine) as http:
             assert http.get("/healthz").status_code == 200
         for wrong in (None, stranger):
             with https(service, ca, wrong) as http, pytest.raises((httpx.HTTPError, ssl.SSLError)):
                 http.get("/healthz")
+
+
+def test_an_idle_client_does_not_hold_up_the_end(files):
+    """It does not read, so it would not answer the end of TLS."""
+    settings, ca, _ = files
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(running_service(**settings, shutdown_grace_s=WAIT_S * 2))
+        client = stack.enter_context(Client(f"https://127.0.0.1:{service.rest_port}", tls=TLS(ca)))
+        assert client.list_windows() == []
+        service.stop()  # asserts that it ends within WAIT_S, which is less than the grace
 
 
 def test_old_versions_of_tls_are_refused(files):
@@ -175,20 +196,21 @@ def test_a_reload_under_load_fails_no_call(files, tmp_path, authority):
     assert not failed
 
 
-def test_an_authority_that_is_gone_lets_nobody_in(files, tmp_path, authority):
+def test_an_authority_that_is_gone_lets_nobody_in(files, tmp_path, authority, transport):
     settings, ca, mine = files
     trusted = tmp_path / "trusted.pem"
     trusted.write_bytes(authority.pem)
     second = Authority("two")
     theirs = second.give(tmp_path, "second")
     with running_service(**settings, tls_client_ca=trusted) as service:
-        assert not refused(service, TLS(ca, *mine))
-        assert refused(service, TLS(ca, *theirs))
+        address = address_of(service, transport)
+        assert not refused(address, TLS(ca, *mine))
+        assert refused(address, TLS(ca, *theirs))
         fresh = tmp_path / "fresh.pem"
         fresh.write_bytes(second.pem)
         fresh.replace(trusted)
-        wait_until(lambda: not refused(service, TLS(ca, *theirs)))
-        assert refused(service, TLS(ca, *mine))
+        wait_until(lambda: not refused(address, TLS(ca, *theirs)))
+        assert refused(address, TLS(ca, *mine))
         with https(service, ca, theirs) as http:
             assert http.get("/healthz").status_code == 200
         with https(service, ca, mine) as http, pytest.raises((httpx.HTTPError, ssl.SSLError)):
@@ -228,11 +250,32 @@ def test_a_wrong_file_names_its_setting(files, tmp_path, missing):
 # -------------------------------------------------------------------- clients' settings
 
 
-def test_files_of_a_client_that_are_wrong(tmp_path):
+@pytest.mark.parametrize("target", ["127.0.0.1", "https://127.0.0.1"])
+def test_files_of_a_client_that_are_wrong(tmp_path, target):
     for tls, field in ((TLS(ca=tmp_path / "no.pem"), "tls.ca"), (TLS(cert="c"), "tls"), (TLS(key="k"), "tls")):
         with pytest.raises(InvalidArgument) as wrong:
-            Client("127.0.0.1", tls=tls)
+            Client(target, tls=tls)
         assert wrong.value.field == field
+
+
+@pytest.mark.parametrize(
+    "content", [b"no pem", b"\xff", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"]
+)
+def test_a_file_of_a_client_that_is_no_pem(tmp_path, files, content):
+    _, ca, mine = files
+    wrong = tmp_path / "wrong.pem"
+    wrong.write_bytes(content)
+    for tls in (TLS(ca=wrong), TLS(ca, wrong, mine[1]), TLS(ca, mine[0], wrong)):
+        with pytest.raises(InvalidArgument) as refused:
+            Client("https://127.0.0.1", tls=tls)
+        assert refused.value.field == "tls"
+
+
+def test_the_url_says_whether_there_is_tls():
+    for target, tls in (("https://127.0.0.1", False), ("http://127.0.0.1", True), ("http://127.0.0.1", TLS())):
+        with pytest.raises(InvalidArgument, match="write http") as wrong:
+            Client(target, tls=tls)
+        assert wrong.value.field == "tls"
 
 
 # -------------------------------------------------------------------- other machines

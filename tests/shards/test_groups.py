@@ -2,8 +2,11 @@
 
 import asyncio
 
+import pytest
+
 from sash.calls import each
 from sash_engine.clock import ManualClock
+from sash_engine.errors import Unsupported
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.spec import WindowSpec
@@ -52,5 +55,25 @@ def test_one_shard_answers_for_groups():
         assert [answer.entries for answer in await plane.range_groups("w", RangeQuery(2, 2, by=["b"]))] == [1]
         (series,) = await plane.series_groups("w", SeriesQuery(1, 3, "1", by=["b"]))
         assert series.entries.tolist() == [1, 1]
+
+    asyncio.run(ask())
+
+
+def test_cascades_need_a_service_of_one_shard():
+    """Their keys would be on other shards than those of the window that feeds them, and in other commits."""
+    fed = {"name": "fed", "from": {"window": "w", "granularity": 2}, "slide": {}}
+    spec = WindowSpec.parse({**WindowSpec.parse(SPEC).document(), **fed})
+
+    async def ask():
+        plane = in_process(3, ManualClock())
+        await plane.create(WindowSpec.parse(SPEC))
+        with pytest.raises(Unsupported, match="different shards") as refused:
+            await plane.create(spec)
+        assert (refused.value.field, [info.spec.name for info in await plane.windows()]) == ("from", ["w"])
+        plane = in_process(1, ManualClock())
+        await plane.create(WindowSpec.parse(SPEC))
+        await plane.create(spec)
+        await plane.bulk_insert("w", Batch.of(WindowSpec.parse(SPEC), [1, 2], {"v": [1, 2]}, ["k|x", "l|x"]))
+        assert [answer.entries for answer in await plane.query("fed", Query(by=["b"]))] == [2]
 
     asyncio.run(ask())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sash.settings import load_settings
-from sash.shards.layout import Share, check_single, shards_of_store, store_of
+from sash.shards.layout import Share, check_single, is_leased, shards_of_store, store_of
 from sash_engine.errors import DataLoss, InvalidArgument
 from tests.support.redis_servers import BINARIES, redis_server
 from tests.support.servers import running_service
@@ -92,6 +92,21 @@ def test_redis_keeps_the_number() -> None:
             shards(server.url, 2, redis_prefix="single")
 
 
+def test_a_prefix_whose_number_is_lost_is_not_taken_for_a_new_one() -> None:
+    with redis_server(BINARIES["valkey"], "appendfsync no") as server:
+        with running_service(data=server.url, shards=2):
+            pass
+        server.ask("DEL", "{sash}:shards")
+        for wanted in (2, 3):
+            with pytest.raises(DataLoss, match=r"\{sash\}:shards is missing"):
+                shards(server.url, wanted=wanted)
+        with pytest.raises(DataLoss, match=r"\{sash\}:shards is missing"), running_service(data=server.url):
+            pass
+        assert server.ask("EXISTS", "{sash}:shards") == 0
+        server.ask("SET", "{sash}:shards", "2")
+        assert shards(server.url, wanted=2) == 2
+
+
 def test_where_a_shard_is(tmp_path: Path) -> None:
     directory, redis = load_settings(data=str(tmp_path)), load_settings(data="redis://h")
     assert store_of(directory, 1, 0) == (str(tmp_path), "sash")
@@ -101,6 +116,25 @@ def test_where_a_shard_is(tmp_path: Path) -> None:
     share = Share(1, 3, 8, "/f")
     assert list(share.mine) == [1, 4, 7]
     assert [share.address(shard) for shard in range(4)] == ["unix:/f/0", "unix:/f/1", "unix:/f/2", "unix:/f/0"]
+
+
+def test_which_shards_a_process_owns() -> None:
+    settings = load_settings(data="redis://h", shards_owned="0-2, 7")
+    assert settings.shards_owned == {0, 1, 2, 7}
+    assert is_leased(settings, 8)
+    assert is_leased(load_settings(data="redis://h"), 8)
+    assert not is_leased(load_settings(data="redis://h", standby=True), 8)
+    assert not is_leased(load_settings(data="redis://h"), 1)
+    assert not is_leased(load_settings(data="some/where"), 8)
+    with pytest.raises(InvalidArgument, match="names shard 7, and the store has 7") as raised:
+        is_leased(settings, 7)
+    assert (raised.value.field, raised.value.limit) == ("shards_owned", "6")
+    for others in ({"data": "some/where"}, {"data": "redis://h", "standby": True}):
+        with pytest.raises(InvalidArgument, match="SASH_SHARDS_OWNED needs"):
+            is_leased(load_settings(shards_owned="0", **others), 8)
+    for wrong in ("", "a", "1-", "-1", "1,,2", "12345"):
+        with pytest.raises(InvalidArgument, match="SASH_SHARDS_OWNED must be numbers of shards"):
+            load_settings(shards_owned=wrong)
 
 
 def test_a_service_with_shards_keeps_its_windows_over_a_restart(tmp_path: Path) -> None:

@@ -20,7 +20,13 @@ from tests.shards.test_sharded_plane import Pair, _plain
 from tests.support.sharded import Turns, hosts, in_process
 from tests.windows.test_groups import AIRPORTS, CARRIERS, KINDS, PARTS, conditions, entries_of, keys_of, spec_of
 
-SLIDES: list[dict[str, Any]] = [{}, {"slide": {"max_age": 20}}, {"slide": {"max_count": 2}}, {"granularity": 4}]
+SLIDES: list[dict[str, Any]] = [
+    {},
+    {"slide": {"max_age": 20}},
+    {"slide": {"max_count": 2}},
+    {"granularity": 4},
+    {"slide": {"max_age": 20}, "rollups": [["airport"], ["carrier", "kind"], []]},
+]
 NAMES = ["n", "sum", "mean", "entries"]
 
 tops = st.builds(Top, st.sampled_from(NAMES), st.integers(1, 5), st.sampled_from(["asc", "desc"]))

@@ -13,6 +13,7 @@ from grpc_status import rpc_status
 
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc
+from tests.support.connect_server import address, over_connect
 
 
 class Recorder(windows_pb2_grpc.WindowsServicer):
@@ -56,15 +57,16 @@ class Recorder(windows_pb2_grpc.WindowsServicer):
 
 
 @contextmanager
-def recording():
-    """Run a recorder on a free port; yield it and its target."""
+def recording(transport="grpc"):
+    """Run a recorder on free ports; yield it and its address, as `connect_server.address_of`."""
     recorder = Recorder()
     server = grpc.server(futures.ThreadPoolExecutor(2))
     windows_pb2_grpc.add_WindowsServicer_to_server(recorder, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        yield recorder, f"127.0.0.1:{port}"
+        with over_connect(recorder) as http:
+            yield recorder, address(transport, port, http.server_port)
     finally:
         server.stop(None).wait()
 

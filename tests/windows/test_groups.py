@@ -125,6 +125,7 @@ def small_steps(monkeypatch):
     for module, name in (
         (grouped, "_KEYS"),
         (grouped, "_ROWS"),
+        (grouped, "_MANY"),
         (group_reader, "_KEYS"),
         (group_reader, "_ANSWERS"),
         (labels, "_NUMBERS"),

@@ -61,7 +61,7 @@ def test_a_spec_is_the_same_on_both_sides(document):
     parsed = WindowSpec.parse(translate.document_of(to_spec(document)))
     assert parsed == WindowSpec.parse(document)
     info = pb.WindowInfo()
-    translate.specs.fill_spec(info.spec, parsed.model_dump())
+    translate.specs.fill_spec(info.spec, parsed.model_dump(by_alias=True))
     assert WindowSpec.parse(spec_document(info.spec)) == parsed
 
 

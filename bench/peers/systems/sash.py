@@ -1,4 +1,4 @@
-"""Sash on its embedded default, by its Python client over gRPC."""
+"""Sash on its embedded default, by its Python client over Connect."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class System(Server):
         return [*serve, "--grpc-port", str(self._grpc), "--rest-port", str(self._rest)]
 
     def ready(self) -> bool:
-        client = Client(f"127.0.0.1:{self._grpc}")
+        client = Client(f"http://127.0.0.1:{self._rest}")
         client.wait_until_ready(30)
         self._window = client.create_window({**SPEC, "aggregates": self.aggregates})
         self._client = client

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WindowSpec(_message.Message):
-    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys", "identity")
+    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys", "rollups", "identity")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,8 @@ class WindowSpec(_message.Message):
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     GRANULARITY_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    ROLLUPS_FIELD_NUMBER: _ClassVar[int]
+    FROM_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     name: str
     time_unit: str
@@ -46,8 +48,9 @@ class WindowSpec(_message.Message):
     durability: str
     granularity: str
     keys: _containers.RepeatedScalarFieldContainer[str]
+    rollups: _containers.RepeatedCompositeFieldContainer[Rollup]
     identity: str
-    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., identity: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., rollups: _Optional[_Iterable[_Union[Rollup, _Mapping]]] = ..., identity: _Optional[str] = ..., **kwargs) -> None: ...
 
 class AggregateSpec(_message.Message):
     __slots__ = ("function", "field", "returns", "parameters")
@@ -494,7 +497,7 @@ class WindowChunk(_message.Message):
     def __init__(self, data: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
 
 class QueryRequest(_message.Message):
-    __slots__ = ("window", "key", "lookbacks", "as_of", "keys", "all_keys", "combine", "partials", "where", "by", "top", "having", "limit", "position")
+    __slots__ = ("window", "key", "lookbacks", "as_of", "keys", "all_keys", "combine", "partials", "where", "by", "top", "having", "limit", "position", "partial")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     LOOKBACKS_FIELD_NUMBER: _ClassVar[int]
@@ -509,6 +512,7 @@ class QueryRequest(_message.Message):
     HAVING_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     lookbacks: _containers.RepeatedScalarFieldContainer[str]
@@ -523,18 +527,21 @@ class QueryRequest(_message.Message):
     having: _containers.RepeatedCompositeFieldContainer[Having]
     limit: int
     position: str
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., combine: bool = ..., partials: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ...) -> None: ...
+    partial: str
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., combine: bool = ..., partials: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., partial: _Optional[str] = ...) -> None: ...
 
 class QueryResponse(_message.Message):
-    __slots__ = ("answers", "next")
+    __slots__ = ("answers", "next", "missing_shards")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
+    MISSING_SHARDS_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedCompositeFieldContainer[Answer]
     next: str
-    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+    missing_shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., next: _Optional[str] = ..., missing_shards: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RangeQueryRequest(_message.Message):
-    __slots__ = ("window", "key", "start", "end", "keys", "all_keys", "partials", "end_exclusive", "where", "by", "top", "having", "limit", "position")
+    __slots__ = ("window", "key", "start", "end", "keys", "all_keys", "partials", "end_exclusive", "where", "by", "top", "having", "limit", "position", "partial")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -549,6 +556,7 @@ class RangeQueryRequest(_message.Message):
     HAVING_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     start: int
@@ -563,10 +571,11 @@ class RangeQueryRequest(_message.Message):
     having: _containers.RepeatedCompositeFieldContainer[Having]
     limit: int
     position: str
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., partials: bool = ..., end_exclusive: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ...) -> None: ...
+    partial: str
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., partials: bool = ..., end_exclusive: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., partial: _Optional[str] = ...) -> None: ...
 
 class SeriesRequest(_message.Message):
-    __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys", "where", "by", "top", "having", "limit", "position", "gap")
+    __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys", "where", "by", "top", "having", "limit", "position", "gap", "partial")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -582,6 +591,7 @@ class SeriesRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     start: int
@@ -597,10 +607,11 @@ class SeriesRequest(_message.Message):
     limit: int
     position: str
     gap: str
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., gap: _Optional[str] = ...) -> None: ...
+    partial: str
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., gap: _Optional[str] = ..., partial: _Optional[str] = ...) -> None: ...
 
 class SeriesResponse(_message.Message):
-    __slots__ = ("key", "time", "entries", "aggregates", "width", "parts", "groups", "next", "last")
+    __slots__ = ("key", "time", "entries", "aggregates", "width", "parts", "groups", "next", "last", "missing_shards")
     class AggregatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -624,6 +635,7 @@ class SeriesResponse(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
+    MISSING_SHARDS_FIELD_NUMBER: _ClassVar[int]
     key: str
     time: bytes
     entries: bytes
@@ -633,7 +645,8 @@ class SeriesResponse(_message.Message):
     groups: _containers.RepeatedCompositeFieldContainer[SeriesResponse]
     next: str
     last: bytes
-    def __init__(self, key: _Optional[str] = ..., time: _Optional[bytes] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ..., width: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[SeriesResponse, _Mapping]]] = ..., next: _Optional[str] = ..., last: _Optional[bytes] = ...) -> None: ...
+    missing_shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, key: _Optional[str] = ..., time: _Optional[bytes] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ..., width: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[SeriesResponse, _Mapping]]] = ..., next: _Optional[str] = ..., last: _Optional[bytes] = ..., missing_shards: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SeriesColumn(_message.Message):
     __slots__ = ("float64", "int64", "values", "valid")
@@ -685,7 +698,7 @@ class ListKeysResponse(_message.Message):
     def __init__(self, keys: _Optional[_Iterable[str]] = ..., next: _Optional[int] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("key", "start", "end", "entries", "aggregates", "lookback", "partials", "parts", "groups", "next")
+    __slots__ = ("key", "start", "end", "entries", "aggregates", "lookback", "partials", "parts", "groups", "next", "missing_shards")
     class AggregatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -717,6 +730,7 @@ class Answer(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
+    MISSING_SHARDS_FIELD_NUMBER: _ClassVar[int]
     key: str
     start: int
     end: int
@@ -727,7 +741,8 @@ class Answer(_message.Message):
     parts: _containers.ScalarMap[str, str]
     groups: _containers.RepeatedCompositeFieldContainer[Answer]
     next: str
-    def __init__(self, key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., entries: _Optional[int] = ..., aggregates: _Optional[_Mapping[str, Value]] = ..., lookback: _Optional[str] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+    missing_shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., entries: _Optional[int] = ..., aggregates: _Optional[_Mapping[str, Value]] = ..., lookback: _Optional[str] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., next: _Optional[str] = ..., missing_shards: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Condition(_message.Message):
     __slots__ = ("part", "op", "values")
@@ -804,13 +819,49 @@ class Topology(_message.Message):
     def __init__(self, shards: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[Process, _Mapping]]] = ...) -> None: ...
 
 class Process(_message.Message):
-    __slots__ = ("number", "up", "grpc_port", "shards")
+    __slots__ = ("number", "up", "grpc_port", "shards", "address", "sizes")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     GRPC_PORT_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     number: int
     up: bool
     grpc_port: int
     shards: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, number: _Optional[int] = ..., up: bool = ..., grpc_port: _Optional[int] = ..., shards: _Optional[_Iterable[int]] = ...) -> None: ...
+    address: str
+    sizes: _containers.RepeatedCompositeFieldContainer[ShardSize]
+    def __init__(self, number: _Optional[int] = ..., up: bool = ..., grpc_port: _Optional[int] = ..., shards: _Optional[_Iterable[int]] = ..., address: _Optional[str] = ..., sizes: _Optional[_Iterable[_Union[ShardSize, _Mapping]]] = ...) -> None: ...
+
+class ShardSize(_message.Message):
+    __slots__ = ("shard", "entries", "pending_bytes")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    PENDING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    entries: int
+    pending_bytes: int
+    def __init__(self, shard: _Optional[int] = ..., entries: _Optional[int] = ..., pending_bytes: _Optional[int] = ...) -> None: ...
+
+class MoveShardRequest(_message.Message):
+    __slots__ = ("shard", "process")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    process: int
+    def __init__(self, shard: _Optional[int] = ..., process: _Optional[int] = ...) -> None: ...
+
+class Rollup(_message.Message):
+    __slots__ = ("parts",)
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, parts: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Source(_message.Message):
+    __slots__ = ("window", "granularity")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    GRANULARITY_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    granularity: str
+    def __init__(self, window: _Optional[str] = ..., granularity: _Optional[str] = ...) -> None: ...

@@ -129,6 +129,11 @@ class WindowsStub(object):
                 request_serializer=sash__proto_dot_v1_dot_windows__pb2.GetTopologyRequest.SerializeToString,
                 response_deserializer=sash__proto_dot_v1_dot_windows__pb2.Topology.FromString,
                 )
+        self.MoveShard = channel.unary_unary(
+                '/sash.v1.Windows/MoveShard',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.MoveShardRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.Topology.FromString,
+                )
 
 
 class WindowsServicer(object):
@@ -299,6 +304,13 @@ class WindowsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MoveShard(self, request, context):
+        """Has a process take a shard, where processes share them by leases; answers when it has it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WindowsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -415,6 +427,11 @@ def add_WindowsServicer_to_server(servicer, server):
             'GetTopology': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTopology,
                     request_deserializer=sash__proto_dot_v1_dot_windows__pb2.GetTopologyRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.Topology.SerializeToString,
+            ),
+            'MoveShard': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveShard,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.MoveShardRequest.FromString,
                     response_serializer=sash__proto_dot_v1_dot_windows__pb2.Topology.SerializeToString,
             ),
     }
@@ -814,6 +831,23 @@ class Windows(object):
             metadata=None):
         return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/GetTopology',
             sash__proto_dot_v1_dot_windows__pb2.GetTopologyRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.Topology.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def MoveShard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/MoveShard',
+            sash__proto_dot_v1_dot_windows__pb2.MoveShardRequest.SerializeToString,
             sash__proto_dot_v1_dot_windows__pb2.Topology.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

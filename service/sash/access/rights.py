@@ -43,5 +43,6 @@ RIGHTS: Mapping[str, Right] = {
     "delete": Right.ADMIN,
     "add_aggregates": Right.ADMIN,
     "restore": Right.ADMIN,
+    "move": Right.ADMIN,
 }
 """The right that each operation of the plane needs, by its name. An operation that is not here does not run."""

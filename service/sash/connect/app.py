@@ -8,8 +8,8 @@
 Unary calls use no web framework: on one core, the request, response and routing of a framework cost twice as much as
 the call itself.
 
-Source: connectrpc.com/docs/protocol. Where Sash differs: it refuses compressed requests, which the protocol allows.
-`InsertStream` exists in gRPC only, because a stream in both directions needs HTTP/2.
+Source: connectrpc.com/docs/protocol. Requests may be compressed with gzip; answers are not compressed. `InsertStream`
+exists in gRPC only, because a stream in both directions needs HTTP/2.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from sash.calls import unbroken
+from sash.calls import shielded, unbroken
 from sash.connect.codec import CODECS, Codec
+from sash.connect.compression import ENCODING, SMALL_BYTES, unpacked, unpacked_size
 from sash.connect.envelopes import END, opened, sealed
 from sash.connect.errors import CODES, DeadlineExceeded, document_of
+from sash.limits.memory import MemoryBudget
 from sash.metrics import Metrics
 from sash.requests import HEADER, request_id
+from sash.rest.whole import answer_whole
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
@@ -71,10 +74,14 @@ class ConnectApp:
         operations: run on the event loop that serves the app.
         metrics: counts failed calls.
         gate: limits the number of calls in progress.
-        body_bytes_max: most bytes of a message.
+        body_bytes_max: most bytes of a message, also when it is unpacked.
+        memory: where memory for messages is reserved that were compressed.
     """
 
-    def __init__(self, operations: Operations, metrics: Metrics, gate: Gate, body_bytes_max: int) -> None:
+    def __init__(
+        self, operations: Operations, metrics: Metrics, gate: Gate, body_bytes_max: int, memory: MemoryBudget
+    ) -> None:
+        self._memory = memory
         self._metrics = metrics
         self._gate = gate
         self._bytes_max = body_bytes_max
@@ -87,7 +94,8 @@ class ConnectApp:
         """Answer one request; `scope` is one of HTTP."""
         method = self._methods.get(scope["path"])
         if method is None:
-            await self._refuse(send, Unsupported(f"{SERVICE} has no method {scope['path'][len(PREFIX) :][:80]!r}"), "")
+            error = Unsupported(f"{SERVICE} has no method {scope['path'][len(PREFIX) :][:80]!r}")
+            await self._refuse(send, error, "", HTTPStatus.NOT_FOUND)
             return
         if traces.tracer is not None:
             traces.rename(scope["path"][1:])
@@ -116,13 +124,13 @@ class ConnectApp:
             timeout_s = _timeout_s(headers)
             self._gate.check()
             if read:
-                codec, data = _of_query(scope["query_string"])
+                codec, data, packed = _of_query(scope["query_string"])
                 kind = b"application/" + codec
             else:
-                _check_headers(headers, b"content-encoding")
+                packed = _is_packed(headers, b"content-encoding")
                 data = await self._body(headers, receive)
             with self._gate:
-                request = await self._read(_UNARY[kind], method, data)
+                request = await self._read(_UNARY[kind], method, data, packed)
                 if scope["path"] in self._waits:
                     call = method.call(request)
                     response = await _within(timeout_s, call if method.reads_only else unbroken(call))
@@ -137,9 +145,21 @@ class ConnectApp:
         except Exception as error:
             await self._refuse(send, error, method.name)
             return
-        await _respond(send, HTTPStatus.OK, [(b"content-type", kind)], body)
+        await answer_whole(scope, send, 200, kind, body)
 
-    async def _read(self, codec: Codec, method: Method, data: bytes) -> Any:
+    async def _read(self, codec: Codec, method: Method, data: bytes, packed: bool) -> Any:
+        """Parse a message, which may be compressed."""
+        if not (packed and data):
+            return await self._parsed(codec, method, data)
+        size = unpacked_size(data)
+        if size > self._bytes_max:
+            raise self._too_large()
+        if size > SMALL_BYTES:
+            self._memory.check(size, transient=True)
+        with self._memory.promised(size):
+            return await self._parsed(codec, method, await self._in_slices(unpacked(data, size)))
+
+    async def _parsed(self, codec: Codec, method: Method, data: bytes) -> Any:
         """Parse a message. Protobuf reads long JSON in Python, so one thread does it, a message at a time."""
         is_json = codec is CODECS["json"]
         if len(data) <= (_LONG_JSON_BYTES if is_json else LONG_BYTES):
@@ -151,13 +171,14 @@ class ConnectApp:
         """Read the whole body. A body with a `Content-Length` that is too large is not read."""
         if int(headers.get(b"content-length", 0)) > self._bytes_max:
             raise self._too_large()
-        parts, size = list[bytes](), 0
-        async for part in _parts(receive):
+        parts, size, more = list[bytes](), 0, True
+        while more:
+            part, more = await _part(receive)
             parts.append(part)
             size += len(part)
             if size > self._bytes_max:
                 raise self._too_large()
-        return b"".join(parts)
+        return part if len(parts) == 1 else b"".join(parts)
 
     def _too_large(self) -> TooLarge:
         return TooLarge("the body is too large", field="body", limit=f"{self._bytes_max:,} bytes")
@@ -166,7 +187,8 @@ class ConnectApp:
         """Answer a request with an error without reading it."""
         await self._refuse(send, error, scope["path"])
 
-    async def _refuse(self, send: Send, error: Exception, method: str) -> None:
+    async def _refuse(self, send: Send, error: Exception, method: str, status: int | None = None) -> None:
+        """Answer with an error, and the HTTP status of its code, unless there is another one."""
         code, document = document_of(error, method)
         self._metrics.count_rejected("connect", code.name)
         headers = [(b"content-type", b"application/json"), (HEADER.encode(), request_id().encode())]
@@ -175,7 +197,7 @@ class ConnectApp:
         retry_after_s = getattr(error, "retry_after_s", None)
         if retry_after_s is not None:
             headers.append((b"retry-after", str(-int(-retry_after_s // 1)).encode()))
-        await _respond(send, CODES[code], headers, orjson.dumps(document))
+        await _respond(send, status or CODES[code], headers, orjson.dumps(document))
 
     # ---------------------------------------------------------------- streams
 
@@ -193,13 +215,14 @@ class ConnectApp:
         end: dict[str, Any] = {}
         try:
             timeout_s = _timeout_s(headers)
-            _check_headers(headers, b"connect-content-encoding")
+            packed = _is_packed(headers, b"connect-content-encoding")
             with self._gate:
+                messages = self._messages(method, codec, receive, packed)
                 if method.streams_requests:
-                    response = await _within(timeout_s, unbroken(method.call(self._messages(method, codec, receive))))
+                    response = await _within(timeout_s, shielded(method.call(messages)))
                     await _send_part(send, sealed(codec.write(response)))
                 else:
-                    await _within(timeout_s, self._answers(method, codec, receive, send))
+                    await _within(timeout_s, self._answers(method, codec, messages, receive, send))
         except _Gone:
             raise
         except Exception as error:
@@ -207,19 +230,21 @@ class ConnectApp:
             self._metrics.count_rejected("connect", code.name)
         await _send_part(send, sealed(orjson.dumps(end), END), more=False)
 
-    async def _messages(self, method: Method, codec: Codec, receive: Receive) -> AsyncIterator[Any]:
-        async for data in opened(_parts(receive), self._bytes_max):
-            yield await self._read(codec, method, data)
+    async def _messages(self, method: Method, codec: Codec, receive: Receive, packed: bool) -> AsyncIterator[Any]:
+        async for data, is_packed in opened(_parts(receive), self._bytes_max, packed):
+            yield await self._read(codec, method, data, is_packed)
 
-    async def _answers(self, method: Method, codec: Codec, receive: Receive, send: Send) -> None:
+    async def _answers(
+        self, method: Method, codec: Codec, messages: AsyncIterator[Any], receive: Receive, send: Send
+    ) -> None:
         """Answer one message with many, until there are no more or the caller disconnects (which ends a watch)."""
         request = None
-        async for message in self._messages(method, codec, receive):
+        async for message in messages:
             if request is not None:
-                raise InvalidArgument(f"{method.name} takes one message, not several", field="body")
+                raise Unsupported(f"{method.name} takes one message, not several", field="body")
             request = message
         if request is None:
-            raise InvalidArgument(f"{method.name} takes one message, not none", field="body")
+            raise Unsupported(f"{method.name} takes one message, not none", field="body")
 
         async def answer() -> None:
             async with contextlib.aclosing(method.call(request)) as responses:
@@ -255,26 +280,28 @@ def _timeout_s(headers: Headers) -> float | None:
     return int(given) / 1000
 
 
-def _check_headers(headers: Headers, encoding: bytes) -> None:
-    """Check the version, and that the request is not compressed; `encoding` is the name of the header to check."""
+def _is_packed(headers: Headers, encoding: bytes) -> bool:
+    """Check the version; return whether messages are compressed, which the header `encoding` says."""
     version = headers.get(b"connect-protocol-version", b"1")
     if version != b"1":
         raise InvalidArgument("connect-protocol-version must be 1", field="connect-protocol-version", limit="1")
-    _check_encoding(headers.get(encoding, b"identity").decode("latin-1"), encoding.decode())
+    return _is_gzip(headers.get(encoding, b""), encoding.decode())
 
 
-def _check_encoding(given: str, field: str) -> None:
-    if given not in ("", "identity"):
-        raise Unsupported(f"{field} {given[:40]!r} is not supported; send identity", field=field)
+def _is_gzip(given: bytes, field: str) -> bool:
+    if given not in (b"", b"identity", ENCODING):
+        said = given[:40].decode("latin-1")
+        raise Unsupported(f"{field} {said!r} is not supported; send gzip or identity", field=field)
+    return given == ENCODING
 
 
-def _of_query(query: bytes) -> tuple[bytes, bytes]:
-    """Return the codec's name and the message of a GET request, which has both in its URL."""
+def _of_query(query: bytes) -> tuple[bytes, bytes, bool]:
+    """Return the codec's name and the message of a GET request, and whether it is compressed. All are in its URL."""
     # A message may be any bytes, and Latin-1 maps each byte to one character and back.
     given = {name: values[-1] for name, values in parse_qs(query.decode("latin-1"), True, encoding="latin-1").items()}
     if given.get("connect", "v1") != "v1":
         raise InvalidArgument("connect must be v1", field="connect", limit="v1")
-    _check_encoding(given.get("compression", ""), "compression")
+    packed = _is_gzip(given.get("compression", "").encode("latin-1"), "compression")
     for name in ("encoding", "message"):
         if name not in given:
             raise InvalidArgument(f"{name} is missing", field=name)
@@ -288,18 +315,23 @@ def _of_query(query: bytes) -> tuple[bytes, bytes]:
             data = b64decode(data + b"=" * (-len(data) % 4), altchars=b"-_", validate=True)
         except binascii.Error:
             raise InvalidArgument("message is not base64 as addresses have it", field="message") from None
-    return given["encoding"].encode(), data
+    return given["encoding"].encode(), data, packed
 
 
 async def _parts(receive: Receive) -> AsyncIterator[bytes]:
     """Yield the parts of the body."""
     more = True
     while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _Gone
-        yield message["body"]
-        more = message.get("more_body", False)
+        part, more = await _part(receive)
+        yield part
+
+
+async def _part(receive: Receive) -> tuple[bytes, bool]:
+    """Return a part of the body, and whether more follow."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise _Gone
+    return message["body"], message.get("more_body", False)
 
 
 # -------------------------------------------------------------------- what is answered

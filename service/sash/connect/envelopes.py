@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from struct import Struct
 
+from sash.connect.errors import BadEnvelope
 from sash_engine.errors import InvalidArgument, TooLarge
 
 __all__ = ["END", "opened", "sealed"]
@@ -22,11 +23,19 @@ def sealed(message: bytes, flags: int = 0) -> bytes:
     return _HEAD.pack(flags, len(message)) + message
 
 
-async def opened(parts: AsyncIterator[bytes], bytes_max: int) -> AsyncIterator[bytes]:
-    """Yield the messages of a request. At most one of them is in memory.
+async def opened(
+    parts: AsyncIterator[bytes], bytes_max: int, may_be_packed: bool = False
+) -> AsyncIterator[tuple[bytes, bool]]:
+    """Yield the messages of a request, and whether they are compressed. At most one of them is in memory.
+
+    Args:
+        parts: of the body.
+        bytes_max: most bytes of a message.
+        may_be_packed: whether the request says how messages are compressed.
 
     Raises:
-        InvalidArgument: an envelope is compressed, has unknown flags, or ends too early.
+        BadEnvelope: an envelope is compressed against what the request says, or has unknown flags.
+        InvalidArgument: an envelope ends too early.
         TooLarge: a message has more than `bytes_max` bytes.
     """
     held = bytearray()
@@ -35,17 +44,19 @@ async def opened(parts: AsyncIterator[bytes], bytes_max: int) -> AsyncIterator[b
         at = 0
         while len(held) - at >= _HEAD.size:
             flags, length = _HEAD.unpack_from(held, at)
-            if flags:
+            if flags and not (flags == _COMPRESSED and may_be_packed):
                 what = (
-                    "is compressed, which this service does not read" if flags == _COMPRESSED else "has unknown flags"
+                    "is compressed, and connect-content-encoding does not say how"
+                    if flags == _COMPRESSED
+                    else "has unknown flags"
                 )
-                raise InvalidArgument(f"an envelope of the request {what}", field="body")
+                raise BadEnvelope(f"an envelope of the request {what}", field="body")
             if length > bytes_max:
                 raise TooLarge(f"a message of {length:,} bytes", field="body", limit=f"{bytes_max:,} bytes")
             if len(held) - at < _HEAD.size + length:
                 break
             at += _HEAD.size
-            yield bytes(held[at : at + length])
+            yield bytes(held[at : at + length]), flags == _COMPRESSED
             at += length
         del held[:at]
     if held:

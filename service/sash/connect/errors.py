@@ -16,8 +16,9 @@ from google.rpc import error_details_pb2
 
 from sash.requests import request_id
 from sash.rpc.errors import described
+from sash_engine.errors import InvalidArgument
 
-__all__ = ["CODES", "DeadlineExceeded", "document_of"]
+__all__ = ["CODES", "BadEnvelope", "DeadlineExceeded", "document_of"]
 
 CODES: Mapping[grpc.StatusCode, int] = {
     grpc.StatusCode.CANCELLED: 499,
@@ -44,6 +45,10 @@ class DeadlineExceeded(Exception):
     """The call took longer than its `Connect-Timeout-Ms`."""
 
 
+class BadEnvelope(InvalidArgument):
+    """An envelope has flags that the request does not allow: to the protocol, a fault of the client's library."""
+
+
 def document_of(error: Exception, method: str) -> tuple[grpc.StatusCode, dict[str, Any]]:
     """Map an exception to its code and its JSON document; `method` is for the log."""
     if isinstance(error, DeadlineExceeded):
@@ -51,6 +56,8 @@ def document_of(error: Exception, method: str) -> tuple[grpc.StatusCode, dict[st
         details: Sequence[Message] = [error_details_pb2.RequestInfo(request_id=request_id())]
     else:
         code, message, details = described(error, method)
+        if isinstance(error, BadEnvelope):
+            code = grpc.StatusCode.INTERNAL
     shown = [
         {
             "type": detail.DESCRIPTOR.full_name,

@@ -39,13 +39,17 @@ class BlockStore:
 
     def __init__(self, session: TierSession, manifest: Manifest, name: str, layout: Callable[[], Layout]) -> None:
         self._session, self._manifest, self._name, self._layout = session, manifest, name, layout
-        self.cold = Cold(self.load, session.cache)
+        self.cold = Cold(self.load, session.cache, self.load_as)
         self._pending: list[PendingBlock] = []  # with a number, and not handed to the journal yet
         self._pending_bytes = 0
         self._closed = False
 
     def load(self, numbers: Sequence[int]) -> list[list[Array]]:
         """Return the columns of blocks, in one round trip; raises DataLoss, and Unavailable as the tier does."""
+        return self.load_as(numbers, self._layout())
+
+    def load_as(self, numbers: Sequence[int], layout: Layout) -> list[list[Array]]:
+        """As `load`, of blocks with another layout."""
         window = self._manifest.window
         found = self._session.tier.get_many([values.block_key(window, number) for number in numbers])
         blocks = []
@@ -54,7 +58,7 @@ class BlockStore:
             key = values.block_key(window, number)
             try:
                 payload = values.unseal("block", data, what, key, self._manifest.block_is_bound(number))
-                blocks.append(sealed_from(payload, self._layout()))
+                blocks.append(sealed_from(payload, layout))
             except DataLoss as error:
                 self._session.report_damage(what, error)
                 raise
@@ -92,7 +96,7 @@ class BlockStore:
             made = {}
             for block, number in numbered:
                 key = values.block_key(window, number)
-                made[key] = values.seal("block", sealed_to(block, layout), key)
+                made[key] = values.seal("block", sealed_to(block, block.layout or layout), key)
             return made
 
         def landed() -> None:

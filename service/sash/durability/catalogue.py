@@ -65,6 +65,17 @@ class Catalogue:
             raise NotFound(f"there is no window {name[:140]!r}", field="window")
         return window
 
+    def home(self, name: str) -> str:
+        """The window that a window is stored with: the one at the root of those that feed it, or itself."""
+        while (window := self._windows.get(name)) is not None and (source := window.spec.source) is not None:
+            name = source.window
+        return name
+
+    def put_all(self, window: Window) -> None:
+        """Add a window, and those that it feeds."""
+        for each in (window, *window.cascades):
+            self.put(each)
+
     def __contains__(self, name: str) -> bool:
         return name in self._windows
 

@@ -61,7 +61,7 @@ def export(window: Window) -> Iterator[bytes]:
     numbers = keys.numbers()
     entries = Entries(window.spec, keys, numbers, None, None, window.cold, _ROWS)
     header = {
-        "spec": window.spec.document(),
+        "spec": _alone(window.spec),
         "counts": window.counts.document(),
         "newest": window.mark,
         **punctuated(window),
@@ -69,6 +69,11 @@ def export(window: Window) -> Iterator[bytes]:
     }
     states = [keys.now[numbers], keys.late_through[numbers], keys.touched[numbers]]
     return _framed(_records(header, keys.names(), entries, states))
+
+
+def _alone(spec: WindowSpec) -> dict[str, Any]:
+    """A spec that needs no other window: an imported cascade is a window with panes that is written to."""
+    return {name: value for name, value in spec.document().items() if name != "from"}
 
 
 def _records(header: dict[str, Any], names: list[str], entries: Entries, states: list[Array]) -> Iterator[list[Any]]:
@@ -218,6 +223,8 @@ class Importer:
     def _take_header(self, payload: Any) -> None:
         header = checked(Header, payload, "header")
         spec = WindowSpec.parse(header.spec if self._name is None else {**header.spec, "name": self._name})
+        if spec.source is not None:
+            raise InvalidArgument("an exported window is fed by none", field="from")
         if spec.algorithm is not None:
             raise InvalidArgument(f"a window on {spec.algorithm} keeps no entries", field="algorithm")
         ledger = header.extra.ledger.ledger()
@@ -296,6 +303,7 @@ class Importer:
                 "a key has more entries", field="header.spec.slide.max_count", limit=str(slide.max_count)
             )
         keys.now[numbers], keys.late_through[numbers], keys.touched[numbers] = now, late_through, touched
+        window.rollups.resume_marks()
 
     @property
     def _window(self) -> Window:

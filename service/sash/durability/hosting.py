@@ -117,8 +117,8 @@ class ImportTarget(Protocol):
 class WindowStorage(Protocol):
     """Where the windows of a service are kept. All methods belong to the event loop."""
 
-    async def start(self) -> None:
-        """Begin; windows that were kept are there afterwards."""
+    async def start(self, beside: bool = False) -> None:
+        """Begin; windows that were kept are there afterwards. With `beside`, the loop runs meanwhile."""
 
     async def stop(self, patience_s: float) -> None:
         """End, and wait for up to `patience_s` seconds until everything is stored."""

@@ -9,6 +9,8 @@
     forest    one key's: where its head is, and its tail       blocks: ids, times, counts, partials
                                                                nodes: ids of large partials, of all levels
     unused    numbers that keys had once                       so that the next key gets the number it would have got
+    rollup    the number of one; then its own image            head, keys, small, …, end
+    cascade   the spec of one; then its own image
     end       how much there was of each
 
 A part is a stored value with its number and some of these records. The entries of a key come after its name. The
@@ -143,6 +145,10 @@ class Image:
                     yield from self._take_forest(number, store.forest)
                 yield
         yield from self._take_unused()
+        for number, rollup in enumerate(window.rollups):
+            yield from self._take_part(["rollup", number], rollup.window)
+        for cascade in window.cascades.own:
+            yield from self._take_part(["cascade", cascade.spec.document()], cascade)
         self._take(lambda: ["end", self._totals])
 
     def stored(self) -> Array:
@@ -196,6 +202,14 @@ class Image:
             self._take(partial(lambda numbers: ["unused", columns_to([numbers])], unused))
             yield
         self._totals["unused"] = first
+
+    def _take_part(self, called: list[Any], window: Window) -> Iterator[None]:
+        """Take the image of a window that is a part of this one."""
+        image = Image(window, self._save)
+        self._take(lambda: called)
+        yield from image.steps()
+        self._records += image._records
+        self._stored += image._stored
 
     def _take_forest(self, number: int, forest: Forest) -> Iterator[None]:
         while forest.sweep():  # otherwise the dump does it in one piece

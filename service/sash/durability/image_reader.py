@@ -91,11 +91,25 @@ def _sound(check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 class _Reader:
-    """Builds a window, record by record. A record in the wrong place raises an error of any kind."""
+    """Builds a window, record by record. A record in the wrong place raises an error of any kind.
 
-    def __init__(self, max_keys: int, clock: Clock | None, cold: Cold | None, make: MakeForest) -> None:
+    Args:
+        empty: the window, without entries; None: the head says which one.
+    """
+
+    def __init__(
+        self,
+        max_keys: int,
+        clock: Clock | None,
+        cold: Cold | None,
+        make: MakeForest,
+        empty: Window | None = None,
+    ) -> None:
         self._max_keys, self._clock, self._cold, self._make = max_keys, clock, cold, make
+        self._empty = empty
         self.window: Window | None = None
+        self._parts: list[_Reader] = []
+        self._rollups = 0
         self.ended = False
         self._found = {"keys": 0, "unused": 0, "entries": 0, "forests": 0}
         self._forest: _Pieces | None = None
@@ -107,13 +121,17 @@ class _Reader:
             "forest": self._take_forest,
             "nodes": self._take_nodes,
             "blocks": self._take_blocks,
+            "rollup": self._take_rollup,
+            "cascade": self._take_cascade,
             "end": self._take_end,
         }
 
     def take(self, kind: str, *fields: Any) -> None:
         """Read one record."""
         assert not self.ended, f"{kind} follows the end"
-        if self.window is None:
+        if self._parts and not self._parts[-1].ended:
+            self._parts[-1].take(kind, *fields)
+        elif self.window is None:
             self.window = self._started(kind, *fields)
         else:
             assert (self._forest is not None) == (kind in ("blocks", "nodes")), f"{kind} is out of place"
@@ -121,8 +139,17 @@ class _Reader:
 
     def _started(self, kind: str, head: dict[str, Any]) -> Window:
         assert kind == "head", f"an image begins with its head, not with {kind}"
+        window = self._empty or self._made(head)
+        said = _sound(checked, Head, head, "head")
+        window.resume(said.counts.counts(), said.newest, said.punctuated)
+        self._large = said.large
+        if self._large is None:
+            self._large = [slot for slot, monoid in enumerate(window.layout.monoids) if _was_large(monoid)]
+        return window
+
+    def _made(self, head: dict[str, Any]) -> Window:
         pages = head["pages"]
-        window = Window(
+        return Window(
             WindowSpec.parse(head["spec"]),
             self._max_keys,
             head["block"],
@@ -130,12 +157,17 @@ class _Reader:
             self._clock,
             self._cold,
         )
-        said = _sound(checked, Head, head, "head")
-        window.resume(said.counts.counts(), said.newest, said.punctuated)
-        self._large = said.large
-        if self._large is None:
-            self._large = [slot for slot, monoid in enumerate(window.layout.monoids) if _was_large(monoid)]
-        return window
+
+    def _take_rollup(self, window: Window, number: int) -> None:
+        assert number == self._rollups, f"rollup {number} is out of place"
+        self._begin_part(list(window.rollups)[number].window)
+        self._rollups += 1
+
+    def _take_cascade(self, window: Window, document: dict[str, Any]) -> None:
+        self._begin_part(window.add_cascade(WindowSpec.parse(document)))
+
+    def _begin_part(self, empty: Window) -> None:
+        self._parts.append(_Reader(self._max_keys, self._clock, self._cold, self._make, empty))
 
     def _take_keys(self, window: Window, names: list[str], columns: list[Any]) -> None:
         _sound(check_names, names, "keys")
@@ -177,13 +209,14 @@ class _Reader:
     def _give(self, window: Window) -> None:
         """Give the key its forest, once all of its blocks are read."""
         if self._forest is not None and self._forest.missing <= 0:
-            assert self._cold is not None, "forests of an image need to load blocks"
+            assert window.cold is not None, "forests of an image need to load blocks"
             image = self._forest.image()
-            window.keys.adopt(self._forest.number, self._make(window.layout, self._cold, image))
+            window.keys.adopt(self._forest.number, self._make(window.layout, window.cold, image))
             self._forest = None
 
     def _take_end(self, window: Window, totals: dict[str, int]) -> None:
         assert totals == self._found, f"{self._found} were read, and {totals} written"
+        assert self._rollups == len(window.rollups), f"{self._rollups} rollups were read"
         self.ended = True
 
 

@@ -115,7 +115,7 @@ class MemoryStorage:
         self._catalogue, self._clock, self._block = catalogue, clock, block
         self._locks: WeakKeyDictionary[Window, WindowLock] = WeakKeyDictionary()
 
-    async def start(self) -> None:
+    async def start(self, beside: bool = False) -> None:
         pass
 
     async def stop(self, patience_s: float) -> None:
@@ -156,7 +156,7 @@ class MemoryStorage:
         return MemoryWindow(self._catalogue.find(name), self._clock, self.lock(name))
 
     def lock(self, name: str) -> WindowLock:
-        return self._locks[self._catalogue.find(name)]
+        return self._locks[self._catalogue.find(self._catalogue.home(name))]
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> MemoryWindow:
         while True:

@@ -39,8 +39,9 @@ class PartialWindow(StoredWindow):
     def recover(self, older: bool = False) -> None:
         """Recover it as `StoredWindow.recover` does. Its counts are as if the damaged blocks were evicted."""
         super().recover(older)
-        counts, keys = self.window.counts, self.window.keys
-        counts.evicted += counts.present - int(keys.entries_each(keys.numbers()).sum())
+        for window in (self.window, *self.window.cascades):
+            counts, keys = window.counts, window.keys
+            counts.evicted += counts.present - int(keys.entries_each(keys.numbers()).sum())
 
     def _forest(self, layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
         entries = layout.entries_of(made_of.counts, made_of.partials)

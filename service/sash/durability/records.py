@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from sash.durability import digests
+from sash.durability.cascade_records import AddCascade, DropCascade
 from sash.durability.columns import batch_from, batch_to, size_of, texts_bytes
 from sash.durability.removals import BulkEvict, Evict, EvictRange, Punctuate, Retract, Update
 from sash_engine.errors import DataLoss, FailedPrecondition
@@ -298,7 +299,11 @@ class Expire:
 
 
 _KINDS: dict[str, Callable[..., Operation]] = {
-    cls.kind: cls for cls in (Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire)
+    cls.kind: cls
+    for cls in (
+        *(Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire),
+        *(AddCascade, DropCascade),
+    )
 }
 _KINDS[BulkInsert.kind] = lambda payload: BulkInsert(batch_from(payload))
 _KINDS[Retract.kind] = lambda payload: Retract(batch_from(payload))

@@ -25,7 +25,7 @@ from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, Sa
 from sash_engine.monoids import catalogue
 from sash_engine.windows.spec import Durability, WindowSpec
 
-__all__ = ["Make", "RecoveredTier", "apply_again", "recover", "recover_again"]
+__all__ = ["Make", "RecoveredTier", "apply_again", "in_thread", "recover", "recover_again"]
 
 _log = logging.getLogger(__name__)
 
@@ -107,9 +107,9 @@ async def recover_again(session: TierSession, failed: StoredWindow, make: Make) 
     fresh.inherit(failed)
     numbers = session.journal.groups_of(failed.number)  # later groups have no records of the window
     try:
-        await _in_thread(lambda: fresh.recover(failed.older))
+        await in_thread(lambda: fresh.recover(failed.older))
         groups = session.groups_again(numbers)
-        while (records := await _in_thread(lambda: next(groups, None))) is not None and not failed.is_deleted:
+        while (records := await in_thread(lambda: next(groups, None))) is not None and not failed.is_deleted:
             for record, window, fields in records:
                 if window == failed.number:
                     apply_again(session, fresh, record, fields)
@@ -120,7 +120,7 @@ async def recover_again(session: TierSession, failed: StoredWindow, make: Make) 
     return fresh
 
 
-async def _in_thread(call: Callable[[], T]) -> T:
+async def in_thread(call: Callable[[], T]) -> T:
     """Run a call that reads the tier. A cancelled one waits for the call: the tier may be closed after that."""
     future = asyncio.get_running_loop().run_in_executor(None, call)
     try:

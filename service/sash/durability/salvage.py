@@ -5,7 +5,7 @@
 
 So the new tier depends on nothing in the old one: entries are sorted into new blocks, and aggregates are computed
 again. Producers and batches go on from the state of the window. If later writes of a producer are lost, the refusal of
-its next write says which number is expected.
+its next write says which number is expected. A window that another one feeds is salvaged as one that nobody feeds.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ async def salvage(window: CheckedWindow, storage: Storage) -> int:
     stored = window.partial
     assert stored is not None, "the window cannot be read"
     written = await storage.restore(_later(export(stored.window)), None)
+    for cascade in stored.window.cascades:
+        await storage.restore(_later(export(cascade)), None)
     for token, part, batch in stored.staged():
         await storage.stage(window.name, batch, part.query, part.batch, token)
     return written.info().entries

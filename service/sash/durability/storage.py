@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TypeVar
 
-from sash.durability import records
+from sash.durability import cascading, records
 from sash.durability.catalogue import Catalogue
 from sash.durability.columns import size_of
 from sash.durability.export import Importer, export
@@ -112,11 +112,12 @@ class Storage:
                 sleep=sleep,
             )
 
-    async def start(self, standby: bool = False) -> None:
+    async def start(self, standby: bool = False, beside: bool = False) -> None:
         """Acquire the tier and recover its windows.
 
         Args:
             standby: wait until the lease of the server that has the tier runs out.
+            beside: recover in a thread, because the loop serves other windows meanwhile.
 
         Raises:
             SashError: as `TierStorage.start` does.
@@ -124,7 +125,7 @@ class Storage:
         told = False
         while True:
             try:
-                await self.store.start()
+                await self.store.start(beside)
             except FailedPrecondition as error:
                 if not standby or error.retry_after_s is None:
                     raise
@@ -198,12 +199,15 @@ class Storage:
         """Create a window, or find the one of this spec; raises as `Catalogue.create` and as a write does."""
         if spec.name not in self._catalogue:
             self._memory.check(0)
+        if spec.source is not None:
+            return await cascading.create(self._catalogue, self.store, spec)
         return await self.store.create(spec)
 
     async def delete(self, name: str) -> int:
         """Delete a window with all its values; return how many entries it had."""
         try:
-            counts = await self.store.delete(name)
+            counts = await cascading.delete(self._catalogue, self.store, name) if name in self._catalogue else None
+            counts = counts or await self.store.delete(name)
         finally:
             if name not in self._catalogue:  # it is gone, also where the tier has not confirmed that
                 self._staged.forget(name)
@@ -252,6 +256,7 @@ class Storage:
                 then the answer that the writer asked for cannot be given.
         """
         size = operation.size
+        self._check_writable(name)
         self.store.check_size(name, size)
         origin = None if origin is None else records.signed(origin, operation)
 
@@ -263,7 +268,8 @@ class Storage:
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
         needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
-            needed = footprint(hosted.window.spec, operation.batch, size)
+            every = (hosted.window, *hosted.window.cascades)
+            needed = sum(footprint(each.spec, operation.batch, size) for each in every)
         if not isinstance(operation, records.Evict):
             self._memory.check(needed)
         if isinstance(operation, records.Long) and size > _LONG_BYTES:
@@ -275,6 +281,10 @@ class Storage:
         if failed is not None:
             raise _unanswered(failed, result)
         return result
+
+    def _check_writable(self, name: str) -> None:
+        if name in self._catalogue:
+            cascading.check_writable(self._catalogue.find(name))
 
     def _answer(self, window: Window, operation: Operation, result: WriteResult) -> SashError | None:
         """Answer an insert that asks, or return why that fails. The entry is taken and logged all the same."""
@@ -291,6 +301,7 @@ class Storage:
     async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:
         """Keep a part of a batch, see `Plane.stage`; under the token that it had elsewhere, or under a new one."""
         size = size_of(batch)
+        self._check_writable(name)
         self.store.check_size(name, size)
         hosted = await self.store.admit(name, size)
         ledger = hosted.window.ledger
@@ -309,6 +320,8 @@ class Storage:
 
         def committed(ledger: Ledger) -> bool:
             return ledger.committed(query, number)
+
+        self._check_writable(name)
 
         hosted = await self.store.admit(name, 0, committed)
         window = hosted.window
@@ -367,6 +380,8 @@ class Storage:
         """Do what the passing of time requires, for every window. Call it about once a second."""
         for window in self._catalogue.all():
             name = window.spec.name
+            if window.spec.source is not None:
+                continue  # the window that it is stored with does it
             try:
                 self.store.host(name).tidy()
                 self._drop_staged(window)

@@ -31,7 +31,7 @@ from sash.durability.journal import MIB
 from sash.durability.listing import Listing
 from sash.durability.memory_storage import MemoryStorage, refuse_durable
 from sash.durability.recoverer import Recoverer
-from sash.durability.recovery import recover
+from sash.durability.recovery import RecoveredTier, in_thread, recover
 from sash.durability.roots import Start
 from sash.durability.session import MAKING_ROOM, TierSession
 from sash.durability.stored_window import StoredWindow
@@ -102,17 +102,20 @@ class TierStorage:
 
     # ---------------------------------------------------------------- life
 
-    async def start(self) -> None:
+    async def start(self, beside: bool = False) -> None:
         """Acquire the tier and recover its windows; tries for as long as `RetryingTier` does.
+
+        Args:
+            beside: do so in a thread, because the loop serves others meanwhile.
 
         Raises:
             SashError: as `ColdTier.acquire` and `recover` do.
         """
         session, tier = self.session, self.session.tier
         with session.retrying(self._sleep):
-            session.tier.acquire()
+            await self._acquire(beside)
             try:
-                found = recover(session, self._make)
+                found = await in_thread(self._recovered) if beside else self._recovered()
                 for stored in found.windows:
                     self._serve(stored)
                 session.journal.start(found.journal)
@@ -126,6 +129,19 @@ class TierStorage:
             # Both values exist from now on, so a missing one is noticed. Everything else follows them.
             self.listing.write(Start().puts())
         go_on()
+
+    async def _acquire(self, beside: bool) -> None:
+        if not beside:
+            self.session.tier.acquire()
+            return
+        try:
+            await in_thread(self.session.tier.acquire)
+        except asyncio.CancelledError:
+            self.session.tier.close()
+            raise
+
+    def _recovered(self) -> RecoveredTier:
+        return recover(self.session, self._make)
 
     async def stop(self, patience_s: float) -> None:
         """Bring the tier up to date, so that the next start is quick, and release it."""
@@ -180,13 +196,13 @@ class TierStorage:
     # ---------------------------------------------------------------- windows
 
     def check_served(self, name: str) -> None:
-        stored = self._windows.get(name)
+        stored = self._home(name)
         problem = None if stored is None else stored.problem()
         if problem is not None:
             raise problem
 
     def describe(self, info: WindowInfo) -> None:
-        stored = self._windows.get(info.spec.name)
+        stored = self._home(info.spec.name)
         if stored is not None:
             problem = stored.problem()
             info.durability = stored.durability
@@ -246,13 +262,17 @@ class TierStorage:
     def _serve(self, stored: StoredWindow) -> None:
         """Serve a window, in the place of another one of its name if there is one."""
         self._windows[stored.name] = stored
-        self._catalogue.put(stored.window)
+        self._catalogue.put_all(stored.window)
+
+    def _home(self, name: str) -> StoredWindow | None:
+        """The stored window of that name, or that the window of that name is stored with."""
+        return self._windows.get(self._catalogue.home(name))
 
     # ---------------------------------------------------------------- writes and reads
 
     def check_size(self, name: str, size: int) -> None:
         """Refuse a write that would be a longer value than a tier accepts."""
-        if name in self._windows and size > _WRITE_BYTES_MAX:
+        if self._home(name) is not None and size > _WRITE_BYTES_MAX:
             raise TooLarge(
                 f"a write of {size / MIB:.0f} MiB is too large for a stored window: send it in parts",
                 field="time",
@@ -264,7 +284,7 @@ class TierStorage:
         return self._memory.host(name) if stored is None else TieredWindow(stored, self._path)
 
     def lock(self, name: str) -> WindowLock:
-        stored = self._windows.get(name)
+        stored = self._home(name)
         return self._memory.lock(name) if stored is None else stored.lock
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> HostedWindow:
@@ -285,7 +305,7 @@ class TierStorage:
         return self._windows.get(name)
 
     def pinned(self, name: str, parts: Iterator[T]) -> Iterator[T]:
-        stored = self._windows.get(name)
+        stored = self._home(name)
         return parts if stored is None else self.session.pinned(stored.number, parts)
 
     def trim(self) -> None:

@@ -149,9 +149,9 @@ class WritePath:
             return
         session.check_room(0, MAKING_ROOM)
         write = Write(records.Tidy(), self._clock.now_ns())
-        before = window.counts.evicted, window.key_count
+        before = window.left
         self._apply_at(stored, write)
-        if before != (window.counts.evicted, window.key_count):
+        if before != window.left:
             self._append(stored, write, urgent=False)
         if expired := window.ledger.expired(write.now_ns):
             self.apply(stored, records.Expire(expired))

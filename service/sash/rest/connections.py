@@ -21,15 +21,17 @@ from typing import Any, cast
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.utils import is_ssl
 
 from sash.access.tls import CERTIFIED, names_in
 from sash.metrics import Metrics
 from sash.requests import HEADER, new_id
 from sash.rest.front import ALWAYS
+from sash.rest.guards import NO_PAGE_LINES
 from sash.rest.joined import Joined
 from sash.rest.problems import MEDIA_TYPE, of_error
+from sash.rest.whole import offer
 from sash_engine.errors import Unavailable
+from sash_wire import traces
 
 __all__ = ["HEAD_BYTES_MAX", "Connection", "Connections"]
 
@@ -128,9 +130,7 @@ class Connection(HttpToolsProtocol):
     # ---------------------------------------------------------------- life
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if is_ssl(transport):
-            transport = cast("asyncio.Transport", Joined(transport, self.loop))
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", Joined(transport, self.loop)))
         self.address = self.client[0] if self.client else ""
         if self.scheme == "https":
             self._certified = names_in(transport.get_extra_info("ssl_object").getpeercert() or {})
@@ -147,6 +147,14 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._limits.remove(self)
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """End the connection when its answer is complete, because the service ends."""
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and self.scheme == "https" and not self.transport.get_write_buffer_size():
+            self.transport.abort()  # an idle client need not read, and TLS would wait for its word
+        else:
+            super().shutdown()
 
     # ---------------------------------------------------------------- receiving
 
@@ -198,6 +206,8 @@ class Connection(HttpToolsProtocol):
                 self._too_long = True
                 raise ValueError("the head is too long")  # uvicorn then calls `send_400_response`
         super().on_headers_complete()
+        if traces.tracer is None and self.scope["method"] != "HEAD":
+            offer(self.scope, self.cycle, NO_PAGE_LINES)
         if self.parser.should_upgrade():
             # The parser ends here. Where a proxy sees a body, it must not see another request.
             self._upgrade, self.cycle.keep_alive = True, False

@@ -24,10 +24,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sash.metrics import Metrics
 from sash.requests import REQUEST, of_scope
 from sash.rest.problems import of_error, of_status
+from sash.rest.whole import withdraw
 from sash.settings import Settings
 from sash_engine.errors import PermissionDenied
 
-__all__ = ["Guard"]
+__all__ = ["NO_PAGE_LINES", "Guard"]
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -43,6 +44,9 @@ _NO_PAGE: Headers = [
     *_HEADERS,
     (_POLICY, b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
 ]
+NO_PAGE_LINES = b"".join(b"%b: %b\r\n" % header for header in _NO_PAGE)
+"""The same as lines."""
+
 _VARY: Headers = [(b"vary", b"Origin")]
 _PREFLIGHT = {
     "access-control-allow-methods": "GET, HEAD, POST, DELETE",
@@ -90,6 +94,8 @@ class Guard:
                     message["headers"] += _cors(cors)
             return send(message)
 
+        if origin or self._origins:
+            withdraw(scope)
         refusal = None
         if hosts != 1 or host not in self._known:
             refusal = self._check_host(host, hosts, scope)

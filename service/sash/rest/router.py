@@ -21,6 +21,7 @@ from sash.rest.answers import json_bytes
 from sash.rest.call import Call, Edge, Gone
 from sash.rest.declare import Right, Route
 from sash.rest.problems import of_error, of_status
+from sash.rest.whole import answer_whole
 from sash_engine.errors import NotFound
 from sash_wire import traces
 
@@ -30,7 +31,6 @@ Admit = Callable[[Right, str | None], None]
 """Raises if the caller lacks a right on a window; None: the route names no window."""
 
 _Methods = dict[str, Route]
-_JSON_TYPE = (b"content-type", b"application/json")
 
 
 class Router:
@@ -113,9 +113,7 @@ class Router:
             else:
                 answer = of_error(error, scope["method"], scope["path"])
         if answer is None:
-            length = (b"content-length", b"%d" % len(body))
-            await send({"type": "http.response.start", "status": route.status, "headers": [_JSON_TYPE, length]})
-            await send({"type": "http.response.body", "body": body})
+            await answer_whole(scope, send, route.status, b"application/json", body)
         elif answer.status_code >= HTTPStatus.BAD_REQUEST:
             await self._refuse(answer, scope, receive, send)
         else:

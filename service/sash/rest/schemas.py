@@ -6,7 +6,7 @@ from typing import Any
 
 from sash.rest.bodies import JSON
 from sash.rest.members import BOOL, INT64, KEY, ORIGIN_MEMBERS, STRINGS, WRITER, Document, Member
-from sash.rest.service_schemas import SERVICE_SCHEMAS
+from sash.rest.service_schemas import MISSING, SERVICE_SCHEMAS
 
 __all__ = [
     "AGGREGATES_EXAMPLE",
@@ -126,7 +126,10 @@ _GIVEN = {
     },
 }
 _PARTS_OF_KEY = {"type": "object", "additionalProperties": {"type": "string"}}
-_NEXT = {"type": "string", "description": "Where to go on (`position`); absent if there are no more groups."}
+_MORE = {
+    "next": {"type": "string", "description": "Where to go on (`position`); absent where there is no more."},
+    **MISSING,
+}
 _PARTS = {**_PARTS_OF_KEY, "description": "The parts of the key by name, or those of the group."}
 _PARTIALS = {
     "description": "By aggregate and part: columns, as the page Partials of the documentation lists them. Parts that "
@@ -300,26 +303,25 @@ SCHEMAS: dict[str, Any] = {
         "type": "object",
         "required": ["key", "lookback", "start", "end", "entries", "aggregates"],
         "properties": {
-            "key": {"type": ["string", "null"]},
-            "lookback": {"type": ["string", "null"]},
-            "start": _OPTIONAL_INT64,
-            "end": _OPTIONAL_INT64,
+            **{name: {"type": ["string", "null"]} for name in ("key", "lookback")},
+            **dict.fromkeys(("start", "end"), _OPTIONAL_INT64),
             "entries": INT64.schema,
             "aggregates": {"type": "object", "additionalProperties": True},
             "partials": {**_PARTIALS, "description": "If asked for: columns of one row, as bulk-insert takes them."},
             "parts": _PARTS,
+            **MISSING,
         },
     },
     "Answers": {
         "type": "object",
         "required": ["answers"],
-        "properties": {"answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}, "next": _NEXT},
+        "properties": {"answers": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}, **_MORE},
     },
     "Groups": {
         "description": "An answer for each group of keys.",
         "type": "object",
         "required": ["groups"],
-        "properties": {"groups": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}, "next": _NEXT},
+        "properties": {"groups": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}, **_MORE},
     },
     "Event": {
         "description": "A server-sent event: answers, or the `problem` that ends the stream.",
@@ -359,6 +361,7 @@ SCHEMAS: dict[str, Any] = {
             **{name: {"type": "array", "items": INT64.schema} for name in ("time", "last", "entries")},
             "aggregates": {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
             "parts": _PARTS,
+            **MISSING,
         },
     },
     "SeriesGroups": {
@@ -381,7 +384,7 @@ SCHEMAS: dict[str, Any] = {
                     },
                 },
             },
-            "next": _NEXT,
+            **_MORE,
         },
     },
     "Keys": {
@@ -391,10 +394,5 @@ SCHEMAS: dict[str, Any] = {
             "keys": {"type": "array", "items": {"type": "string"}},
             "next": {**INT64.schema, "description": "Where to go on (`position`); absent if there are no more keys."},
         },
-    },
-    "Aggregates": {
-        "description": "Aggregates by name, as in a spec.",
-        "type": "object",
-        "additionalProperties": {"$ref": "#/components/schemas/AggregateSpec"},
     },
 }

@@ -14,11 +14,13 @@ from contextlib import aclosing
 from functools import partial
 
 from sash.calls import INTERVAL_MS, QUIET_S, check_interval, each, going, key_names
+from sash.missing import allowing
 from sash.plane import Plane
 from sash.rpc import bulks, translate
 from sash.rpc.grouping import where_of
 from sash.rpc.parts import PROTO, Parts, query_response
 from sash.rpc.pipeline import in_order
+from sash.topology import Topology
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.changes import named
@@ -101,12 +103,10 @@ class Operations:
         return response
 
     async def GetTopology(self, request: pb.GetTopologyRequest) -> pb.Topology:
-        found = await self._plane.topology()
-        processes = [
-            pb.Process(number=process.number, up=process.up, grpc_port=process.grpc_port, shards=process.shards)
-            for process in found.processes
-        ]
-        return pb.Topology(shards=found.shards, processes=processes)
+        return _topology(await self._plane.topology())
+
+    async def MoveShard(self, request: pb.MoveShardRequest) -> pb.Topology:
+        return _topology(await self._plane.move(request.shard, request.process))
 
     # ---------------------------------------------------------------- writes
 
@@ -194,8 +194,9 @@ class Operations:
     # ---------------------------------------------------------------- reads
 
     async def Query(self, request: pb.QueryRequest) -> pb.QueryResponse | Parts:
-        answers = await self._plane.query(request.window, translate.query_of(request))
-        return query_response(answers, self._plane.in_slices)
+        with allowing(request.partial) as missing:
+            answers = await self._plane.query(request.window, translate.query_of(request))
+        return query_response(answers, self._plane.in_slices, sorted(missing))
 
     async def Watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.QueryResponse]:
         interval_ms = request.interval_ms or INTERVAL_MS
@@ -222,18 +223,22 @@ class Operations:
 
     async def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
         response, question = pb.Answer(), translate.range_query_of(request)
-        if question.is_grouped:
-            translate.fill_groups(response, await self._plane.range_groups(request.window, question))
-        else:
-            translate.fill_answer(response, await self._plane.range_query(request.window, question))
+        with allowing(request.partial) as missing:
+            if question.is_grouped:
+                translate.fill_groups(response, await self._plane.range_groups(request.window, question))
+            else:
+                translate.fill_answer(response, await self._plane.range_query(request.window, question))
+        response.missing_shards.extend(sorted(missing))
         return response
 
     async def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:
         response, question = pb.SeriesResponse(), translate.series_query_of(request)
-        if question.is_grouped:
-            translate.fill_series_groups(response, await self._plane.series_groups(request.window, question))
-        else:
-            translate.fill_series(response, await self._plane.series(request.window, question))
+        with allowing(request.partial) as missing:
+            if question.is_grouped:
+                translate.fill_series_groups(response, await self._plane.series_groups(request.window, question))
+            else:
+                translate.fill_series(response, await self._plane.series(request.window, question))
+        response.missing_shards.extend(sorted(missing))
         return response
 
     async def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
@@ -243,3 +248,21 @@ class Operations:
             self._plane, request.window, request.prefix, position=request.position, where=where, **limit
         )
         return pb.ListKeysResponse(keys=keys, next=next_)
+
+
+def _topology(found: Topology) -> pb.Topology:
+    processes = [
+        pb.Process(
+            number=process.number,
+            up=process.up,
+            grpc_port=process.grpc_port,
+            shards=process.shards,
+            address=process.address,
+            sizes=[
+                pb.ShardSize(shard=shard, entries=entries, pending_bytes=pending)
+                for shard, (entries, pending) in sorted(process.sizes.items())
+            ],
+        )
+        for process in found.processes
+    ]
+    return pb.Topology(shards=found.shards, processes=processes)

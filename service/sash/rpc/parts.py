@@ -80,14 +80,14 @@ class Parts:
         return await self._run(steps())
 
 
-def query_response(answers: list[Answer], run: Run) -> pb.QueryResponse | Parts:
+def query_response(answers: list[Answer], run: Run, missing: Sequence[int] = ()) -> pb.QueryResponse | Parts:
     """The response of a query; in parts where it is large. The answers are handed over."""
     size = max(_VALUES // (1 + len(answers[0].aggregates)), 1) if answers else 1
     position = answers.position if isinstance(answers, Page) else None
     if len(answers) <= size:
-        return _message(answers, position)
+        return _message(answers, position, missing)
     answers.reverse()
-    return Parts(_messages(answers, size), pb.QueryResponse(next=position), run)
+    return Parts(_messages(answers, size), pb.QueryResponse(next=position, missing_shards=missing), run)
 
 
 def _messages(answers: list[Answer], size: int) -> Iterator[pb.QueryResponse]:
@@ -99,8 +99,8 @@ def _messages(answers: list[Answer], size: int) -> Iterator[pb.QueryResponse]:
         yield _message(some)
 
 
-def _message(answers: Sequence[Answer], position: str | None = None) -> pb.QueryResponse:
-    message = pb.QueryResponse(next=position)
+def _message(answers: Sequence[Answer], position: str | None = None, missing: Sequence[int] = ()) -> pb.QueryResponse:
+    message = pb.QueryResponse(next=position, missing_shards=missing)
     for answer in answers:
         translate.fill_answer(message.answers.add(), answer)
     return message

@@ -282,7 +282,7 @@ def _fill_column(message: pb.SeriesColumn, answers: Array) -> None:
 
 def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:
     """Write the description of a window into an empty message."""
-    specs.fill_spec(message.spec, window.spec.model_dump())
+    specs.fill_spec(message.spec, window.spec.model_dump(by_alias=True))
     message.entries, message.keys = window.entries, window.keys
     if window.oldest is not None:
         message.oldest = window.oldest

@@ -42,6 +42,7 @@ _SHARD = _ADMINISTRATION | {
 _DEPLOYMENT = frozenset({"create", "delete", "add_aggregates", "restore", "reconcile_one"})
 
 _PAUSE_S = 0.1
+_PAUSE_MAX_S = 5.0
 _WAIT_S = 2.0
 
 Open = Callable[[int], tuple[Catalogue, Storage]]
@@ -73,15 +74,14 @@ class Host:
         self._open = open_storage
         self._clock = clock
         self._peers: dict[str, Peer] = {}
-        alone = share.processes == 1
-        self._server = None if alone else PeerServer(share.address_of(share.number), self._resolve)
+        self._server: PeerServer | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self.shards = HostedShards(share.shards, self._elsewhere)
         self.shards.deployment = self._deployment
         self.plane = ShardedPlane(self.shards, metrics, clock, access)
         self.plane.processes = self._processes
-        self.own_port = 0
-        """The port of gRPC that only this process listens on."""
+        self.ports = (0, 0)
+        """The ports of gRPC and REST by which clients reach this process, and no other one."""
         self.operations: dict[str, Callable[..., Awaitable[Any]]] = {"port": self._port}
 
     # ---------------------------------------------------------------- life
@@ -95,13 +95,11 @@ class Host:
         Raises:
             SashError: as `Storage.start`.
         """
-        if self._server is not None:
+        if self._share.processes > 1:
+            self._server = PeerServer(self._share.address_of(self._share.number), self._resolve)
             await self._server.start()
         for shard in self._share.mine:
-            catalogue, storage = self._open(shard)
-            hosted = HostedShard.of(catalogue, storage, self._clock, self.plane.held, self.plane.turns)
-            await storage.start(standby)
-            self.shards.joining[shard] = hosted
+            await self._opened(shard, standby)
         for shard in self._share.mine:
             await self._join(shard)
         if HOME in self._share.mine:
@@ -109,58 +107,96 @@ class Host:
 
     async def stop(self) -> None:
         """Serve nothing more, and bring the stores up to date."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._end_tasks()
         if self._server is not None:
             await self._server.stop()
         await self.shards.stop()
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
+    def reachable(self, grpc: int, rest: int) -> None:
+        """Take note of the ports by which clients reach this process, and no other one."""
+        self.ports = (grpc, rest)
+
+    async def hand_over(self) -> None:
+        """Give the shards to other processes, if they take them."""
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _opened(self, shard: int, standby: bool, beside: bool = False) -> HostedShard:
+        """Recover a shard; it serves nothing but its windows' specs before it has joined."""
+        catalogue, storage = self._open(shard)
+        hosted = HostedShard.of(catalogue, storage, self._clock, self.plane.held, self.plane.turns)
+        await storage.start(standby, beside)
+        self.shards.joining[shard] = hosted
+        return hosted
+
     async def _join(self, shard: int) -> None:
         """Serve a shard when it has the windows of the deployment."""
-        while shard != HOME:
+        pause_s = _PAUSE_S
+        while shard != HOME and shard in self.shards.joining:
             try:
                 await (self._deployment() or self.plane.lifecycle).reconcile_one(shard)
                 break
             except Unavailable as error:
-                _log.info("shard %d waits for the windows of the deployment: %s", shard, error.message)
+                _log.debug("shard %d waits for the windows of the deployment: %s", shard, error.message)
                 await asyncio.sleep(_PAUSE_S)
-        self.shards.hosted[shard] = self.shards.joining.pop(shard)
+            except SashError as error:
+                # Whatever it is: without its windows the shard cannot be served, and the others can.
+                _log.error("shard %d waits for the windows of the deployment: %s", shard, error.message)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+        joined = self.shards.joining.pop(shard, None)
+        if joined is not None:
+            self.shards.hosted[shard] = joined
 
     async def _reconcile_others(self) -> None:
         """Finish what the last owner of home may have left half-done on shards that were served all the time."""
         for shard in range(self.shards.count):
-            while shard not in self.shards.hosted and shard not in self.shards.joining:
+            while HOME in self.shards.hosted and shard not in self.shards.hosted and shard not in self.shards.joining:
                 try:
                     await self.plane.lifecycle.reconcile_one(shard)
                     break
                 except Unavailable:
                     await asyncio.sleep(_PAUSE_S)
+                except SashError as error:
+                    _log.error("shard %d does not get the windows of the deployment: %s", shard, error.message)
+                    await asyncio.sleep(_PAUSE_MAX_S)
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # ---------------------------------------------------------------- processes
+
+    @property
+    def neighbours(self) -> Sequence[int]:
+        """The processes that clients reach by the same ports; also this one."""
+        return range(self._share.processes)
 
     async def ask(self, process: int, operation: str) -> Any:
         """What another process says of itself; None if it does not answer."""
         if process == self._share.number:
             return await self.operations[operation]()
+        return await self._asked(self._share.address_of(process), operation)
+
+    async def _asked(self, address: str, operation: str) -> Any:
         try:
             async with asyncio.timeout(_WAIT_S):
-                return await self.peer(self._share.address_of(process)).call(PROCESS, operation, (), {})
+                return await self.peer(address).call(PROCESS, operation, (), {})
         except (SashError, TimeoutError):
             return None
 
     async def _port(self) -> int:
-        return self.own_port
+        return self.ports[0]
 
     async def _processes(self) -> Sequence[ServingProcess]:
         share = self._share
-        ports = await asyncio.gather(*(self.ask(process, "port") for process in range(share.processes)))
+        ports = await asyncio.gather(*(self.ask(process, "port") for process in self.neighbours))
         return [
             ServingProcess(number, port is not None, port or 0, range(number, share.shards, share.processes))
             for number, port in enumerate(ports)
@@ -172,8 +208,11 @@ class Host:
         """The process at an address."""
         peer = self._peers.get(address)
         if peer is None:
-            peer = self._peers[address] = Peer(address, f"process {address.rpartition('/')[2]}")
+            peer = self._peers[address] = self._peer(address)
         return peer
+
+    def _peer(self, address: str) -> Peer:
+        return Peer(address, f"process {address.rpartition('/')[2]}")
 
     def _peer_of(self, shard: int) -> Peer:
         if shard in self._share.mine:
@@ -205,8 +244,11 @@ class Host:
         elif operation in _ADMINISTRATION and shard in self.shards.joining:
             found = getattr(self.shards.joining[shard].plane, operation)
         else:
-            found = getattr(self.shards.local(shard), operation)
+            return self._guarded(shard, getattr(self.shards.local(shard), operation))
         return found  # type: ignore[no-any-return]
+
+    def _guarded(self, shard: int, operation: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        return lambda *args, **kwargs: self.shards.guarded(shard, operation(*args, **kwargs))
 
     # ---------------------------------------------------------------- figures, as of a storage
 

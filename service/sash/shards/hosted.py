@@ -7,10 +7,10 @@ HostedShards ──▶ shard 0: Catalogue, Storage ──▶ tier      shards th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -25,22 +25,29 @@ from sash.plane import Plane
 from sash.shards.merging import merged_infos
 from sash.shards.parts import Operations, ShardPlane
 from sash_engine.clock import Clock
-from sash_engine.errors import Unavailable
+from sash_engine.errors import FailedPrecondition, Unavailable
 from sash_engine.windows.answers import WindowInfo
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["HostedShard", "HostedShards", "nobody"]
 
+R = TypeVar("R")
+
 _RETRY_S = 0.5
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class HostedShard:
-    """One shard of this process."""
+    """One shard of this process.
+
+    Attributes:
+        calls: how many are in progress.
+    """
 
     catalogue: Catalogue
     storage: Storage
     plane: Plane
+    calls: int = 0
 
     @classmethod
     def of(cls, catalogue: Catalogue, storage: Storage, clock: Clock, held: Held, turns: Turns) -> HostedShard:
@@ -73,14 +80,17 @@ class HostedShards:
         self.hosted: dict[int, HostedShard] = {}
         self.joining: dict[int, HostedShard] = {}
         self._elsewhere = elsewhere
+        self.valid: Callable[[], bool] = lambda: True
+        """Whether this process may answer for its shards: no other process can have them."""
+        self.on_taken: Callable[[int], None] = lambda shard: None
+        """Called when a call shows that another process has a shard of this one."""
         self.deployment: Callable[[], Operations | None] = lambda: None
         """Where windows are created and deleted: None means here."""
 
     def plane(self, shard: int) -> ShardPlane:
         """See `Shards`."""
-        hosted = self.hosted.get(shard)
-        if hosted is not None:
-            return hosted.plane
+        if shard in self.hosted:
+            return self.local(shard)
         if self._elsewhere is None:
             raise nobody(shard)
         return self._elsewhere(shard)
@@ -95,7 +105,30 @@ class HostedShards:
         hosted = self.hosted.get(shard)
         if hosted is None:
             raise nobody(shard, "is not here")
+        if not self.valid():
+            raise nobody(shard, "may be elsewhere: this process has not reached Redis for SASH_LEASE_S")
         return hosted.plane
+
+    async def guarded(self, shard: int, call: Coroutine[Any, Any, R]) -> R:
+        """Make a call to a shard; one that goes wrong because the shard has moved is Unavailable."""
+        hosted = self.hosted.get(shard)
+        if hosted is None:
+            return await call
+        hosted.calls += 1
+        try:
+            return await call
+        except FailedPrecondition:
+            if hosted.storage.taken:
+                self.on_taken(shard)
+            elif self.hosted.get(shard) is hosted:
+                raise
+            raise Unavailable(
+                f"shard {shard} has moved to another process; the call may have taken place",
+                field="shard",
+                retry_after_s=_RETRY_S,
+            ) from None
+        finally:
+            hosted.calls -= 1
 
     def spec(self, name: str) -> WindowSpec | None:
         """See `Shards`."""

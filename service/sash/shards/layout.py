@@ -17,7 +17,7 @@ from sash.shards.redis_layout import RedisLayout
 from sash_engine.errors import DataLoss, InvalidArgument
 from sash_wire.placement import SHARDS_MAX
 
-__all__ = ["Share", "check_single", "check_standby", "places", "shards_of_store", "store_of"]
+__all__ = ["Share", "check_single", "check_standby", "is_leased", "places", "shards_of_store", "store_of"]
 
 _FILE = "shards.json"
 
@@ -113,6 +113,29 @@ def check_standby(settings: Settings) -> None:
         raise InvalidArgument(
             "SASH_STANDBY is for services of one process (SASH_PROCESSES)", field="standby", limit="1"
         )
+
+
+def is_leased(settings: Settings, shards: int) -> bool:
+    """Whether processes, on any machine, share the shards by a lease table in Redis.
+
+    Raises:
+        InvalidArgument: the settings say which shards this process owns, and that cannot be.
+    """
+    leased = _is_redis(settings.data) and shards > 1 and not settings.standby
+    owned = settings.shards_owned
+    if owned is not None and not leased:
+        raise InvalidArgument(
+            "SASH_SHARDS_OWNED needs windows in Redis (SASH_DATA) with several shards (SASH_SHARDS), and no "
+            "SASH_STANDBY: a process without shards is one",
+            field="shards_owned",
+        )
+    if owned is not None and owned and max(owned) >= shards:
+        raise InvalidArgument(
+            f"SASH_SHARDS_OWNED names shard {max(owned)}, and the store has {shards}, from 0",
+            field="shards_owned",
+            limit=str(shards - 1),
+        )
+    return leased
 
 
 def check_single(settings: Settings) -> None:

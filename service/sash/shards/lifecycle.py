@@ -21,7 +21,15 @@ from typing import Any, TypeVar
 from sash.plane import Parts
 from sash.shards.files import Splitter, merged_file
 from sash.shards.parts import HOME, ShardPlane, Shards, together, worst
-from sash_engine.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound, SashError, Unavailable
+from sash_engine.errors import (
+    AlreadyExists,
+    DataLoss,
+    FailedPrecondition,
+    NotFound,
+    SashError,
+    Unavailable,
+    Unsupported,
+)
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["Lifecycle"]
@@ -50,7 +58,19 @@ class Lifecycle:
         return range(HOME + 1, self._shards.count)
 
     async def create(self, spec: WindowSpec) -> bool:
-        """Create a window everywhere; return whether it is new. Raises as `Plane.create`."""
+        """Create a window everywhere; return whether it is new.
+
+        Raises:
+            Unsupported: another window feeds it, whose keys are on other shards.
+            SashError: as `Plane.create`.
+        """
+        if spec.source is not None and self._shards.count > 1:
+            raise Unsupported(
+                f"from: {spec.name!r} and {spec.source.window!r} have their keys on different shards of this service, "
+                "so no commit holds both",
+                field="from",
+                limit="a service of one shard",
+            )
         async with self._locks[spec.name]:
             try:
                 await self._on(HOME, lambda plane: plane.window(spec.name))

@@ -6,7 +6,7 @@ sash_process_up{process}      1 if the process answered, else 0
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -14,7 +14,6 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.samples import Sample
 
 from sash.shards.host import Host
-from sash.shards.layout import Share
 
 __all__ = ["MetricsOfAll"]
 
@@ -26,19 +25,19 @@ class MetricsOfAll:
 
     Args:
         host: calls the others.
-        share: says which there are.
         registry: the metrics of this process.
     """
 
-    def __init__(self, host: Host, share: Share, registry: CollectorRegistry) -> None:
-        self._host, self._share, self._registry = host, share, registry
+    def __init__(self, host: Host, registry: CollectorRegistry) -> None:
+        self._host, self._registry = host, registry
         host.operations["metrics"] = self._mine
 
     async def __call__(self) -> CollectorRegistry:
         """Return a registry with all of them."""
-        found = await asyncio.gather(*(self._host.ask(process, "metrics") for process in range(self._share.processes)))
+        numbers = self._host.neighbours
+        found = await asyncio.gather(*(self._host.ask(process, "metrics") for process in numbers))
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Merged(found))
+        registry.register(_Merged(dict(zip(numbers, found, strict=True))))
         return registry
 
     async def _mine(self) -> Sequence[Family]:
@@ -57,7 +56,7 @@ class MetricsOfAll:
 class _Merged:
     """Collects what processes said, by their numbers; None is one that did not answer."""
 
-    def __init__(self, found: Sequence[Sequence[Family] | None]) -> None:
+    def __init__(self, found: Mapping[int, Sequence[Family] | None]) -> None:
         self._found = found
 
     def describe(self) -> Iterable[Metric]:
@@ -66,7 +65,7 @@ class _Merged:
     def collect(self) -> Iterator[Metric]:
         merged: dict[str, Metric] = {}
         up = GaugeMetricFamily("sash_process_up", "Whether a process of the service answered.", labels=["process"])
-        for number, families in enumerate(self._found):
+        for number, families in self._found.items():
             up.add_metric([str(number)], float(families is not None))
             for name, documentation, kind, unit, samples in families or ():
                 metric = merged.setdefault(name, Metric(name, documentation, kind, unit))

@@ -128,6 +128,9 @@ class Shards(Protocol):
     def local(self, shard: int) -> ShardPlane:
         """The operations on a shard that this process has; raises Unavailable if it has it not (any more)."""
 
+    async def guarded(self, shard: int, call: Coroutine[Any, Any, R]) -> R:
+        """Make a call to a shard that `plane` or `local` returned; raises Unavailable if the shard moves meanwhile."""
+
     @property
     def deployment(self) -> Callable[[], Operations | None]:
         """Returns where windows are created and deleted; None means here. Raises Unavailable if nobody does it now."""

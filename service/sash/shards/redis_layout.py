@@ -29,8 +29,18 @@ class RedisLayout:
         self._key = f"{{{self._prefix}}}:shards"
 
     def known(self) -> int | None:
-        """Return the number; None if there is none."""
-        return self._number(self._asked("GET", self._key))
+        """Return the number; None if there is none.
+
+        Raises:
+            DataLoss: there are shards, and the number is lost.
+        """
+        found = self._number(self._asked("GET", self._key))
+        if found is None and self._is_used(f"{self._prefix}/0"):
+            raise DataLoss(
+                f"{self._prefix!r} in Redis has shards, and {self._key} is missing, which says how many: write it "
+                f"again, for example SET {self._key} 4, with the number of all shards"
+            )
+        return found
 
     def shards(self, new: int) -> int:
         """Return the number; a prefix without one gets `new`.
@@ -40,7 +50,7 @@ class RedisLayout:
         """
         found = self.known()
         if found is None:
-            if self._asked("GET", f"{{{self._prefix}}}:fence") is not None:
+            if self._is_used(self._prefix):
                 raise InvalidArgument(
                     f"what is stored under {self._prefix!r} has one shard, which never changes: take another "
                     "SASH_REDIS_PREFIX, and restore its exported windows there",
@@ -51,6 +61,10 @@ class RedisLayout:
             found = self.known()
         return new if found is None else found
 
+    def _is_used(self, prefix: str) -> bool:
+        """Whether something is stored under a prefix."""
+        return self._asked("GET", f"{{{prefix}}}:fence", tag=prefix) is not None
+
     def _number(self, value: bytes | None) -> int | None:
         if value is None:
             return None
@@ -58,24 +72,24 @@ class RedisLayout:
             raise DataLoss(f"{self._key} in Redis does not say how many shards there are")
         return int(value)
 
-    def _asked(self, *command: str) -> Any:
+    def _asked(self, *command: str, tag: str | None = None) -> Any:
         end_s = time.monotonic() + self._patience_s
         while True:
             try:
-                return self._answer(command)
+                return self._answer(command, tag or self._prefix)
             except Unavailable:
                 if time.monotonic() > end_s:
                     raise
                 time.sleep(_PAUSE_S)
 
-    def _answer(self, command: tuple[str, ...]) -> Any:
+    def _answer(self, command: tuple[str, ...], tag: str) -> Any:
         from redis.exceptions import RedisError  # it takes 0.1 s to import, and only this needs it
 
         from sash.tiers.redis_errors import not_acquired
         from sash.tiers.redis_link import Link
 
         try:
-            link = Link(self._url, self._prefix, _TIMEOUT_S, 1)
+            link = Link(self._url, tag, _TIMEOUT_S, 1)
         except ValueError as error:
             raise InvalidArgument(f"The address of Redis is wrong: {error}", field="data") from None
         try:

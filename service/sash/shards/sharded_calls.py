@@ -13,14 +13,15 @@ from sash.held import Held
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
 from sash.metrics import Metrics
+from sash.missing import MISSING
 from sash.plane import Plane
 from sash.shards.lifecycle import Lifecycle
 from sash.shards.parts import HOME, Operations, ShardPlane, Shards, together, worst
 from sash.shards.splitting import split_keys
 from sash.slices import Slices
-from sash.topology import ServingProcess, Topology
+from sash.topology import ServingProcess, Topology, stays
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument, SashError, Unavailable
 from sash_engine.windows.questions import AllKeys, KeyList
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
@@ -56,6 +57,8 @@ class ShardedCalls(Plane):
         self.lifecycle = Lifecycle(shards)
         self.processes: Callable[[], Awaitable[Sequence[ServingProcess]]] = self._alone
         """Says which processes there are."""
+        self.mover: Callable[[int, int], Awaitable[None]] | None = None
+        """Has a process take a shard; None: shards stay where they are."""
         self.watches = Watches()
         self.turns = Turns()
 
@@ -83,6 +86,14 @@ class ShardedCalls(Plane):
         self._access.require("topology", None)
         return Topology(self._shards.count, await self.processes())
 
+    async def move(self, shard: int, process: int) -> Topology:
+        with self._access.audited("move", None):
+            self._access.require("move", None)
+            if self.mover is None:
+                raise stays()
+            await self.mover(shard, process)
+        return Topology(self._shards.count, await self.processes())
+
     def _windows(self) -> Operations:
         """Where windows are created and deleted."""
         return self._shards.deployment() or self.lifecycle
@@ -90,7 +101,7 @@ class ShardedCalls(Plane):
     async def _on(self, shard: int, call: Call[R]) -> R:
         """Make a call to one shard."""
         plane = self._shards.plane(shard) if ONLY_SHARD.get() is None else self._shards.local(shard)
-        return await call(plane)
+        return await self._shards.guarded(shard, _made(call, plane))
 
     def _home_of(self, name: str, key: str | None = None) -> int:
         """The shard of a key, or of a window without keys."""
@@ -142,8 +153,28 @@ class ShardedCalls(Plane):
         """Ask each shard about its keys."""
         found, errors = await together({shard: self._on(shard, call(keys)) for shard, keys in asked.items()})
         if errors:
-            raise worst(errors.values())
+            missing = MISSING.get()
+            if missing is None or not found or not all(isinstance(each, Unavailable) for each in errors.values()):
+                raise _lacking(errors, len(asked))
+            missing.update(errors)
         return found
+
+
+async def _made(call: Call[R], plane: ShardPlane) -> R:
+    return await call(plane)
+
+
+def _lacking(errors: Mapping[int, SashError], asked: int) -> SashError:
+    """The error of a question to which some shards have no answer; it says which, if they may have one later."""
+    error = worst(errors.values())
+    if not isinstance(error, Unavailable) or asked == 1:
+        return error
+    missing = ", ".join(map(str, sorted(errors)))
+    return Unavailable(
+        f"{len(errors)} of the {asked} shards that are asked do not answer ({missing}): {error.message}",
+        field=error.field,
+        retry_after_s=error.retry_after_s,
+    )
 
 
 def wrong_shard(shard: int, shards: int) -> InvalidArgument:

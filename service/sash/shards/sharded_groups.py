@@ -110,8 +110,9 @@ class ShardedGroups(ShardedCalls):
                 for shard in found
                 if any(shard in parts and parts[shard][0].end != nows[join(values)] for values, parts in groups.items())
             }
-            again = await self._ask(behind, self._asking(spec.name, replace(plain, nows=nows)))
-            groups = _by_values(question.by, {**found, **again}, times)
+            again = {} if not behind else await self._ask(behind, self._asking(spec.name, replace(plain, nows=nows)))
+            kept = {shard: answers for shard, answers in found.items() if shard not in behind}
+            groups = _by_values(question.by, {**kept, **again}, times)
             groups = {
                 values: parts
                 for values, parts in groups.items()

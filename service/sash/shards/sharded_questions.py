@@ -54,7 +54,7 @@ class ShardedQuestions(ShardedGroups):
         by_key: dict[str | None, builtins.list[Answer]] = {}
         for answer in answers:
             by_key.setdefault(answer.key, []).append(answer)
-        return [answer for key in dict.fromkeys(listed) for answer in by_key[key]]
+        return [answer for key in dict.fromkeys(listed) for answer in by_key.get(key, ())]
 
     async def _combined(self, spec: WindowSpec, question: Query, asked: Mapping[int, KeyList]) -> builtins.list[Answer]:
         """One answer for each lookback, over the entries of all shards."""
@@ -78,8 +78,12 @@ class ShardedQuestions(ShardedGroups):
                         name, RangeQuery(start, end, None, keys, True, where=question.where)
                     )
 
-                for shard, answer in (await self._ask(others, ranged)).items():
-                    found[shard][place] = replace(answer, lookback=lookback)
+                again = await self._ask(others, ranged) if others else {}
+                for shard in others:
+                    if shard in again:
+                        found[shard][place] = replace(again[shard], lookback=lookback)
+                    else:
+                        del found[shard]  # its answer has another now
         places = zip(*(found[shard] for shard in sorted(found)), strict=True)
         return [merged_answers(spec, answers, question.partials) for answers in places]
 

@@ -26,7 +26,7 @@ _REDIS = ("redis", "rediss")
 
 
 def open_tier(
-    address: str, prefix: str = "sash", *, max_bytes: int | None = None, lease_s: float = 10.0
+    address: str, prefix: str = "sash", *, max_bytes: int | None = None, lease_s: float = 10.0, replicas: int = 0
 ) -> LmdbTier | RedisTier | None:
     """Make the tier of an address. It is not acquired yet.
 
@@ -36,6 +36,7 @@ def open_tier(
         prefix: separates this server's keys from others in Redis.
         max_bytes: most bytes that a directory may take.
         lease_s: how long a server that vanished with its machine keeps others off a prefix.
+        replicas: on how many replicas of Redis a commit must be on disk before it is answered.
 
     Returns:
         None for ``memory``.
@@ -55,4 +56,4 @@ def open_tier(
         )
     from sash.tiers.redis import RedisTier  # redis-py takes 0.1 s to import, and only this needs it
 
-    return RedisTier(address, prefix, lease_s=lease_s)
+    return RedisTier(address, prefix, lease_s=lease_s, replicas=replicas)

@@ -30,8 +30,9 @@ that had begun, and writes that free space, go beyond ``maxmemory``: a few commi
 What a commit survives depends on the server. With ``appendonly yes`` and ``appendfsync always`` it survives the end of
 Redis and of its machine. With ``everysec`` either may cost two seconds: Redis answers before it writes while an earlier
 fsync is in progress. Without ``appendonly``, nothing survives. The tier logs a warning in both cases, and notices a
-loss, see above. Replicas lag by the writes that are on their way. A user needs ``EVAL GET SET MGET PTTL UNLINK`` on
-``{prefix}:*``, and may have ``INFO``, ``CONFIG GET`` and ``CLUSTER SLOTS``.
+loss, see above. Replicas lag by the writes that are on their way; with `replicas`, each commit is followed by WAITAOF
+on the same connection, and is answered when it is on their disks. If it is not in time, the commit is repeated. A user
+needs ``EVAL GET SET MGET PTTL UNLINK`` on ``{prefix}:*``, and may have ``INFO``, ``CONFIG GET`` and ``CLUSTER SLOTS``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from sash.tiers.owner import Owner
 from sash.tiers.redis_errors import keys_of, not_acquired, says, text_of
-from sash.tiers.redis_link import Argument, Link
+from sash.tiers.redis_link import Argument, Link, Then
 from sash.tiers.redis_scripts import ACQUIRE, COMMIT, RENEW
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, SashError, Unavailable
 
@@ -58,6 +59,7 @@ _log = logging.getLogger(__name__)
 
 _BYTES_A_SECOND = 1 << 24  # a commit's answer may take a second longer for each 16 MiB: the slowest disk to wait for
 _PROBE_S = (0.05, 1.0)  # first and longest pause between two attempts to reach a server that failed
+_ASK_MS = 10
 _LOOK_S = 0.2  # between two looks whether a server that was full is so still
 
 
@@ -74,6 +76,7 @@ class RedisTier:
         timeout_s: longest wait for the server. A call that moves many bytes may take longer while they keep coming.
         lease_s: how long a server that vanished with its machine keeps other servers out.
         connections: most connections at a time.
+        replicas: on how many replicas a commit must be on disk, beside the server's own, before it is answered.
 
     Raises:
         InvalidArgument: the URL or the prefix is malformed.
@@ -82,7 +85,14 @@ class RedisTier:
     name = "redis"
 
     def __init__(
-        self, url: str, prefix: str = "sash", *, timeout_s: float = 1.0, lease_s: float = 10.0, connections: int = 8
+        self,
+        url: str,
+        prefix: str = "sash",
+        *,
+        timeout_s: float = 1.0,
+        lease_s: float = 10.0,
+        connections: int = 8,
+        replicas: int = 0,
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.:/-]{1,64}", prefix):
             raise InvalidArgument("A Redis prefix is 1 to 64 letters, digits and _ . : / -", field="prefix")
@@ -93,6 +103,7 @@ class RedisTier:
         self._prefix = prefix
         self._fence_key, self._owner_key, self._stem = keys_of(prefix)
         self._lease_s = lease_s
+        self._replicas = replicas
         owner = Owner.here()
         self._id, self._token = owner.id.encode(), owner.token()
         self._number = 0  # of the last commit that was sent
@@ -167,8 +178,27 @@ class RedisTier:
             numbers = (self._answered, self._number)
             return ["EVAL", COMMIT, 1 + len(keys), self._fence_key, *keys, self._id, *numbers, *values]
 
-        self._judge(self._call(command, sum(map(len, values)) / _BYTES_A_SECOND))
+        extra_s = sum(map(len, values)) / _BYTES_A_SECOND
+        if not self._replicas:
+            self._judge(self._call(command, extra_s))
+        else:
+            # A replica says what it has on disk when it is asked, and else each second. Its first answer is mostly of
+            # before the commit, so it is asked again.
+            then = Then(["WAITAOF", 1, self._replicas, _ASK_MS], self._is_kept)
+            verdict, kept = self._call(command, extra_s, then)
+            self._judge(verdict)
+            if not self._is_kept(kept):
+                raise Unavailable(
+                    f"Redis has the commit, and {kept[1]} of the {self._replicas} replicas that shall have it on disk "
+                    "have said so in time; it is committed again",
+                    field="data",
+                    retry_after_s=_PROBE_S[1],
+                )
         self._answered = self._number
+
+    def _is_kept(self, told: Sequence[int]) -> bool:
+        """Whether enough servers have a commit on disk: the server itself, and so many replicas."""
+        return told[0] >= 1 and told[1] >= self._replicas
 
     def check_room(self, size: int, reserve: float = 0.0) -> None:
         """Check that Redis is not full, as far as it has said, see `ColdTier`. It does not say how much fits."""
@@ -200,10 +230,10 @@ class RedisTier:
         if self._down is not None and not acquiring:
             raise self._unavailable(self._down)
 
-    def _call(self, command: Callable[[], Sequence[Argument]], extra_s: float = 0.0) -> Any:
+    def _call(self, command: Callable[[], Sequence[Argument]], extra_s: float = 0.0, then: Then | None = None) -> Any:
         self._admit()
         try:
-            return self._link.call(command, extra_s)
+            return self._link.call(command, extra_s, then)
         except ResponseError as error:
             if not says(error, "MISCONF", "NOREPLICAS"):  # those refuse writes only, so reads go on
                 self._open(error)

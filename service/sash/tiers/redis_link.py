@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from redis.connection import Connection, parse_url
@@ -20,12 +21,25 @@ from redis.exceptions import ClusterDownError, ConnectionError, RedisError, Resp
 
 from sash_engine.errors import Unavailable
 
-__all__ = ["Link"]
+__all__ = ["Link", "Then"]
 
 _PIECE = 1 << 20  # bytes sent at once: a timeout counts from the last piece, so it does not depend on the size
 
 Argument = bytes | str | int
 Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """A command that is sent behind another one on the same connection, and again until its answer is enough.
+
+    Attributes:
+        command: name and arguments; it takes short.
+        enough: judges its answer.
+    """
+
+    command: Sequence[Argument]
+    enough: Callable[[Any], bool]
 
 
 class Link:
@@ -77,12 +91,13 @@ class Link:
         assert failure is not None
         raise failure
 
-    def call(self, command: Callable[[], Sequence[Argument]], extra_s: float = 0.0) -> Any:
+    def call(self, command: Callable[[], Sequence[Argument]], extra_s: float = 0.0, then: Then | None = None) -> Any:
         """Run a command, and return its answer. The command may run twice.
 
         Args:
             command: makes name and arguments, once for each attempt.
             extra_s: how much longer than usual the answer may take.
+            then: what must be true after the command; both answers are returned.
 
         Raises:
             Unavailable: all connections are busy.
@@ -96,13 +111,13 @@ class Link:
             connection, era = self._take()
             if connection is not None:
                 try:
-                    return self._answer(connection, era, command(), deadline + extra_s)
+                    return self._answer(connection, era, command(), deadline + extra_s, then)
                 except ConnectionError:
                     # It may have ended while idle (a timeout of a proxy or the server): the server may be fine.
                     if time.monotonic() > deadline - self._timeout_s / 2:
                         raise
                     era = self.drop()
-            return self._answer(self._connected(self._address), era, command(), deadline + extra_s)
+            return self._answer(self._connected(self._address), era, command(), deadline + extra_s, then)
         finally:
             self._permits.release()
 
@@ -158,19 +173,24 @@ class Link:
                 pass
             connection.disconnect()  # the other side closed it, or sent an unexpected answer
 
-    def _answer(self, connection: Any, era: int, command: Sequence[Argument], deadline: float) -> Any:
+    def _answer(
+        self, connection: Any, era: int, command: Sequence[Argument], deadline: float, then: Then | None
+    ) -> Any:
         """Send the command, and read its answer. The connection is idle or closed afterwards."""
         reusable = False
         try:
-            packed = (memoryview(piece) for piece in connection.pack_command(*command))
+            commands = (command,) if then is None else (command, then.command)
+            packed = (memoryview(piece) for each in commands for piece in connection.pack_command(*each))
             connection.send_packed_command(
                 [piece[at : at + _PIECE] for piece in packed for at in range(0, len(piece), _PIECE)]
             )
             answer = connection.read_response(timeout=max(deadline - time.monotonic(), 0.01))
+            if then is not None:
+                answer = answer, self._repeated(connection, then, deadline)
             reusable = True
             return answer
         except ResponseError:
-            reusable = True
+            reusable = then is None  # the other answer may be on its way
             raise
         finally:
             with self._lock:
@@ -179,6 +199,15 @@ class Link:
                     self._idle.append(connection)
             if not reusable:
                 connection.disconnect()
+
+    def _repeated(self, connection: Any, then: Then, deadline: float) -> Any:
+        """The last answer to a command that was sent already; it is sent again for half of the time that is left."""
+        until = (time.monotonic() + deadline) / 2
+        while True:
+            answer = connection.read_response(timeout=max(deadline - time.monotonic(), 0.01))
+            if then.enough(answer) or time.monotonic() > until:
+                return answer
+            connection.send_command(*then.command)
 
 
 def _address(node: Sequence[Any], home: Address) -> Address:

@@ -1,43 +1,74 @@
-"""The page at ``/``: the windows, the current answers of one of them, and a chart of one of its aggregates.
+"""The page at ``/``: an overview, a view of each window, charts, and forms to create windows and to send entries.
 
-There are four files, written by hand, with nothing to build. The Content-Security-Policy lets the page load from and
-call this service only. The page writes answers as text, never as markup.
+    page.html ──▶ page.js ──▶ views/*.js ──▶ core/*.js ──▶ packages/uPlot.esm.js
+
+The files are served as they are: there is nothing to build. uPlot is not in the repository; `deploy/page/hook.py` puts
+it into `packages/` when the wheel is built or `make setup` runs. The Content-Security-Policy lets the page load from
+and call this service only. The page writes answers as text, never as markup.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from sash.access.caller import CALLER
 
 __all__ = ["PATHS", "routes"]
 
-_FILES = {
-    "/": ("page.html", "text/html"),
-    "/ui/page.css": ("page.css", "text/css"),
-    "/ui/page.js": ("page.js", "text/javascript"),
-    "/ui/chart.js": ("chart.js", "text/javascript"),
-}
-PATHS = tuple(_FILES)
-"""The paths of the page's files."""
-
+_KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".txt": "text/plain"}
 _HEADERS = {
     "content-security-policy": "default-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'",
     "cache-control": "no-cache",
 }
 
 
-def routes() -> list[Route]:
-    """The routes of the page and its files, read once."""
-    return [_route(path, name, media_type) for path, (name, media_type) in _FILES.items()]
+def _files_of(folder: Traversable, path: str) -> dict[str, Traversable]:
+    """Return the files below a folder, by their paths."""
+    found: dict[str, Traversable] = {}
+    for each in folder.iterdir():
+        if each.is_dir():
+            found |= _files_of(each, f"{path}{each.name}/")
+        elif _kind(each.name) is not None:
+            found[f"{path}{each.name}"] = each
+    return found
 
 
-def _route(path: str, name: str, media_type: str) -> Route:
-    content = files(__name__).joinpath(name).read_bytes()
+def _kind(name: str) -> str | None:
+    return _KINDS.get(name[name.rfind(".") :])
+
+
+_FILES = _files_of(files(__name__), "/ui/")
+_FILES["/"] = _FILES.pop("/ui/page.html")
+PATHS = tuple(_FILES)
+"""The paths of the page's files."""
+
+
+def routes(grpc_port: Callable[[], int]) -> list[Route]:
+    """The routes of the page: its files, read once, and what the caller may do.
+
+    Args:
+        grpc_port: tells where gRPC is served, once it is; the page writes it into programs that somebody copies.
+    """
+
+    async def caller(request: Request) -> Response:
+        """Say who calls, so that the page offers only what it may do. The service checks each call in any case."""
+        found = CALLER.get()
+        name, role = (None, "admin") if found is None else (found.name, str(found.role))
+        return JSONResponse({"name": name, "role": role, "grpc_port": grpc_port()})
+
+    return [*(_route(path, file) for path, file in _FILES.items()), Route("/ui/caller", caller)]
+
+
+def _route(path: str, file: Traversable) -> Route:
+    content, kind = file.read_bytes(), _kind(file.name)
 
     async def endpoint(request: Request) -> Response:
-        return Response(content, media_type=media_type, headers=_HEADERS)
+        return Response(content, media_type=kind, headers=_HEADERS)
 
     return Route(path, endpoint, include_in_schema=False)

@@ -3,9 +3,11 @@
     columns[0]   times    | 3 | 5 | 5 | 9 |   |   |       rows = 4, room for two more
     columns[1]   field 1  | a | b | c | d |   |   |
     pending      [(columns, 7, 9), …]                     rows 7..9 of those columns belong here as well
+    gone         [1]                                      row 1 has left, and is still in the columns
 
 A splice puts newcomers behind all rows of the same or an earlier time. A *deferred* splice only notes them as
-pending; `settle` sorts them in before the rows are read. Arrays that were handed over are never written to: they have
+pending; `settle` sorts them in before the rows are read. A deferred removal notes rows as gone, and `settle` takes them
+out, before it sorts others in. Arrays that were handed over are never written to: they have
 no room, and a splice without room copies.
 """
 
@@ -17,13 +19,16 @@ import numpy as np
 
 from sash_engine.monoids.base import Array
 
-__all__ = ["Block", "Note", "merge"]
+__all__ = ["Block", "Note", "merge", "without"]
 
 Note = tuple[Sequence[Array], int, int]
 """Columns, and which of their rows are meant: first and behind the last."""
 
 _PENDING = 64
 """So many notes at most: each costs some hundred bytes and keeps the arrays that its rows came in."""
+
+_GONE = 64
+"""So many rows at most that are gone and still in the columns: 36 bytes each."""
 
 
 class Block:
@@ -34,12 +39,19 @@ class Block:
         rows: how many rows are used.
     """
 
-    __slots__ = ("columns", "pending", "rows")
+    __slots__ = ("columns", "gone", "pending", "rows")
 
     def __init__(self, columns: list[Array], rows: int) -> None:
         self.columns = columns
         self.rows = rows
         self.pending: list[Note] | None = None
+        self.gone: list[int] | None = None
+
+    def lose(self, rows: list[int]) -> None:
+        """Note that rows, distinct and at least one, leave; not all, and none was noted before. None are pending."""
+        gone = self.gone = rows if self.gone is None else self.gone + rows
+        if len(gone) > _GONE:
+            self.settle()
 
     def defer(self, columns: Sequence[Array], start: int, stop: int) -> None:
         """Note rows start..stop of `columns`, sorted by time, as belonging here."""
@@ -52,7 +64,11 @@ class Block:
             self.settle()
 
     def settle(self) -> None:
-        """Sort pending rows in."""
+        """Take out rows that are gone, and sort pending rows in."""
+        if self.gone is not None:
+            gone, self.gone = self.gone, None
+            self.columns = without(self.columns, 0, self.rows, gone)
+            self.rows -= len(gone)
         if self.pending is not None:
             self.splice(self.take_pending())
 
@@ -102,3 +118,14 @@ def merge(columns: Sequence[Array], skip: int, rows: int, newcomers: Sequence[Ar
         merged[: rows + k][others] = column[:rows]
         out.append(merged)
     return out
+
+
+def without(columns: Sequence[Array], start: int, stop: int, gone: Sequence[int]) -> list[Array]:
+    """Rows start..stop of columns without those that are gone, in new arrays."""
+    if len(gone) == 1:
+        (row,) = gone
+        return [np.concatenate((column[start:row], column[row + 1 : stop])) for column in columns]
+    stay = np.ones(stop, np.bool_)
+    stay[:start] = False
+    stay[gone] = False
+    return [column[:stop][stay] for column in columns]

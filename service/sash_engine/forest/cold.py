@@ -38,18 +38,24 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from sash_engine.forest.block import Block
 from sash_engine.monoids.base import Array
 
-__all__ = ["Cache", "Cold", "Load", "PendingBlock"]
+if TYPE_CHECKING:
+    from sash_engine.forest.layout import Layout
+
+__all__ = ["Cache", "Cold", "Load", "LoadAs", "PendingBlock"]
 
 Load = Callable[[Sequence[int]], list[list[Array]]]
 """Loads k >= 1 stored blocks in one round trip: for each id its columns, times first. They may be read-only, and
 are the engine's from then on. Raises Unavailable, or DataLoss where a block is not there or damaged."""
+
+LoadAs = Callable[[Sequence[int], "Layout"], list[list[Array]]]
+"""As `Load`, of blocks with this layout."""
 
 
 class PendingBlock:
@@ -62,13 +68,16 @@ class PendingBlock:
             object with its bytes.
         rows: how many rows these are.
         partial: whether it is a partial.
+        layout: the layout of its columns, where that is another one than the window's.
         nbytes: how much the cache counts for it, in bytes.
     """
 
-    __slots__ = ("_give", "_stored", "columns", "nbytes", "partial", "rows")
+    __slots__ = ("_give", "_stored", "columns", "layout", "nbytes", "partial", "rows")
 
-    def __init__(self, block: Block, give: Callable[[int], None], partial: bool = False) -> None:
-        self.partial = partial
+    def __init__(
+        self, block: Block, give: Callable[[int], None], partial: bool = False, layout: Layout | None = None
+    ) -> None:
+        self.partial, self.layout = partial, layout
         self.rows = block.rows
         self.columns = [column[: block.rows] for column in block.columns]
         self.nbytes = _size(block)
@@ -217,15 +226,26 @@ class Cold:
         released: ids that no block has any more, each once; see `take_released`.
     """
 
-    __slots__ = ("_in_flight", "_load", "cache", "dirty", "dirty_entries", "released")
+    __slots__ = ("_in_flight", "_load", "_whole", "cache", "dirty", "dirty_entries", "layout", "load_as", "released")
 
-    def __init__(self, load: Load, cache: Cache) -> None:
-        self._load = load
+    def __init__(self, load: Load, cache: Cache, load_as: LoadAs | None = None) -> None:
+        self._load, self.load_as = load, load_as
         self.cache = cache
         self.dirty: dict[Dirty, None] = {}
         self.dirty_entries = 0
         self.released: list[int] = []
+        self.layout: Layout | None = None
         self._in_flight: dict[int, Block] = {}
+        self._whole: Cold = self
+
+    def part(self, layout: Layout) -> Cold:
+        """The same stored blocks, for a window that is stored with this one and has another layout."""
+        load_as, whole = self._whole.load_as, self._whole
+        assert load_as is not None, "blocks are loaded with any layout"
+        part = Cold(lambda numbers: load_as(numbers, layout), self.cache)
+        part.dirty, part.released, part._in_flight = whole.dirty, whole.released, whole._in_flight
+        part.layout, part._whole = layout, whole
+        return part
 
     def landed(self, blocks: Iterable[tuple[PendingBlock, int]]) -> None:
         """Note that the tier has these blocks under these ids, so that they need not stay in memory.
@@ -235,7 +255,7 @@ class Cold:
         for _, number in blocks:
             block = self._in_flight.pop(number, None)
             if block is not None:
-                self.cache.put_landed(self, number, block)
+                self.cache.put_landed(self._whole, number, block)
 
     def take_released(self) -> list[int]:
         """Return the ids that no block has any more, for the caller to delete; they are not listed again.
@@ -251,7 +271,7 @@ class Cold:
 
     def note_dirty(self, owner: Dirty, entries: int) -> None:
         """Add to the entries in the dirty blocks of `owner`, or subtract from them."""
-        self.dirty_entries += entries
+        self._whole.dirty_entries += entries
         owner.dirty += entries
         if owner.dirty or owner.unstored_partials:
             self.dirty[owner] = None
@@ -268,20 +288,20 @@ class Cold:
         if block is not None:
             self.cache.hits += 1
             return block
-        block = self.cache.read(self, number)
+        block = self.cache.read(self._whole, number)
         if block is None:
             self.fetch([number])
-            block = self.cache.read(self, number)
+            block = self.cache.read(self._whole, number)
         assert block is not None
         return block
 
     def fetch(self, numbers: Iterable[int]) -> None:
         """Load those of some blocks that are not in memory, in one round trip; they stay until the next trim."""
-        missing = [n for n in dict.fromkeys(numbers) if n not in self._in_flight and not self.cache.has(self, n)]
+        missing = [n for n in dict.fromkeys(numbers) if n not in self._in_flight and not self.cache.has(self._whole, n)]
         if not missing:
             return
         for number, columns in zip(missing, self._load(missing), strict=True):
-            self.cache.put_loaded(self, number, Block(columns, len(columns[0])))
+            self.cache.put_loaded(self._whole, number, Block(columns, len(columns[0])))
 
     def in_flight(self, number: int) -> Block | None:
         """Return a block that is in flight, which the tier may not have yet; None for another."""
@@ -293,7 +313,7 @@ class Cold:
         They do not enter the cache, so that reading a window from end to end leaves the cache to others. An id may
         have been released, as long as the tier has it.
         """
-        there = {number: self._in_flight.get(number) or self.cache.peek(self, number) for number in numbers}
+        there = {number: self._in_flight.get(number) or self.cache.peek(self._whole, number) for number in numbers}
         missing = [number for number, block in there.items() if block is None]
         loaded = dict(zip(missing, self._load(missing), strict=True)) if missing else {}
         return [
@@ -303,17 +323,20 @@ class Cold:
 
     def release(self, number: int) -> None:
         """Release the id of a stored block that is not needed any more."""
-        self.released.append(number)
+        self._whole.released.append(number)
         if self._in_flight.pop(number, None) is None:
-            self.cache.drop(self, number)
+            self.cache.drop(self._whole, number)
 
     def forget(self) -> None:
         """Drop everything from memory: the window is gone."""
         self._in_flight.clear()
-        self.cache.drop_all(self)
+        self.cache.drop_all(self._whole)
 
     def check_invariants(self) -> None:
         """Raise AssertionError naming the first invariant that does not hold."""
+        if self._whole is not self:
+            self._whole.check_invariants()
+            return
         entries = [owner.dirty for owner in self.dirty]
         assert all(owner.dirty or owner.unstored_partials for owner in self.dirty), (
             "a listed directory has blocks to store"

@@ -67,7 +67,7 @@ class Directory(Level):
         monoids: one per slot.
     """
 
-    __slots__ = ("_blocks", "_ends", "_first", "_inbox", "_last", "_swept", "head")
+    __slots__ = ("_blocks", "_ends", "_first", "_inbox", "_last", "_swept", "head", "stale")
 
     loads: ClassVar[bool] = False
     """Whether blocks may have to be loaded, so that it pays to say before which will be read."""
@@ -81,6 +81,8 @@ class Directory(Level):
         self._first = self._last = _NO_TIMES
         self._ends = _NO_TIMES.data  # bisecting it costs half of what `searchsorted` does for one time
         self._inbox: Inbox | None = None
+        self.stale: set[int] = set()
+        """Positions of blocks whose partials are not those of their rows, and of some that were dropped: stale.py."""
 
     # ---------------------------------------------------------------- growing and shrinking
 
@@ -133,7 +135,9 @@ class Directory(Level):
         """
         if self._inbox is not None:
             self._hand_out()  # positions change, and what waits goes by position
-        more = len(pieces) - drop
+        more, behind_all = len(pieces) - drop, position + drop
+        if self.stale:
+            self.stale = {p if p < position else p + more for p in self.stale if not position <= p < behind_all}
         self.release(slice(position - self.base, position - self.base + drop))
         self.reserve(more, self._swept)
         row, stop = position - self.base, self.tail - self.base - more
@@ -178,6 +182,7 @@ class Directory(Level):
     def truncate(self, position: int) -> None:
         """Forget the blocks from `position` on, to add others in their place."""
         assert self.head <= position <= self.tail
+        assert not self.stale, "positions change"
         row = position - self.base
         del self._blocks[row:]
         self._clear(slice(row, self.tail - self.base))  # not released: the run that was taken of them has the ids
@@ -201,13 +206,13 @@ class Directory(Level):
         """Partials were made, of blocks that may be stored already."""
 
     def block(self, position: int) -> Block:
-        """The block at `position`, its pending rows sorted in; not to be changed."""
+        """The block at `position`, settled; not to be changed."""
         if self._inbox is not None:
             self._take(position)
         block = self._blocks[position - self.base]
         if type(block) is not Block:
             return self.raw_block(position)
-        if block.pending is not None:
+        if block.pending is not None or block.gone is not None:
             block.settle()
         return block
 
@@ -218,7 +223,7 @@ class Directory(Level):
         return self._block_for_note(position)
 
     def edit(self, position: int) -> Block:
-        """The block at `position`, its pending rows sorted in, to be changed."""
+        """The block at `position`, settled, to be changed."""
         return self.block(position)
 
     def defer(self, columns: Sequence[Array], positions: Array, bounds: Array) -> None:
@@ -262,8 +267,13 @@ class Directory(Level):
         """The blocks at `positions`, int64 (k,), have other rows."""
         self.put_many(positions - self.base, counts, columns)
 
+    def lose(self, positions: Array, rows: Array) -> None:
+        """The blocks at `positions`, distinct, have so many rows less, int64 (k,); partials are as they were."""
+        self.counts[positions - self.base] -= rows
+
     def run(self, start: int, stop: int) -> BlockRun:
         """The blocks start..stop, to be added again elsewhere."""
+        assert not self.stale, "positions change"
         if self._inbox is not None:
             self._hand_out()  # positions change, and what waits goes by position
         found = self._blocks[start - self.base : stop - self.base]
@@ -325,7 +335,8 @@ class Directory(Level):
         before = None
         for position in range(self.head, self.tail):
             block = self.raw_block(position)
-            rows = block.columns[0][skip if position == self.head and not block.pending else 0 : block.rows]
+            settled = not block.pending and not block.gone
+            rows = block.columns[0][skip if position == self.head and settled else 0 : block.rows]
             assert (rows[1:] >= rows[:-1]).all(), f"block {position} is not sorted"
             times = np.concatenate([rows, *(c[0][a:b] for c, a, b in block.pending or [])])
             first, last = self._first[position - self.base], self.last(position)

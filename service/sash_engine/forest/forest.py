@@ -139,6 +139,7 @@ class Forest(BlockRemover):
         """
         if not self._len:
             return 0, None
+        self._stale.freshen()
         directory, layout = self._directory, self._layout
         prefix, position = Prefix(layout, holds), directory.head
         if self._has_blocks():
@@ -167,6 +168,7 @@ class Forest(BlockRemover):
 
         A piece has one entry, or at most a fifth of the newer entries, or is a block.
         """
+        self._stale.freshen()
         return pieces(self._directory, self._levels, self._tail, self._skip, self._layout, slot)
 
     def _taker(self, prefix: Prefix) -> Callable[[int, int], bool]:
@@ -192,6 +194,7 @@ class Forest(BlockRemover):
             layout: the same columns and block size, other aggregates.
         """
         assert (layout.dtypes, layout.block) == (self._layout.dtypes, self._layout.block), "the same columns and block"
+        self._stale.freshen()
         directory = self._directory
         _, kept = directory.slices(directory.head, directory.tail)
         known = dict(zip(self._layout.keys, kept, strict=True))
@@ -293,6 +296,13 @@ class Forest(BlockRemover):
         same = same or (lambda monoid, a, b: bool(a == b))
         directory, tail, layout = self._directory, self._tail, self._layout
         directory.check_invariants(self._skip)
+        for position in range(directory.head, directory.tail):
+            block = directory.raw_block(position)
+            rows = block.rows + sum(b - a for _, a, b in block.pending or []) - len(block.gone or [])
+            assert directory.count(position) == rows, f"block {position} has {rows} rows"
+            assert not block.gone or position in directory.stale, f"block {position} has lost rows and is not stale"
+        self._levels.check_counts()
+        self._stale.freshen()
         self._levels.check_invariants(same)
         entries = tail.rows - self._skip
         for position in range(directory.head, directory.tail):

@@ -262,6 +262,14 @@ class Levels(Pairs):
 
     # ---------------------------------------------------------------- invariants
 
+    def check_counts(self) -> None:
+        """Raise AssertionError where a node that is there does not count what is under it; others are not made."""
+        for i in range(1, len(self._levels)):
+            children, level = self._levels[i - 1], self._levels[i]
+            for index in range(*self._live(i)):
+                total = children.count(2 * index) + children.count(2 * index + 1)
+                assert level.count(index) == total, f"count of node {i, index} is not its children's"
+
     def check_invariants(self, same: Callable[[Monoid, Partial, Partial], bool]) -> None:
         """Raise AssertionError naming the first invariant that does not hold; `same` compares two partials."""
         self._catch_up()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+import numpy as np
+
 from sash_engine.forest.directory import Directory
 from sash_engine.forest.level import Level
 from sash_engine.forest.segments import starts_of_runs
@@ -29,7 +31,7 @@ class Pairs:
         monoids: one per slot.
     """
 
-    __slots__ = ("__weakref__", "_directory", "_done", "_fixed", "_levels", "_monoids")
+    __slots__ = ("_directory", "_done", "_fixed", "_levels", "_monoids")
 
     def __init__(self, directory: Directory, monoids: Sequence[Monoid]) -> None:
         self._directory = directory
@@ -110,6 +112,26 @@ class Pairs:
                 return
             if position << i >= self._directory.head:  # others straddle the head, and are not asked for again
                 self._combine_pair(i, position)
+
+    def lose(self, positions: Array, rows: Array) -> None:
+        """The blocks at `positions`, int64 (k,) increasing, have so many rows less; so do the nodes above them."""
+        head, done = self._directory.head, self._done
+        if len(positions) <= _ONE_BY_ONE:
+            for position, lost in zip(positions.tolist(), rows.tolist(), strict=True):
+                for i in range(1, len(self._levels)):
+                    position >>= 1
+                    if (position + 1) << i > done:
+                        break
+                    if position << i >= head:
+                        level = self._levels[i]
+                        level.counts[position - level.base] -= lost
+            return
+        for i in range(1, len(self._levels)):
+            starts = starts_of_runs(positions >> 1)
+            positions, rows = positions[starts] >> 1, np.add.reduceat(rows, starts)
+            live = slice(*positions.searchsorted([-(-head >> i), done >> i]).tolist())
+            level = self._levels[i]
+            level.counts[positions[live] - level.base] -= rows[live]
 
     def nodes_of_refresh(self, positions: Array) -> list[tuple[int, int]]:
         """The nodes that `refresh` reads, but for those that it has written."""

@@ -9,9 +9,10 @@ Query: amortised O(1).  Range query: O(B + log n).  Series: see series.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
-from weakref import WeakMethod
+from weakref import ref
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from sash_engine.forest.sealed_fold import SealedFold
 from sash_engine.forest.segments import starts_of_runs
 from sash_engine.forest.series import Rows, answers_of, fold_buckets, free_steps
 from sash_engine.forest.splicer import Splicer
+from sash_engine.forest.stale import Stale
 from sash_engine.forest.tiered import TieredDirectory
 from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
@@ -50,15 +52,18 @@ class BlockReader:
         "_answers",
         "_cold",
         "_directory",
+        "_freshen",
         "_head",
         "_layout",
         "_len",
         "_levels",
         "_newest",
+        "_pending_nodes",
         "_sealed",
         "_skip",
         "_splicer",
         "_split",
+        "_stale",
         "_tail",
         "_tiered",
     )
@@ -69,8 +74,9 @@ class BlockReader:
         self._tiered = None if cold is None else TieredDirectory(monoids, cold)
         self._directory = Directory(monoids) if self._tiered is None else self._tiered
         self._levels = Levels(self._directory, monoids)
-        if self._tiered is not None:
-            self._tiered.above = WeakMethod(self._levels.pending_blocks)
+        if self._tiered is not None:  # by functions that can be referred to weakly: methods of compiled classes cannot
+            self._pending_nodes = partial(self._levels.pending_blocks)
+            self._tiered.above = ref(self._pending_nodes)
         self._tail = OpenTail(layout) if layout.open_row else Tail(layout)
         self._use(layout)
         self._skip = 0  # evicted rows at the front of the first block
@@ -81,7 +87,11 @@ class BlockReader:
     def _use(self, layout: Layout) -> None:
         self._layout = layout
         self._sealed = SealedFold(self._directory, self._levels, layout)
-        self._splicer = Splicer(self._directory, self._levels, layout)
+        self._stale = Stale(self._directory, self._levels, layout)
+        if self._tiered is not None:
+            self._freshen = partial(self._stale.freshen)
+            self._tiered.freshen = ref(self._freshen)
+        self._splicer = Splicer(self._directory, self._levels, layout, self._stale)
         self._head = Head(layout)
         self._answers: list[Any] | None = None
 
@@ -118,6 +128,8 @@ class BlockReader:
         position = directory.head
         if position == directory.tail:
             return self._totals_of_tail()
+        if directory.stale:
+            self._stale.freshen()
         if not skip:
             whole: list[Partial] = self._sealed.fold(position)  # type: ignore[assignment]
             return (tail.fold(0, whole) if tail.rows else whole)[:]
@@ -218,6 +230,7 @@ class BlockReader:
             total += int(block.columns[column][first_row : block.rows].sum())
             a += 1
         if a < b:
+            self._stale.freshen()
             _, partials = directory.slices(a, b)
             total += int(partials[slot][0].sum())
         if stop_row:
@@ -319,6 +332,8 @@ class BlockReader:
         if stop_row:
             newer = layout.reduce_rows(self._columns(b), 0, stop_row)
         if a < b:
+            if self._directory.stale:
+                self._stale.freshen()
             count, total = self._levels.fold(a, b, older, newer)
             return entries + count, total
         if older is None or newer is None:

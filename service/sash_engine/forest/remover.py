@@ -2,24 +2,27 @@
 
     range      [ 1 2 3 | x ] [ x x x x ] [ x | 7 8 9 ]      the two ends become one block, what lies between goes
                         ^ start           ^ end
-    single     [ 1 x 3 4 5 ] [ 5 6 7 8 9 ] [ 9 x x 12 ]     each block that changed is folded again, once
-                                             ^ less than a quarter: joined with the block behind it
+    single     [ 1 x 3 4 5 ] [ 5 6 7 8 9 ] [ 9 x x 12 ]     noted; each block is folded again, once, when asked for
+                                             ^ less than a quarter: joined with the block behind it, at once
 
 Nothing is subtracted. A block that loses rows is folded again from the rows that are left, and so are its ancestors. So
-every aggregate can lose entries, also one that has no inverse, and floats round as if the entries had never come.
+every aggregate can lose entries, also one that has no inverse, and floats round as if the entries had never come. The
+folding waits for the next question (stale.py); where partials are in a tier it is done at once.
 
-Range: O(B + log n), and O(blocks behind) where a whole block goes.  m single entries in k blocks: O(m + k (B + log n)),
-the ancestors in one pass over the levels.  A block is joined with the next after B / 4 removals at the earliest, unless
-it was small from the start.
+Range: O(B + log n), and O(blocks behind) where a whole block goes.  m single entries in k blocks: O(m log B + k log n),
+and O(k B) with the next question.  A block is joined with the next after B / 4 removals at the earliest, unless it was
+small from the start.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 
+from sash_engine.forest.block import without
 from sash_engine.forest.reader import BEFORE_ALL
 from sash_engine.forest.segments import starts_of_runs
 from sash_engine.forest.writer import BlockWriter
@@ -86,8 +89,8 @@ class BlockRemover(BlockWriter):
             ends.append([column[stop : directory.count(b)] for column in directory.block(b).columns])
         kept = [np.concatenate(columns) for columns in zip(*ends, strict=True)]
         if a == b and kept:
-            self._rewrite(a, kept)
-            self._levels.refresh(np.array([a]))
+            lost = self._rewrite(a, kept)
+            self._stale.lose(np.array([a]), np.array([lost]))
         else:
             pieces = self._splicer.even_blocks(kept) if kept else []
             directory.exchange(a, b - a + 1, pieces, [self._layout.reduce(piece) for piece in pieces])
@@ -108,21 +111,25 @@ class BlockRemover(BlockWriter):
             which of them were there, bool (m,).
         """
         found = np.zeros(len(times), np.bool_)
-        gone = {position: list(rows) for position, rows in self._search(times, column, values, found, True).items()}
+        gone = {position: sorted(rows) for position, rows in self._search(times, column, values, found, True).items()}
         removed = sum(map(len, gone.values()))
         if not removed:
             return found
         if removed == self._len:
             self._clear()
             return found
-        kept, joined = self._plan(gone)
+        deferred = self._deferred(gone)
+        at_once = {position: rows for position, rows in gone.items() if position not in deferred}
+        kept, joined = self._plan(at_once)
         self._fetch_named(gone, joined)
         self._answers = None
-        of_tail = gone.pop(self._directory.tail, None)
+        if deferred:
+            self._remove_later(deferred)
+        of_tail = at_once.pop(self._directory.tail, None)
         if of_tail is not None:
-            self._remove_of_tail(np.array(sorted(of_tail)))
-        if gone:
-            self._remove_rows(gone, kept, joined)
+            self._remove_of_tail(np.array(of_tail))
+        if at_once:
+            self._remove_rows(at_once, kept, joined)
         self._len -= removed
         self._find_newest()
         return found
@@ -166,7 +173,52 @@ class BlockRemover(BlockWriter):
             return rows
         _, last = directory.spans(directory.head, directory.tail)
         at = directory.head + last.searchsorted(times, "left")
-        wanted = np.arange(len(times))
+        if directory.loads:
+            directory.fetch(np.unique(at).tolist())
+        head, tail, before = directory.head, directory.tail, None
+        unclear, seen = list[int](), list[int]()
+        asked = times.tolist()
+        for i, (time, after, position) in enumerate(zip(asked, [*asked[1:], None], at.tolist(), strict=True)):
+            if time in (before, after):
+                unclear.append(i)
+                before = time
+                continue
+            before = time
+            block = self._tail if position == tail else directory.block(position)
+            columns, stop = block.columns, block.rows
+            held = columns[0]
+            row = bisect_left(held.data, time, self._skip if position == head else 0, stop)
+            if row == stop or held.item(row) != time:
+                continue
+            if row + 1 == stop or held.item(row + 1) == time:
+                unclear.append(i)  # one of several of its time, or the next block may have more of them
+            elif columns[column].item(row) == values[i]:
+                rows.setdefault(position, {})[row] = i
+                seen.append(i)
+        found[seen] = True
+        if unclear:
+            self._search_runs(times, at, np.array(unclear), column, values, found, once, rows)
+        return rows
+
+    def _search_runs(
+        self,
+        times: Array,
+        at: Array,
+        wanted: Array,
+        column: int,
+        values: Sequence[Any],
+        found: Array,
+        once: bool,
+        rows: dict[int, dict[int, int]],
+    ) -> None:
+        """Find rows where several have a time, in a block or in the next ones; see `_search`.
+
+        Args:
+            at: the position of the block to begin with, by number of the name.
+            wanted: numbers of names, increasing. All names of one time are among them.
+            rows: gets what is found.
+        """
+        directory = self._directory
         while len(wanted):
             starts = starts_of_runs(at[wanted])
             if directory.loads:
@@ -196,7 +248,32 @@ class BlockRemover(BlockWriter):
                     rows[position] = taken
             wanted = np.array(missing, np.int64)
             at[wanted] += 1
-        return rows
+
+    def _deferred(self, gone: Mapping[int, list[int]]) -> dict[int, list[int]]:
+        """The blocks whose rows leave when somebody reads them, of those that lose sorted rows.
+
+        Others lose them at once: the head and the tail, blocks that lose their first or last row, or become small.
+        """
+        directory, least = self._directory, max(self._layout.block // _SMALL, 1)
+        head, tail, base, counts = directory.head, directory.tail, directory.base, directory.counts
+        if not self._stale.defers:
+            return {}
+        found = {}
+        for position, rows in gone.items():
+            if head < position < tail and rows[0]:
+                count = counts.item(position - base)
+                if rows[-1] < count - 1 and count - len(rows) >= least:
+                    found[position] = rows
+        return found
+
+    def _remove_later(self, gone: Mapping[int, list[int]]) -> None:
+        """Note rows of blocks as gone; they are out of all counts at once."""
+        directory = self._directory
+        for position, rows in gone.items():
+            directory.edit(position).lose(rows)
+        blocks = np.array(sorted(gone))
+        self._stale.lose(blocks, np.array([len(gone[position]) for position in blocks.tolist()]))
+        self._sealed.touch(blocks.item(0))
 
     def _plan(self, gone: Mapping[int, Sized]) -> tuple[dict[int, int], set[int]]:
         """How many rows the sealed blocks keep that lose some, and which are to be joined with the one behind."""
@@ -209,9 +286,9 @@ class BlockRemover(BlockWriter):
     def _fetch_named(self, rows: Iterable[int], joined: set[int]) -> None:
         """Load the blocks of these positions, those behind `joined`, and what their ancestors are combined from."""
         directory = self._directory
-        sealed = sorted(position for position in rows if position < directory.tail)
-        if directory.loads and sealed:
-            nodes = self._levels.nodes_of_refresh(np.array(sealed)) if directory.has_external else ()
+        if directory.loads:
+            sealed = sorted(position for position in rows if position < directory.tail)
+            nodes = self._levels.nodes_of_refresh(np.array(sealed, np.int64)) if directory.has_external else ()
             self._levels.fetch(sorted({*sealed, *(position + 1 for position in joined)}), nodes)
 
     def _joined(self, kept: dict[int, int]) -> set[int]:
@@ -225,52 +302,39 @@ class BlockRemover(BlockWriter):
                     joined.add(position)
         return joined
 
-    def _remove_rows(self, gone: dict[int, list[int]], kept: dict[int, int], joined: set[int]) -> None:
-        """Remove rows of sealed blocks, from the newest to the oldest, so that positions stay as they are."""
-        directory, levels, layout = self._directory, self._levels, self._layout
-        lowest = directory.tail
-        rewritten = list[int]()
-        for position in sorted(gone, reverse=True):
-            if position - 1 in joined:
-                continue  # it goes with the one before it
-            columns = self._kept_rows(position, gone[position])
-            if position in joined:
-                more = self._kept_rows(position + 1, gone.get(position + 1, []))
-                columns = [np.concatenate(both) for both in zip(columns, more, strict=True)]
-                directory.exchange(position, 2, [columns], [layout.reduce(columns)])
-                lowest = position
-            elif kept[position]:
-                self._rewrite(position, columns)
-                rewritten.append(position)
-            else:
-                directory.exchange(position, 1, [], [])
-                lowest = position
-        levels.truncate(lowest)
-        if rewritten:
-            levels.refresh(np.array(rewritten[::-1]))
+    def _remove_rows(self, gone: Mapping[int, list[int]], kept: Mapping[int, int], joined: set[int]) -> None:
+        """Remove rows of sealed blocks at once."""
+        directory, layout = self._directory, self._layout
+        moving = [position for position in sorted(gone) if position in joined or not kept[position]]
+        moving = [position for position in moving if position - 1 not in joined]  # it goes with the one before it
+        others = [p for p in sorted(gone) if kept[p] and p not in joined and p - 1 not in joined]
+        if others:
+            lost = [self._rewrite(position, self._kept_rows(position, gone[position])) for position in others]
+            self._stale.lose(np.array(others), np.array(lost))
+        if moving:
+            for position in reversed(moving):  # from the newest to the oldest, so that positions stay as they are
+                columns = list[list[Array]]()
+                if position in joined:
+                    parts = [self._kept_rows(each, gone.get(each, [])) for each in (position, position + 1)]
+                    columns = [[np.concatenate(both) for both in zip(*parts, strict=True)]]
+                directory.exchange(position, 1 + len(columns), columns, [layout.reduce(each) for each in columns])
+            self._levels.truncate(moving[0])
         self._sealed_changed(min(gone))
 
     def _kept_rows(self, position: int, rows: list[int]) -> list[Array]:
         """The rows of a sealed block that neither leave now nor have left."""
         block = self._directory.block(position)
-        first = self._skip if position == self._directory.head else 0
-        if len(rows) == 1:
-            (row,) = rows
-            return [np.concatenate((column[first:row], column[row + 1 : block.rows])) for column in block.columns]
-        stay = np.ones(block.rows, np.bool_)
-        stay[:first] = False
-        stay[rows] = False
-        return [column[: block.rows][stay] for column in block.columns]
+        return without(block.columns, self._skip if position == self._directory.head else 0, block.rows, rows)
 
     # ---------------------------------------------------------------- what both need
 
-    def _rewrite(self, position: int, columns: list[Array]) -> None:
-        """Give a sealed block other rows, at least one; its ancestors are not refreshed."""
+    def _rewrite(self, position: int, columns: list[Array]) -> int:
+        """Give a sealed block fewer rows, at least one; return how many it lost. Its count and partials stay."""
         directory = self._directory
         block = directory.edit(position)
         block.columns, block.rows = columns, len(columns[0])
         directory.respan(position, columns[0].item(0), columns[0].item(-1))
-        directory.change(position, block.rows, self._layout.reduce(columns))
+        return directory.count(position) - block.rows
 
     def _sealed_changed(self, first: int) -> None:
         """Sealed blocks from `first` on have changed; if that is the head, its evicted rows are gone."""

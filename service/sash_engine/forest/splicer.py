@@ -26,6 +26,7 @@ from sash_engine.forest.directory import BlockRun, Directory
 from sash_engine.forest.layout import Layout
 from sash_engine.forest.levels import Levels
 from sash_engine.forest.segments import starts_of_runs
+from sash_engine.forest.stale import Stale
 from sash_engine.monoids.base import Array
 
 __all__ = ["Splicer", "SpliceResult"]
@@ -46,14 +47,16 @@ class Splicer:
         directory: the blocks.
         levels: what follows from them.
         layout: what they hold.
+        stale: folds blocks before they move.
     """
 
-    __slots__ = ("_directory", "_layout", "_levels")
+    __slots__ = ("_directory", "_layout", "_levels", "_stale")
 
-    def __init__(self, directory: Directory, levels: Levels, layout: Layout) -> None:
+    def __init__(self, directory: Directory, levels: Levels, layout: Layout, stale: Stale) -> None:
         self._directory = directory
         self._levels = levels
         self._layout = layout
+        self._stale = stale
 
     def insert(self, rows: Sequence[Array], skip: int) -> SpliceResult:
         """Insert m >= 1 sorted rows, none of them behind the last block.
@@ -153,6 +156,7 @@ class Splicer:
         counts = directory.counts[positions - directory.base]
         if counts.max() <= 2 * self._layout.block:
             return None
+        self._stale.freshen()
         overfull: list[int] = positions[counts > 2 * self._layout.block].tolist()
         parts: list[tuple[list[list[Array]], BlockRun]] = []
         for position, following in itertools.pairwise([*overfull, directory.tail]):

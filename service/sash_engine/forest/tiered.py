@@ -68,7 +68,7 @@ class TieredDirectory(Directory):
         cold: where the others are.
     """
 
-    __slots__ = ("_cold", "_ids", "above", "dirty", "unstored_partials")
+    __slots__ = ("_cold", "_ids", "above", "dirty", "freshen", "unstored_partials")
 
     loads: ClassVar[bool] = True
 
@@ -82,6 +82,8 @@ class TieredDirectory(Directory):
         """How many partials are not stored, of blocks that may be; 1 stands for some that were not counted yet."""
         self.above: Callable[[], Callable[[Callable[[], None]], list[PendingBlock]] | None] = lambda: None
         """Returns `Levels.pending_blocks` of the levels above; weak, because they refer to this directory."""
+        self.freshen: Callable[[], Callable[[], None] | None] = lambda: None
+        """Returns `Stale.freshen`, weak as well."""
 
     def restore(self, image: ForestImage) -> None:
         """Take the blocks that an image names; there are none so far."""
@@ -262,6 +264,11 @@ class TieredDirectory(Directory):
         self._cold.note_dirty(self, int(counts.sum() - self.counts[positions - self.base].sum()))
         super().change_many(positions, counts, columns)
 
+    def lose(self, positions: Array, rows: Array) -> None:
+        """The blocks at `positions`, dirty ones, have so many rows less: see `Directory.lose`."""
+        self._cold.note_dirty(self, -int(rows.sum()))
+        super().lose(positions, rows)
+
     def run(self, start: int, stop: int) -> BlockRun:
         """The blocks start..stop, to be added again elsewhere; no block is loaded."""
         return super().run(start, stop)._replace(ids=self._ids[start - self.base : stop - self.base].copy())
@@ -303,13 +310,16 @@ class TieredDirectory(Directory):
         """See `Forest.pending_blocks`."""
         if not (self.dirty or self.unstored_partials):
             return []
+        if self.stale and (freshen := self.freshen()) is not None:
+            freshen()  # a block that is stored would be loaded for that
         partials = self._pending_partials() if self.has_external else []
         ids = self._ids[self.head - self.base : self.tail - self.base]
         positions = (np.flatnonzero(ids == _NONE)[:most] + self.head).tolist()
         self.fetch(positions)
         blocks = [self.block(position) for position in positions]
         saved = [
-            PendingBlock(block, partial(self._number, p, block)) for p, block in zip(positions, blocks, strict=True)
+            PendingBlock(block, partial(self._number, p, block), layout=self._cold.layout)
+            for p, block in zip(positions, blocks, strict=True)
         ]
         saved += partials if most is None else partials[: max(0, most - len(saved))]
         self.unstored_partials = len(partials)
@@ -338,7 +348,7 @@ class TieredDirectory(Directory):
         assert self._blocks[row] is block, "the block is still there"
         if self._inbox is not None:
             self._take(position)
-        assert block.pending is None, "nothing was written since the block was asked for"
+        assert (block.pending, block.gone) == (None, None), "nothing was written since the block was asked for"
         self._blocks[row] = None
         self._ids[row] = number
         self._cold.launch(number, block)
@@ -354,6 +364,7 @@ class TieredDirectory(Directory):
     def block_ids(self) -> Array:
         """The ids of all blocks (a copy), int64; all of them are stored."""
         assert not self.dirty, f"{self.dirty} entries are in blocks that are not stored"
+        assert not self.stale, "partials are those of the rows"
         return self._ids[self.head - self.base : self.tail - self.base].copy()
 
     def check_invariants(self, skip: int) -> None:

@@ -223,7 +223,7 @@ class BlockWriter(BlockReader):
         self._give(rows, columns)
 
     def _give(self, rows: Mapping[int, Mapping[int, int]], columns: Sequence[Array]) -> None:
-        """Give rows other values; all that is needed is in memory.
+        """Give rows other values; all that is needed is in memory. Sealed blocks are folded with the next question.
 
         Args:
             rows: by the position of its block each row, with the number of its new values.
@@ -240,7 +240,6 @@ class BlockWriter(BlockReader):
                 column[into] = values[given]
                 block.columns[i] = column
             if sealed:
-                directory.change(position, block.rows, self._layout.reduce_rows(block.columns, 0, block.rows))
                 edited.append(position)
             else:
                 self._tail.refold()
@@ -248,5 +247,5 @@ class BlockWriter(BlockReader):
                 self._head.reset()
                 self._split = 0 if sealed else self._skip
         if edited:
-            self._levels.refresh(np.array(edited))
+            self._stale.change(edited)
             self._sealed.touch(edited[0])

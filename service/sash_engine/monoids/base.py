@@ -153,9 +153,16 @@ class Monoid(PartialForm, ABC):
     """The answer does not depend on how combines are grouped. Floats round and sketches approximate, so they differ."""
     counts_entries: bool = False
     """The partial is the number of entries. Windows know that number anyway, so they keep no partials for it."""
+    joins: ClassVar[tuple[np.ufunc, ...]] = ()
+    """For each part of a partial the ufunc that combines it, where each part combines by itself; else none. A subclass
+    does not inherit it: it may combine otherwise."""
     sparse_suffixes: bool = False
     """`scan_suffix` keeps every 32nd fold and makes the others when they are asked for: for large partials that are
     cheap to make of some values, such as sketches."""
+
+    partials_as: str = ""
+    """Aggregates with the same name here, the same parameters and columns have the same partials, and differ in `lower`
+    alone: a row or a block is folded once for all of them. Empty: no other aggregate has these partials."""
 
     answer: type = float
     """What `lower` returns: float, int, str, bool, list, dict or bytes (and None if there is no answer). Lists and

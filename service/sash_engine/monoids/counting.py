@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ class Count(Monoid):
     identity = 0
     parts = ("entries",)
     dtypes = (np.dtype(np.int64),)
+    joins = (np.add,)
 
     def lift(self, value: Any) -> Partial:
         return 1
@@ -86,7 +88,9 @@ class Sum(Monoid):
     reads = (Read("field", NUMERIC),)
     commutative = True
     identity = 0
+    combine = staticmethod(operator.add)  # type: ignore[assignment]  # half the time of a method
     parts = ("sum",)
+    joins = (np.add,)
     blob = "the integer in two's complement, little-endian"
 
     def __init__(self, *types: FieldType) -> None:
@@ -99,9 +103,6 @@ class Sum(Monoid):
 
     def lift(self, value: Any) -> Partial:
         return value
-
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        return older + newer
 
     def lower(self, partial: Partial) -> float | int:
         return int(partial) if self.integers else float(partial)

@@ -87,6 +87,7 @@ class Min(_Extreme):
     function = "min"
     parts = ("min",)
     ufunc = np.minimum
+    joins = (np.minimum,)
 
     def combine(self, older: Partial, newer: Partial) -> Partial:
         if older is None:
@@ -114,6 +115,7 @@ class Max(_Extreme):
     function = "max"
     parts = ("max",)
     ufunc = np.maximum
+    joins = (np.maximum,)
 
     def combine(self, older: Partial, newer: Partial) -> Partial:
         if older is None:

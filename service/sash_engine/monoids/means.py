@@ -33,6 +33,7 @@ class Mean(Monoid):
     reads = (Read("field", NUMERIC),)
     commutative = True
     parts = ("entries", "sum")
+    joins = (np.add, np.add)
 
     def __init__(self, *types: FieldType) -> None:
         super().__init__(*types)

@@ -130,6 +130,7 @@ class VariancePopulation(_Moments):
     """
 
     function = "variance_population"
+    partials_as = "second moments"
 
     def lower(self, partial: Partial) -> float | None:
         return None if partial is None else partial[2] / partial[0]
@@ -151,6 +152,7 @@ class StdDevPopulation(_Moments):
     """
 
     function = "stddev_population"
+    partials_as = "second moments"
 
     def lower(self, partial: Partial) -> float | None:
         return None if partial is None else math.sqrt(partial[2] / partial[0])
@@ -172,6 +174,7 @@ class Variance(_Moments):
     """
 
     function = "variance"
+    partials_as = "second moments"
 
     def lower(self, partial: Partial) -> float | None:
         return None if partial is None or partial[0] < 2 else partial[2] / (partial[0] - 1)

@@ -73,6 +73,9 @@ class Pane(Monoid):
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         if len(starts) == len(values[0]):
             return tuple(values)
+        joins = vars(type(self.inner)).get("joins")
+        if joins and not any(part.dtype.hasobject for part in values):
+            return tuple([join.reduceat(part, starts) for join, part in zip(joins, values, strict=True)])
         if not self._vectorised():
             return super().reduce_segments(values, starts)
         partials, sizes = tuple(values), lengths(starts, len(values[0]))

@@ -5,7 +5,8 @@
     rows      [k1 k1 k3 | k0 k2 k2]   one vectorised fold for each aggregate, a segment for each group
     totals    group 0 ◀── k1 k3,   group 2 ◀── k0 k2
 
-A key with a store of its own is folded by its store.
+A key with a store of its own is folded by its store. Of keys all of whose entries count, totals are kept from question
+to question (key_totals.py); then those that have changed are folded anew, and a group from the totals of its keys.
 
 Costs: O(rows of small keys + stores · log n), in a fixed number of vectorised calls a step.
 Requires: commutativity where a group has several keys.
@@ -24,6 +25,7 @@ from sash_engine.forest.segments import starts_of_runs
 from sash_engine.forest.series import reduce_steps
 from sash_engine.monoids import Partial
 from sash_engine.steps import Steps, spans_of
+from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.keys import Keys
 from sash_engine.windows.pages import Numbers
 from sash_engine.windows.totals import Totals
@@ -32,6 +34,8 @@ __all__ = ["Bounds", "fold_groups", "fold_together"]
 
 _KEYS, _ROWS = 65_536, 32_768
 """Keys that one step looks at, and rows of small keys that it folds."""
+_MANY = 4_096
+"""Totals are kept for questions about so many keys."""
 
 Bounds = tuple[Numbers, Numbers]
 """For each group, int64 (n,): the first and the last time of its entries that count."""
@@ -60,9 +64,15 @@ def fold_groups(
     totals = Totals(some_layout, n)
     wanted = sorted({i for reads in some_layout.reads for i in reads})
     stores = _Stores(some_layout, picked)
+    kept = keys.kept_totals(picked) if len(picked) and len(numbers) >= _MANY else None
     for a, b in spans_of(len(numbers), _KEYS):
         counts = keys.shared_rows(numbers[a:b])
         yield from stores.take(keys, numbers[a:b], of[a:b], bounds)
+        if kept is not None:
+            whole = _whole(keys, numbers[a:b], of[a:b], counts, bounds)
+            some = slice(a, b) if whole.all() else a + np.flatnonzero(whole)
+            yield from _fold_kept(keys, totals, kept, picked, numbers[some], of[some], counts[whole])
+            counts[whole] = 0
         ends = np.cumsum(counts)
         at = 0
         while at < len(ends):
@@ -87,6 +97,55 @@ def fold_together(
         return 0, list(layout.identities)
     entries = int(layout.entries_of(totals.entries, totals.partials)[0])
     return entries, totals.of(0)
+
+
+def _whole(keys: Keys, numbers: Numbers, of: Numbers, counts: Numbers, bounds: Bounds | None) -> npt.NDArray[np.bool_]:
+    """Which of some keys have rows in shared pages, all of which count."""
+    whole: npt.NDArray[np.bool_] = counts > 0
+    if bounds is not None:
+        whole &= (keys.now[numbers] <= bounds[1][of]) & (keys.oldest_each(numbers) >= bounds[0][of])
+    return whole
+
+
+def _fold_kept(
+    keys: Keys,
+    totals: Totals,
+    kept: KeyTotals,
+    picked: Sequence[int],
+    numbers: Numbers,
+    of: Numbers,
+    counts: Numbers,
+) -> Steps[None]:
+    """Fold the totals of keys, all of whose rows count."""
+    if not len(numbers):
+        return
+    stale = np.flatnonzero(~kept.fresh[numbers])
+    layout = totals.layout if kept.slots == list(picked) else keys.layout_of(kept.slots)
+    wanted = sorted({i for reads in layout.reads for i in reads})
+    ends, at = np.cumsum(counts[stale]), 0
+    while at < len(stale):
+        before = int(ends[at - 1]) if at else 0
+        stop = max(int(ends.searchsorted(before + _ROWS, "right")), at + 1)
+        some = stale[at:stop]
+        _, columns = keys.rows_each(numbers[some], counts[some], wanted, None, None)
+        rows = np.cumsum(counts[some]) - counts[some]
+        found = yield from reduce_steps(layout, columns, rows)
+        changed = numbers[some]
+        kept.put(changed, keys.oldest_each(changed), keys.newest_each(changed), found)
+        yield
+        at = stop
+    if (of[1:] < of[:-1]).any():
+        first = int(of.min())
+        order = np.argsort((of - first).astype(np.min_scalar_type(int(of.max()) - first)), kind="stable")
+        numbers, of, counts = numbers[order], of[order], counts[order]
+    firsts, panes = starts_of_runs(of), kept.layout(picked)
+    columns = kept.columns(picked, numbers)
+    if len(firsts) == len(of):
+        folds = [tuple([columns[i] for i in reads]) for reads in panes.reads]
+    else:
+        folds = yield from reduce_steps(panes, columns, firsts)
+        counts = np.add.reduceat(counts, firsts)
+    yield from totals.add(of[firsts], counts, folds)
 
 
 def _fold_some(

@@ -13,6 +13,7 @@ from sash_engine.forest import Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 from sash_engine.windows.key_table import NEVER, KeyTable
+from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.pages import PAGES, Numbers
 from sash_engine.windows.small_key import SmallKey
 from sash_engine.windows.store import KeyStore
@@ -24,6 +25,7 @@ PAGE_NAMES = 32_768
 """Names that one call of `KeyReader.page` looks at: 3 ms of a million's 100, where none of them fits the prefix."""
 
 _NAMES_AT_ONCE = 1_024
+_KEPT_BYTES = 40
 
 
 class KeyReader(KeyTable):
@@ -36,6 +38,7 @@ class KeyReader(KeyTable):
 
     Attributes:
         stores: as it was given.
+        kept_bytes: how many bytes of totals of a key may be kept between questions.
         top: no entry is newer; an insert of a newer one raises it. `NEVER` at first.
 
     Methods named `…_each` take k distinct numbers, int64 (k,), and are vectorised over those of small keys.
@@ -45,6 +48,7 @@ class KeyReader(KeyTable):
         super().__init__()
         self.stores = EntryStores() if stores is None else stores
         self._layout = layout
+        self.kept_bytes = _KEPT_BYTES
         self._own = np.empty(0, np.bool_)
         self._own_stores: dict[int, KeyStore] = {}
         self._pages = self.stores.pages(layout, *(pages or PAGES))
@@ -235,6 +239,15 @@ class KeyReader(KeyTable):
     def shared_rows(self, numbers: Numbers) -> Numbers:
         """How many rows k keys have in shared pages, int64 (k,)."""
         return self._pages.entries_each(numbers)
+
+    def layout_of(self, slots: Sequence[int]) -> Layout:
+        """A layout of some aggregates."""
+        return self._layout.only(slots)
+
+    def kept_totals(self, slots: Sequence[int]) -> KeyTotals | None:
+        """Totals of keys in shared pages that are kept of some aggregates; None where they are not."""
+        kept = self._pages.keep_totals(self.kept_bytes)
+        return kept if kept.keeps(slots) else None
 
     def rows_each(
         self, numbers: Numbers, counts: Numbers, wanted: Sequence[int], start: Numbers | None, end: Numbers | None

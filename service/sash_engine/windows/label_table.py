@@ -37,6 +37,15 @@ _VALUES = 8_192
 Codes = npt.NDArray[np.int32]
 
 
+def _columns(names: list[str], parts: int) -> list[list[str]]:
+    """The parts of some keys, a list for each part. Mostly without an object for each key, which would be collected."""
+    text = "|".join(names)
+    if "\\" not in text:
+        flat = text.split("|")
+        return [flat[part::parts] for part in range(parts)]
+    return [list(column) for column in zip(*[split(name, parts) for name in names], strict=True)]
+
+
 class Label:
     """The values of one label.
 
@@ -120,12 +129,13 @@ class LabelTable:
             if len(numbers) > _NAMES:
                 news.append(numbers[:-_NAMES])
                 numbers = numbers[-_NAMES:]
-            names = [(number, name) for number in numbers if (name := self._keys.name_of(number)) is not None]
-            if names:
-                columns = zip(*[split(name, self._parts) for _, name in names], strict=True)
-                there = np.array([number for number, _ in names], np.int64)
-                for label, column in zip(self.labels, columns, strict=True):
-                    label.put(there, list(column))
+            names = [self._keys.name_of(number) for number in numbers]
+            there = np.array([name is not None for name in names], np.bool_)
+            known = [name for name in names if name is not None]
+            if known:
+                of = np.array(numbers, np.int64)[there]
+                for label, column in zip(self.labels, _columns(known, self._parts), strict=True):
+                    label.put(of, column)
             yield
         return self.labels
 

@@ -30,6 +30,7 @@ import numpy as np
 from sash_engine.forest import Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
+from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.page_allocator import Numbers, PageAllocator, copied
 from sash_engine.windows.ragged import grown, ragged, sums
 
@@ -69,10 +70,19 @@ class Pages:
         self._starts = np.empty(0, np.int64)
         self._counts = np.empty(0, np.int64)
         self._classes = np.empty(0, np.int8)
+        self.kept: KeyTotals | None = None
+        """Totals of keys, once they are asked for often."""
 
     def relayout(self, layout: Layout) -> None:
         """Change the aggregates: the same columns, other aggregates."""
-        self.layout = layout
+        self.layout, self.kept = layout, None
+
+    def keep_totals(self, most_bytes: int) -> KeyTotals:
+        """Totals of keys that are kept from now on, in at most so many bytes of a key."""
+        if self.kept is None:
+            self.kept = KeyTotals(self.layout, most_bytes)
+            self.kept.reach(len(self._starts))
+        return self.kept
 
     def reach(self, keys: int) -> None:
         """Make room for keys 0 to `keys` - 1; new ones are empty."""
@@ -80,6 +90,8 @@ class Pages:
             self._starts = grown(self._starts, keys, 0)
             self._counts = grown(self._counts, keys, 0)
             self._classes = grown(self._classes, keys, 0)
+            if self.kept is not None:
+                self.kept.reach(keys)
 
     # ---------------------------------------------------------------- inserting
 
@@ -98,6 +110,8 @@ class Pages:
         for column, value in zip(self._columns[1:], values, strict=True):
             column[row] = value
         self._counts[key] = count + 1
+        if self.kept is not None:
+            self.kept.fresh[key] = False
 
     def _open_gap(self, start: int, end: int, time: int) -> int:
         """Move the rows that are newer than `time` one on; return the row between."""
@@ -131,6 +145,8 @@ class Pages:
         for column, newcomers in zip(self._columns, rows, strict=True):
             column[targets] = newcomers
         self._counts[keys] = wanted
+        if self.kept is not None:
+            self.kept.fresh[keys] = False
         if disordered.any():
             self._sort(keys[disordered])
 
@@ -196,6 +212,8 @@ class Pages:
                 column[targets] = column[rows[~gone]]
             self._forget_objects(starts + left, counts - left)
             self._counts[keys] = left
+            if self.kept is not None:
+                self.kept.fresh[keys] = False
             if not left.all():
                 self._release(keys[left == 0], starts[left == 0])
         return leaving
@@ -204,6 +222,8 @@ class Pages:
         """Give rows of a key, int64 (m,), other values: an array (m,) per column after the time."""
         for column, values in zip(self._columns[1:], columns, strict=True):
             column[self._starts[key] + rows] = values
+        if self.kept is not None:
+            self.kept.fresh[key] = False
 
     def evict(self, key: int, count: int) -> int:
         """Evict the oldest `count` >= 1 entries, of which there are as many; return the time of the last that left."""
@@ -231,12 +251,16 @@ class Pages:
             self._columns[i][start : start + gone] = None
         self._starts[key] = start + gone
         self._counts[key] = count - gone
+        if self.kept is not None:
+            self.kept.fresh[key] = False
 
     def _evict_each(self, keys: Numbers, gone: Numbers) -> None:
         starts, counts = self._starts[keys], self._counts[keys] - gone
         self._forget_objects(starts, gone)
         self._counts[keys] = counts
         self._starts[keys] = starts + gone
+        if self.kept is not None:
+            self.kept.fresh[keys] = False
         emptied = counts == 0
         if emptied.any():
             self._release(keys[emptied], starts[emptied])
@@ -284,9 +308,10 @@ class Pages:
     def newest_each(self, keys: Numbers) -> Numbers:
         """Times of the newest entries of k keys, int64 (k,); the least int64 where a key has none."""
         newest = np.full(len(keys), np.iinfo(np.int64).min)
-        counts = self._counts[keys]
-        some = np.flatnonzero(counts)
-        newest[some] = self._columns[0][self._starts[keys[some]] + counts[some] - 1]
+        some = np.flatnonzero(self._counts[keys])
+        if self.kept is not None:
+            some = self.kept.take(self.kept.newest, keys, some, newest)
+        newest[some] = self._columns[0][self._starts[keys[some]] + self._counts[keys[some]] - 1]
         return newest
 
     @property
@@ -328,6 +353,8 @@ class Pages:
         """Times of the oldest entries of k keys, int64 (k,); the greatest int64 where a key has none."""
         oldest = np.full(len(keys), np.iinfo(np.int64).max)
         some = np.flatnonzero(self._counts[keys])
+        if self.kept is not None:
+            some = self.kept.take(self.kept.oldest, keys, some, oldest)
         oldest[some] = self._columns[0][self._starts[keys[some]]]
         return oldest
 

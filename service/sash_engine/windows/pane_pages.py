@@ -41,11 +41,15 @@ class PanePages(Pages):
         row = start + int(self._columns[0][start : start + count].searchsorted(time, "left"))
         if row < start + count and self._columns[0].item(row) == time:
             self.layout.join(self._columns, row, values)
+            if self.kept is not None:
+                self.kept.fresh[key] = False
         else:
             super().insert(key, time, values)
 
     def bulk_insert(self, keys: Numbers, lengths: Numbers, rows: Sequence[Array]) -> None:
         """As `Pages.bulk_insert`, of panes: of one key no two have one time."""
+        if self.kept is not None:
+            self.kept.fresh[keys] = False
         targets, sources = self._there(keys, lengths, rows[0])
         if len(targets):
             held = [column[targets] for column in self._columns[1:]]

@@ -20,6 +20,11 @@ from sash_engine.windows.page_allocator import Numbers
 
 __all__ = ["Sessions", "wider"]
 
+_WIDEST = 2**63 - 1
+_ONE_SESSION: Numbers = np.array([NEVER])
+_ONE_SESSION.flags.writeable = False
+"""The usual answer about a single key: all is one session."""
+
 
 class Sessions:
     """Evicts all sessions but the current one.
@@ -58,14 +63,13 @@ class Sessions:
             return np.empty(0, np.int64)
         if k == 1:
             _, last = keys.span(numbers.item())
-            steps = times[1:] - times[:-1]  # one that is none of int64 is negative
-            if (
-                last is not None
-                and times.item(0) - last in range(self._gap + 1)
-                and (not len(steps) or steps.min() >= 0)
-            ):
-                wide = np.flatnonzero(steps > self._gap)
-                return times[wide[-1:]] if len(wide) else np.array([NEVER])
+            if last is not None and times.item(0) - last in range(self._gap + 1):
+                steps = (times[1:] - times[:-1]).view(np.uint64)  # steps back, and too wide for an int64, are huge
+                widest = steps.max().item() if len(steps) else 0
+                if widest <= self._gap:
+                    return _ONE_SESSION
+                if widest <= _WIDEST:
+                    return times[np.flatnonzero(steps > self._gap)[-1:]]
         newest = keys.newest_each(numbers)
         starts = np.cumsum(lengths) - lengths
         steps_back = times[1:] < times[:-1]
@@ -89,6 +93,8 @@ class Sessions:
 
     def evict(self, numbers: Numbers, ends: Numbers) -> None:
         """Evict the entries of k keys up to the end of the last session before the current one; see `ends_of_rows`."""
+        if ends is _ONE_SESSION:
+            return
         ended = ends > NEVER
         if ended.any():
             keys, some, through = self._keys, numbers[ended], ends[ended]

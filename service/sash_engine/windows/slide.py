@@ -86,6 +86,12 @@ class Slide:
         """Entries of this time and older are late for every key, by wall time; else `NEVER`."""
         return max(self.through(self.now()), NEVER) if self.wall and self._max_age is not None else NEVER
 
+    def gone_through(self) -> int:
+        """Entries of this time and older have left every key; `NEVER` where each key has a now of its own."""
+        if self.until and self._max_age is not None and self.punctuated > NEVER + self._max_age:
+            return max(int(self.through(self.punctuated)), NEVER)
+        return self.late_through()
+
     def refused_through(self) -> int:
         """Entries of this time and older are late for every key; `NEVER` if there are none."""
         return self.punctuated if self.until else self.late_through()

@@ -12,8 +12,10 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import FieldType, Monoid
 from sash_engine.windows.adaptive_policy import check_adaptive
 from sash_engine.windows.aggregate_spec import monoid_of
+from sash_engine.windows.cascade_spec import Source, check_source
 from sash_engine.windows.policies import AggregateSpec, Document, OrderPolicy, SlidePolicy, ticks_or_text
 from sash_engine.windows.predicate import Predicate
+from sash_engine.windows.rollup_spec import MAX_ROLLUPS, check_rollups
 from sash_engine.windows.spec_text import read_yaml
 from sash_engine.words import first_wrong
 from sash_wire import durations
@@ -94,6 +96,20 @@ class WindowSpec(Document):
         description="The field that tells entries of one key and time apart: an `int64` or a `string`. With it, single "
         "entries can be retracted and corrected. Sash does not check that it is unique.",
     )
+    rollups: list[list[str]] | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_ROLLUPS,
+        description="Groups of keys that are kept beside the keys, by the parts that a group's keys agree in: "
+        "`[[carrier], []]`. `[]` is all keys together. A question `by` these parts then costs the same however many "
+        "keys a group has.",
+    )
+    source: Source | None = Field(
+        None,
+        alias="from",
+        description="Another window feeds this one, which keeps its entries as panes: `{window: requests, granularity: "
+        "1m}`. Nobody else writes to it.",
+    )
     algorithm: str | None = Field(
         None, description="The name of the algorithm that the window runs on. Without it, the columnar engine."
     )
@@ -130,7 +146,7 @@ class WindowSpec(Document):
 
     def document(self) -> dict[str, Any]:
         """The spec as plain JSON values, defaults left out where nothing was said."""
-        return self.model_dump(mode="json", exclude_none=True)
+        return self.model_dump(mode="json", exclude_none=True, by_alias=True)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -188,6 +204,11 @@ class WindowSpec(Document):
         granule = self.granularity
         return None if granule is None else parse_duration(granule, self.time_unit, "granularity")
 
+    @property
+    def feeds_on(self) -> tuple[str, ...]:
+        """The names of windows that feed this one."""
+        return () if self.source is None else (self.source.window,)
+
     def monoids(self) -> dict[str, tuple[Monoid, tuple[str, ...]]]:
         """Build each aggregate: name -> (monoid, the columns it reads: field names, or "time").
 
@@ -208,6 +229,15 @@ class WindowSpec(Document):
         if document.get("keyed") is False:
             raise _Refused(InvalidArgument("keyed: a window with keys is keyed; leave one out", field="keyed"))
         return {**document, "keyed": True} if "keyed" not in document else document
+
+    @model_validator(mode="before")
+    @classmethod
+    def _panes_of_source(cls, document: Any) -> Any:
+        """Say the granularity of a window that another one feeds, so that it is a window with panes to everybody."""
+        source = document.get("from") if isinstance(document, Mapping) else None
+        if not isinstance(source, Mapping) or document.get("granularity") is not None:
+            return document
+        return {**document, "granularity": source.get("granularity")}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -234,6 +264,8 @@ class WindowSpec(Document):
                 raise InvalidArgument("slide.clock: logical time has no wall clock", field="slide.clock")
             if self.slide.when is not None:
                 Predicate(self.slide.when, monoids)
+            check_rollups(self, monoids)
+            check_source(self, monoids)
         except InvalidArgument as error:
             raise _Refused(error) from error
         return self

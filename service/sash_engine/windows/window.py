@@ -16,7 +16,7 @@ the same for all its keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,12 @@ from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.adaptive import layout_of
 from sash_engine.windows.algorithms import check_algorithm
-from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
-from sash_engine.windows.batch import AnyBatch
+from sash_engine.windows.answers import Counts, WindowInfo, WriteResult
+from sash_engine.windows.batch import AnyBatch, Batch
+from sash_engine.windows.cascades import Cascades
 from sash_engine.windows.changes import Changes
-from sash_engine.windows.entries import BULK_ROWS
+from sash_engine.windows.fed_window import FedWindow
+from sash_engine.windows.invariants import check_window
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.labels import Labels
 from sash_engine.windows.ledger import Ledger
@@ -40,14 +42,11 @@ from sash_engine.windows.panes import Panes
 from sash_engine.windows.questions import (
     ALL_KEYS,
     AllKeys,
-    EntriesQuery,
-    KeyList,
-    Query,
-    RangeQuery,
-    SeriesQuery,
-    Where,
 )
 from sash_engine.windows.reader import Reader
+from sash_engine.windows.rollup_reader import RollupReader
+from sash_engine.windows.rollup_spec import document_of
+from sash_engine.windows.rollups import Rollup, Rollups
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec, check_time
 from sash_engine.windows.stores import AlgorithmStores, EntryStores, PaneStores, Stores
@@ -56,10 +55,13 @@ from sash_engine.windows.writer import Writer
 
 __all__ = ["ALL_KEYS", "AllKeys", "Window"]
 
-MAX_KEY_NAMES = 100_000
+_KEPT_BYTES = 26
+"""Bytes of totals of keys that are kept, for each part; labels take 14 more."""
+_ANY = 2**62
+"""A rollup has no more keys than its window."""
 
 
-class Window:
+class Window(FedWindow):
     """The entries of one named window.
 
     Args:
@@ -73,7 +75,9 @@ class Window:
         cold: where forests keep their sealed blocks; None: in memory.
 
     Attributes:
-        block, pages, cold: as they were given.
+        block, pages: as they were given.
+        cold: where its sealed blocks are; None: in memory.
+        cascades: the windows that it feeds.
     """
 
     def __init__(
@@ -86,7 +90,7 @@ class Window:
         cold: Cold | None = None,
     ) -> None:
         self.spec = spec
-        self.block, self.pages, self.cold = block, pages, cold
+        self.block, self.pages = block, pages
         self.counts = Counts()
         self.ledger = Ledger()
         if clock is None and (asks := spec.goes_by_wall_time) is not None:
@@ -97,15 +101,32 @@ class Window:
         self._fields = Fields(spec)
         self._panes = None if spec.granularity is None else Panes(spec, block)
         self._layout = self._panes.layout if self._panes else layout_of(spec, block)
+        self.cold = cold = cold.part(self._layout) if cold is not None and spec.source is not None else cold
         check_algorithm(spec)
         alone = spec.slide.when is not None or spec.slide.adaptive is not None
         shared = spec.keyed and not alone and spec.order.equal_times == "keep" and spec.algorithm is None
         self._keys = Keys(self._layout, pages if shared else None, self._stores())
+        self._keys.kept_bytes = _KEPT_BYTES * len(spec.parts) or self._keys.kept_bytes
         self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
-        self._writer = Writer(spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes)
+        self._rollups = Rollups([self._rollup(parts) for parts in spec.rollups or ()], self._keys)
+        self.cascades = Cascades()
+        self._writer = Writer(
+            spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes, self._rollups, self.cascades
+        )
         self._changes = Changes(spec, self._keys, self._slide, self.counts, self._clock)
         self._labels = Labels(spec, self._keys)
-        self._reader = Reader(spec, self._layout, self._keys, self._slide, self._labels, cold)
+        self._reader = self._reader_of(spec)
+        self._max_keys = max_keys
+
+    def _rollup(self, parts: Sequence[str]) -> Rollup:
+        """What keeps the groups by some parts; it uses the same clock, and blocks in the same place."""
+        spec = WindowSpec.parse(document_of(self.spec.document(), parts))
+        window = Window(spec, _ANY, self.block, self.pages, self._clock, self.cold)
+        return Rollup(self.spec, self._keys, parts, window)
+
+    def _reader_of(self, spec: WindowSpec) -> Reader:
+        parts = spec, self._layout, self._keys, self._slide, self._labels, self.cold
+        return RollupReader(self._rollups, self.counts, *parts) if self._rollups else Reader(*parts)
 
     def _stores(self) -> Stores:
         if self.spec.algorithm is not None:
@@ -127,7 +148,11 @@ class Window:
         values = self._fields.checked(fields)
         name = self._reader.checked_key(key)
         self.check_answer(answer, lookbacks)
-        result = self._count(self._writer.insert(name, time, values))
+        if self.cascades:
+            columns = {field: [value] for field, value in zip(self.spec.fields, values, strict=True)}
+            result = self.bulk_insert(Batch.of(self.spec, [time], columns, None if key is None else [key]))
+        else:
+            result = self._count(self._writer.insert(name, time, values))
         if answer:
             result.answers = self.query(key, lookbacks)
         return result
@@ -158,20 +183,30 @@ class Window:
         if key is None:
             numbers = keys.numbers()
             evicted = int(keys.bulk_evict_each(numbers, np.full(len(numbers), time)).sum())
+            self._rollups.bulk_evict(time)
         else:
             number = keys.find(self._reader.checked_key(key))
             evicted = 0 if number is None else keys.bulk_evict(number, time)
+            if evicted and number is not None:
+                self._rollups.cut(number, time)
         self.counts.evicted += evicted
         return evicted
 
     def evict_range(self, start: int, end: int, key: str | None = None) -> int:
         """Remove entries with start <= time <= end, of one key or of all; see `Changes.evict_range`."""
         name = None if key is None else self._reader.checked_key(key)
-        return self._changes.evict_range(start, end, name)
+        evicted = self._changes.evict_range(start, end, name)
+        if name is None:
+            self._rollups.evict_range(start, end)
+        elif evicted and (number := self._keys.find(name)) is not None:
+            self._rollups.cut(number, end)
+        return evicted
 
     def punctuate(self, time: int) -> int:
         """Note that entries of a time and older are final, and evict; see `Plane.punctuate`."""
-        return self._changes.punctuate(time)
+        evicted = self._changes.punctuate(time)
+        self._rollups.punctuate(time)
+        return evicted
 
     def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Remove single entries, in steps; see `Plane.retract`. Nobody may use the window until the last one."""
@@ -216,13 +251,16 @@ class Window:
         self._keys.relayout(layout)
         self.spec, self._layout = wider, layout
         self._slide.use(wider, layout)
-        self._reader = Reader(wider, layout, self._keys, self._slide, self._labels, self.cold)
+        self._rollups.add_aggregates(aggregates)
+        self._reader = self._reader_of(wider)
         return self.info()
 
     def slide(self) -> None:
         """Evict what wall time has made too old, as a question about all keys does."""
         if self._slide.wall:
             self._slide.by_age_each(self._keys.numbers())
+            self._rollups.slide()
+        self.cascades.slide()
 
     def tidy(self) -> None:
         """Do what time alone brings: slide by wall time, forget idle keys, give memory of evicted blocks back."""
@@ -235,17 +273,8 @@ class Window:
             if len(idle):
                 self.counts.evicted += keys.forget(idle)
         keys.sweep()
-
-    def _count(self, result: WriteResult) -> WriteResult:
-        self.counts.inserted += result.inserted
-        self.counts.late += result.late
-        self.counts.duplicates += result.duplicates
-        self.counts.ahead += result.ahead
-        self.counts.retracted += result.retracted
-        self.counts.corrected += result.corrected
-        if self._keys.top > self._mark:
-            self._mark = self._keys.top
-        return result
+        self._rollups.tidy()
+        self.cascades.tidy()
 
     @property
     def keys(self) -> Keys:
@@ -256,6 +285,11 @@ class Window:
     def layout(self) -> Layout:
         """The columns and aggregates."""
         return self._layout
+
+    @property
+    def rollups(self) -> Rollups:
+        """The groups of keys that are kept beside the keys."""
+        return self._rollups
 
     @property
     def mark(self) -> int:
@@ -270,6 +304,8 @@ class Window:
     def resume(self, counts: Counts, mark: int, punctuated: int = NEVER) -> None:
         """Go on from what another window had counted, from its high-water mark, and from what is final there."""
         self._slide.punctuated = punctuated
+        for rollup in self._rollups:
+            rollup.window.resume(rollup.window.counts, rollup.window.mark, punctuated)
         for name in Counts.__slots__:
             setattr(self.counts, name, getattr(counts, name))  # in place: others hold on to it
         self._mark = mark
@@ -294,75 +330,6 @@ class Window:
         """Raise ResourceExhausted if so many more keys would be too many."""
         self._writer.check_room(more)
 
-    # ---------------------------------------------------------------- reading
-
-    @property
-    def reader(self) -> Reader:
-        """What answers questions; another one once aggregates were added."""
-        return self._reader
-
-    def query(
-        self,
-        key: str | None = None,
-        lookbacks: Sequence[str | int] = (),
-        as_of: int | None = None,
-        keys: KeyList = (),
-        combine: bool = False,
-        partials: bool = False,
-    ) -> list[Answer]:
-        """Answer over trailing lookbacks, or over everything; see `Query` and `Reader.query`."""
-        return self._reader.query(Query(key, lookbacks, as_of, keys, combine, partials))
-
-    def range_query(
-        self,
-        start: int,
-        end: int,
-        key: str | None = None,
-        keys: KeyList = (),
-        partials: bool = False,
-        end_exclusive: bool = False,
-    ) -> Answer:
-        """Answer over start <= time <= end; see `RangeQuery` and `Reader.range_query`."""
-        return self._reader.range_query(RangeQuery(start, end, key, keys, partials, end_exclusive))
-
-    def series(
-        self,
-        start: int,
-        end: int,
-        step: str | int,
-        width: str | int | None = None,
-        key: str | None = None,
-        keys: KeyList = (),
-    ) -> Series:
-        """Answer over buckets; see `SeriesQuery` and `Reader.series`."""
-        return self._reader.series(SeriesQuery(start, end, step, width, key, keys))
-
-    def entries(
-        self,
-        start: int | None = None,
-        end: int | None = None,
-        key: str | None = None,
-        keys: KeyList = (),
-        rows: int = BULK_ROWS,
-        end_exclusive: bool = False,
-    ) -> Iterator[AnyBatch]:
-        """The entries of a time range as of now; see `EntriesQuery` and `Reader.entries`."""
-        return iter(self._reader.entries(EntriesQuery(start, end, key, keys, end_exclusive), rows))
-
-    def key_names(
-        self, prefix: str, limit: int, position: int = 0, where: Sequence[Where] = ()
-    ) -> tuple[list[str], int | None]:
-        """See `Plane.keys`."""
-        if not self.spec.keyed:
-            raise InvalidArgument(f"window {self.spec.name!r} is not keyed", field="window")
-        if not 1 <= limit <= MAX_KEY_NAMES:
-            raise InvalidArgument(f"limit {limit} is out of range", field="limit", limit=f"1 to {MAX_KEY_NAMES}")
-        if position < 0:
-            raise InvalidArgument(f"position {position} is negative", field="position", limit="0 and more")
-        self._labels.check(where, None)
-        among = finished(self._labels.select(where, None)) if where else None
-        return self._keys.page(prefix, limit, position, self._slide.late_through(), among)
-
     def info(self) -> WindowInfo:
         """The window as `describe` shows it."""
         oldest = None
@@ -380,21 +347,6 @@ class Window:
             evicted_through=self._slide.evicted_through(),
         )
 
-    # ---------------------------------------------------------------- invariants
-
     def check_invariants(self, same: Callable[..., bool] | None = None) -> None:
-        """Raise AssertionError naming the first invariant that does not hold; `same` as in `Keys.check_invariants`."""
-        self._keys.check_invariants(same)
-        self._labels.check_invariants()
-        keys, numbers = self._keys, self._keys.numbers()
-        entries = keys.entries_each(numbers)
-        assert entries.sum() == self.counts.present, "what was inserted, and neither evicted nor retracted, is here"
-        newest = keys.newest()
-        assert newest is None or newest <= self._mark, f"an entry of {newest} is beyond the mark, {self._mark}"
-        most = self.spec.slide.max_count
-        assert most is None or not len(entries) or entries.max() <= most, "max_count is kept"
-        if self.spec.slide.max_age is not None and not self._slide.wall:
-            for number in numbers.tolist():
-                oldest, now = keys.span(number)[0], keys.now_of[number]
-                now = self._slide.punctuated if self._slide.until else now
-                assert oldest is None or oldest > self._slide.through(now), f"key {number} has an entry past max_age"
+        """Raise AssertionError naming the first invariant that does not hold; see `check_window`."""
+        check_window(self, self._slide, self._labels, self._rollups, same)

@@ -7,6 +7,7 @@ is needed cannot be read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -14,13 +15,17 @@ import numpy as np
 
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, ResourceExhausted
+from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
 from sash_engine.monoids.base import Array
 from sash_engine.steps import ROWS, Steps, finished, spans_of
 from sash_engine.windows.answers import Counts, WriteResult
 from sash_engine.windows.batch import MAX_COUNTED, AnyBatch, Coded
+from sash_engine.windows.cascades import Cascades
 from sash_engine.windows.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.order import Order
+from sash_engine.windows.pages import Numbers
 from sash_engine.windows.panes import Panes
+from sash_engine.windows.rollups import Rollups
 from sash_engine.windows.rows import Rows, grouped
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec, check_time
@@ -45,6 +50,8 @@ class Writer:
         clock: tells wall time.
         max_keys: how many keys there may be.
         panes: folds entries into panes, where the window has a granularity.
+        rollups: take in what the keys take in.
+        cascades: are given what is sent.
     """
 
     def __init__(
@@ -56,9 +63,12 @@ class Writer:
         clock: Clock,
         max_keys: int,
         panes: Panes | None,
+        rollups: Rollups,
+        cascades: Cascades,
     ) -> None:
         self._spec, self._keys, self._slide, self._counts = spec, keys, slide, counts
         self._clock, self._max_keys, self._panes = clock, max_keys, panes
+        self._rollups, self._cascades = rollups, cascades
         self._order = Order(spec, keys, clock)
         self._idle_ns = spec.idle_expiry_ns
         self._rows_at_once = _ROWS if panes is None else _PANES
@@ -92,6 +102,7 @@ class Writer:
         if replaces is None:
             sessions = self._slide.sessions
             ended = NEVER if sessions is None else sessions.end_of_entry(number, time)
+            self._rollups.insert(number, time, values)
             keys.insert(number, time, values)
             return WriteResult(1, 0, self._slide.after(number, ended=ended))
         if replaces:
@@ -122,7 +133,7 @@ class Writer:
             rows.entries = rows.columns[1]
         if many:
             yield
-        result = yield from self._insert_rows(rows, partials)
+        result = yield from self.insert_rows(rows, partials)
         result.ahead = ahead
         return result
 
@@ -146,10 +157,48 @@ class Writer:
             raise InvalidArgument("an entry is of a key that is not there", field="key")
         if self._order.one_per_time:
             self._order.check_loaded(rows)
+        finished(self._rollups.insert_steps(rows))
         if len(rows.numbers) == 1:
             self._keys.bulk_insert(rows.numbers.item(), rows.columns[0], rows.columns[1:])
         else:
             self._keys.bulk_insert_each(rows.numbers, rows.lengths, rows.columns)
+
+    def feed(self, number: int, time: int, values: Sequence[Any]) -> int:
+        """Insert one row of a key that another window has taken; return how many entries it is, 0 if it is late.
+
+        Args:
+            number: of a key that is there.
+            time: of an entry, or the start of a pane.
+            values: a scalar per column after the time.
+        """
+        if time <= self._keys.late_through_of[number]:
+            return 0
+        self._keys.insert(number, time, values)
+        self._slide.after(number)
+        return 1 if self._panes is None else values[0]
+
+    def feed_steps(self, numbers: Numbers, columns: Sequence[Array]) -> Steps[int]:
+        """Insert rows that another window has taken; return how many entries they are, without late ones.
+
+        Args:
+            numbers: int64 (n,), the key of each row; all are there.
+            columns: times, then a column per field; or panes.
+        """
+        keys, times = self._keys, columns[0]
+        on_time = np.flatnonzero(times > keys.late_through[numbers])
+        order = on_time[np.lexsort((times[on_time], numbers[on_time]))]
+        if not len(order):
+            return 0
+        of = numbers[order]
+        starts = starts_of_runs(of)
+        rows = Rows([], of[starts], lengths_of_segments(starts, len(of)), [column[order] for column in columns])
+        entries = len(order)
+        if self._panes is not None:
+            rows.lengths, rows.columns = yield from self._panes.folded_steps(rows.columns, rows.lengths, True)
+            entries = int(rows.columns[1].sum())
+        yield from self._insert_of_keys(rows)
+        self._slide.after_each(rows.numbers)
+        return entries
 
     def check_room(self, more: int) -> None:
         """Raise ResourceExhausted if so many more keys would be too many."""
@@ -209,8 +258,16 @@ class Writer:
             self._order.check_arrival(of, times, rows.numbers)
         return rows
 
-    def _insert_rows(self, rows: Rows, partials: bool) -> Steps[WriteResult]:
+    def insert_rows(self, rows: Rows, partials: bool) -> Steps[WriteResult]:
+        """Insert the rows of a write and slide.
+
+        Args:
+            partials: whether they are partials, in the place of values.
+        """
         keys, order = self._keys, self._order
+        if self._cascades:
+            self._cascades.check(rows)
+        sent = replace(rows) if self._cascades else rows
         order.drop_late(rows, self._slide.refused_through())
         entries = len(rows.columns[0])
         if self._panes is not None and entries:
@@ -230,6 +287,10 @@ class Writer:
             for a, b in spans_of(len(names), _KEYS):
                 rows.numbers[places[a:b]] = keys.create(names[a:b])
                 yield
+        if self._cascades:
+            yield from self._cascades.insert_steps(sent, partials)
+        if self._rollups and entries:
+            yield from self._rollups.insert_steps(rows)
         for number, (times, *columns) in rows.replaced:
             keys.replace(number, times, columns)
         written, sessions = rows.numbers, self._slide.sessions

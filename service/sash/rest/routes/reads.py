@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from starlette.responses import Response, StreamingResponse
 
 from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, check_interval, each, key_names
+from sash.missing import allowing
 from sash.rest import arrow
 from sash.rest.answers import answer_document, bulk_document, json_bytes
 from sash.rest.bodies import ARROW, JSON
@@ -66,6 +67,9 @@ _AsOf = Annotated[
     ),
 ]
 _Partials = Annotated[bool, Parameter("Answer with partials, too.")]
+_Partial = Annotated[
+    str, Parameter("Answer also if some shards are away; `missing_shards` says which.", limits={"enum": ["allow"]})
+]
 _EndExclusive = Annotated[bool, Parameter("Take start <= time < end, so that ranges that meet share no entry.")]
 _START, _END = 1357040000000000, 1357041800000000
 
@@ -95,9 +99,12 @@ async def query(
     having: HavingTexts = (),
     limit: Limit = None,
     position: Position = "",
+    partial: _Partial = "",
 ) -> bytes:
     how = grouping(where, by, top, n, order, having, limit, position)
-    return await _answers(call, name, _question(key, all_keys, combine, lookback, as_of, partials, how))
+    with allowing(partial) as missing:
+        found = await _answers(call, name, _question(key, all_keys, combine, lookback, as_of, partials, how))
+    return _told(found, missing)
 
 
 @READS.route(
@@ -130,14 +137,18 @@ async def range_query(
     having: HavingTexts = (),
     limit: Limit = None,
     position: Position = "",
+    partial: _Partial = "",
 ) -> dict[str, Any] | bytes:
     how = grouping(where, by, top, n, order, having, limit, position)
     one, several = _keys(key, all_keys)
     question = RangeQuery(start, end, one, several, partials, end_exclusive, **how)
     spec = await call.plane.look_up(name) if partials else None
-    if question.is_grouped:
-        return await answers_json(await call.plane.range_groups(name, question), spec, call.plane.in_slices, "groups")
-    return answer_document(await call.plane.range_query(name, question), spec)
+    with allowing(partial) as missing:
+        if question.is_grouped:
+            groups = await call.plane.range_groups(name, question)
+            return _told(await answers_json(groups, spec, call.plane.in_slices, "groups"), missing)
+        found = answer_document(await call.plane.range_query(name, question), spec)
+    return {**found, "missing_shards": sorted(missing)} if missing else found
 
 
 @READS.route(
@@ -184,21 +195,29 @@ async def series(
     having: HavingTexts = (),
     limit: Limit = None,
     position: Position = "",
+    partial: _Partial = "",
 ) -> bytes | Response:
     how = grouping(where, by, top, n, order, having, limit, position)
     one, several = _keys(key, all_keys)
     question = SeriesQuery(start, end, step or "", width, one, several, gap=gap, **how)
     if question.is_grouped:
-        groups = await call.plane.series_groups(name, question)
+        with allowing(partial) as missing:
+            groups = await call.plane.series_groups(name, question)
         if call.prefers(ARROW):
             return Response(arrow.stream_of_groups(groups, question.by or ()), media_type=ARROW)
         ticks = parse_duration(step or gap or "", (await call.plane.look_up(name)).time_unit, "step")
-        return await series_groups_json(groups, start, end, ticks, call.plane.in_slices)
-    found = await call.plane.series(name, question)
+        return _told(await series_groups_json(groups, start, end, ticks, call.plane.in_slices), missing)
+    with allowing(partial) as missing:
+        found = await call.plane.series(name, question)
     if call.prefers(ARROW):
         return Response(arrow.stream_of(found), media_type=ARROW)
     ticks = parse_duration(step or gap or "", (await call.plane.look_up(name)).time_unit, "step")
-    return await series_json(found, start, end, ticks, call.plane.in_slices)
+    return _told(await series_json(found, start, end, ticks, call.plane.in_slices), missing)
+
+
+def _told(document: bytes, missing: set[int]) -> bytes:
+    """A JSON document, and the shards that it lacks."""
+    return document if not missing else document[:-1] + b',"missing_shards":' + json_bytes(sorted(missing)) + b"}"
 
 
 @READS.route(

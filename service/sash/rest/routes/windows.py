@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from starlette.responses import Response
 
-from sash.calls import each, unbroken
+from sash.calls import each, shielded, unbroken
 from sash.rest.answers import json_response, window_document
 from sash.rest.bodies import JSON, OCTETS, YAML
 from sash.rest.call import Call
@@ -15,6 +15,8 @@ from sash.rest.declare import Body, RouteGroup, answer, reference
 from sash.rest.parameters import Parameter
 from sash.rest.routes.common import FILE, INVALID, NO_VALUES, STORED, STORING, UNKNOWN, Name, begun, streamed
 from sash.rest.schemas import AGGREGATES_EXAMPLE, NAMED, SPEC_EXAMPLE, YAML_EXAMPLE
+from sash.topology import Topology
+from sash_engine.errors import InvalidArgument
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.spec_text import MAX_SPEC_BYTES
 
@@ -61,12 +63,47 @@ async def list_windows(call: Call) -> dict[str, Any]:
     answers={200: answer("The processes, and the shards of each", "Topology")},
 )
 async def get_topology(call: Call) -> dict[str, Any]:
-    found = await call.plane.topology()
+    return _topology(await call.plane.topology())
+
+
+def _topology(found: Topology) -> dict[str, Any]:
     processes = [
-        {"number": one.number, "up": one.up, "grpc_port": one.grpc_port, "shards": list(one.shards)}
+        {
+            "number": one.number,
+            "up": one.up,
+            "grpc_port": one.grpc_port,
+            "shards": list(one.shards),
+            "address": one.address,
+            "sizes": [
+                {"shard": shard, "entries": entries, "pending_bytes": pending}
+                for shard, (entries, pending) in sorted(one.sizes.items())
+            ],
+        }
         for one in found.processes
     ]
     return {"shards": found.shards, "processes": processes}
+
+
+@WINDOWS.route(
+    "POST",
+    "/v1/topology/move",
+    "Have a process take a shard, where processes share them by leases",
+    right="admin",
+    body=Body({JSON: reference("Move", {"shard": 3, "process": 1})}, bytes_max=1024),
+    answers={200: answer("The process has it", "Topology")},
+    errors=(INVALID, STORING, {501: "Shards stay where they are"}),
+)
+async def move_shard(call: Call) -> dict[str, Any]:
+    body = await call.json()
+    shard, process = (_number(body, name) for name in ("shard", "process"))
+    return _topology(await unbroken(call.plane.move(shard, process)))
+
+
+def _number(body: Any, name: str) -> int:
+    value = body.get(name) if isinstance(body, dict) else None
+    if type(value) is not int:
+        raise InvalidArgument(f"{name} must be a number", field=name)
+    return value
 
 
 @WINDOWS.route(
@@ -145,4 +182,4 @@ async def import_window(
     call: Call, name: Annotated[str | None, Parameter("Another name for the window.", limits=NAMED)] = None
 ) -> dict[str, Any]:
     """The service reads the body part by part, so the limit on the size of a body does not apply."""
-    return window_document(await unbroken(call.plane.restore(call.stream(), name)))
+    return window_document(await shielded(call.plane.restore(call.stream(), name)))

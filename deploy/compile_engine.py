@@ -1,0 +1,106 @@
+"""Compiles the engine with mypyc, from the Python files that also run as they are.
+
+    service/sash_engine/**.py ──copied──▶ a directory of its own ──mypyc──▶ C ──cc──▶ *.so, beside their *.py
+
+Python imports `x.cpython-….so` rather than the `x.py` beside it, so a wheel has both, and tracebacks show the source.
+The modules are listed in pyproject.toml. They are one library: calls between them are calls in C.
+
+`compiled` keeps what it has built in build/compiled until a source changes. Tests and benchmarks call it, and so does
+the build of a wheel where `COMPILE_SASH=1` is set, as `make wheel` does.
+
+The compiler is `cc`, or what CC says, or that of the package ziglang.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ROOT / "service"
+LIBRARY = "sash_engine"
+SETUP = """
+import json, sys
+from mypyc.build import mypycify
+from setuptools import setup
+
+library, out, paths = json.loads(sys.argv[1])
+options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
+modules = mypycify([*options, *paths], opt_level="2", debug_level="0", group_name=library)
+setup(name=library, packages=[], ext_modules=modules, script_args=["--quiet", "build_ext", "--build-lib", out])
+"""
+
+
+class NoCompiler(Exception):
+    """There is no C compiler."""
+
+
+def requires() -> list[str]:
+    """Return the packages that compiling needs."""
+    return _config()["requires"]
+
+
+def _config() -> dict[str, list[str]]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return project["tool"]["sash"]["compiled"]
+
+
+def modules() -> list[str]:
+    """Return the files to compile, relative to service/."""
+    found = {path.relative_to(SOURCES) for pattern in _config()["modules"] for path in SOURCES.glob(pattern)}
+    return sorted(str(path) for path in found if path.name != "__init__.py")
+
+
+def compiler() -> str:
+    """Return the command of a C compiler; raise NoCompiler where there is none."""
+    given = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if given:
+        return given
+    if importlib.util.find_spec("ziglang"):
+        return f"{sys.executable} -m ziglang cc"
+    raise NoCompiler("no C compiler: install gcc, or the package ziglang")
+
+
+def compile_into(out: Path) -> None:
+    """Compile the modules; the libraries lie below `out` as they belong beside the sources."""
+    environment = os.environ | {"CC": compiler(), "CFLAGS": os.environ.get("CFLAGS", "-O2 -g0")}
+    with tempfile.TemporaryDirectory() as work:
+        shutil.copytree(SOURCES / LIBRARY, Path(work) / LIBRARY, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        arguments = json.dumps([LIBRARY, str(out), modules()])
+        ran = subprocess.run(
+            [sys.executable, "-c", SETUP, arguments], cwd=work, env=environment, capture_output=True, text=True
+        )
+    if ran.returncode:
+        raise RuntimeError(f"the engine could not be compiled:\n{ran.stdout}{ran.stderr}")
+
+
+def compiled() -> Path:
+    """Return a directory with the package `sash_engine`, compiled; it is made where there is none of these sources."""
+    digest = hashlib.sha256(sys.version.encode())
+    digest.update(str(_config()).encode())
+    for path in [Path(__file__), *sorted((SOURCES / LIBRARY).rglob("*.py"))]:
+        digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    kept = ROOT / "build" / "compiled" / digest.hexdigest()[:16]
+    if not kept.exists():
+        compiler()
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        for old in kept.parent.glob("[0-9a-f]" * 16):
+            shutil.rmtree(old)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as part:
+            made = Path(part) / "made"
+            shutil.copytree(SOURCES / LIBRARY, made / LIBRARY, ignore=shutil.ignore_patterns("__pycache__"))
+            compile_into(made)
+            made.rename(kept)
+    return kept
+
+
+if __name__ == "__main__":
+    print(compiled())

@@ -1,0 +1,108 @@
+"""Keeps a process in the lease table: a heartbeat every third of a lease, from a thread of its own.
+
+The thread does not depend on the event loop: a loop that is busy for some seconds would lose its shards, and then be
+busy with others. It also decides how long this process may answer for its shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from sash.shards.fair import Member, Table
+from sash.shards.lease_table import LeaseTable
+from sash_engine.errors import SashError
+
+__all__ = ["Heartbeat"]
+
+_log = logging.getLogger(__name__)
+
+
+class Heartbeat:
+    """The heartbeats of one process.
+
+    Args:
+        table: where they go.
+        member: says what there is to say of this process.
+        lease_s: how long each counts.
+        told: called on the event loop with what the table says, when the heartbeat was sent (by the monotonic clock),
+            and since when they have all come through.
+    """
+
+    def __init__(
+        self,
+        table: LeaseTable,
+        member: Callable[[], Member],
+        lease_s: float,
+        told: Callable[[Table, float, float], None],
+    ) -> None:
+        self._table, self._member, self._lease_s, self._told = table, member, lease_s, told
+        self._loop = asyncio.get_running_loop()
+        self._until_s = 0.0
+        self._steady_s: float | None = None
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="sash-heartbeat", daemon=True)
+
+    def valid(self) -> bool:
+        """Whether no other process can take this one for gone. A process that stood still finds out by this."""
+        return time.monotonic() < self._until_s
+
+    def confirm(self, sent_s: float) -> None:
+        """Be valid again, for a lease from a heartbeat on: this process has none of the shards that others took."""
+        self._until_s = max(self._until_s, sent_s + self._lease_s)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def now(self) -> None:
+        """Send the next one at once."""
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Send no more."""
+        self._ended = True
+        self._wake.set()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    def beat(self) -> tuple[Table, float, float]:
+        """Send one, and return what `told` gets; blocks. Raises as `LeaseTable.beat`."""
+        with self._lock:
+            sent_s = time.monotonic()
+            try:
+                table = self._table.beat(self._member())
+            except BaseException:
+                self._steady_s = None
+                raise
+            self._steady_s = self._steady_s or sent_s
+            if self.valid():
+                self._until_s = sent_s + self._lease_s  # else others may have taken shards: see `confirm`
+            return table, sent_s, self._steady_s
+
+    def _run(self) -> None:
+        failed = False
+        while not self._ended:
+            self._wake.wait(self._lease_s / (10 if failed else 3))
+            self._wake.clear()
+            if self._ended:
+                return
+            try:
+                found = self.beat()
+                self._loop.call_soon_threadsafe(self._told, *found)
+            except SashError as error:
+                if not failed:
+                    _log.warning("the lease table cannot be reached: %s", error.message)
+                failed = True
+            except RuntimeError:
+                return  # the loop is closed
+            except Exception:
+                _log.exception("a heartbeat failed; the next one follows")
+                failed = True
+            else:
+                failed = False

@@ -1,0 +1,397 @@
+"""The shards of a process that shares a prefix of Redis with others, on any machine: they come and go.
+
+    table ──▶ decide ──┬─ take   the table says that it is mine ──▶ recover ──▶ join ──▶ serve
+                       └─ give   serve no more ──▶ calls end ──▶ checkpoint ──▶ the table says that it is free
+
+A process whose heartbeats stop loses its shards in the table to others, which then wait for the lease of each shard's
+prefix. It may itself run on: its fences refuse what it writes, and it answers nothing once its own lease is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sash.access.access import Access
+from sash.metrics import Metrics
+from sash.settings import Settings
+from sash.shards.fair import Member, Table, decide
+from sash.shards.heartbeat import Heartbeat
+from sash.shards.host import Host, Open
+from sash.shards.hosted import HostedShard, nobody
+from sash.shards.layout import Share
+from sash.shards.lease_table import LeaseTable
+from sash.shards.parts import HOME
+from sash.shards.peer_server import PEER_SECRET, PeerServer
+from sash.shards.peers import Peer
+from sash.tiers.owner import Owner
+from sash.topology import ServingProcess
+from sash_engine.clock import Clock
+from sash_engine.errors import InvalidArgument, SashError, Unavailable
+
+__all__ = ["LeasedHost", "reached_by"]
+
+_log = logging.getLogger(__name__)
+
+_LOOK_S = 0.25
+"""So often it looks whether other processes of this machine have ended."""
+_CALLS_S = 5.0
+"""So long calls to a shard may take to end before it is given away."""
+_AGAIN_S = 5.0
+"""After so long it tries again to serve a shard that could not be recovered."""
+_MOVE_S = 30.0
+_AT_ONCE = 4
+"""So many shards are recovered side by side."""
+
+
+class LeasedHost(Host):
+    """A `Host` whose shards the lease table says.
+
+    Args:
+        settings: where the table is, and how this process is reached.
+        share: how many shards there are; and the group of this process, if it shares its ports.
+        open_storage, metrics, clock, access: as of `Host`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        share: Share,
+        open_storage: Open,
+        metrics: Metrics,
+        clock: Clock,
+        access: Access | None = None,
+    ) -> None:
+        super().__init__(share, open_storage, metrics, clock, access)
+        self._settings = settings
+        self._lease_s = settings.lease_s
+        owner = Owner.here()
+        self._me = Member(owner.id, 0, group=share.folder or owner.id, pinned=frozenset(), owner=owner.token().decode())
+        self._pinned = settings.shards_owned
+        self._table = Table()
+        self._lease_table = LeaseTable(settings.data, settings.redis_prefix, settings.lease_s)
+        self._busy: dict[int, asyncio.Task[None]] = {}
+        self._giving: int | None = None
+        self._problems: dict[int, str] = {}
+        self._recovering = asyncio.Semaphore(_AT_ONCE)
+        self._changed_s = 0.0  # when the table was changed last
+        self._decides = False
+        self._news = asyncio.Event()
+        self.shards.on_taken = self._dropped
+        self.plane.mover = self.move
+        self.operations |= {"look": self._look, "state": self._state}
+
+    # ---------------------------------------------------------------- life
+
+    async def start(self, standby: bool = False) -> None:
+        """Join the others; returns when the shards that are free, and due to this process, are served."""
+        self._beats = Heartbeat(self._lease_table, lambda: self._me, self._lease_s, self._told)
+        self.shards.valid = self._beats.valid
+        self._told(*await asyncio.to_thread(self._beats.beat))  # it takes no shard before others can call it
+        host = self._settings.host
+        name = f"[{host}]" if ":" in host else host
+        self._server = PeerServer(f"{name}:{self._settings.peer_port}", self._resolve, self._table.secret)
+        await self._server.start()
+        address = f"{reached_by(self._settings)}:{self._server.port}"
+        self._me = replace(self._me, address=address, pinned=self._pinned)
+        self._decides = True
+        self._told(*await asyncio.to_thread(self._beats.beat))
+        self._beats.start()
+        self._spawn(self._watch())
+        first = list(self._busy.values())
+        await asyncio.gather(*first)
+
+    def reachable(self, grpc: int, rest: int) -> None:
+        """Tell others by which ports clients reach this process, and no other one."""
+        self.ports = (grpc, rest)
+        name = reached_by(self._settings)
+        self._me = replace(self._me, grpc=f"{name}:{grpc}", rest=f"{name}:{rest}")
+        self._beats.now()
+
+    async def hand_over(self) -> None:
+        """Give all shards to others, and take no more."""
+        self._decides = False
+        self._me = replace(self._me, pinned=frozenset())
+        for task in list(self._busy.values()):
+            task.cancel()
+        await asyncio.gather(*self._busy.values(), return_exceptions=True)
+        if any(member.alive and member.id != self._me.id for member in self._table.members.values()):
+            try:
+                self._table, *_ = await asyncio.to_thread(self._beats.beat)
+            except SashError:
+                return
+            await asyncio.gather(*(self._give(shard) for shard in list(self.shards.hosted)))
+
+    async def stop(self) -> None:
+        self._decides = False
+        await self._end_tasks()
+        shards = [*self.shards.hosted, *self.shards.joining]
+        if self._server is not None:
+            await self._server.stop()
+        await self.shards.stop()
+        await self._beats.stop()
+        try:
+            for shard in shards:
+                await asyncio.to_thread(self._lease_table.swap, shard, self._me.id, "")
+            await asyncio.to_thread(self._lease_table.leave, self._me.id)
+        except SashError as error:
+            _log.warning("the lease table does not know that this process ends: %s", error.message)
+        self._lease_table.close()
+        await asyncio.gather(*(peer.close() for peer in self._peers.values()))
+
+    # ---------------------------------------------------------------- the table
+
+    def _told(self, table: Table, sent_s: float, steady_s: float) -> None:
+        """Take note of the table, and act on it."""
+        if sent_s < self._changed_s:
+            return  # it is of before the last change
+        # After a time without Redis all processes look as if they were gone.
+        patient = time.monotonic() - steady_s < self._lease_s
+        members = {
+            each.id: replace(each, alive=each.id == self._me.id or ((each.alive or patient) and not _has_ended(each)))
+            for each in table.members.values()
+        }
+        self._table = replace(table, members=members)
+        self._me = replace(self._me, number=members[self._me.id].number)
+        for address in set(self._peers) - {each.address for each in members.values() if each.alive}:
+            self._spawn(self._peers.pop(address).close())
+        lapsed = not self._beats.valid()
+        for shard in [*self.shards.hosted, *self.shards.joining]:
+            if table.owners.get(shard) != self._me.id:
+                if lapsed:
+                    self._dropped(shard)
+                elif shard not in self._busy:
+                    self._begin(shard, self._check(shard))
+        if lapsed:
+            self._beats.confirm(sent_s)
+        self._news.set()
+        if not self._decides:
+            return
+        decision = decide(self._table, self._me.id, self.shards.count)
+        for shard in decision.take:
+            if shard not in self._busy:
+                self._begin(shard, self._take(shard, table.owners.get(shard, "")))
+        gives = [shard for shard in decision.give if shard not in self._busy]
+        if gives and self._giving is None:
+            self._giving = gives[0]
+            self._begin(gives[0], self._give(gives[0]))
+        for shard in self._table.held(self._me, self.shards.count):
+            served = shard in self.shards.hosted or shard in self.shards.joining
+            if not served and shard not in self._busy and shard not in decision.give:
+                self._begin(shard, self._serve(shard))
+
+    def _begin(self, shard: int, work: Any) -> None:
+        task = self._busy[shard] = self._spawn(work)
+
+        def ended(_: asyncio.Task[None]) -> None:
+            del self._busy[shard]
+            if self._giving == shard:
+                self._giving = None
+                self._beats.now()  # there may be more to give
+
+        task.add_done_callback(ended)
+
+    async def _watch(self) -> None:
+        """Notice at once what has ended on this machine; the lease would have to run out."""
+        while True:
+            await asyncio.sleep(min(_LOOK_S, self._lease_s / 6))
+            if any(member.alive and _has_ended(member) for member in self._table.members.values()):
+                self._beats.now()
+            for shard, hosted in list(self.shards.hosted.items()):
+                if hosted.storage.taken:
+                    self._dropped(shard)
+
+    async def _swap(self, shard: int, old: str, new: str) -> bool:
+        done = await asyncio.to_thread(self._lease_table.swap, shard, old, new)
+        self._changed_s = time.monotonic()
+        self._beats.now()
+        return done
+
+    # ---------------------------------------------------------------- shards that come and go
+
+    async def _take(self, shard: int, last: str) -> None:
+        try:
+            if not await self._swap(shard, last, self._me.id):
+                return
+        except SashError as error:
+            _log.warning("shard %d cannot be taken now: %s", shard, error.message)
+            return
+        self._spawn(self._tell_others())
+        await self._serve(shard)
+
+    async def _serve(self, shard: int) -> None:
+        began_s = time.monotonic()
+        try:
+            async with self._recovering:
+                hosted = await self._opened(shard, standby=True, beside=True)
+        except SashError as error:
+            self._problems[shard] = error.message
+            _log.error("shard %d cannot be served, and is tried again: %s", shard, error.message)
+            await asyncio.sleep(_AGAIN_S)
+            return
+        self._problems.pop(shard, None)
+        await self._join(shard)
+        if self.shards.hosted.get(shard) is hosted:
+            _log.info("shard %d is served after %.1f s", shard, time.monotonic() - began_s)
+            if shard == HOME:
+                self._spawn(self._reconcile_others())
+
+    async def _give(self, shard: int) -> None:
+        hosted = self.shards.hosted.pop(shard, None) or self.shards.joining.pop(shard, None)
+        if hosted is not None:
+            await self._ended(shard, hosted)
+        try:
+            await self._swap(shard, self._me.id, "")
+        except SashError as error:
+            _log.warning("the lease table does not know that shard %d is free: %s", shard, error.message)
+        _log.info("shard %d is given away", shard)
+        await self._tell_others()
+
+    async def _tell_others(self) -> None:
+        """Have other processes read the table now, so that they take what is free, and ask whom they should."""
+        others = [each for each in self._table.members.values() if each.alive and each.id != self._me.id]
+        await asyncio.gather(*(self._asked(each.address, "look") for each in others if each.address))
+
+    async def _ended(self, shard: int, hosted: HostedShard) -> None:
+        """Stop a shard that is served no more, when its calls have ended."""
+        end_s = time.monotonic() + _CALLS_S
+        while hosted.calls and not hosted.storage.taken and time.monotonic() < end_s:
+            await asyncio.sleep(0.01)
+        await hosted.storage.stop()
+        _log.info("shard %d is stored", shard)
+
+    async def _check(self, shard: int) -> None:
+        """See to a shard that is served here, and is another process' in the table, or nobody's."""
+        try:
+            if await self._swap(shard, self._me.id, self._me.id) or await self._swap(shard, "", self._me.id):
+                return
+        except SashError:
+            return
+        self._dropped(shard)
+
+    def _dropped(self, shard: int) -> None:
+        """Serve a shard no more that another process has."""
+        hosted = self.shards.hosted.pop(shard, None) or self.shards.joining.pop(shard, None)
+        if hosted is not None:
+            _log.warning("another process has taken shard %d over", shard)
+            self._spawn(self._ended(shard, hosted))
+            self._beats.now()
+
+    async def _look(self) -> None:
+        """Read the table now: another process says that it has changed."""
+        self._beats.now()
+
+    async def move(self, shard: int, process: int) -> None:
+        """Have a process take a shard; returns when it has it.
+
+        Raises:
+            InvalidArgument: there is no such shard or process.
+            Unavailable: it does not have it in time. It may take it later.
+        """
+        target = self._member(process)
+        if not 0 <= shard < self.shards.count:
+            raise InvalidArgument(f"there is no shard {shard}", field="shard", limit=f"0 to {self.shards.count - 1}")
+        if target is None or not target.alive:
+            known = sorted(each.number for each in self._table.members.values() if each.alive)
+            raise InvalidArgument(f"there is no process {process}", field="process", limit=", ".join(map(str, known)))
+        if target.pinned is not None:
+            raise InvalidArgument(f"process {process} takes only the shards that it was told to", field="process")
+        wished = self._table.wishes.get(shard, "")
+        if not await asyncio.to_thread(self._lease_table.wish, shard, wished, target.id) and wished != target.id:
+            raise Unavailable(f"shard {shard} is being moved by somebody else", field="shard", retry_after_s=1.0)
+        self._beats.now()
+        owner = self._table.owner(shard)
+        await asyncio.gather(
+            *(self._asked(each.address, "look") for each in (owner, target) if each is not None and each.address)
+        )
+        try:
+            async with asyncio.timeout(_MOVE_S):
+                while self._table.owners.get(shard) != target.id or not await self._serves(target, shard):
+                    self._news.clear()
+                    self._beats.now()
+                    await self._news.wait()
+        except TimeoutError:
+            raise Unavailable(
+                f"process {process} has not taken shard {shard} within {_MOVE_S:g} s; it may do so later",
+                field="shard",
+                retry_after_s=1.0,
+            ) from None
+
+    async def _serves(self, member: Member, shard: int) -> bool:
+        if member.id == self._me.id:
+            return shard in self.shards.hosted
+        state = await self._asked(member.address, "state")
+        return state is not None and str(shard) in state
+
+    # ---------------------------------------------------------------- who is where
+
+    def _member(self, process: int) -> Member | None:
+        found = [each for each in self._table.members.values() if each.number == process]
+        return max(found, key=lambda each: each.alive, default=None)
+
+    def _peer(self, address: str) -> Peer:
+        return Peer(address, f"process at {address}", [(PEER_SECRET, self._table.secret)])
+
+    def _peer_of(self, shard: int) -> Peer:
+        owner = self._table.owner(shard)
+        if owner is None or owner.id == self._me.id or not owner.address:
+            problem = self._problems.get(shard)
+            raise nobody(shard, "is moving or starting" if problem is None else f"cannot be recovered: {problem}")
+        return self.peer(owner.address)
+
+    @property
+    def neighbours(self) -> Sequence[int]:
+        # One that has ended is shown until another one has taken its place.
+        group = [each for each in self._table.members.values() if each.group == self._me.group]
+        group.sort(key=lambda each: not each.alive)
+        return sorted(each.number for each in group[: self._share.processes])
+
+    async def ask(self, process: int, operation: str) -> Any:
+        if process == self._me.number:
+            return await self.operations[operation]()
+        member = self._member(process)
+        return None if member is None or not member.alive else await self._asked(member.address, operation)
+
+    async def _state(self) -> dict[str, list[int]]:
+        """By shard: entries, and bytes of writes that wait for a commit."""
+        return {
+            str(shard): [
+                sum(info.entries for info in hosted.storage.all()),
+                hosted.storage.pending_bytes,
+            ]
+            for shard, hosted in self.shards.hosted.items()
+        }
+
+    async def _processes(self) -> Sequence[ServingProcess]:
+        members = sorted(self._table.members.values(), key=lambda each: (each.number, each.alive))
+        members = list({each.number: each for each in members}.values())
+        states = await asyncio.gather(*(self.ask(each.number, "state") for each in members))
+        found = []
+        for member, state in zip(members, states, strict=True):
+            port = member.grpc.rpartition(":")[2]
+            shards = sorted(self._table.held(member, self.shards.count))
+            sizes = {int(shard): (size[0], size[1]) for shard, size in (state or {}).items()}
+            found.append(ServingProcess(member.number, state is not None, int(port or 0), shards, member.grpc, sizes))
+        return found
+
+
+def reached_by(settings: Settings) -> str:
+    """The name by which other processes, and clients, reach this one."""
+    if settings.address is not None:
+        name = settings.address
+    elif settings.host in ("0.0.0.0", "::"):
+        name = socket.gethostname()
+    else:
+        name = settings.host
+    return f"[{name}]" if ":" in name else name
+
+
+def _has_ended(member: Member) -> bool:
+    """Whether a process of this machine has certainly ended."""
+    owner = Owner.parse(member.owner.encode())
+    return owner is not None and owner.gone()

@@ -1,0 +1,44 @@
+// Writes a problem at the control that it is about. Controls say their field in `data-field`.
+
+import { el } from "./dom.js";
+
+// Shows a problem within a form; null takes the last one away. Returns the control that it is about, if one is.
+export function showProblem(form, problem) {
+  for (const each of form.querySelectorAll(".at-field")) each.remove();
+  for (const each of form.querySelectorAll("[aria-invalid]")) {
+    each.removeAttribute("aria-invalid");
+    each.removeAttribute("aria-errormessage");
+  }
+  if (problem === null) return null;
+  const control = problem.field ? closest(form, problem.field) : null;
+  const id = `${form.id}-problem`;
+  const text = el("p", { class: "problem at-field", id, role: "alert" }, problem.message);
+  if (control === null) {
+    form.append(text);
+    return null;
+  }
+  control.setAttribute("aria-invalid", "true");
+  control.setAttribute("aria-errormessage", id);
+  control.after(text);
+  control.focus();
+  return control;
+}
+
+// `aggregates.p95.q` is at the control of itself, else at that of `aggregates.p95`, and so on; `fields.x` of an entry
+// is at that of `x`, and `delay[3]` at that of `delay`.
+function closest(form, path) {
+  const controls = [...form.querySelectorAll("[data-field]")];
+  const find = (name) => controls.find((each) => each.dataset.field === name && !each.closest("[hidden]"));
+  for (
+    let part = path.replace(/\[\d+\]/g, "");
+    part !== "";
+    part = part.includes(".") ? part.slice(0, part.lastIndexOf(".")) : ""
+  ) {
+    const found =
+      find(part) ??
+      find(part.replace(/^fields\./, "")) ??
+      controls.find((each) => !each.closest("[hidden]") && each.dataset.field.endsWith(`.${part}`));
+    if (found) return found;
+  }
+  return null;
+}

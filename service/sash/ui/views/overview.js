@@ -1,0 +1,371 @@
+// All windows, and how the service is: rates, memory, the tier, latencies.
+//
+// Rates are differences of two answers of this view; nothing is stored in the service for them.
+
+import * as address from "../core/address.js";
+import { Problem, Unauthenticated } from "../core/ask.js";
+import { announce, el, field, input, replaceKeepingFocus, say, scrolling, select, table, wait } from "../core/dom.js";
+import { histograms, parse, percentile, sumOf, totalOf, valueOf } from "../core/scrape.js";
+import { sparkline } from "../core/values.js";
+import { ago, bytes, compact, counts, instant, plural, rate, seconds } from "../core/words.js";
+
+const KEPT = 60; // samples of each rate
+const SMOOTHED = 5; // samples that a rate is the mean of
+const ROWS = 50; // windows that are shown before somebody asks for more
+const RATES = ["inserted", "late", "evicted", "duplicates", "ahead"];
+const ORDERS = [
+  ["name", "name"],
+  ["inserted", "entries a second"],
+  ["late", "late entries"],
+  ["entries", "size"],
+  ["newest", "newest entry"],
+];
+
+export function overview() {
+  let [tiles, list, latencies, note, more] = [];
+  let rows = ROWS;
+  const samples = new Map(); // of each window, and of "" for all: { at, counts, rates: { inserted: [...] } }
+  const scrapes = [];
+  let windows = [];
+  let mayScrape = true;
+
+  function mount(place) {
+    tiles = el("div", { class: "tiles", id: "tiles" });
+    note = el("p", { class: "faint", id: "found", role: "status" });
+    mayScrape = true;
+    list = el("div", {});
+    latencies = el("div", {});
+    more = el(
+      "button",
+      {
+        type: "button",
+        hidden: true,
+        onclick: () => {
+          rows *= 4;
+          show();
+        },
+      },
+      "Show more windows",
+    );
+    const find = input(address.get("find"), { type: "search", id: "find", placeholder: "part of a name" });
+    find.addEventListener(
+      "input",
+      wait(() => {
+        address.set({ find: find.value });
+        rows = ROWS;
+        show();
+      }, 100),
+    );
+    const order = select(ORDERS, address.get("order", "name"), {
+      onchange: () => {
+        address.set({ order: order.value === "name" ? "" : order.value });
+        show();
+      },
+    });
+    place.append(
+      el(
+        "section",
+        { "aria-labelledby": "service-title" },
+        el("h2", { id: "service-title", class: "unseen" }, "Service"),
+        tiles,
+      ),
+      el(
+        "section",
+        { class: "card", "aria-labelledby": "windows-title" },
+        el(
+          "div",
+          { class: "head" },
+          el("h2", { id: "windows-title" }, "Windows"),
+          el(
+            "form",
+            { role: "search", onsubmit: (event) => event.preventDefault() },
+            field("Find", find),
+            field("Order by", order),
+          ),
+        ),
+        note,
+        list,
+        more,
+      ),
+      el(
+        "section",
+        { class: "card", "aria-labelledby": "latency-title" },
+        el("h2", { id: "latency-title" }, "Operations"),
+        latencies,
+      ),
+    );
+  }
+
+  async function refresh({ ask, isCurrent }) {
+    const [listed, scraped] = await Promise.all([ask("/v1/windows"), scrape(ask)]);
+    if (!isCurrent()) return {};
+    windows = listed.windows;
+    measure(windows);
+    if (scraped !== null) scrapes.push(scraped);
+    if (scrapes.length > KEPT) scrapes.shift();
+    show();
+    return { status: plural(windows.length, "window") };
+  }
+
+  async function scrape(ask) {
+    if (!mayScrape) return null;
+    try {
+      return parse(await ask("/metrics"), performance.now());
+    } catch (error) {
+      // A token may see some windows, and not the metrics, which are of all.
+      if (error instanceof Problem && error.status === 403) mayScrape = false; // each refusal is in the audit log
+      if (error instanceof Problem && !(error instanceof Unauthenticated)) return null;
+      throw error;
+    }
+  }
+
+  function measure(found) {
+    const at = performance.now();
+    const all = { counts: Object.fromEntries(RATES.map((name) => [name, 0])) };
+    for (const each of found) for (const name of RATES) all.counts[name] += each.counts[name];
+    for (const [name, now] of [["", all.counts], ...found.map((each) => [each.spec.name, each.counts])]) {
+      const before = samples.get(name);
+      const kept = before?.rates ?? Object.fromEntries(RATES.map((each) => [each, []]));
+      if (before !== undefined && at > before.at) {
+        for (const each of RATES) {
+          kept[each].push(Math.max(0, ((now[each] - before.counts[each]) * 1000) / (at - before.at)));
+          if (kept[each].length > KEPT) kept[each].shift();
+        }
+      }
+      samples.set(name, { at, counts: now, rates: kept });
+    }
+    const names = new Set(found.map((each) => each.spec.name));
+    for (const name of samples.keys()) if (name !== "" && !names.has(name)) samples.delete(name);
+  }
+
+  // Over a few answers, so that figures can be read.
+  function rateOf(name, which) {
+    const lately = samples.get(name)?.rates[which].slice(-SMOOTHED) ?? [];
+    return lately.length === 0 ? null : lately.reduce((sum, each) => sum + each, 0) / lately.length;
+  }
+
+  function show() {
+    showTiles();
+    showWindows();
+    showLatencies();
+  }
+
+  const aSecond = (which) => (rateOf("", which) === null ? "–" : `${rate(rateOf("", which))}/s`);
+
+  function showTiles() {
+    const now = scrapes.at(-1);
+    const drawn = [
+      tile("Inserted", aSecond("inserted"), {
+        line: samples.get("")?.rates.inserted,
+        note: `${compact(samples.get("")?.counts.inserted ?? 0)} since the start`,
+      }),
+      tile("Late", aSecond("late"), {
+        line: samples.get("")?.rates.late,
+        note: `${compact(samples.get("")?.counts.late ?? 0)} since the start`,
+        bad: rateOf("", "late") > 0,
+      }),
+    ];
+    if (now !== undefined)
+      drawn.push(memoryTile(now), tierTile(now), latencyTile("query"), latencyTile("bulk_insert"), refusedTile());
+    replaceKeepingFocus(tiles, drawn.filter(Boolean));
+  }
+
+  function memoryTile(now) {
+    const limit = valueOf(now, "sash_memory_limit_bytes");
+    const used = sumOf(now, "sash_memory_bytes");
+    return limit === null ? null : tile("Memory", bytes(used), { share: used / limit, note: `of ${bytes(limit)}` });
+  }
+
+  function tierTile(now) {
+    const up = now.samples.get("sash_tier_up")?.[0];
+    if (up === undefined) return tile("Tier", "none", { note: "windows are in memory only" });
+    const [used, limit] = [valueOf(now, "sash_tier_used_bytes"), valueOf(now, "sash_tier_limit_bytes")];
+    const waiting = valueOf(now, "sash_tier_pending_bytes");
+    const state = up.value === 1 ? (used === null ? "up" : bytes(used)) : "takes no writes";
+    const about = [up.labels.tier, limit === null ? "" : `of ${bytes(limit)}`, waiting ? `${bytes(waiting)} wait` : ""];
+    return tile("Tier", state, {
+      share: limit ? used / limit : null,
+      bad: up.value !== 1,
+      note: about.filter(Boolean).join(", "),
+    });
+  }
+
+  function latencyTile(operation) {
+    const found = histograms(earlier(), scrapes.at(-1), "sash_operation_seconds", "operation").get(operation);
+    if (found === undefined || totalOf(found) === 0) return null;
+    return tile(`${operation.replace("_", " ")}, p99`, seconds(percentile(found, 0.99)), {
+      note: `p50 ${seconds(percentile(found, 0.5))}`,
+    });
+  }
+
+  function refusedTile() {
+    const [older, now] = [scrapes[0], scrapes.at(-1)];
+    const refused = sumOf(now, "sash_requests_rejected_total");
+    const recent = older === now ? 0 : Math.max(0, refused - sumOf(older, "sash_requests_rejected_total"));
+    return tile("Refused requests", compact(refused), {
+      note: recent > 0 ? `${compact(recent)} in the last minutes` : "none just now",
+      bad: recent > 0,
+    });
+  }
+
+  // About a minute ago, so that percentiles are of what happens now; the first time, since the start.
+  const earlier = () => (scrapes.length > 1 ? scrapes[Math.max(0, scrapes.length - 31)] : undefined);
+
+  function showWindows() {
+    const wanted = address.get("find").toLowerCase();
+    const order = address.get("order", "name");
+    const found = windows.filter((each) => each.spec.name.toLowerCase().includes(wanted));
+    const by = {
+      inserted: (each) => -(rateOf(each.spec.name, "inserted") ?? 0),
+      late: (each) => -each.counts.late,
+      entries: (each) => -each.entries,
+      newest: (each) =>
+        -(each.newest ?? -Infinity) * ({ ns: 1e-6, us: 1e-3, ms: 1, s: 1000 }[each.spec.time_unit] ?? 1e-12),
+    }[order];
+    if (by !== undefined) found.sort((a, b) => by(a) - by(b));
+    const shown = found.slice(0, rows);
+    more.hidden = shown.length === found.length;
+    say(
+      note,
+      windows.length === 0
+        ? ""
+        : found.length === 0
+          ? "No name contains this."
+          : wanted || !more.hidden
+            ? `${counts.format(shown.length)} of ${plural(found.length, "window")}`
+            : "",
+    );
+    note.hidden = note.textContent === "";
+    if (windows.length === 0) {
+      replaceKeepingFocus(list, [
+        el(
+          "p",
+          { id: "no-windows" },
+          "There is no window yet. ",
+          el("a", { href: "#create" }, "Create one"),
+          ", or run ",
+          el("code", {}, "sash create SPEC.yaml"),
+          ".",
+        ),
+      ]);
+      return;
+    }
+    const heads = [
+      "Window",
+      { text: "Entries", class: "number" },
+      { text: "Keys", class: "number" },
+      { text: "Inserted/s", class: "number" },
+      "Lately",
+      { text: "Late/s", class: "number" },
+      { text: "Late", class: "number" },
+      { text: "Evicted", class: "number" },
+      { text: "Duplicates", class: "number" },
+      "Newest entry",
+      "Durability",
+    ];
+    const made = table("Windows", heads, shown.map(row), { id: "windows" });
+    made.hidden = shown.length === 0;
+    const scrolled = list.firstElementChild?.scrollLeft ?? 0;
+    replaceKeepingFocus(list, [scrolling("Windows", made)]);
+    list.firstElementChild.scrollLeft = scrolled;
+    const worst = shown.filter((each) => each.problem).map((each) => each.spec.name);
+    if (worst.length > 0) announce(`not served: ${worst.join(", ")}`);
+  }
+
+  function row({ spec, entries, keys, counts: of, newest, durability, problem }) {
+    const lately = samples.get(spec.name)?.rates;
+    const number = (text, bad) => el("td", { class: bad ? "number bad" : "number" }, text);
+    return el(
+      "tr",
+      {},
+      el("th", { scope: "row", class: "name" }, el("a", { href: address.to({ window: spec.name }) }, spec.name)),
+      number(counts.format(entries)),
+      number(spec.keyed ? counts.format(keys) : "–"),
+      number(rate(rateOf(spec.name, "inserted"))),
+      el(
+        "td",
+        { class: "sparks" },
+        lately?.inserted.length > 1 && lately.inserted.some(Boolean)
+          ? sparkline(lately.inserted, { width: 80, height: 20 })
+          : "",
+      ),
+      number(rate(rateOf(spec.name, "late")), rateOf(spec.name, "late") > 0),
+      number(counts.format(of.late)),
+      number(counts.format(of.evicted)),
+      number(counts.format(of.duplicates)),
+      el(
+        "td",
+        { title: instant(newest, spec.time_unit) },
+        ago(newest, spec.time_unit) ?? instant(newest, spec.time_unit),
+      ),
+      problem ? el("td", { class: "bad", title: problem }, "not served") : el("td", {}, durability),
+    );
+  }
+
+  function showLatencies() {
+    const now = scrapes.at(-1);
+    if (now === undefined) {
+      replaceKeepingFocus(latencies, [
+        el("p", { class: "faint" }, "Figures of the service need a token that may read every window."),
+      ]);
+      return;
+    }
+    const older = earlier();
+    const made = [...histograms(older, now, "sash_operation_seconds", "operation")]
+      .map(([operation, buckets]) => ({ operation, buckets, calls: totalOf(buckets) }))
+      .filter(({ calls }) => calls > 0)
+      .sort((a, b) => b.calls - a.calls)
+      .map(({ operation, buckets, calls }) => {
+        const failed = sumOf(now, "sash_operation_errors_total", (labels) => labels.operation === operation);
+        const cells = [
+          compact(calls),
+          older === undefined ? "–" : rate((calls * 1000) / (now.at - older.at)),
+          ...[0.5, 0.9, 0.99].map((q) => seconds(percentile(buckets, q))),
+          compact(failed),
+        ];
+        return el(
+          "tr",
+          {},
+          el("th", { scope: "row" }, operation),
+          cells.map((text, i) => el("td", { class: i === 5 && failed > 0 ? "number bad" : "number" }, text)),
+        );
+      });
+    const heads = [
+      "Operation",
+      ...["Calls", "Calls/s", "p50", "p90", "p99", "Errors"].map((text) => ({ text, class: "number" })),
+    ];
+    const about = older === undefined ? "since the service started" : "of the last minute";
+    replaceKeepingFocus(latencies, [
+      el(
+        "p",
+        { class: "faint" },
+        made.length === 0 ? "No calls just now." : `Calls and latencies ${about}, errors since the start.`,
+      ),
+      ...(made.length === 0 ? [] : [scrolling("Operations", table("Operations", heads, made, { id: "latencies" }))]),
+    ]);
+  }
+
+  return { mount, refresh, readAddress: () => show() };
+}
+
+function tile(title, value, { note, line, share = null, bad = false } = {}) {
+  return el(
+    "div",
+    { class: bad ? "tile bad" : "tile" },
+    el("h3", {}, title),
+    el("p", { class: "value" }, value),
+    line?.length > 1 && line.some(Boolean) ? sparkline(line, { width: 120, height: 24 }) : null,
+    share === null
+      ? null
+      : el("meter", {
+          min: 0,
+          max: 1,
+          low: 0.7,
+          high: 0.9,
+          optimum: 0,
+          value: Math.min(1, share),
+          "aria-label": `${title}: ${Math.round(share * 100)} % used`,
+        }),
+    note ? el("p", { class: "faint" }, note) : null,
+  );
+}

@@ -1,0 +1,132 @@
+"""The reading side of a window with rollups: what they can answer, they do; the keys answer the rest.
+
+    question                  by carrier, where carrier …         by carrier, where gate …
+    parts that it looks at    carrier: the rollup [carrier]       carrier, gate: no rollup has both, so the keys
+
+Of several rollups that have all parts of a question the one with the fewest parts answers. A group of the question is
+then one key of the rollup, or a few of them. The answer is the one that the keys would give: a rollup is asked only
+about times behind the horizons of its groups, where it has all entries (rollups.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sash_engine.steps import Steps
+from sash_engine.windows.answers import Answer, Counts, Page, Series
+from sash_engine.windows.keys import NEVER
+from sash_engine.windows.pages import Numbers
+from sash_engine.windows.questions import AllKeys, Grouped, KeyList, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.reader import Reader
+from sash_engine.windows.rollups import Rollup, Rollups
+from sash_engine.windows.spec import TICK_MIN
+
+__all__ = ["RollupReader"]
+
+Answers = TypeVar("Answers", list[Answer], Page[Answer], Page[Series])
+
+
+class RollupReader(Reader):
+    """Answers questions about one window's keys and groups.
+
+    Args:
+        rollups: of the window.
+        counts: of the window.
+        parts: the arguments of `Reader`.
+    """
+
+    def __init__(self, rollups: Rollups, counts: Counts, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._rollups, self._counts = rollups, counts
+
+    def limit_memory(self, check: Callable[[int], None]) -> None:
+        super().limit_memory(check)
+        for rollup in self._rollups:
+            rollup.window.reader.limit_memory(check)
+
+    def _of_several(self, question: Query) -> Steps[list[Answer]]:
+        rollup = self._rollup_for(question, question.keys) if question.by is not None or question.combine else None
+        if rollup is None or not self._has(rollup, lambda now: self._oldest(question, now)):
+            return (yield from super()._of_several(question))
+        return _of_groups((yield from rollup.window.reader.query_steps(question)))
+
+    def range_steps(self, question: RangeQuery) -> Steps[Answer]:
+        rollup = self._rollup_for(question, question.keys)
+        if rollup is None or not self._has(rollup, lambda _: question.start):
+            return (yield from super().range_steps(question))
+        return (yield from rollup.window.reader.range_steps(question))
+
+    def range_groups(self, question: RangeQuery) -> Steps[Page[Answer]]:
+        rollup = self._rollup_for(question, question.keys)
+        if rollup is None or not self._has(rollup, lambda _: question.start):
+            return (yield from super().range_groups(question))
+        return _of_groups((yield from rollup.window.reader.range_groups(question)))
+
+    def series_steps(self, question: SeriesQuery) -> Steps[Series]:
+        rollup = self._rollup_for(question, question.keys) if question.gap is None else None
+        if rollup is None or not self._has(rollup, lambda _: question.start):
+            return (yield from super().series_steps(question))
+        return (yield from rollup.window.reader.series_steps(question))
+
+    def series_groups(self, question: SeriesQuery) -> Steps[Page[Series]]:
+        rollup = self._rollup_for(question, question.keys)
+        if rollup is None or not self._has(rollup, lambda _: question.start):
+            return (yield from super().series_groups(question))
+        return _of_groups((yield from rollup.window.reader.series_groups(question)))
+
+    # ---------------------------------------------------------------- which rollup
+
+    def _rollup_for(self, question: Query | RangeQuery | SeriesQuery, keys: KeyList) -> Rollup | None:
+        """The smallest rollup that has all parts that a question looks at; None where a question names keys."""
+        all_keys = isinstance(keys, AllKeys) or (not keys and (question.by is not None or bool(question.where)))
+        if question.key is not None or not all_keys:
+            return None
+        looked_at = _looked_at(question)
+        able = [rollup for rollup in self._rollups if rollup.parts >= looked_at]
+        return min(able, key=lambda rollup: len(rollup.parts), default=None)
+
+    def _has(self, rollup: Rollup, oldest: Callable[[Numbers], Numbers | int]) -> bool:
+        """Whether a rollup has all entries of its keys that a question is about.
+
+        Args:
+            oldest: nows of groups, int64 (g,) -> the oldest times that it is about.
+        """
+        keys, slide = rollup.window.keys, self._slide
+        numbers = keys.numbers()
+        if slide.wall:
+            rollup.window.slide()
+        elif self._counts.present == rollup.window.counts.present:
+            return True
+        horizons = keys.late_through[numbers]
+        behind = horizons > slide.gone_through()
+        if not behind.any():
+            return True
+        numbers, horizons = numbers[behind], horizons[behind]
+        now = keys.now[numbers]
+        if slide.wall or slide.until:
+            now = np.minimum(now, slide.now() if slide.wall else slide.punctuated)
+        return bool((oldest(now) > horizons).all() and keys.filled_each(numbers).all())
+
+    def _oldest(self, question: Query, now: Numbers) -> Numbers | int:
+        spans = [span for _, span in self.spans(question.lookbacks)]
+        if not spans:
+            return NEVER
+        longest = max(spans)
+        if question.as_of is not None:
+            return question.as_of - longest + 1
+        return np.maximum(now, TICK_MIN + longest) - longest + 1
+
+
+def _looked_at(question: Grouped) -> frozenset[str]:
+    """The parts that a question is about."""
+    return frozenset(question.by or ()) | {condition.part for condition in question.where}
+
+
+def _of_groups(answers: Answers) -> Answers:
+    """Answers about groups, which are keys of the rollup only."""
+    for answer in answers:
+        answer.key = None
+    return answers

@@ -1,0 +1,146 @@
+"""Clients that go straight to the process that has a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sash_client import Client, FailedPrecondition, InvalidArgument, Unavailable
+from sash_client.answers import ServingProcess, Topology
+from sash_client.direct import DirectClient
+from sash_client.owners import Owners, targets_of
+from sash_wire.placement import shard_of
+from tests.support.servers import Running, running_service, service_process
+
+KEYS = [f"key-{i}" for i in range(30)]
+SPEC = {
+    "name": "w",
+    "keyed": True,
+    "time_unit": "none",
+    "fields": {"v": "int64", "s": "string"},
+    "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum", "field": "v"}},
+}
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    arguments = ("--data", str(tmp_path_factory.mktemp("data")), "--processes", "2", "--shards", "4")
+    with service_process(*arguments) as running:
+        yield running
+
+
+@pytest.fixture
+def sash(processes: Running) -> Iterator[DirectClient]:
+    with DirectClient(processes.grpc_target) as client:
+        client.create_window(SPEC)
+        yield client
+        client.delete_window("w")
+
+
+def entries(client: Client) -> dict[str | None, tuple[int, Any]]:
+    return {answer.key: (answer.entries, answer.aggregates["sum"]) for answer in client.window("w").query(keys=KEYS)}
+
+
+def test_calls_for_one_key_go_to_its_owner(sash: DirectClient, processes: Running) -> None:
+    window = sash.window("w")
+    for time, key in enumerate(KEYS):
+        assert window.insert(time, fields={"v": time, "s": "x"}, key=key).inserted == 1
+    ports = {process.grpc_port for process in sash.topology().processes}
+    assert {int(target.rpartition(":")[2]) for target in sash.owners._channels} == ports
+    for time, key in enumerate(KEYS):
+        (answer,) = window.query(key=key)
+        assert answer.aggregates["sum"] == window.range_query(0, 99, key=key).aggregates["sum"] == time
+    assert window.bulk_evict(99, key=KEYS[3]).evicted == 1
+    with Client(processes.grpc_target) as other:
+        assert entries(other) == entries(sash)
+
+
+def test_a_producer_numbers_its_writes_for_each_shard(sash: DirectClient) -> None:
+    window = sash.window("w")
+    with window.producer("p", linger_s=60) as producer:
+        for time in range(3):
+            for key in KEYS:
+                producer.insert(time, fields={"v": time, "s": "x"}, key=key)
+            assert producer.flush().inserted == (time + 1) * len(KEYS)
+        numbers = producer.acknowledged
+        assert numbers == dict.fromkeys(range(4), 3)
+    assert entries(sash) == dict.fromkeys(KEYS, (3, 3))
+    with pytest.raises(FailedPrecondition, match="closed"):
+        producer.insert(1, fields={"v": 1, "s": "x"}, key="new")
+    # The next one of this name goes on, and is refused if it does not.
+    with window.producer("p", start=numbers) as producer:
+        producer.insert(5, fields={"v": 0, "s": "y"}, key=KEYS[0])
+        assert producer.flush().inserted == 1
+        shard = shard_of("w", KEYS[0], 4)
+        assert producer.acknowledged == {**numbers, shard: 4}
+    again = window.producer("p", linger_s=0)
+    again.insert(6, fields={"v": 0, "s": "z"}, key=KEYS[1])
+    with pytest.raises(FailedPrecondition) as raised:
+        again.close()
+    assert sum(map(len, raised.value.unapplied)) == 1
+
+
+def test_bulks_are_split_by_shard(sash: DirectClient) -> None:
+    window = sash.window("w")
+    keys = [KEYS[i * 7 % 30] for i in range(300)]
+    columns = {"v": range(300), "s": [f"s{i % 5}" for i in range(300)]}
+    with window.producer("p") as producer:
+        producer.bulk_insert(range(300), columns, keys=keys)
+        producer.bulk_insert([300], {"v": [1], "s": ["one"]}, keys="key-0")
+        with pytest.raises(InvalidArgument, match="has 2 values"):
+            producer.bulk_insert([1], {"v": [1, 2], "s": ["x"]}, keys="key-0")
+    assert producer.result.inserted == 301
+    found = {key: (10, sum(v for v, each in enumerate(keys) if each == key)) for key in KEYS}
+    found["key-0"] = (11, found["key-0"][1] + 1)
+    assert entries(sash) == found
+    texts = {text for bulk in window.entries(keys=["key-7"]) for text in bulk.columns["s"]}
+    assert texts == {columns["s"][i] for i, key in enumerate(keys) if key == "key-7"}
+
+
+def test_a_service_without_shards_and_a_window_without_keys() -> None:
+    for shards in (None, 3):
+        with running_service(shards=shards) as running, DirectClient(running.grpc_target) as client:
+            client.create_window({"name": "plain", "time_unit": "none", "aggregates": {"n": {"function": "count"}}})
+            window = client.window("plain")
+            with window.producer("p") as producer:
+                producer.insert(1, 1.0)
+                producer.bulk_insert([2, 3], [1.0, 2.0])
+            window.insert(4, 1.0)
+            assert window.query()[0].entries == 4
+            client.create_window(SPEC)
+            with client.window("w").producer("p") as producer:
+                producer.bulk_insert([2], {"v": [1], "s": ["x"]}, keys=["a"])
+            assert client.window("w").query(key="a")[0].entries == 1
+
+
+def test_the_map_is_learnt_again_after_an_error() -> None:
+    maps = [
+        Topology(2, [ServingProcess(0, True, 0, [0], "a:1"), ServingProcess(1, False, 0, [1], "b:1")]),
+        Topology(2, [ServingProcess(0, True, 0, [0, 1], "a:1")]),
+    ]
+    owners = Owners(lambda: maps.pop(0), "s:7070", lambda address: address)
+    owners._asked_s = float("-inf")
+    assert owners.learnt() == 2
+    with pytest.raises(Unavailable, match="shard 1") as raised:
+        owners.stub(1)
+    assert raised.value.unreachable
+    owners._asked_s = float("-inf")
+    owners.learnt()
+    assert owners._targets == {0: "a:1", 1: "a:1"}
+    assert maps == []
+
+
+def test_where_processes_are() -> None:
+    processes = [
+        ServingProcess(0, True, 5, [0]),
+        ServingProcess(1, True, 0, [1], "b:1"),
+        ServingProcess(2, True, 0, [2]),
+    ]
+    assert targets_of(Topology(3, processes), "10.0.0.1:7070") == {0: "10.0.0.1:5", 1: "b:1", 2: "10.0.0.1:7070"}
+
+
+def test_a_direct_client_needs_grpc() -> None:
+    with pytest.raises(InvalidArgument, match="gRPC"):
+        DirectClient("http://127.0.0.1:7071")

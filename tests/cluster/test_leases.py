@@ -1,0 +1,92 @@
+"""Processes that share a prefix of Redis: shards move between them, and what was acknowledged is there once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sash_client import Client, InvalidArgument
+from tests.support.deployments import SHARDS, Deployment, Producer, check, made
+from tests.support.redis_servers import BINARIES, redis_server
+from tests.support.servers import WAIT_S
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def deployment() -> Iterator[Deployment]:
+    with redis_server(BINARIES["valkey"], "appendfsync no") as redis, contextlib.ExitStack() as stack:
+        yield Deployment(redis, stack)
+
+
+def test_a_shard_moves_where_it_is_told_to(deployment: Deployment) -> None:
+    first, second = deployment.add(), deployment.add()
+    deployment.settle(4, 4)
+    made(first)
+    producer = Producer("p", second.target)
+    producer.rounds(1)
+    with Client(first.target, timeout_s=WAIT_S) as client:
+        before = client.topology()
+        assert [process.up for process in before.processes] == [True, True]
+        assert {process.address for process in before.processes} == {first.target, second.target}
+        shard = before.processes[0].shards[0]
+        after = client.move_shard(shard, 1)
+        assert shard in after.processes[1].shards
+        deployment.settle(4, 4)
+        wrote = producer.end()
+        found = client.topology()
+        assert shard in found.processes[1].shards
+        sizes = [size for process in found.processes for size in process.sizes]
+        assert {size.shard for size in sizes} == set(range(SHARDS))
+        assert sum(size.entries for size in sizes) == sum(wrote.values())
+        for wrong in ((8, 1), (-1, 1), (0, 2)):
+            with pytest.raises(InvalidArgument, match="there is no"):
+                client.move_shard(*wrong)
+    check(second, wrote)
+
+
+def test_shards_move_when_processes_come_and_go_while_producers_write(deployment: Deployment) -> None:
+    first = deployment.add()
+    made(first)
+    deployment.settle(8)
+    producer = Producer("p", first.target)
+    producer.rounds(2)
+    second = deployment.add()
+    deployment.settle(4, 4)
+    producer.rounds(2)
+    third = deployment.add()
+    deployment.settle(2, 3, 3)
+    producer.rounds(2)
+    second.process.send_signal(signal.SIGTERM)
+    assert second.process.wait(WAIT_S) == 0
+    deployment.settle(4, 4)
+    producer.rounds(2)
+    third.kill()
+    deployment.settle(8)
+    producer.rounds(2)
+    wrote = producer.end()
+    check(first, wrote)
+
+
+def test_processes_of_one_machine_are_in_the_table_each(deployment: Deployment) -> None:
+    both = deployment.add("--processes", "2")
+    wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4] and both.serves(), 40)
+    made(both)
+    producer = Producer("p", both.target)
+    producer.rounds(1)
+    pid = both.process.pid
+    killed = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    os.kill(killed, signal.SIGKILL)
+    producer.rounds(2)
+    wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4], 40)
+    wrote = producer.end()
+    assert both.answers() == {key: (n, n) for key, n in wrote.items()}
+    text = httpx.get(f"{both.url}/metrics", timeout=WAIT_S, trust_env=False).text
+    assert text.count('sash_process_up{process="') == 2
+    both.process.send_signal(signal.SIGTERM)
+    assert both.process.wait(WAIT_S) == 0

@@ -1,0 +1,232 @@
+"""Cascades of stored windows: in the same commit as their source, also after restarts and crashes on each tier."""
+
+import numpy as np
+import pytest
+
+from sash.durability.export import export
+from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash_engine.clock import ManualClock
+from sash_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
+from tests.support.exports import imported
+from tests.support.salvaged import Salvaged
+from tests.support.stored import StorageServer
+from tests.support.tiers import KINDS
+from tests.windows.test_cascades import same_answers
+
+AGGREGATES = {
+    "n": {"function": "count"},
+    "sum": {"function": "sum", "field": "v"},
+    "users": {"function": "distinct_count", "field": "user"},
+}
+COMMON = {
+    "time_unit": "none",
+    "keyed": True,
+    "fields": {"v": "int64", "user": "string"},
+    "aggregates": AGGREGATES,
+}
+SOURCE = WindowSpec.parse({**COMMON, "name": "requests", "slide": {"max_age": 30}})
+MINUTES = WindowSpec.parse(
+    {**COMMON, "name": "minutes", "from": {"window": "requests", "granularity": 5}, "slide": {"max_age": 60}}
+)
+HOURS = WindowSpec.parse({**COMMON, "name": "hours", "from": {"window": "minutes", "granularity": 20}, "rollups": [[]]})
+
+
+def bulk(random, step, n=60):
+    keys = [f"k{i}" for i in random.integers(0, 9, n)] if step % 3 else ["k1"] * n
+    users = Coded.of([f"u{i}" for i in random.integers(0, 40, n)])
+    return Batch(
+        25 * step + random.integers(-50, 25, n), {"v": random.integers(-9, 9, n), "user": users}, Coded.of(keys)
+    )
+
+
+def models():
+    """Windows that are written to by themselves."""
+    made = {}
+    for spec in (SOURCE, MINUTES, HOURS):
+        document = {name: value for name, value in spec.document().items() if name != "from"}
+        made[spec.name] = Window(WindowSpec.parse(document), block=4, clock=ManualClock())
+    return made
+
+
+async def create_all(storage):
+    for spec in (SOURCE, MINUTES, HOURS):
+        window, created = await storage.create(spec)
+        assert (window.spec, created) == (spec, True)
+
+
+def compare(storage, expected):
+    for name, model in expected.items():
+        window = storage.find(name)
+        same_answers(window, model)
+        assert window.counts.document() == model.counts.document(), name
+    storage.find("requests").check_invariants(lambda monoid, a, b: monoid.lower(a) == monoid.lower(b))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_cascades_survive_restarts_and_crashes_on_each_tier(kind, tmp_path):
+    random = np.random.default_rng(11)
+    with KINDS[kind](tmp_path) as stored:
+        server = StorageServer(cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
+        server.open = stored.open
+        storage = await server.start()
+        await create_all(storage)
+        expected = models()
+        for step in range(9):
+            batch = bulk(random, step)
+            await storage.write("requests", BulkInsert(batch))
+            for model in expected.values():
+                model.bulk_insert(batch)
+            if step == 4:
+                await storage.write("requests", BulkEvict(70, None))
+                expected["requests"].bulk_evict(70)
+                await storage.write("requests", Insert(90, {"v": 5, "user": "ü"}, "k1"))
+                for model in expected.values():
+                    model.insert(90, {"v": 5, "user": "ü"}, "k1")
+            await server.settled()
+            storage.trim()
+            if step % 3 == 2:
+                storage = await (server.restart() if step % 2 else server.crash())
+            compare(storage, expected)
+        await server.storage.stop(5)
+
+
+async def test_a_write_that_is_sent_again_reaches_all_windows_once():
+    server = StorageServer()
+    storage = await server.start()
+    await create_all(storage)
+    batch = bulk(np.random.default_rng(1), 3)
+    await storage.write("requests", BulkInsert(batch), Origin("p", 1))
+    counts = {name: storage.find(name).counts.document() for name in ("requests", "minutes", "hours")}
+    for _ in range(2):
+        storage = await server.crash()
+        assert (await storage.write("requests", BulkInsert(batch), Origin("p", 1))).already_applied
+        assert {name: storage.find(name).counts.document() for name in counts} == counts
+    assert counts["hours"]["inserted"] == 60
+    await storage.stop()
+
+
+async def test_a_commit_reaches_all_windows():
+    server = StorageServer()
+    storage = await server.start()
+    await create_all(storage)
+    random = np.random.default_rng(2)
+    staged = [await storage.stage("requests", bulk(random, 3, 10), "q", 1) for _ in range(2)]
+    await storage.commit("requests", "q", 1, [each.stage for each in staged])
+    storage = await server.crash()
+    assert storage.find("hours").counts.inserted == 20
+    await storage.stop()
+
+
+@pytest.mark.parametrize("tier", [True, False])
+async def test_only_the_source_is_written_to(tier):
+    server = StorageServer()
+    storage = await server.start()
+    if not tier:
+        memory = {"durability": "memory"}
+        await storage.create(WindowSpec.parse({**SOURCE.document(), **memory}))
+        await storage.create(MINUTES)
+        await storage.create(HOURS)
+    else:
+        await create_all(storage)
+    batch = bulk(np.random.default_rng(3), 3)
+    for write in (
+        storage.write("hours", BulkInsert(batch)),
+        storage.write("minutes", Insert(1, {"v": 1, "user": ""}, "k")),
+        storage.write("hours", BulkEvict(1, None)),
+        storage.stage("hours", batch, "q", 1),
+        storage.commit("hours", "q", 1, ["a"]),
+    ):
+        with pytest.raises(FailedPrecondition, match="is fed by"):
+            await write
+    assert storage.find("hours").counts.inserted == 0
+    await storage.write("requests", BulkInsert(batch))
+    assert storage.find("hours").counts.inserted == 60
+    async with storage.shared("hours") as window:
+        assert window is storage.find("hours")
+    storage.tidy()
+    await storage.stop()
+
+
+async def test_windows_go_in_the_order_of_what_they_feed():
+    server = StorageServer()
+    storage = await server.start()
+    await create_all(storage)
+    await storage.write("requests", BulkInsert(bulk(np.random.default_rng(4), 3)))
+    for name, feeds in (("requests", "minutes"), ("minutes", "hours")):
+        with pytest.raises(FailedPrecondition, match=f"'{name}' feeds '{feeds}'"):
+            await storage.delete(name)
+    with pytest.raises(AlreadyExists):
+        await storage.create(WindowSpec.parse({**HOURS.document(), "slide": {"max_age": 9}}))
+    assert (await storage.create(HOURS))[1] is False
+    assert await storage.delete("hours") == 60
+    storage = await server.crash()
+    with pytest.raises(NotFound):
+        storage.find("hours")
+    assert (await storage.create(HOURS))[1] is True
+    assert storage.find("hours").counts.inserted == 0, "it is fed from now on"
+    await storage.delete("hours")
+    await storage.delete("minutes")
+    await storage.delete("requests")
+    storage = await server.restart()
+    assert storage.all() == []
+    await storage.stop()
+
+
+async def test_a_cascade_of_nothing_is_refused():
+    server = StorageServer()
+    storage = await server.start()
+    with pytest.raises(NotFound, match="'requests'"):
+        await storage.create(MINUTES)
+    await storage.create(SOURCE)
+    with pytest.raises(InvalidArgument, match="is not that of 'requests'"):
+        await storage.create(WindowSpec.parse({**MINUTES.document(), "time_unit": "s"}))
+    storage = await server.restart()
+    assert [info.spec.name for info in storage.all()] == ["requests"]
+    await storage.stop()
+
+
+async def test_what_wall_time_brings_to_a_cascade_is_journalled():
+    """A key that a cascade forgets is forgotten after a crash, too."""
+    server = StorageServer(checkpoint_bytes=10**9)
+    storage = await server.start()
+    await storage.create(SOURCE)
+    await storage.create(WindowSpec.parse({**MINUTES.document(), "idle_expiry": "10s"}))
+    await storage.write("requests", BulkInsert(bulk(np.random.default_rng(5), 3)))
+    server.clock.advance(11 * 10**9)
+    storage.tidy()
+    await server.settled()
+    assert storage.find("minutes").key_count == 0
+    server.clock.advance(-5 * 10**9)
+    storage = await server.crash()
+    assert storage.find("minutes").key_count == 0
+    await storage.stop()
+
+
+def test_an_export_of_a_cascade_is_a_window_of_its_own():
+    window = Window(SOURCE, block=4)
+    minutes = window.add_cascade(MINUTES)
+    window.bulk_insert(bulk(np.random.default_rng(6), 3))
+    found = imported(b"".join(export(minutes)))
+    assert found.spec.source is None
+    same_answers(found, minutes)
+    whole = imported(b"".join(export(window)))
+    assert (len(whole.cascades), whole.counts.present) == (0, window.counts.present)
+
+
+async def test_salvage_keeps_what_a_cascade_has():
+    server = StorageServer(checkpoint_bytes=3000, store_entries=4)
+    storage = await server.start()
+    await create_all(storage)
+    random = np.random.default_rng(8)
+    for step in range(4):
+        await storage.write("requests", BulkInsert(bulk(random, step)))
+        await server.settled()
+    expected = {name: str(storage.find(name).query(keys=["k1", "k2"])) for name in ("requests", "minutes", "hours")}
+    await storage.stop()
+    async with Salvaged(dict(server.store.values)) as salvaged:
+        assert salvaged.found.whole
+        found = {name: str(salvaged.storage.find(name).query(keys=["k1", "k2"])) for name in expected}
+    assert found == expected

@@ -1,0 +1,118 @@
+"""Rollups of a stored window are there after restarts and crashes on each tier, and hold what the keys hold."""
+
+import numpy as np
+import pytest
+
+from sash.durability.export import export
+from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert
+from sash_engine.clock import ManualClock
+from sash_engine.errors import SequenceReused
+from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
+from sash_wire.labels import join
+from tests.support.exports import imported
+from tests.support.stored import StorageServer
+from tests.support.tiers import KINDS
+from tests.windows.test_rollups import ask
+
+VALUES = (("JFK", "LGA", "a|b"), ("AA", "", "B6"), tuple(f"g{i}" for i in range(9)))
+DOCUMENT = {
+    "name": "w",
+    "time_unit": "none",
+    "keys": ["airport", "carrier", "gate"],
+    "fields": {"v": "int64"},
+    "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum", "field": "v"}},
+    "slide": {"max_age": 60},
+}
+SPEC = WindowSpec.parse({**DOCUMENT, "rollups": [["carrier"], ["airport", "carrier"], []]})
+PLAIN = WindowSpec.parse(DOCUMENT)
+
+
+def bulk(random, step, n=120):
+    names = [join([random.choice(values) for values in VALUES]) for _ in range(n)]
+    if step % 3 == 1:
+        names[: n // 2] = [names[0]] * (n // 2)  # one key has a forest
+    times = 25 * step + random.integers(-70, 25, n)
+    return Batch(times, {"v": random.integers(-50, 50, n)}, Coded.of(names))
+
+
+def compare(window, plain):
+    """The answers are those of a window without rollups, and the rollups have what they should have."""
+    for by in (["carrier"], ["carrier", "airport"], ["airport"], []):
+        for question in (
+            Query(by=by),
+            Query(by=by, lookbacks=[20, 60]),
+            RangeQuery(150, 200, by=by),
+            SeriesQuery(100, 250, 30, by=by),
+        ):
+            assert ask(window, question) == ask(plain, question), question
+    window.check_invariants()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_rollups_survive_restarts_and_crashes_on_each_tier(kind, tmp_path):
+    random = np.random.default_rng(7)
+    with KINDS[kind](tmp_path) as stored:
+        server = StorageServer(cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
+        server.open = stored.open
+        storage = await server.start()
+        await storage.create(SPEC)
+        plain = Window(PLAIN, block=4, clock=ManualClock())
+        for step in range(10):
+            batch = bulk(random, step)
+            await storage.write("w", BulkInsert(batch))
+            plain.bulk_insert(batch)
+            if step == 4:
+                await storage.write("w", AddAggregates({"top": {"function": "max", "field": "v"}}))
+                plain.add_aggregates({"top": {"function": "max", "field": "v"}})
+            if step == 5:
+                key = batch.keys.dictionary[0]
+                for operation in (BulkEvict(90, None), BulkEvict(10**6, key), EvictRange(100, 110, None)):
+                    await storage.write("w", operation)
+                plain.bulk_evict(90)
+                plain.bulk_evict(10**6, key)
+                plain.evict_range(100, 110)
+                await storage.write("w", Insert(130, {"v": 9}, key))
+                plain.insert(130, {"v": 9}, key)
+            await server.settled()
+            storage.trim()
+            if step % 3 == 2:
+                storage = await (server.restart() if step % 2 else server.crash())
+            compare(storage.find("w"), plain)
+        await server.storage.stop(5)
+
+
+async def test_a_write_that_is_sent_again_reaches_the_rollups_once():
+    server = StorageServer()
+    storage = await server.start()
+    await storage.create(SPEC)
+    batch = bulk(np.random.default_rng(1), 3)
+    await storage.write("w", BulkInsert(batch), Origin("p", 1))
+    storage = await server.crash()
+    again = await storage.write("w", BulkInsert(batch), Origin("p", 1))
+    with pytest.raises(SequenceReused):
+        await storage.write("w", BulkInsert(bulk(np.random.default_rng(2), 3)), Origin("p", 1))
+    (answer,) = storage.find("w").reader.query(Query(by=[]))
+    assert (again.already_applied, answer.entries) == (True, storage.find("w").counts.present)
+    storage.find("w").check_invariants()
+    await storage.stop()
+
+
+@pytest.mark.parametrize("granularity", [None, 10])
+@pytest.mark.parametrize("slide", [{"max_age": 60}, {"max_age": 60, "until": "punctuation"}, {}])
+def test_an_import_makes_the_rollups_of_the_export(granularity, slide):
+    document = {**SPEC.document(), "slide": slide} | ({} if granularity is None else {"granularity": granularity})
+    window = Window(WindowSpec.parse(document), block=4, clock=ManualClock())
+    random = np.random.default_rng(3)
+    for step in range(4):
+        window.bulk_insert(bulk(random, step))
+    if "until" in slide:
+        window.punctuate(40)
+    window.bulk_evict(2**62, window.keys.names()[0])
+    found = imported(b"".join(export(window)))
+    compare(found, window)
+    for each in (found, window):
+        each.bulk_insert(bulk(np.random.default_rng(4), 5))
+    compare(found, window)

@@ -1,0 +1,94 @@
+"""The engine compiled by mypyc: forests and windows pass their tests on it, and its answers are the same.
+
+It is compiled into build/compiled once for each state of its sources, which takes a minute. Skipped without a compiler.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy import compile_engine
+
+ROOT = Path(__file__).parents[2]
+SUITES = (
+    "tests/forest",
+    *(f"tests/windows/test_{name}.py" for name in ("pages", "panes", "steps", "window")),
+)
+
+HISTORY = """
+import hashlib
+import numpy as np
+from bench.engine import TEN
+from sash_engine.forest import Forest, Layout
+random = np.random.default_rng(5)
+forest = Forest(Layout({"value": "float64"}, {f"a{i}": (one(), ["value"]) for i, one in enumerate(TEN)}, 64))
+seen, newest = hashlib.sha256(), 0
+for step in range(3000):
+    m = int(random.integers(1, 200 if step % 7 == 0 else 4))
+    late = 0 if step % 3 else 500
+    times = newest + random.integers(-late, 40, m)
+    if m == 1:
+        forest.insert(times.item(0), (random.normal(),))
+    else:
+        forest.bulk_insert(times, [random.normal(size=m)])
+    newest = forest.newest
+    if step % 5 == 0:
+        forest.evict(int(random.integers(0, 30)))
+    a, b = sorted(random.integers(forest.oldest or 0, newest + 1, 2).tolist())
+    seen.update(repr((forest.query(), forest.range_query(a, b), len(forest))).encode())
+    if step % 50 == 0:
+        starts = np.arange(a, b, max((b - a) // 10, 1))
+        seen.update(repr(forest.series(starts, starts + 77)).encode())
+        forest.bulk_evict(a - 300)
+print(seen.hexdigest())
+"""
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@pytest.fixture(scope="module")
+def run():
+    """Runs Python with the compiled engine, or without."""
+    try:
+        made = compile_engine.compiled()
+    except compile_engine.NoCompiler as missing:
+        pytest.skip(str(missing))
+
+    def run(*arguments, pure=False):
+        places = [] if pure else [str(made)]
+        path = [*places, *(str(ROOT / room) for room in ("service", "clients", "proto"))]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path), "SASH_PROFILE": "coverage"}
+        return subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
+
+    return run
+
+
+def test_it_says_that_it_is_compiled(run):
+    program = (
+        "import sash_engine; from sash_engine.forest import forest; print(sash_engine.compiled(), forest.__file__)"
+    )
+    assert re.fullmatch(r"True .+\.so\n", run("-c", program).stdout)
+    assert re.fullmatch(r"False .+\.py\n", run("-c", program, pure=True).stdout)
+
+
+def test_forests_and_windows_pass_their_tests(run):
+    done = run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *SUITES)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+
+
+def test_it_computes_the_same(run):
+    """Answers of a long history, bit by bit: floats round in the same way."""
+    said = [run("-c", HISTORY, pure=pure) for pure in (True, False)]
+    assert [done.returncode for done in said] == [0, 0], said
+    assert said[0].stdout == said[1].stdout
+    assert len(said[0].stdout) == 65
+
+
+def test_the_benchmark_of_both_runs(run):
+    done = run("-m", "bench.engine_both", "--smoke", "--runs", "1", "--only", "ranges", pure=True)
+    assert done.returncode == 0, done.stderr
+    assert "range query, random, n = 32,768, stddev" in done.stdout

@@ -1,0 +1,144 @@
+"""Removals and corrections whose folding waits for a question: against the model, with few questions in between."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash_engine.forest import block as blocks
+from sash_engine.forest import stale
+from tests.support.cold_model import ColdLockstep
+from tests.support.forest_model import LAYOUTS, ForestLockstep, histories
+
+STORING = st.one_of(
+    st.tuples(st.just("store"), st.sampled_from([1, None])),
+    st.tuples(st.just("land"), st.sampled_from([1, None])),
+    st.just(("trim",)),
+    st.just(("dump",)),
+    st.just(("restore",)),
+)
+
+
+def filled(kind="commuting", entries=160, block=16, cold=False):
+    layout = LAYOUTS[kind](block)
+    lockstep = ColdLockstep(layout, budget=2) if cold else ForestLockstep(layout)
+    lockstep.run([("bulk", [1] * entries)])
+    return lockstep
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+@pytest.mark.parametrize(("most", "gone"), [(1, 64), (3, 2), (1_024, 64)])
+@given(steps=histories(span=90, bulk=20), check_every=st.sampled_from([3, 8, 50]))
+def test_any_history_answers_as_the_fold_does(kind, most, gone, steps, check_every):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stale, "_BLOCKS", most)
+        patch.setattr(blocks, "_GONE", gone)
+        lockstep = filled(kind, block=8)
+        lockstep.run(steps, check_every)
+        lockstep.check()
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+@given(steps=histories(span=90, bulk=20, between=STORING), check_every=st.sampled_from([3, 8, 50]))
+def test_any_history_in_a_tier_answers_as_the_fold_does(kind, steps, check_every):
+    lockstep = filled(kind, block=8, cold=True)
+    lockstep.run(steps, check_every)
+    lockstep.check()
+
+
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("step", ["remove", "correct"])
+def test_a_change_folds_nothing_until_a_partial_is_read(step, cold):
+    lockstep = filled(cold=cold)
+    if cold:
+        lockstep.cool()
+    lockstep.range(-90, 60)  # levels are there
+    lockstep.run([(step, [20, 22, 90])], check_every=9)
+    directory, forest = lockstep.forest._directory, lockstep.forest
+    assert directory.stale == {1, 5}
+    directory.check_invariants(0)
+    forest._levels.check_counts()
+    assert len(forest) == len(lockstep.entries)
+    assert forest.bulk_evict(3) == 3
+    del lockstep.entries[:3]
+    assert directory.stale == {1, 5}
+    lockstep.range(-90, 60)
+    assert not directory.stale
+    lockstep.check()
+
+
+def test_the_removal_that_brings_too_many_stale_blocks_folds_them(monkeypatch):
+    monkeypatch.setattr(stale, "_BLOCKS", 4)
+    lockstep = filled()
+    for block in range(1, 5):
+        lockstep.run([("remove", [16 * block + 3 - (block - 1)])], check_every=9)
+    assert lockstep.forest._directory.stale == {1, 2, 3, 4}
+    lockstep.run([("remove", [16 * 5 + 3 - 4])], check_every=9)
+    assert not lockstep.forest._directory.stale
+    lockstep.check()
+
+
+def test_a_block_that_loses_many_rows_takes_them_out(monkeypatch):
+    """What is noted is bounded: rows that are gone leave the columns in time, and the block is still folded once."""
+    monkeypatch.setattr(blocks, "_GONE", 3)
+    lockstep = filled()
+    lockstep.run([("remove", [18, 19, 20, 21])], check_every=9)
+    directory = lockstep.forest._directory
+    block = directory._blocks[1]
+    assert (block.gone, block.rows, directory.stale) == (None, 12, {1})
+    lockstep.check()
+
+
+def test_first_and_last_rows_and_small_blocks_do_not_wait():
+    """[16..31] [32..47]   the times of a block are those of rows that are there, and a small block is joined"""
+    lockstep = filled()
+    directory = lockstep.forest._directory
+    lockstep.run([("remove", [16]), ("remove", [30])], check_every=9)
+    assert directory._blocks[1].gone is None
+    assert (directory.first(1), directory.last(1)) == (lockstep.entries[16][0], lockstep.entries[29][0])
+    lockstep.run([("remove", list(range(17, 33)))], check_every=9)
+    assert directory.count(1) == 14, "the rest went to the next block"
+    lockstep.check()
+
+
+@pytest.mark.parametrize(
+    ("drop", "left"), [(("evict_between", -110, 40), {1, 4, 5}), (("bulk", [-110] + [0] * 12), {1, 8, 9})]
+)
+def test_blocks_that_move_stay_stale(drop, left):
+    """[0..15][16..31]…   a range leaves from blocks 3 to 5, or a run comes into 3: those behind move"""
+    lockstep = filled()
+    lockstep.range(-90, 60)
+    lockstep.run([("remove", [20, 105, 120])], check_every=9)
+    assert lockstep.forest._directory.stale == {1, 6, 7}
+    lockstep.run([drop], check_every=9)
+    assert lockstep.forest._directory.stale == left
+    lockstep.check()
+
+
+def test_other_aggregates_are_computed_of_what_is_left():
+    lockstep = filled()
+    lockstep.run([("remove", [20, 22, 90]), ("correct", [40])], check_every=9)
+    assert lockstep.forest._directory.stale
+    lockstep.relayout(LAYOUTS["ordered"](16))
+    lockstep.check()
+
+
+def test_rows_captured_before_a_removal_stay():
+    lockstep = filled()
+    (first, second), entries = lockstep.forest.capture(17, 48), lockstep.entries[16:48]
+    lockstep.run([("remove", [20, 40])])
+    captured = [np.concatenate([np.asarray(s.columns[i])[s.first : s.stop] for s in (first, second)]) for i in (0, 1)]
+    assert list(zip(*(column.tolist() for column in captured), strict=True)) == entries
+
+
+@pytest.mark.parametrize("step", ["remove", "correct"])
+def test_an_image_has_the_folds_of_what_is_there(step):
+    """Stale blocks are folded before they are stored: afterwards that would load them again."""
+    lockstep = filled(cold=True)
+    lockstep.cool()
+    lockstep.run([(step, [20, 22, 90])], check_every=9)
+    assert lockstep.forest._directory.stale
+    lockstep.dump()
+    lockstep.land(None)
+    lockstep.restore()
+    lockstep.check()

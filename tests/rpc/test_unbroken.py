@@ -1,0 +1,67 @@
+"""Writes that outlive their caller: they begin at once, and get a task of their own when they wait."""
+
+import asyncio
+
+import pytest
+
+from sash.calls import unbroken
+
+
+async def test_a_write_that_never_waits_has_no_task_of_its_own():
+    seen = []
+
+    async def write():
+        seen.append(asyncio.current_task())
+        return 7
+
+    assert await unbroken(write()) == 7
+    assert seen == [asyncio.current_task()]
+
+
+@pytest.mark.parametrize("waits", [1, 2, 3])
+async def test_a_write_that_waits_goes_on_when_its_caller_is_cancelled(waits):
+    go, done = asyncio.Event(), asyncio.Event()
+
+    async def write():
+        for _ in range(waits):
+            await go.wait()
+            await asyncio.sleep(0)
+        done.set()
+
+    caller = asyncio.create_task(unbroken(write()))
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert not done.is_set()
+    go.set()
+    await asyncio.wait_for(done.wait(), 20)
+
+
+async def test_answers_and_errors_of_what_it_waits_for_arrive():
+    loop = asyncio.get_running_loop()
+    first, second = loop.create_future(), loop.create_future()
+
+    async def write():
+        found = [await first]
+        try:
+            await second
+        except ValueError as error:
+            found.append(str(error))
+        raise KeyError(*found)
+
+    caller = asyncio.create_task(unbroken(write()))
+    await asyncio.sleep(0)
+    first.set_result("one")
+    second.set_exception(ValueError("two"))
+    with pytest.raises(KeyError) as caught:
+        await caller
+    assert caught.value.args == ("one", "two")
+
+
+async def test_an_error_before_it_waits_is_the_caller_s():
+    async def write():
+        raise KeyError("at once")
+
+    with pytest.raises(KeyError, match="at once"):
+        await unbroken(write())

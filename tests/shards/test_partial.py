@@ -1,0 +1,95 @@
+"""Questions over shards of which some are away: they say which, and answer without them where that is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sash_client import ALL_KEYS, Client, InvalidArgument, Unavailable
+from sash_proto.v1 import windows_pb2 as pb
+from sash_wire.placement import shard_of
+from tests.support.servers import Running, running_service
+
+SHARDS, AWAY = 4, 2
+KEYS = [f"key-{i}" for i in range(40)]
+HERE = [key for key in KEYS if shard_of("w", key, SHARDS) != AWAY]
+SPEC = {
+    "name": "w",
+    "keys": ["k"],
+    "time_unit": "s",
+    "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}},
+}
+TIMES = [i % 7 for i in range(40)]
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Running]:
+    with running_service(shards=SHARDS) as running:
+        with Client(running.grpc_target) as client:
+            client.create_window(SPEC).bulk_insert(TIMES, [1.0] * 40, keys=KEYS)
+        running.plane._shards.hosted.pop(AWAY)
+        yield running
+
+
+def rest(service: Running, what: str, **params: Any) -> Any:
+    return service.http().get(f"/v1/windows/w/{what}", params=params)
+
+
+def test_a_question_says_which_shards_are_away(service: Running) -> None:
+    with Client(service.grpc_target, timeout_s=5) as client:
+        window = client.window("w")
+        for ask in (
+            lambda: window.query(keys=ALL_KEYS),
+            lambda: window.query(keys=KEYS, combine=True),
+            lambda: window.range_query(0, 9, keys=ALL_KEYS),
+            lambda: window.series(0, 7, step="1s", keys=ALL_KEYS),
+        ):
+            with pytest.raises(Unavailable, match=r"1 of the 4 shards that are asked do not answer \(2\)"):
+                ask()
+        away = next(key for key in KEYS if key not in HERE)
+        with pytest.raises(Unavailable, match="shard 2"):
+            window.query(key=away, partial="allow")  # nothing is left of this answer
+        assert window.query(key=HERE[0]).missing_shards == []
+    assert rest(service, "query", all_keys=True).status_code == 503
+
+
+def test_a_question_is_answered_without_them_where_that_is_allowed(service: Running) -> None:
+    with Client(service.grpc_target, timeout_s=5) as client:
+        window = client.window("w")
+        answers = window.query(keys=KEYS, partial="allow")
+        assert [answer.key for answer in answers] == HERE
+        assert answers.missing_shards == [AWAY]
+        assert {answer.key for answer in window.query(keys=ALL_KEYS, partial="allow")} == set(HERE)
+        (together,) = window.query(keys=KEYS, combine=True, lookbacks=["3s"], partial="allow")
+        assert together.entries == sum(TIMES[KEYS.index(key)] > 3 for key in HERE)
+        groups = window.query(by=["k"], lookbacks=["7s"], partial="allow")
+        assert {answer.key for answer in groups} == set(HERE)
+        assert groups.missing_shards == [AWAY]
+        answer = window.range_query(0, 9, keys=ALL_KEYS, partial="allow")
+        assert (answer.entries, answer.missing_shards) == (len(HERE), (AWAY,))
+        # A client that does not know the window's unit cannot learn it now: a description needs all shards.
+        window._message = pb.WindowSpec(name="w", time_unit="s")
+        series = window.series(0, 7, step="1s", keys=ALL_KEYS, partial="allow")
+        assert (int(series.entries.sum()), series.missing_shards) == (len(HERE), (AWAY,))
+        with pytest.raises(InvalidArgument, match="partial") as raised:
+            window.query(keys=KEYS, partial="yes")
+        assert raised.value.field == "partial"
+
+
+def test_over_rest(service: Running) -> None:
+    partial = {"all_keys": True, "partial": "allow"}
+    found = rest(service, "query", **partial).raise_for_status().json()
+    assert (len(found["answers"]), found["missing_shards"]) == (len(HERE), [AWAY])
+    found = rest(service, "range", start=0, end=9, **partial).raise_for_status().json()
+    assert (found["entries"], found["missing_shards"]) == (len(HERE), [AWAY])
+    found = rest(service, "range", start=0, end=9, by="k", partial="allow").raise_for_status().json()
+    assert (len(found["groups"]), found["missing_shards"]) == (len(HERE), [AWAY])
+    found = rest(service, "series", start=0, end=7, step="1s", **partial).raise_for_status().json()
+    assert (sum(found["entries"]), found["missing_shards"]) == (len(HERE), [AWAY])
+    found = rest(service, "series", start=0, end=7, step="1s", by="k", partial="allow").raise_for_status().json()
+    assert (len(found["groups"]), found["missing_shards"]) == (len(HERE), [AWAY])
+    assert "missing_shards" not in rest(service, "query", key=HERE[0], partial="allow").raise_for_status().json()
+    refused = rest(service, "query", all_keys=True, partial="yes")
+    assert (refused.status_code, refused.json()["field"]) == (400, "partial")

@@ -1,0 +1,180 @@
+"""Processes that share a prefix of Redis, as if each were alone on a machine, and producers that write to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import tempfile
+import threading
+from collections import Counter
+
+import httpx
+
+from sash_client import Client, SashClientError
+from sash_client.direct import DirectClient
+from tests.support.redis_servers import RedisServer
+from tests.support.servers import WAIT_S, serve_command
+from tests.support.waiting import wait_until
+
+SHARDS = 8
+KEYS = [f"key-{i}" for i in range(40)]
+SPEC = {
+    "name": "w",
+    "keyed": True,
+    "time_unit": "none",
+    "fields": {"value": "int64"},
+    "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}},
+}
+
+
+class Process:
+    """`sash serve` on the prefix, as if it were alone on a machine."""
+
+    def __init__(self, url: str, *arguments: str, **environment: str) -> None:
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by `end`
+        self.process = subprocess.Popen(
+            serve_command("--data", url, "--shards", str(SHARDS), *arguments),
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env={**os.environ, "SASH_LEASE_S": "1", **environment},
+        )
+        line = self.process.stdout.readline()
+        found = re.search(r"gRPC on (\S+), REST and page on (http://\S+)/", line)
+        assert found, f"it does not serve: {line!r}"
+        self.target, self.url = found[1], found[2]
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=WAIT_S)
+        self.log.close()
+
+    def said(self) -> str:
+        """The end of its log."""
+        self.log.seek(0)
+        return self.log.read()[-3000:]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(WAIT_S)
+
+    def shards(self) -> dict[int, list[int]]:
+        """By process, what it has, as far as this one knows."""
+        found = httpx.get(f"{self.url}/v1/topology", timeout=WAIT_S, trust_env=False).json()
+        return {each["number"]: each["shards"] for each in found["processes"] if each["up"]}
+
+    def serves(self) -> bool:
+        """Whether it answers for every shard."""
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"{self.url}/v1/windows", timeout=WAIT_S, trust_env=False).status_code == 200
+        return False
+
+    def answers(self) -> dict[str, tuple[int, int]]:
+        """`sums`, as soon as all shards answer."""
+        found: list[dict[str, tuple[int, int]]] = []
+
+        def answered() -> bool:
+            with contextlib.suppress(SashClientError):
+                found.append(self.sums())
+            return bool(found)
+
+        wait_until(answered, 30)
+        return found[0]
+
+    def sums(self) -> dict[str, tuple[int, int]]:
+        with Client(self.target, timeout_s=WAIT_S) as client:
+            answers = client.window("w").query(keys=KEYS)
+            (together,) = client.window("w").query(keys=KEYS, combine=True)
+        assert together.entries == sum(answer.entries for answer in answers)
+        return {answer.key: (answer.entries, answer.aggregates["sum"]) for answer in answers if answer.entries}
+
+
+class Deployment:
+    """Some processes, and a Redis."""
+
+    def __init__(self, redis: RedisServer, stack: contextlib.ExitStack) -> None:
+        self.redis, self._stack = redis, stack
+        self.processes: list[Process] = []
+
+    def add(self, *arguments: str, **environment: str) -> Process:
+        process = Process(self.redis.url, *arguments, **environment)
+        self._stack.callback(process.end)
+        self.processes.append(process)
+        return process
+
+    def settle(self, *counts: int) -> None:
+        """Wait until the processes have so many shards, and every one answers for all."""
+        alive = [process for process in self.processes if process.process.poll() is None]
+
+        def settled() -> bool:
+            return all(
+                process.serves() and sorted(map(len, process.shards().values())) == sorted(counts) for process in alive
+            )
+
+        wait_until(settled, 40)
+
+
+def made(process: Process) -> None:
+    """Create the window, as soon as every shard is there."""
+
+    def created() -> bool:
+        return httpx.post(f"{process.url}/v1/windows", json=SPEC, timeout=WAIT_S, trust_env=False).is_success
+
+    wait_until(created, 30)
+
+
+class Producer:
+    """Writes rounds of entries to all keys, with numbers, until it is told to end; what is acknowledged is counted.
+
+    Args:
+        direct: it goes straight to the owners of keys.
+        timeout_s: of each call.
+    """
+
+    def __init__(self, name: str, target: str, direct: bool = False, timeout_s: float = 60) -> None:
+        self._client = (DirectClient if direct else Client)(target, timeout_s=timeout_s)
+        self.resting = threading.Lock()
+        """Held by the test: the producer has no round under way."""
+        self.wrote: Counter[str] = Counter()
+        self.error: BaseException | None = None
+        self._end = threading.Event()
+        self._rounds = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, args=(name,), daemon=True)
+        self._thread.start()
+
+    def rounds(self, n: int) -> None:
+        """Wait until so many more are acknowledged."""
+        while self._rounds.acquire(blocking=False):
+            pass
+        for _ in range(n):
+            assert self._rounds.acquire(timeout=60), self.error
+
+    def end(self) -> Counter[str]:
+        self._end.set()
+        self._thread.join(90)
+        assert self.error is None, self.error
+        return self.wrote
+
+    def _run(self, name: str) -> None:
+        try:
+            with self._client as client, client.window("w").producer(name, linger_s=0.001) as producer:
+                time = 0
+                while not self._end.is_set():
+                    with self.resting:
+                        for key in KEYS:
+                            producer.insert(time, fields={"value": 1}, key=key)
+                            time += 1
+                        producer.flush()
+                        self.wrote.update(KEYS)
+                    self._rounds.release()
+                    self._end.wait(0.01)
+        except BaseException as error:
+            self.error = error
+
+
+def check(process: Process, *wrote: Counter[str]) -> None:
+    """Check that everything acknowledged is there once."""
+    total = sum(wrote, Counter())
+    assert process.sums() == {key: (n, n) for key, n in total.items()}

@@ -1,0 +1,179 @@
+"""Charts: aggregates, keys and lookbacks side by side; zoom by mouse and buttons; groups; values as a table."""
+
+import re
+
+import pytest
+
+from tests.support.pictured import END_MS, GROUPED, KINDS, departures, made
+from tests.support.playing import a_page, at, expect
+from tests.support.servers import running_service
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def service():
+    with running_service() as running:
+        http = running.http()
+        for name, aggregates in (("delays", GROUPED), ("kinds", KINDS)):
+            assert http.post("/v1/windows", json=departures(name, aggregates)).status_code == 201
+            assert http.post(f"/v1/windows/{name}/bulk-insert", json=made(2000)).status_code == 200
+        wide = {f"a{i:02}": {"function": "count"} for i in range(64)}
+        http.post("/v1/windows", json={"name": "wide", "time_unit": "s", "aggregates": wide})
+        http.post("/v1/windows/wide/bulk-insert", json={"time": list(range(9000, 12000, 5)), "value": [1.0] * 600})
+        http.post(
+            "/v1/windows", json={"name": "nan", "time_unit": "none", "aggregates": {"mean": {"function": "mean"}}}
+        )
+        http.post("/v1/windows/nan/bulk-insert", json={"time": [1, 2, 900], "value": ["NaN", "NaN", "Infinity"]})
+        http.post("/v1/windows", json={"name": "empty", "keyed": True, "aggregates": {"n": {"function": "count"}}})
+        yield running
+
+
+def titles(page):
+    return page.locator("#charts figcaption").all_inner_texts()
+
+
+def inked(page, i=0):
+    """How many of a chart's pixels are neither empty nor of the grid: those with full colour."""
+    return (
+        page.locator("#charts canvas")
+        .nth(i)
+        .evaluate(
+            """(canvas) => {
+          const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          let found = 0;
+          for (let p = 0; p < data.length; p += 4) {
+            const rgb = [data[p], data[p + 1], data[p + 2]];
+            if (data[p + 3] > 120 && Math.max(...rgb) - Math.min(...rgb) > 60) found++;
+          }
+          return found;
+        }"""
+        )
+    )
+
+
+def test_aggregates_keys_and_lookbacks_side_by_side(service, page):
+    page.goto(at(service, "window=delays&tab=charts&key=JFK%7CAA&aggregate=mean&aggregate=tail&last=3h"))
+    expect(page.locator("#charts canvas")).to_have_count(2)
+    page.get_by_label("Each point over").fill("10m 1h")
+    expect(page.locator("#charts figcaption")).to_have_text(
+        [f"{name} · each point over {width}" for name in ("mean", "tail") for width in ("10m", "1h")]
+    )
+    page.get_by_label("airport").fill("LGA")
+    page.get_by_label("carrier").fill("DL")
+    page.get_by_role("button", name="Add the key").click()
+    expect(page.locator("#charts figure").nth(0).locator(".legend li span")).to_have_text(["JFK · AA", "LGA · DL"])
+    expect(page.locator("#charts figure").nth(2).locator(".legend li")).to_have_count(6)
+    assert inked(page) > 300
+    page.get_by_text("Aggregates: mean, tail").click()
+    page.get_by_role("checkbox", name="tail").uncheck()
+    expect(page.locator("#charts figure")).to_have_count(2)
+    page.get_by_role("button", name="Remove JFK|AA").click()
+    expect(page.locator("#charts figure").nth(0).locator(".legend li span")).to_have_text(["LGA · DL"])
+    # All of that is in the address.
+    page.reload()
+    expect(page.locator("#charts figure")).to_have_count(2)
+    expect(page.locator("#charts figure").nth(1).locator(".legend li span")).to_have_text(["LGA · DL"])
+
+
+def test_each_kind_has_its_chart(service, page):
+    names = list(KINDS)
+    query = "&".join(f"aggregate={name}" for name in names)
+    page.goto(at(service, f"window=kinds&tab=charts&key=JFK%7CAA&last=5h&width=20m&{query}"))
+    figures = {name: page.locator("#charts figure").nth(i) for i, name in enumerate(names)}
+    for name in ("flights", "mean", "tail", "spread", "causes", "m4", "worst", "reasons", "run", "trend"):
+        figures[name].scroll_into_view_if_needed()
+        expect(figures[name].locator("canvas")).to_be_visible()
+    expect(figures["m4"].locator(".legend li span")).to_have_text(
+        ["JFK · AA · max", "JFK · AA · min", "JFK · AA · last"]
+    )
+    expect(figures["causes"].locator(".legend li span").first).to_have_text("none")
+    expect(figures["spread"].locator(".plot")).to_have_attribute(
+        "aria-label", re.compile("histograms of .* with 9 bins")
+    )
+    assert inked(page, names.index("spread")) > 2000
+    for name in ("planes", "text"):
+        expect(figures[name]).to_contain_text("These answers are no numbers")
+    figures["text"].locator("summary").click()
+    expect(figures["text"].locator("tbody tr").first).to_be_visible()
+
+
+def test_zoom_by_mouse_by_buttons_and_by_address(service, page):
+    page.goto(at(service, "window=delays&tab=charts&key=JFK%7CAA&aggregate=mean&last=4h"))
+    expect(page.locator("#span")).to_contain_text("live")
+    plot = page.locator("#charts .u-over").first
+    box = plot.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 60, steps=4)
+    page.mouse.up()
+    expect(page.locator("#span")).not_to_contain_text("live")
+    start, end = (int(re.search(rf"{name}=(\d+)", page.url)[1]) for name in ("from", "to"))
+    assert abs((end - start) - HOUR_MS) < HOUR_MS / 10
+    assert abs(start - (END_MS - 3 * HOUR_MS)) < HOUR_MS / 10
+    shared = page.url
+    page.get_by_role("button", name="Zoom out").click()
+    expect(page).not_to_have_url(shared)
+    page.get_by_role("button", name="Earlier").click()
+    page.goto("about:blank")
+    page.goto(shared)
+    expect(page.locator("#span")).to_contain_text(" to ")
+    expect(page.get_by_role("button", name="Live")).to_have_attribute("aria-pressed", "false")
+    page.get_by_role("button", name="Live").click()
+    expect(page.locator("#span")).to_contain_text("live")
+
+
+def test_points_are_read_by_keyboard(service, page):
+    page.goto(at(service, "window=delays&tab=charts&key=JFK%7CAA&aggregate=mean&last=4h"))
+    expect(page.locator("#charts canvas")).to_be_visible()
+    page.locator(".plot").focus()
+    page.keyboard.press("Home")
+    first = page.locator("#charts .reading").inner_text()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#charts .reading")).not_to_have_text(first)
+    expect(page.locator("#charts .reading")).to_have_attribute("aria-live", "polite")
+
+
+def test_groups(service, page):
+    page.goto(at(service, "window=delays&tab=charts&aggregate=mean&last=4h"))
+    page.get_by_label("Lines are").select_option("carrier")
+    expect(page.locator("#charts .legend li span")).to_have_text(["AA", "B6", "DL", "UA"])
+    page.get_by_label("Where").fill("carrier in (AA, DL)")
+    expect(page.locator("#charts .legend li span")).to_have_text(["AA", "DL"])
+    page.get_by_label("The first by").select_option("mean")
+    page.get_by_label("How many").fill("1")
+    expect(page.locator("#charts .legend li")).to_have_count(1)
+
+
+def test_values_as_a_table(service, page):
+    page.goto(at(service, "window=delays&tab=charts&key=JFK%7CAA&aggregate=flights&last=1h&step=10m"))
+    page.get_by_text("Values as a table").click()
+    expect(page.locator("#charts tbody tr")).to_have_count(6)
+
+
+def test_without_the_package_values_are_tables(service, browser):
+    with a_page(browser, allowed=("404", "MIME", "ERR_FAILED")) as page:
+        page.route("**/uPlot.esm.js", lambda route: route.abort())
+        page.goto(at(service, "window=delays&tab=charts&key=JFK%7CAA&aggregate=flights&last=1h&step=10m"))
+        expect(page.locator("#charts")).to_contain_text("Charts need the package uPlot")
+        expect(page.locator("#charts tbody tr")).to_have_count(6)
+
+
+def test_sixty_four_charts(service, page):
+    page.goto(at(service, "window=wide&tab=charts&last=50m"))
+    page.get_by_text("Aggregates: a00, a01, a02, a03").click()
+    page.get_by_role("button", name="All").click()
+    expect(page.locator("#charts figure")).to_have_count(64)
+    page.locator("#charts figure").last.scroll_into_view_if_needed()
+    expect(page.locator("#charts figure").last.locator("canvas")).to_be_visible()
+
+
+def test_what_cannot_be_drawn(service, browser):
+    with a_page(browser, allowed=("400",)) as page:
+        page.goto(at(service, "window=nan&tab=charts&last=900&step=300"))
+        expect(page.locator("#charts")).to_contain_text("Every answer is NaN, which has no place in a chart.")
+        page.get_by_label("Step").fill("1s")
+        expect(page.locator("#chart-told")).to_contain_text("a number of ticks")
+        expect(page.get_by_label("Step")).to_have_attribute("aria-invalid", "true")
+        page.goto(at(service, "window=empty&tab=charts"))
+        expect(page.locator("#chart-told")).to_have_text("The window has no entries.")

@@ -1,0 +1,335 @@
+"""Rollups: the answers are those of a window without them, and of a fold over the entries that are there."""
+
+import copy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sash_engine.clock import ManualClock
+from sash_engine.errors import InvalidArgument, SashError
+from sash_engine.steps import finished
+from sash_engine.windows import rollups
+from sash_engine.windows.batch import Batch, Coded, PartialBatch
+from sash_engine.windows.questions import ALL_KEYS, Having, Query, RangeQuery, SeriesQuery, Top, Where
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
+from sash_wire.labels import join, split
+
+PARTS = ("airport", "carrier", "kind")
+VALUES = (("JFK", "LGA", "J|K", ""), ("AA", "\\"), ("x", "y"))
+AGGREGATES = {
+    "n": {"function": "count"},
+    "sum": {"function": "sum", "field": "v"},
+    "low": {"function": "min", "field": "v"},
+    "tops": {"function": "max_count", "field": "v"},
+    "mean": {"function": "mean", "field": "v"},
+    "hist": {"function": "histogram", "field": "v", "bounds": [-3, 3]},
+}
+ROLLUPS = [["carrier"], ["kind", "airport"], []]
+SLIDES = {
+    "none": {},
+    "age": {"slide": {"max_age": 12}},
+    "steps": {"slide": {"max_age": 12, "every": 5}},
+    "wall": {"slide": {"max_age": 12, "clock": "wall"}, "time_unit": "s"},
+    "until": {"slide": {"max_age": 12, "until": "punctuation"}},
+    "panes": {"slide": {"max_age": 12}, "granularity": 3},
+    "panes on wall time": {"slide": {"max_age": 12, "clock": "wall"}, "granularity": 4, "time_unit": "s"},
+}
+DOCUMENT = {"name": "w", "time_unit": "none", "fields": {"v": "int64"}, "aggregates": AGGREGATES}
+
+keys_of = st.tuples(*map(st.sampled_from, VALUES)).map(join)
+times_of = st.integers(0, 40)
+rows_of = st.lists(st.tuples(keys_of, times_of, st.integers(-9, 9)), max_size=12)
+one_or_all = st.one_of(st.none(), keys_of)
+writes_of = st.lists(
+    st.one_of(
+        st.tuples(st.just("bulk"), rows_of),
+        st.tuples(st.just("bulk"), rows_of),
+        st.tuples(st.just("insert"), keys_of, times_of, st.integers(-9, 9)),
+        st.tuples(st.just("evict"), times_of, one_or_all),
+        st.tuples(st.just("range"), times_of, st.integers(0, 9), one_or_all),
+        st.tuples(st.just("punctuate"), times_of),
+        st.tuples(st.just("clock"), st.integers(1, 9)),
+        st.tuples(st.just("aggregates")),
+    ),
+    max_size=10,
+)
+wheres_of = st.lists(
+    st.sampled_from(
+        [
+            Where("carrier", "=", ["AA"]),
+            Where("airport", "in", ["JFK", "J|K"]),
+            Where("airport", "!=", [""]),
+            Where("kind", "=~", ["[a-x]"]),
+        ]
+    ),
+    max_size=2,
+)
+bys_of = st.one_of(
+    st.sampled_from([["carrier"], ["airport", "kind"], []]), st.lists(st.sampled_from(PARTS), unique=True)
+)
+
+
+def window_of(slide="none", with_rollups=True, clock=None):
+    document = {**DOCUMENT, "keys": list(PARTS), **copy.deepcopy(SLIDES[slide])}
+    if with_rollups:
+        document["rollups"] = ROLLUPS
+    return Window(WindowSpec.parse(document), pages=(2, 4), block=4, clock=clock)
+
+
+def write(window, kind, *arguments):
+    """Apply a write to a window without a clock; return what it says of it, or how it refuses."""
+    try:
+        match kind, arguments:
+            case "bulk", (rows,):
+                keys, times, values = zip(*rows, strict=True) if rows else ((), (), ())
+                return window.bulk_insert(Batch.of(window.spec, times, {"v": values}, keys))
+            case "insert", (key, time, value):
+                return window.insert(time, {"v": value}, key)
+            case "evict", (time, key):
+                return window.bulk_evict(time, key)
+            case "range", (start, wide, key):
+                return window.evict_range(start, start + wide, key)
+            case "punctuate", (time,):
+                return window.punctuate(time)
+            case "aggregates", ():
+                return window.add_aggregates({"top": {"function": "max", "field": "v"}}).counts
+    except SashError as error:
+        return type(error), error.message
+    raise AssertionError(kind)
+
+
+def ask(window, question):
+    reader = window.reader
+    try:
+        match question:
+            case Query():
+                found = reader.query(question)
+            case RangeQuery(by=None):
+                found = [reader.range_query(question)]
+            case RangeQuery():
+                found = finished(reader.range_groups(question))
+            case SeriesQuery(by=None):
+                found = [reader.series(question)]
+            case SeriesQuery():
+                found = finished(reader.series_groups(question))
+    except SashError as error:
+        return type(error), error.message, error.field
+    return [str(answer) for answer in found], getattr(found, "position", None)
+
+
+def by_hand(window, where, by, lookback):
+    """group -> n and sum of its entries, folded from the entries of the window and the marks of the keys."""
+    groups, nows = {}, {}
+    for batch in window.entries(keys=ALL_KEYS):
+        names = [split(name, 3) for name in batch.keys.dictionary]
+        for code, time, value in zip(batch.keys.codes, batch.times.tolist(), batch.columns["v"].tolist(), strict=True):
+            labelled = dict(zip(PARTS, names[code], strict=True))
+            groups.setdefault(tuple(labelled[part] for part in by), []).append((time, value))
+    for name in window.keys.names():
+        labelled = dict(zip(PARTS, split(name, 3), strict=True))
+        group, now = tuple(labelled[part] for part in by), window.keys.now_of[window.keys.find(name)]
+        nows[group] = max(nows.get(group, now), now)
+    assert not where
+    kept = {
+        group: [value for time, value in rows if lookback is None or time > nows[group] - lookback]
+        for group, rows in groups.items()
+    }
+    return {group: (len(values), sum(values)) for group, values in kept.items()}
+
+
+@settings(max_examples=60)
+@given(
+    slide=st.sampled_from(list(SLIDES)),
+    writes=writes_of,
+    where=wheres_of,
+    by=bys_of,
+    lookback=st.sampled_from([None, 1, 5, 12, 30]),
+    as_of=st.sampled_from([None, None, 25]),
+    start=st.integers(0, 30),
+    small=st.booleans(),
+)
+def test_answers_are_those_without_rollups(slide, writes, where, by, lookback, as_of, start, small):
+    clocks = ManualClock(0), ManualClock(0)
+    window, plain = window_of(slide, True, clocks[0]), window_of(slide, False, clocks[1])
+    with pytest.MonkeyPatch.context() as patch:
+        if small:
+            patch.setattr(rollups, "_ROWS", 3)
+            patch.setattr(rollups, "_NAMES", 2)
+        for kind, *arguments in writes:
+            if kind == "clock":
+                for clock in clocks:
+                    clock.advance(arguments[0] * 10**9)
+                window.tidy()
+                plain.tidy()
+            else:
+                assert write(window, kind, *arguments) == write(plain, kind, *arguments)
+    lookbacks = [] if lookback is None else [lookback, 4]
+    for question in (
+        Query(where=where, by=by, lookbacks=lookbacks, as_of=as_of),
+        Query(where=where, by=by, lookbacks=lookbacks, limit=1),
+        Query(where=where, by=by, lookbacks=lookbacks, partials=True),
+        Query(by=by, lookbacks=lookbacks, top=Top("sum", 2), having=[Having("n", ">", 1)]),
+        Query(by=by, lookbacks=lookbacks, nows={"AA": 35, "\\0": 41}),
+        Query(keys=ALL_KEYS, where=where, combine=True, lookbacks=lookbacks, as_of=as_of),
+        Query(where=where, combine=True),
+        Query(where=where, lookbacks=lookbacks),
+        RangeQuery(start, start + 9, where=where, by=by),
+        RangeQuery(start, start + 9, where=where, keys=ALL_KEYS),
+        SeriesQuery(start, start + 9, 2, 4, where=where, by=by),
+        SeriesQuery(start, start + 9, 2, 4, where=where, keys=ALL_KEYS),
+        SeriesQuery(start, start + 9, 2, 4, by=by, top=Top("sum", 1)),
+        Query(by=[*by, "nothing"]),
+        RangeQuery(start, start - 1, by=by),
+    ):
+        assert ask(window, question) == ask(plain, question), question
+    window.check_invariants()
+    assert window.info().counts == plain.info().counts
+
+
+@given(writes=writes_of, by=bys_of, lookback=st.sampled_from([None, 5, 12]), slide=st.sampled_from(["none", "age"]))
+def test_groups_are_the_fold_of_the_entries_that_are_there(writes, by, lookback, slide):
+    window = window_of(slide)
+    for kind, *arguments in writes:
+        if kind != "clock":
+            write(window, kind, *arguments)
+    found = window.reader.query(Query(by=by, lookbacks=[] if lookback is None else [lookback]))
+    groups = {tuple(answer.parts.values()): (answer.entries, answer.aggregates["sum"]) for answer in found}
+    expected = by_hand(window, (), by, lookback)
+    assert groups == {group: (n, total) for group, (n, total) in expected.items()}
+
+
+def filled(slide="age", n=30, **more):
+    window = window_of(slide, **more)
+    for i in range(n):
+        window.insert(i, {"v": i}, join([f"a{i % 3}", f"c{i % 2}", "x"]))
+    return window
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """How many keys the questions of a test fold, at most."""
+    from sash_engine.windows import grouped
+
+    counts, whole = [], grouped.fold_groups
+
+    def counted(keys, layout, numbers, *more):
+        counts.append(len(numbers))
+        return whole(keys, layout, numbers, *more)
+
+    for module in ("group_reader", "grouped"):
+        monkeypatch.setattr(f"sash_engine.windows.{module}.fold_groups", counted)
+    return counts
+
+
+@pytest.mark.parametrize("slide", ["none", "age", "panes"])
+def test_questions_by_the_parts_of_a_rollup_fold_its_groups(slide, asked):
+    """A thousand keys in two groups: a question by the group looks at two."""
+    window = window_of(slide)
+    keys = [f"a{i}|c{i % 2}|x" for i in range(1000)]
+    window.bulk_insert(Batch.of(window.spec, [i // 100 for i in range(1000)], {"v": range(1000)}, keys))
+    for question in (
+        Query(by=["carrier"], lookbacks=[5]),
+        Query(by=["carrier"]),
+        Query(by=["carrier"], where=[Where("carrier", "=", ["c1"])]),
+        Query(keys=ALL_KEYS, combine=True, lookbacks=[3]),
+        RangeQuery(2, 7, by=["carrier"]),
+        RangeQuery(2, 7, keys=ALL_KEYS),
+    ):
+        ask(window, question)
+        assert max(asked) <= 2, question
+        asked.clear()
+    ask(window, Query(by=["airport"]))
+    assert max(asked) == 1000, "no rollup has the airport alone, and the one with the kind has as many groups"
+
+
+def test_a_key_that_lags_is_folded_where_a_question_goes_back_behind_the_horizon(asked):
+    window = filled()
+    window.insert(2, {"v": 100}, "late|c0|x")
+    (c0, _) = window.reader.query(Query(by=["carrier"]))
+    assert c0.aggregates["sum"] >= 100, "the entry has left the group's rollup, and is there"
+    assert max(asked) > 2
+    asked.clear()
+    (c0, _) = window.reader.query(Query(by=["carrier"], lookbacks=[12]))
+    assert (c0.aggregates["sum"] < 200, max(asked)) == (True, 2)
+
+
+def test_an_eviction_of_one_key_moves_the_horizon_of_its_groups(asked):
+    window = filled("none")
+    assert window.bulk_evict(2**62, "a0|c0|x") == 5
+    for lookback, folded in ((2, 2), (30, 6)):
+        window.reader.query(Query(by=["carrier"], lookbacks=[lookback]))
+        assert max(asked) == folded
+        asked.clear()
+    window.insert(40, {"v": 1}, "a0|c0|x")
+    window.check_invariants()
+
+
+def test_partials_that_are_written_reach_the_rollups():
+    window = window_of("panes")
+    plain = window_of("panes", with_rollups=False)
+    for each in (window, plain):
+        source = window_of("panes", with_rollups=False)
+        source.bulk_insert(
+            Batch.of(source.spec, [1, 2, 9, 9], {"v": [1, 2, 3, 4]}, ["a|c|x", "b|c|x", "a|c|x", "a|d|x"])
+        )
+        for batch in source.entries(keys=ALL_KEYS):
+            assert isinstance(batch, PartialBatch)
+            each.bulk_insert(batch)
+    assert ask(window, Query(by=["carrier"])) == ask(plain, Query(by=["carrier"]))
+    window.check_invariants()
+
+
+def test_one_text_keys_have_a_rollup_of_all():
+    spec = WindowSpec.parse({**DOCUMENT, "keyed": True, "rollups": [[]]})
+    window = Window(spec)
+    window.bulk_insert(Batch(range_of(4), {"v": range_of(4)}, Coded(["a", "b"], range_of(4) % 2)))
+    (answer,) = window.reader.query(Query(by=[]))
+    assert (answer.key, answer.parts, answer.entries) == (None, {}, 4)
+
+
+def range_of(n):
+    import numpy as np
+
+    return np.arange(n)
+
+
+REFUSED = {
+    "a part that is none": ({"rollups": [["gate"]]}, "rollups.0.0", "have no 'gate'"),
+    "all parts": ({"rollups": [["kind", "airport", "carrier"]]}, "rollups.0", "is a key"),
+    "a part twice": ({"rollups": [["kind", "kind"]]}, "rollups.0", "twice"),
+    "a rollup twice": ({"rollups": [["kind", "airport"], ["airport", "kind"]]}, "rollups.1", "same as rollups.0"),
+    "no rollup": ({"rollups": []}, "rollups", "at least 1"),
+    "too many": ({"rollups": [[]] * 9}, "rollups", "at most 8"),
+    "no keys": ({"rollups": [[]], "keys": None}, "rollups", "say keys"),
+    "max_count": ({"slide": {"max_count": 9}}, "slide.max_count", "counts the entries of each key"),
+    "max_gap": ({"slide": {"max_gap": 9}}, "slide.max_gap", "sessions of its own"),
+    "when": ({"slide": {"when": "total.n > 9"}}, "slide.when", "entries of one key"),
+    "adaptive": ({"slide": {"adaptive": {"field": "v"}}}, "slide.adaptive", "changes for itself"),
+    "idle_expiry": ({"idle_expiry": "1h"}, "idle_expiry", "middle of their groups"),
+    "identity": ({"identity": "v"}, "identity", "retracted"),
+    "algorithm": (
+        {"algorithm": "daba_lite", "aggregates": {"n": {"function": "sum"}}},
+        "algorithm",
+        "one key at a time",
+    ),
+    "equal times": ({"order": {"equal_times": "last"}}, "order.equal_times", "all of them stay"),
+    "order": ({"aggregates": {"f": {"function": "first", "field": "v"}}}, "aggregates.f", "order of entries"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_kept_is_refused_with_the_reason(case):
+    change, field, message = REFUSED[case]
+    document = {**DOCUMENT, "keys": list(PARTS), "rollups": [["carrier"]], **change}
+    with pytest.raises(InvalidArgument, match=message) as refused:
+        WindowSpec.parse({name: value for name, value in document.items() if value is not None})
+    assert refused.value.field == field
+
+
+def test_an_aggregate_that_depends_on_the_order_cannot_be_added():
+    window = filled()
+    with pytest.raises(InvalidArgument, match="order of entries"):
+        window.add_aggregates({"f": {"function": "first", "field": "v"}})
+    window.check_invariants()
