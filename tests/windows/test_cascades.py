@@ -200,6 +200,8 @@ def test_what_a_cascade_cannot_take_changes_nothing():
     window.insert(1, {"w": "", "v": 1}, "a")
     with pytest.raises(ResourceExhausted, match="'hours'"):
         window.bulk_insert(batch_of(window.spec, [("a", 5, 1), ("b", 5, 1)]))
+    assert [each.counts.present for each in (window, *window.cascades)] == [1, 1, 1, 1]
+    assert [each.keys.names() for each in (window, *window.cascades)] == [["a"]] * 4
     window = tree_of("entries")
     window.insert(1, {"w": "", "v": 1}, "a")
     with pytest.raises(InvalidArgument):  # it has a pane of 5, and none of 20
