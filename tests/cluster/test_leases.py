@@ -73,6 +73,22 @@ def test_shards_move_when_processes_come_and_go_while_producers_write(deployment
     check(first, wrote)
 
 
+def test_a_table_that_is_lost_is_made_again(deployment: Deployment) -> None:
+    first = deployment.add()
+    deployment.settle(8)
+    made(first)
+    producer = Producer("p", first.target)
+    producer.rounds(1)
+    deployment.redis.ask("DEL", "{sash}:table")
+    producer.rounds(1)
+    second = deployment.add()  # it knows the new secret only, and calls the first one
+    deployment.settle(4, 4)
+    producer.rounds(1)
+    wrote = producer.end()
+    for process in (first, second):
+        check(process, wrote)
+
+
 def test_processes_of_one_machine_are_in_the_table_each(deployment: Deployment) -> None:
     both = deployment.add("--processes", "2")
     wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4] and both.serves(), 40)

@@ -158,6 +158,8 @@ class LeasedHost(Host):
         }
         self._table = replace(table, members=members)
         self._me = replace(self._me, number=members[self._me.id].number)
+        if self._server is not None:
+            self._server.also_admit(table.secret)  # it is another one after the table was lost
         for address in set(self._peers) - {each.address for each in members.values() if each.alive}:
             self._spawn(self._peers.pop(address).close())
         lapsed = not self._beats.valid()
