@@ -101,6 +101,6 @@ wheel: setup ## a wheel with the engine compiled, into dist/: for this kind of m
 	COMPILE_SASH=1 $(BIN)/python -m hatchling build -t wheel -d dist
 
 clean: ## remove what was built and installed
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist service/sash/ui/packages .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .PHONY: help setup demo run test coverage check format soak bench docs load proto wheel clean

@@ -31,7 +31,7 @@ from sash_client.local import local_service
 from sash_wire.coded import Coded
 
 ROWS_PER_PART = 65_536
-KEYS = {"no keys": 0, "10 keys": 10, "100,000 keys": 100_000}
+KEYS = {"no keys": 0, "10 keys": 10}
 SPEC = {
     "name": "rows",
     "fields": {"value": "float64"},
@@ -57,7 +57,8 @@ def measure(keys: int, rows: int, behind_s: float) -> float:
                     stages.extend(window.stage(times[some], values[some], keys=of, query="bench", batch=0))
 
             def commit() -> None:
-                assert window.commit("bench", 0, stages).inserted == rows
+                done = window.commit("bench", 0, stages)
+                assert done.inserted == rows or done.already_applied  # the client asks again where it hears nothing
 
             for name, phase in (("stage", stage), ("commit", commit), ("behind", lambda: time.sleep(behind_s))):
                 report(name, pid, phase)

@@ -86,8 +86,9 @@ def show(answers: Sequence[Answer], view: View, by_key: bool = False) -> None:
             document = asdict(answer)
             document["aggregates"] = view.chosen(document["aggregates"])
             del document["partials"]  # the command line never asks for them
-            if answer.parts is None:
-                del document["parts"]
+            for name in ("parts", "missing_shards"):
+                if not document[name]:
+                    del document[name]
             typer.echo(json_line(document))
         return
     aggregates = list(view.chosen(answers[0].aggregates)) if answers else []

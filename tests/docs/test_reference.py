@@ -81,7 +81,8 @@ def test_partials_are_those_of_the_code():
 def test_keys_of_a_spec_are_those_of_the_code():
     text = reference("spec")
     window, *others = tables_of(text, "key", "value")
-    assert {names_in(row[0])[0] for row in window} == set(WindowSpec.model_fields)
+    names = {field.alias or name for name, field in WindowSpec.model_fields.items()}
+    assert {names_in(row[0])[0] for row in window} == names
     assert all(row[3] for table in (window, *others) for row in table)
 
 

@@ -149,7 +149,7 @@ export function send({ name }) {
       el(
         "div",
         { class: "row" },
-        field("Form", kind),
+        field("Format", kind),
         field("Lines", box, { wide: true, name: "lines", hint: `columns: ${columns.join(", ")}` }),
       ),
       el("div", { class: "row" }, el("button", { class: "main" }, "Insert these lines")),
