@@ -142,3 +142,19 @@ def test_an_image_has_the_folds_of_what_is_there(step):
     lockstep.land(None)
     lockstep.restore()
     lockstep.check()
+
+
+@pytest.mark.parametrize("left", [60, 0])
+def test_an_image_is_made_after_stale_blocks_were_evicted(left):
+    """A removal makes block 1 stale, an eviction drops it, and no block is left that has to be stored."""
+    lockstep = filled(cold=True)
+    lockstep.cool()
+    lockstep.run([("remove", [20, 22])], check_every=9)
+    evicted = len(lockstep.entries) - left
+    assert lockstep.forest.evict(evicted) == evicted
+    del lockstep.entries[:evicted]
+    directory = lockstep.forest._directory
+    assert (directory.stale, directory.dirty) == ({1}, 0)
+    lockstep.dump()
+    lockstep.restore()
+    lockstep.check()
