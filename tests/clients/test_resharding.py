@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from sash.main import app
 from sash_client import AlreadyExists, Client, FailedPrecondition
+from sash_client.direct import DirectClient
 from sash_client.resharding import reshard
 from tests.support.servers import running_service
 
@@ -80,3 +81,32 @@ def test_a_window_that_is_written_meanwhile_is_not_copied(monkeypatch: pytest.Mo
         assert found["keyed"] is None
         assert isinstance(found["plain"], FailedPrecondition)
         assert [window.name for window in after.list_windows()] == ["keyed"]
+
+
+def test_numbers_of_each_shard_mean_nothing_with_another_number_of_shards() -> None:
+    with (
+        running_service(shards=3) as source,
+        running_service(shards=2) as target,
+        DirectClient(source.grpc_target) as before,
+        DirectClient(target.grpc_target) as after,
+    ):
+        before.create_window(SPEC)
+        with before.window("keyed").producer("p", linger_s=0.0) as producer:
+            for time in range(20):
+                producer.insert(time, 1.0, key=KEYS[time % 3])
+                producer.flush()
+        numbers = producer.acknowledged
+        assert len(set(numbers.values())) > 1 or len(numbers) < 3
+        assert reshard(before, after) == {"keyed": None}
+        for start in ({}, {shard: number for shard, number in numbers.items() if shard < 2}):
+            producer = after.window("keyed").producer("p", start=start)
+            producer.insert(100, 1.0, key=KEYS[0])
+            with pytest.raises(FailedPrecondition, match="epoch 1 has taken the name over"):
+                producer.close()
+        for shard, key in enumerate(KEYS[:4]):  # nothing that was not applied counts as applied
+            with pytest.raises(FailedPrecondition, match="epoch 1 has taken the name over"):
+                after.window("keyed").insert(100, 1.0, key=key, producer="p", sequence=min(numbers.values()) + shard)
+        with after.window("keyed").producer("p", epoch=1) as producer:
+            producer.bulk_insert(range(100, 150), [1.0] * 50, keys=KEYS)
+            assert producer.flush().inserted == 50
+        assert after.window("keyed").describe().entries == 70
