@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 import grpc
 import numpy as np
 
-from sash_client.answers import WriteResult
+from sash_client.answers import Topology, WriteResult
 from sash_client.blocking import BlockingConnection, BlockingHandle
 from sash_client.bulks import Columns, checked
 from sash_client.client import Client
-from sash_client.errors import FailedPrecondition, InvalidArgument, SashClientError
+from sash_client.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, SashClientError, Unavailable
 from sash_client.frames import bulk_of
 from sash_client.keys import Key, text
 from sash_client.owners import Owners, is_safe_elsewhere
@@ -32,6 +33,7 @@ from sash_client.plans import Plan
 from sash_client.producer import Producer
 from sash_client.times import TimeLike
 from sash_client.window import Window
+from sash_client.windows import topology_of
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
 from sash_wire.placement import shard_of, shards_of
@@ -53,7 +55,18 @@ class DirectClient(Client):
         super().__init__(target, **options)
         if self._http is not None:
             raise InvalidArgument("a direct client needs the address of gRPC: HOST:PORT", field="target")
-        self.owners = Owners(self.topology, self.target, self._opened_to)
+        self.owners = Owners(self._learnt, self.target, self._opened_to)
+
+    def _learnt(self) -> Topology:
+        """Ask the process that it was given; where that one does not answer, ask the others that it knows."""
+        try:
+            return self.topology()
+        except (Unavailable, DeadlineExceeded):
+            for stub in self.owners.stubs():
+                with suppress(grpc.RpcError, ValueError):  # gone, too; or closed
+                    request = pb.GetTopologyRequest()
+                    return topology_of(stub.GetTopology(request, timeout=self.timeout_s, metadata=self._said()))
+            raise
 
     def _opened_to(self, address: str) -> grpc.Channel:
         return self._opened(address, list(self._options.items()))

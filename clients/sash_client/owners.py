@@ -55,6 +55,10 @@ class Owners:
                 self.shards, self._targets = found.shards, targets_of(found, self._service)
         return self.shards
 
+    def stubs(self) -> list[Any]:
+        """The methods of each process that was called."""
+        return [stub for _, stub in list(self._channels.values())]
+
     def forget(self) -> None:
         """Learn the map again before the next call."""
         self._targets = None

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sash_client import Client, InvalidArgument
+from sash_client import Client, InvalidArgument, Unavailable
 from tests.support.deployments import SHARDS, Deployment, Producer, check, made
 from tests.support.redis_servers import BINARIES, redis_server
 from tests.support.servers import WAIT_S
@@ -66,11 +66,20 @@ def test_shards_move_when_processes_come_and_go_while_producers_write(deployment
     assert second.process.wait(WAIT_S) == 0
     deployment.settle(4, 4)
     producer.rounds(2)
+    producers = [producer, Producer("direct", third.target, direct=True)]
+    producers[1].rounds(1)
+    with Client(first.target, timeout_s=WAIT_S) as client:
+        processes = client.topology().processes
+        (number,) = [process.number for process in processes if process.address == third.target]
+        (shard, *_) = [shard for process in processes if process.address == first.target for shard in process.shards]
+        third.process.send_signal(signal.SIGSTOP)
+        with pytest.raises((Unavailable, InvalidArgument), match=r"has ended, or stands still|there is no process"):
+            client.move_shard(shard, number)
     third.kill()
     deployment.settle(8)
-    producer.rounds(2)
-    wrote = producer.end()
-    check(first, wrote)
+    for producer in producers:  # the direct one asks others than the process that it was given
+        producer.rounds(2)
+    check(first, *[producer.end() for producer in producers])
 
 
 def test_a_table_that_is_lost_is_made_again(deployment: Deployment) -> None:
