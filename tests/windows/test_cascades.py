@@ -200,8 +200,13 @@ def test_what_a_cascade_cannot_take_changes_nothing():
     window.insert(1, {"w": "", "v": 1}, "a")
     with pytest.raises(ResourceExhausted, match="'hours'"):
         window.bulk_insert(batch_of(window.spec, [("a", 5, 1), ("b", 5, 1)]))
-    with pytest.raises(InvalidArgument):
-        window.insert(-(2**63) + 1, {"w": "", "v": 1}, "a")
+    assert [each.counts.present for each in (window, *window.cascades)] == [1, 1, 1, 1]
+    assert [each.keys.names() for each in (window, *window.cascades)] == [["a"]] * 4
+    window = tree_of("entries")
+    window.insert(1, {"w": "", "v": 1}, "a")
+    with pytest.raises(InvalidArgument):  # it has a pane of 5, and none of 20
+        window.insert(-(2**63) + 4, {"w": "", "v": 1}, "b")
+    assert [each.keys.names() for each in (window, *window.cascades)] == [["a"]] * 4
     assert [each.counts.present for each in (window, *window.cascades)] == [1, 1, 1, 1]
     window.check_invariants()
 
@@ -211,6 +216,10 @@ def test_a_window_that_feeds_others_is_dropped_after_them():
     window.insert(1, {"w": "", "v": 1}, "a")
     with pytest.raises(FailedPrecondition, match="'minutes' feeds 'hours'"):
         window.cascades.drop("minutes")
+    others = window.cascades.find("others")
+    window.cascades.drop("others")
+    assert [each.key_count for each in (others, *(rollup.window for rollup in others.rollups))] == [0, 0]
+    others = window.add_cascade(others.spec)
     window.cascades.drop("hours")
     window.cascades.drop("minutes")
     assert [each.spec.name for each in window.cascades] == ["others"]

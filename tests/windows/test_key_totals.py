@@ -160,3 +160,13 @@ def test_an_aggregate_of_somebody_else_is_combined_as_it_says():
     for monoid, expected in ((Farthest("float64"), [-5.0, 7.0]), (Sum("float64"), [-2.0, 7.0])):
         (found,) = Pane(monoid).reduce_segments([np.array([3.0, -5.0, 7.0])], np.array([0, 2]))
         assert found.tolist() == expected
+
+
+def test_totals_of_one_more_aggregate_are_of_the_rows_that_are_there(monkeypatch):
+    """The first question keeps means; the second one reads all keys again, for the sums."""
+    monkeypatch.setattr(grouped, "_MANY", 1)
+    window = Window(WindowSpec.parse(SPEC))
+    window.bulk_insert(Batch.of(window.spec, [1, 2], {"id": [0, 0], "v": [3.0, 4.0]}, ["x|p", "y|q"]))
+    for by in ("mean", "max", "sum"):
+        found = window.reader.query(Query(keys=ALL_KEYS, top=Top(by, 1)))
+        assert [(answer.key, answer.aggregates[by]) for answer in found] == [("y|q", 4.0)]

@@ -12,7 +12,7 @@ from sash_engine.steps import finished
 from sash_engine.windows import rollups
 from sash_engine.windows.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.questions import ALL_KEYS, Having, Query, RangeQuery, SeriesQuery, Top, Where
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec import TICK_MIN, WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
 from tests.support.twins import a_share_of_examples
@@ -255,6 +255,41 @@ def test_a_key_that_lags_is_folded_where_a_question_goes_back_behind_the_horizon
     asked.clear()
     (c0, _) = window.reader.query(Query(by=["carrier"], lookbacks=[12]))
     assert (c0.aggregates["sum"] < 200, max(asked)) == (True, 2)
+
+
+def test_an_entry_at_the_horizon_is_in_the_answer():
+    """now 30, max_age 12: the group has what is newer than 18, and a key that lags has an entry of 18."""
+    window = window_of("age")
+    window.insert(18, {"v": 100}, "late|c0|x")
+    window.insert(30, {"v": 1}, "a0|c0|x")
+    for start, expected in ((18, 101), (19, 1)):
+        (c0,) = ask_for(window, RangeQuery(start, 30, by=["carrier"]))
+        assert c0.aggregates["sum"] == expected
+    (c0,) = window.reader.query(Query(by=["carrier"], lookbacks=[13]))
+    assert c0.aggregates["sum"] == 101
+
+
+def test_a_group_that_has_older_entries_only_is_listed():
+    """As `an entry at the horizon`, and the newest entry is evicted by hand."""
+    window = window_of("age")
+    window.insert(18, {"v": 100}, "late|c0|x")
+    window.insert(30, {"v": 1}, "a0|c0|x")
+    assert window.evict_range(30, 30) == 1
+    (c0,) = window.reader.query(Query(by=["carrier"], lookbacks=[5]))
+    assert (c0.parts, c0.entries) == ({"carrier": "c0"}, 0)
+
+
+def test_a_lookback_may_begin_before_all_time():
+    window = window_of("none")
+    for time, key in ((TICK_MIN + 2, "b"), (TICK_MIN + 3, "a")):
+        window.insert(time, {"v": 1}, f"{key}|c0|x")
+    window.bulk_evict(TICK_MIN + 3, "a|c0|x")
+    (c0,) = window.reader.query(Query(by=["carrier"], lookbacks=[13]))
+    assert c0.entries == 1
+
+
+def ask_for(window, question):
+    return finished(window.reader.range_groups(question))
 
 
 def test_an_eviction_of_one_key_moves_the_horizon_of_its_groups(asked):

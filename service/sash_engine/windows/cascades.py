@@ -68,7 +68,7 @@ class Cascade:
             if len(sent.names) == 1 and np.count_nonzero(found[0][1:] < found[0][:-1]):
                 order = np.argsort(found[0], kind="stable")
                 found = [column[order] for column in found]
-        rows = Rows(list(sent.names), self.window.keys.find_each(sent.names), sent.lengths.copy(), found)
+        rows = Rows(sent.names, self.window.keys.find_each(sent.names), sent.lengths, found)
         if partials:
             rows.entries = found[1]
         return rows

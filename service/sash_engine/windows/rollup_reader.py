@@ -106,8 +106,8 @@ class RollupReader(Reader):
             return True
         numbers, horizons = numbers[behind], horizons[behind]
         now = keys.now[numbers]
-        if slide.wall or slide.until:
-            now = np.minimum(now, slide.now() if slide.wall else slide.punctuated)
+        if slide.wall:
+            now = np.minimum(now, slide.now())
         return bool((oldest(now) > horizons).all() and keys.filled_each(numbers).all())
 
     def _oldest(self, question: Query, now: Numbers) -> Numbers | int:
