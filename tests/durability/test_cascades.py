@@ -1,12 +1,15 @@
 """Cascades of stored windows: in the same commit as their source, also after restarts and crashes on each tier."""
 
+import asyncio
+
 import numpy as np
 import pytest
 
 from sash.durability.export import export
 from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.limits.memory import MemoryBudget
 from sash_engine.clock import ManualClock
-from sash_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from sash_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, OutOfRoom, TooLarge
 from sash_engine.windows.batch import Batch, Coded, Origin
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
@@ -230,3 +233,42 @@ async def test_salvage_keeps_what_a_cascade_has():
         assert salvaged.found.whole
         found = {name: str(salvaged.storage.find(name).query(keys=["k1", "k2"])) for name in expected}
     assert found == expected
+
+
+@pytest.mark.parametrize("staged", [False, True])
+async def test_a_write_without_room_for_what_the_cascades_make_of_it_changes_nothing(staged):
+    """60 entries are few bytes, and up to 60 panes with a sketch in each cascade."""
+    budget = MemoryBudget(100_000, {"staged": (10**6, "")}, used=lambda: 0, monotonic_s=lambda: 0.0)
+    server = StorageServer(memory=budget)
+    storage = await server.start()
+    await create_all(storage)
+    batch = bulk(np.random.default_rng(3), 4)
+
+    def write():
+        return storage.commit("requests", "q", 1, [part]) if staged else storage.write("requests", BulkInsert(batch))
+
+    part = (await storage.stage("requests", batch, "q", 1)).stage if staged else ""
+    with pytest.raises((OutOfRoom, TooLarge)):
+        await write()
+    assert [storage.find(name).counts.inserted for name in ("requests", "minutes", "hours")] == [0, 0, 0]
+    budget.limit_bytes = 10**9
+    budget._full_bytes = 10**9
+    assert (await write()).inserted == 60
+    await storage.stop()
+
+
+async def test_a_cascade_that_is_created_again_is_there_after_a_crash():
+    """The second call is answered when the first one's record is durable, and not before."""
+    server = StorageServer()
+    storage = await server.start()
+    await storage.create(SOURCE)
+    server.tier.open_gate.clear()
+    calls = [asyncio.create_task(storage.create(MINUTES)) for _ in range(2)]
+    await asyncio.to_thread(server.tier.arrived.wait)
+    assert "minutes" in server.catalogue
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not any(call.done() for call in calls)
+    server.tier.open_gate.set()
+    assert sorted([created for _, created in await asyncio.gather(*calls)]) == [False, True]
+    await storage.stop()

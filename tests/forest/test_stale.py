@@ -9,6 +9,7 @@ from sash_engine.forest import block as blocks
 from sash_engine.forest import stale
 from tests.support.cold_model import ColdLockstep
 from tests.support.forest_model import LAYOUTS, ForestLockstep, histories
+from tests.support.twins import a_share_of_examples
 
 STORING = st.one_of(
     st.tuples(st.just("store"), st.sampled_from([1, None])),
@@ -28,6 +29,7 @@ def filled(kind="commuting", entries=160, block=16, cold=False):
 
 @pytest.mark.parametrize("kind", LAYOUTS)
 @pytest.mark.parametrize(("most", "gone"), [(1, 64), (3, 2), (1_024, 64)])
+@a_share_of_examples(3)
 @given(steps=histories(span=90, bulk=20), check_every=st.sampled_from([3, 8, 50]))
 def test_any_history_answers_as_the_fold_does(kind, most, gone, steps, check_every):
     with pytest.MonkeyPatch.context() as patch:
@@ -39,6 +41,7 @@ def test_any_history_answers_as_the_fold_does(kind, most, gone, steps, check_eve
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
+@a_share_of_examples(2)
 @given(steps=histories(span=90, bulk=20, between=STORING), check_every=st.sampled_from([3, 8, 50]))
 def test_any_history_in_a_tier_answers_as_the_fold_does(kind, steps, check_every):
     lockstep = filled(kind, block=8, cold=True)
@@ -140,5 +143,21 @@ def test_an_image_has_the_folds_of_what_is_there(step):
     assert lockstep.forest._directory.stale
     lockstep.dump()
     lockstep.land(None)
+    lockstep.restore()
+    lockstep.check()
+
+
+@pytest.mark.parametrize("left", [60, 0])
+def test_an_image_is_made_after_stale_blocks_were_evicted(left):
+    """A removal makes block 1 stale, an eviction drops it, and no block is left that has to be stored."""
+    lockstep = filled(cold=True)
+    lockstep.cool()
+    lockstep.run([("remove", [20, 22])], check_every=9)
+    evicted = len(lockstep.entries) - left
+    assert lockstep.forest.evict(evicted) == evicted
+    del lockstep.entries[:evicted]
+    directory = lockstep.forest._directory
+    assert (directory.stale, directory.dirty) == ({1}, 0)
+    lockstep.dump()
     lockstep.restore()
     lockstep.check()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
@@ -11,6 +11,7 @@ from sash_engine.windows.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
+from tests.support.twins import a_share_of_examples
 
 AGGREGATES = {
     "n": {"function": "count"},
@@ -104,7 +105,7 @@ def same_answers(window, model):
     )
 
 
-@settings(max_examples=60)
+@a_share_of_examples(3)
 @given(source=st.sampled_from(list(SOURCES)), writes=writes_of)
 def test_each_window_is_as_if_it_were_written_to_by_itself(source, writes):
     clock = ManualClock(0)
@@ -148,6 +149,7 @@ def write(window, kind, rows):
     return window.insert(time, {"w": str(value), "v": value}, key if window.spec.keyed else None)
 
 
+@a_share_of_examples(2)
 @given(bulks=st.lists(rows_of, max_size=5))
 def test_a_cascade_is_the_fold_of_all_that_was_written_in_its_time(bulks):
     """By hand, without a window: nothing of what was written is missing, and nothing is there twice."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
@@ -14,6 +14,7 @@ from sash_engine.windows.pages import Pages
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, Top
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
+from tests.support.twins import a_share_of_examples
 from tests.windows.test_rollups import ask
 
 SPEC = {
@@ -96,7 +97,7 @@ def write(window, clock, kind, *arguments):
             )
 
 
-@settings(max_examples=80)
+@a_share_of_examples(3)
 @given(kind=st.sampled_from(list(KINDS)), writes=writes_of, pages=st.sampled_from([(2, 4), (4, 64)]))
 def test_answers_are_those_of_a_window_that_keeps_none(kind, writes, pages):
     clocks = ManualClock(0), ManualClock(0)

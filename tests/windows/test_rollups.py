@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
@@ -15,6 +15,7 @@ from sash_engine.windows.questions import ALL_KEYS, Having, Query, RangeQuery, S
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
+from tests.support.twins import a_share_of_examples
 
 PARTS = ("airport", "carrier", "kind")
 VALUES = (("JFK", "LGA", "J|K", ""), ("AA", "\\"), ("x", "y"))
@@ -139,7 +140,7 @@ def by_hand(window, where, by, lookback):
     return {group: (len(values), sum(values)) for group, values in kept.items()}
 
 
-@settings(max_examples=60)
+@a_share_of_examples(3)
 @given(
     slide=st.sampled_from(list(SLIDES)),
     writes=writes_of,
@@ -188,6 +189,7 @@ def test_answers_are_those_without_rollups(slide, writes, where, by, lookback, a
     assert window.info().counts == plain.info().counts
 
 
+@a_share_of_examples(2)
 @given(writes=writes_of, by=bys_of, lookback=st.sampled_from([None, 5, 12]), slide=st.sampled_from(["none", "age"]))
 def test_groups_are_the_fold_of_the_entries_that_are_there(writes, by, lookback, slide):
     window = window_of(slide)

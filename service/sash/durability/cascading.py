@@ -35,13 +35,13 @@ async def create(catalogue: Catalogue, store: WindowStorage, spec: WindowSpec) -
     """Create a window that another one feeds, or find the one of this spec; raises as `WindowStorage.create`."""
     assert spec.source is not None, "the spec says which window feeds it"
     if spec.name in catalogue:
-        return catalogue.create(spec)
+        return await _found(catalogue, store, spec)
     catalogue.check_room()
     catalogue.find(spec.source.window)
     operation = AddCascade(spec.document())
     hosted = await store.admit(catalogue.home(spec.source.window), operation.size)
     if spec.name in catalogue:  # somebody else was quicker
-        return catalogue.create(spec)
+        return await _found(catalogue, store, spec)
     catalogue.check_room()
     _, record = hosted.apply(operation)
     window = hosted.window.cascades.find(spec.name)
@@ -49,6 +49,15 @@ async def create(catalogue: Catalogue, store: WindowStorage, spec: WindowSpec) -
     catalogue.put(window)
     await hosted.settled(WriteResult(), record)
     return window, True
+
+
+async def _found(catalogue: Catalogue, store: WindowStorage, spec: WindowSpec) -> tuple[Window, bool]:
+    """The window of this spec, when its creation is durable: the first commit may be on its way still."""
+    found = catalogue.create(spec)
+    store.check_served(spec.name)
+    hosted = store.host(catalogue.home(spec.name))
+    await hosted.settled(WriteResult(), hosted.last_record)
+    return found
 
 
 async def delete(catalogue: Catalogue, store: WindowStorage, name: str) -> Counts | None:

@@ -268,8 +268,7 @@ class Storage:
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
         needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
-            every = (hosted.window, *hosted.window.cascades)
-            needed = sum(footprint(each.spec, operation.batch, size) for each in every)
+            needed = _footprint(hosted.window, operation.batch, size)
         if not isinstance(operation, records.Evict):
             self._memory.check(needed)
         if isinstance(operation, records.Long) and size > _LONG_BYTES:
@@ -326,17 +325,17 @@ class Storage:
         hosted = await self.store.admit(name, 0, committed)
         window = hosted.window
         batches: Sequence[AnyBatch] = ()
-        needed = 0
         if not committed(window.ledger):
             parts = window.ledger.named(query, number, stages)
-            needed = sum(COPIES * ROW_BYTES * part.entries for part in parts)
-            self._memory.check(needed)
+            self._memory.check(sum(COPIES * ROW_BYTES * part.entries for part in parts))
             batches = await hosted.read_parts(parts)
             hosted = await self.store.admit(name, 0, committed)  # another commit may have been quicker
             if hosted.window is not window:
                 raise Unavailable(f"window {name!r} was replaced meanwhile", retry_after_s=_RETRY_S)
         if committed(window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
+        needed = sum(_footprint(window, batch, size_of(batch)) for batch in batches)
+        self._memory.check(needed)
         operation = records.Commit(query, number, stages, lambda _: batches)
         if sum(map(size_of, batches)) > _LONG_BYTES:
             result, record = await self._apply_in_slices(hosted, operation, needed)
@@ -444,6 +443,11 @@ class Storage:
         self._catalogue.check_room()
         if spec.name in self._catalogue:
             raise AlreadyExists(f"there is a window {spec.name!r} already", field="name")
+
+
+def _footprint(window: Window, batch: AnyBatch, written: int) -> int:
+    """`footprint` of a window and of those that it feeds."""
+    return sum(footprint(each.spec, batch, written) for each in (window, *window.cascades))
 
 
 def _shielded(steps: Steps[T]) -> Steps[T]:

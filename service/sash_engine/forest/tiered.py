@@ -308,10 +308,10 @@ class TieredDirectory(Directory):
 
     def pending_blocks(self, most: int | None = None) -> list[PendingBlock]:
         """See `Forest.pending_blocks`."""
+        if self.stale and (freshen := self.freshen()) is not None:
+            freshen()  # a block that is stored would be loaded for that; dropped ones are forgotten
         if not (self.dirty or self.unstored_partials):
             return []
-        if self.stale and (freshen := self.freshen()) is not None:
-            freshen()  # a block that is stored would be loaded for that
         partials = self._pending_partials() if self.has_external else []
         ids = self._ids[self.head - self.base : self.tail - self.base]
         positions = (np.flatnonzero(ids == _NONE)[:most] + self.head).tolist()

@@ -33,6 +33,6 @@ def check_window(
             oldest, now = keys.span(number)[0], keys.now_of[number]
             now = slide.punctuated if slide.until else now
             assert oldest is None or oldest > slide.through(now), f"key {number} has an entry past max_age"
-    rollups.check_invariants()
+    rollups.check_invariants(same)
     for cascade in window.cascades.own:
         cascade.check_invariants(same)

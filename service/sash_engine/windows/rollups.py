@@ -20,7 +20,7 @@ Requires: what `check_rollups` checks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -174,11 +174,11 @@ class Rollups:
 
     # ---------------------------------------------------------------- invariants
 
-    def check_invariants(self) -> None:
-        """Raise AssertionError unless each rollup has the entries of its keys behind its horizon."""
+    def check_invariants(self, same: Callable[..., bool] | None = None) -> None:
+        """Raise AssertionError unless each rollup has the entries of its keys behind its horizon; `same` as in Keys."""
         numbers = self._keys.numbers()
         for rollup in self._each:
-            rollup.window.check_invariants()
+            rollup.window.check_invariants(same)
             found = dict[int, int]()
             for number in numbers.tolist():
                 group = rollup.group(number)
