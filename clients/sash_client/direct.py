@@ -27,7 +27,7 @@ from sash_client.client import Client
 from sash_client.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, SashClientError, Unavailable
 from sash_client.frames import bulk_of
 from sash_client.keys import Key, text
-from sash_client.owners import Owners, is_safe_elsewhere
+from sash_client.owners import AGAIN_S, Owners, is_safe_elsewhere
 from sash_client.parts import parts_joined
 from sash_client.plans import Plan
 from sash_client.producer import Producer
@@ -125,6 +125,8 @@ class DirectProducer:
         self._client = cast("DirectClient", window._client)
         self._spec = window._spec()
         self._shards = self._client.owners.learnt()
+        if not self._shards:
+            raise Unavailable("the service has not said yet how many shards it has", retry_after_s=AGAIN_S)
         self._start = dict(start or {})
         self._producers: dict[int, _ShardProducer] = {}
         self._closed = False
@@ -141,18 +143,19 @@ class DirectProducer:
         if error is None:
             self.close()
             return
-        for producer in self._producers.values():
+        for producer in self._all():
             producer.__exit__(kind, error, trace)
 
     @property
     def acknowledged(self) -> dict[int, int]:
         """By shard, the last number that the service has answered: `start` for the next producer of this name."""
-        return {shard: producer.acknowledged for shard, producer in self._producers.items()}
+        with self._lock:
+            return {shard: producer.acknowledged for shard, producer in self._producers.items()}
 
     @property
     def result(self) -> WriteResult:
         """The outcome of all entries that were answered so far."""
-        return sum((producer.result for producer in self._producers.values()), WriteResult())
+        return sum((producer.result for producer in self._all()), WriteResult())
 
     def insert(
         self,
@@ -188,15 +191,16 @@ class DirectProducer:
 
     def flush(self, timeout_s: float | None = None) -> WriteResult:
         """Send all entries taken so far and wait for the answers; return `result`. Raises as `Producer.flush`."""
-        for producer in self._producers.values():
+        for producer in self._all():
             producer.flush(timeout_s)
         return self.result
 
     def close(self, timeout_s: float | None = None) -> None:
         """Flush and end; closing twice does nothing. Raises the first error, with all that was not applied."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
         first: SashClientError | None = None
-        for producer in self._producers.values():
+        for producer in self._all():
             try:
                 producer.close(timeout_s)
             except SashClientError as error:
@@ -206,6 +210,11 @@ class DirectProducer:
                     first.unapplied += error.unapplied
         if first is not None:
             raise first
+
+    def _all(self) -> list[_ShardProducer]:
+        """The producers so far; other threads may add one at any time."""
+        with self._lock:
+            return list(self._producers.values())
 
     def _of(self, shard: int) -> _ShardProducer:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,6 +131,28 @@ def test_the_map_is_learnt_again_after_an_error() -> None:
     owners.learnt()
     assert owners._targets == {0: "a:1", 1: "a:1"}
     assert maps == []
+
+
+def test_a_producer_needs_to_know_how_many_shards_there_are() -> None:
+    with running_service(shards=3) as running, DirectClient(running.grpc_target) as client:
+        client.create_window(SPEC)
+        client.owners._asked_s = math.inf  # just now, without an answer
+        with pytest.raises(Unavailable, match="how many shards") as raised:
+            client.window("w").producer("p")
+        assert raised.value.retry_after_s is not None
+
+
+def test_threads_may_add_shards_while_others_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_service(shards=3) as running, DirectClient(running.grpc_target) as client:
+        client.create_window(SPEC)
+        producer = client.window("w").producer("p")
+        monkeypatch.setattr(producer._of(0), "flush", lambda timeout_s: producer._of(1))
+        producer.flush()
+        assert set(producer.acknowledged) == {0, 1}
+        monkeypatch.undo()
+        producer.close()
+        with pytest.raises(FailedPrecondition, match="closed"):
+            producer._of(2)
 
 
 def test_where_processes_are() -> None:
