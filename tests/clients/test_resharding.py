@@ -28,6 +28,7 @@ def filled(client: Client) -> None:
         range(500), [float(i) for i in range(500)], keys=[KEYS[i % 50] for i in range(500)]
     )
     client.window("keyed").bulk_evict(99)
+    client.window("keyed").bulk_insert(range(500, 550), [1.0] * 50, keys=KEYS, producer="p", sequence=1)
     client.create_window(PLAIN).insert(1, 2.0, producer="p", sequence=1)
 
 
@@ -54,11 +55,31 @@ def test_windows_are_the_same_with_another_number_of_shards(old: int, new: int) 
         assert answers(after) == answers(before)
         assert after.window("plain").insert(1, 2.0, producer="p", sequence=1).already_applied
         assert after.window("plain").insert(2, 2.0, producer="p", sequence=2).inserted == 1
+        keyed = after.window("keyed")
+        retry = keyed.bulk_insert(range(500, 550), [1.0] * 50, keys=KEYS, producer="p", sequence=1)
+        assert retry.already_applied
+        assert keyed.insert(999, 2.0, key="new", producer="p", sequence=2).inserted == 1
         again = reshard(before, after)
         assert {name: type(error) for name, error in again.items()} == dict.fromkeys(["keyed", "plain"], AlreadyExists)
         told = CliRunner().invoke(app, ["reshard", "--target", source.grpc_target, target.grpc_target])
         assert told.exit_code == 1
         assert "0 of 2 windows are copied" in told.output
+
+
+def test_the_copy_of_a_window_with_a_source_stands_alone_and_that_is_said() -> None:
+    with (
+        running_service() as source,
+        running_service() as target,
+        Client(source.grpc_target) as before,
+        Client(target.grpc_target) as after,
+    ):
+        before.create_window(SPEC)
+        before.create_window(SPEC | {"name": "fed", "from": {"window": "keyed", "granularity": 5}})
+        before.window("keyed").insert(1, 2.0, key="a")
+        told = CliRunner().invoke(app, ["reshard", "--target", source.grpc_target, target.grpc_target])
+        assert told.exit_code == 1
+        assert "fed: window 'fed' is copied, and its copy gets no entries from 'keyed' any more" in told.output
+        assert [(window.name, window.entries) for window in after.list_windows()] == [("fed", 1), ("keyed", 1)]
 
 
 def test_a_window_that_is_written_meanwhile_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sash_client import Client, InvalidArgument, Unavailable
-from tests.support.deployments import SHARDS, Deployment, Producer, check, made
+from sash_client import Client, DataLoss, InvalidArgument, Unavailable
+from tests.support.deployments import KEYS, SHARDS, Deployment, Producer, check, made
 from tests.support.redis_servers import BINARIES, redis_server
 from tests.support.servers import WAIT_S
 from tests.support.waiting import wait_until
@@ -96,6 +96,21 @@ def test_a_table_that_is_lost_is_made_again(deployment: Deployment) -> None:
     wrote = producer.end()
     for process in (first, second):
         check(process, wrote)
+    # Where all is lost, the processes keep what they have in memory, and nobody serves shards without their entries.
+    deployment.redis.ask("FLUSHALL")
+    with Client(first.target, timeout_s=WAIT_S) as client:
+
+        def refused() -> bool:
+            with contextlib.suppress(Unavailable):
+                for key in KEYS:
+                    with pytest.raises(DataLoss):
+                        client.window("w").insert(0, fields={"value": 0}, key=key)
+                return True
+            return False
+
+        wait_until(refused, 40)
+    for process in (first, second):
+        assert {key: total for key, (_, total) in process.answers().items()} == wrote
 
 
 def test_processes_of_one_machine_are_in_the_table_each(deployment: Deployment) -> None:

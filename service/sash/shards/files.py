@@ -241,6 +241,9 @@ class Splitter:
         document = dict(content)
         name = {} if self._name is None else {"name": self._name}
         self.spec = WindowSpec.parse({**document["spec"], **name})
+        if self._shards > 1:
+            ledger = _merged_ledger([document["extra"]["ledger"]], document["spec"])  # digests are of whole writes
+            document["extra"] = {**document["extra"], "ledger": ledger}
         gone = dict(document["counts"])
         left = gone["evicted"] + gone.get("retracted", 0)
         self._expected = float(gone["inserted"] - left)

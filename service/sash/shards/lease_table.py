@@ -27,7 +27,7 @@ from redis.exceptions import RedisError, ResponseError
 from sash.shards.fair import Member, Table
 from sash.tiers.redis_errors import not_acquired, text_of
 from sash.tiers.redis_link import Argument, Link
-from sash_engine.errors import InvalidArgument, SashError, Unavailable
+from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
 
 __all__ = ["LeaseTable", "Lives"]
 
@@ -129,7 +129,7 @@ class LeaseTable:
             self._link = Link(url, prefix, _TIMEOUT_S, 4)
         except ValueError as error:
             raise InvalidArgument(f"The address of Redis is wrong: {error}", field="data") from None
-        self._key = f"{{{prefix}}}:table".encode()
+        self._key, self._shards_key = f"{{{prefix}}}:table".encode(), f"{{{prefix}}}:shards".encode()
         self._lease_ms = int(lease_s * 1000)
         self._lives = Lives(lease_s)
         self._odd: set[str] = set()
@@ -185,6 +185,13 @@ class LeaseTable:
     def wish(self, shard: int, old: str, new: str) -> bool:
         """Say who shall have a shard; as `swap`."""
         return bool(self._call(_SWAP, f"w:{shard}", old, new))
+
+    def check_kept(self) -> None:
+        """Raise DataLoss if Redis no longer says how many shards there are: then it has lost the shards, too."""
+        if self._asked(lambda: ["GET", self._shards_key]) is None:
+            raise DataLoss(
+                "Redis has lost what was stored for all shards: it was emptied, or went back to an early state"
+            )
 
     def leave(self, member: str) -> None:
         """Remove a process."""

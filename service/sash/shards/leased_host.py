@@ -219,10 +219,13 @@ class LeasedHost(Host):
 
     async def _take(self, shard: int, last: str) -> None:
         try:
+            await asyncio.to_thread(self._lease_table.check_kept)  # else it would be served without its entries
             if not await self._swap(shard, last, self._me.id):
                 return
         except SashError as error:
-            _log.warning("shard %d cannot be taken now: %s", shard, error.message)
+            if self._problems.get(shard) != error.message:
+                _log.warning("shard %d cannot be taken now: %s", shard, error.message)
+            self._problems[shard] = error.message
             return
         self._spawn(self._tell_others())
         await self._serve(shard)
