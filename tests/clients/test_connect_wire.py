@@ -208,3 +208,50 @@ def test_two_threads_may_close_at_once():
     client._http._idle = Taken([object()])
     client.close()
     assert not client._http._idle
+
+
+def test_a_call_that_failed_gives_its_connection_up():
+    async def awaited(target):
+        async with AsyncClient(target, timeout_s=0.2) as client:
+            with pytest.raises(DeadlineExceeded):
+                await client.window("w").insert(1, 1.0)
+            assert not client._http._idle
+
+    with answering(OK, OK) as (target, _), Client(target, timeout_s=0.2) as client:
+        with pytest.raises(DeadlineExceeded):
+            client.window("w").insert(1, 1.0)
+        assert not client._http._idle
+        assert not client._http._all
+    with answering(OK, OK) as (target, _):
+        asyncio.run(awaited(target))
+
+
+def test_nothing_is_opened_or_kept_after_the_end():
+    async def awaited(target):
+        client = AsyncClient(target)
+        wire = await client._http._wire()
+        client._http._is_closed = True
+        client._http._keep(wire)
+        assert not client._http._idle
+        with pytest.raises(Unavailable, match="closed"):
+            await client._http.connect()
+        await client.close()
+
+    with over_connect(Recorder()) as server:
+        target = f"http://127.0.0.1:{server.server_port}"
+        client = Client(target)
+        client._http.connect(20)
+        wire = client._http._idle.pop()
+        client.close()
+        client._http._keep(wire)
+        with pytest.raises(Unavailable, match="closed"):
+            client._http.connect(20)
+        assert not client._http._idle
+        assert not client._http._all
+        asyncio.run(awaited(target))
+
+
+def test_a_call_that_was_cancelled_there_has_the_code_of_grpc():
+    head = b"HTTP/1.1 499 No\r\ncontent-type: application/json\r\ncontent-length: 20\r\n\r\n"
+    with answering(*[head + b'{"code": "canceled"}'] * 2) as (target, _):
+        assert [error.code for error in inserted(target)] == ["CANCELLED"] * 2
