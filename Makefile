@@ -41,7 +41,7 @@ test: setup ## all tests: Spark in local mode and real servers included
 coverage: setup ## line and branch coverage of each room, from a shorter pass of the tests
 	@rm -rf build/coverage
 	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 SASH_PROFILE=coverage $(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) --dist loadfile \
-		--ignore tests/bench --ignore tests/crash
+		--ignore tests/bench --ignore tests/crash --ignore tests/spark/test_cluster.py
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage json -q -o build/coverage/files.json
 	@$(BIN)/python -m tests.support.rooms build/coverage/files.json
@@ -62,6 +62,7 @@ format: setup ## put code into the house's format
 
 soak: setup ## long: properties with thousands of examples, hundreds of kills on each tier, and of losses of power
 	SASH_PROFILE=soak $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --timeout 3600 -m "not spark"
+	SASH_PROFILE=soak $(BIN)/python -m pytest tests/spark/test_cluster.py
 	$(BIN)/python -m tests.crash.driver --kills 200
 	$(BIN)/python -m tests.crash.power --losses 200 --lost 100
 

@@ -76,9 +76,10 @@ class Size:
     width_s: int
     step_s: int
     files: int = 8
+    turns: int = 3
 
 
-SMOKE = Size(rows=5_000, over_s=120, width_s=20, step_s=1, files=2)
+SMOKE = Size(rows=5_000, over_s=120, width_s=20, step_s=1, files=2, turns=1)
 REAL = Size(rows=1_000_000, over_s=3_600, width_s=600, step_s=1)
 
 
@@ -217,7 +218,7 @@ def throughput(size: Size, cores: int, directory: Path) -> None:
                     for name, way in sinks.items()
                 }
                 taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-                for turn in range(4):
+                for turn in range(1 + size.turns):
                     for name, way in ways.items():
                         began, used = time.perf_counter(), processor_s(os.getpid())
                         way()

@@ -41,7 +41,10 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Put long files first in the processes of xdist, and then those with the most tests."""
+    """Give Spark's tests time; put long files first in the processes of xdist, and then those with the most tests."""
+    for item in items:
+        if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1200))  # JVMs and many Python workers start: minutes, where it is busy
     if not hasattr(config, "workerinput"):
         return
     tests = Counter(item.location[0] for item in items)

@@ -81,8 +81,8 @@ class AsyncCalls:
             _, made = await asyncio.get_running_loop().create_connection(
                 _Wire, self._endpoint.host, self._endpoint.port, ssl=self._context, server_hostname=name
             )
-        except OSError as error:
-            raise unreachable(f"{self._endpoint}: {error.strerror or error}") from None
+        except (OSError, UnicodeError) as error:  # the second one: of a name that DNS cannot have
+            raise unreachable(f"{self._endpoint}: {getattr(error, 'strerror', None) or error}") from None
         self._all.add(made)
         if self._is_closed:
             self._drop(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import ssl
@@ -37,6 +38,7 @@ class BlockingCalls:
         self._all: set[_Wire] = set()
         self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._is_closed = False
+        self._process = os.getpid()
 
     def call(self, method: str, request: Any, timeout_s: float, metadata: tuple[tuple[str, str], ...]) -> Any:
         """Make a call; return its answer.
@@ -48,7 +50,7 @@ class BlockingCalls:
         if not self._places.acquire(timeout=timeout_s):
             raise late(timeout_s)
         try:
-            wire = self._wire(deadline_s - time.monotonic())
+            wire = self._wire(deadline_s, timeout_s)
             try:
                 body = request.SerializeToString()
                 head = head_of(self._endpoint, method, len(body), deadline_s - time.monotonic(), metadata)
@@ -68,18 +70,20 @@ class BlockingCalls:
         Raises:
             Unavailable: there is no service.
         """
-        self._keep(self._wire(timeout_s))
+        self._keep(self._wire(time.monotonic() + timeout_s, timeout_s))
 
     def close(self) -> None:
-        """End all connections; calls in progress fail."""
+        """End all connections; calls in progress fail. In a forked process, the other one keeps its connections."""
         self._is_closed = True
-        for wire in list(self._all):
-            wire.interrupt()
+        if os.getpid() == self._process:
+            for wire in list(self._all):
+                wire.interrupt()
         while self._idle:
-            self._drop(self._idle.pop())
+            with suppress(IndexError):  # another thread has it
+                self._drop(self._idle.pop())
 
-    def _wire(self, timeout_s: float) -> _Wire:
-        """A connection for one call."""
+    def _wire(self, deadline_s: float, timeout_s: float) -> _Wire:
+        """A connection for one call, which may take `timeout_s` until the deadline."""
         while self._idle:
             with suppress(IndexError):  # another thread has it
                 wire = self._idle.pop()
@@ -87,25 +91,38 @@ class BlockingCalls:
                     return wire
                 self._drop(wire)
         try:
-            wire = _Wire(self._opened(timeout_s))
+            wire = _Wire(self._opened(deadline_s))
         except TimeoutError:
             raise late(timeout_s) from None
-        except OSError as error:
-            raise unreachable(f"{self._endpoint}: {error.strerror or error}") from None
+        except (OSError, UnicodeError) as error:  # the second one: of a name that DNS cannot have
+            raise unreachable(f"{self._endpoint}: {getattr(error, 'strerror', None) or error}") from None
         self._all.add(wire)
         if self._is_closed:
             self._drop(wire)
             raise Unavailable("the client is closed")
         return wire
 
-    def _opened(self, timeout_s: float) -> socket.socket:
-        plain = socket.create_connection((self._endpoint.host, self._endpoint.port), timeout_s)
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return plain if self._context is None else self._context.wrap_socket(plain, server_hostname=self._name)
-        except BaseException:
-            plain.close()
-            raise
+    def _opened(self, deadline_s: float) -> socket.socket:
+        """Connect to the first address that answers; all of them together have until the deadline."""
+        refused = OSError("the name has no address")
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            self._endpoint.host, self._endpoint.port, type=socket.SOCK_STREAM
+        ):
+            plain = socket.socket(family, kind, protocol)
+            try:
+                _wait_until(plain, deadline_s)
+                plain.connect(address)
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if self._context is None:
+                    return plain
+                _wait_until(plain, deadline_s)
+                return self._context.wrap_socket(plain, server_hostname=self._name)
+            except BaseException as error:
+                plain.close()
+                if isinstance(error, TimeoutError) or not isinstance(error, OSError):
+                    raise
+                refused = error
+        raise refused
 
     def _keep(self, wire: _Wire) -> None:
         """Keep a connection for the next call, if the last one is complete."""
@@ -142,16 +159,12 @@ class _Wire:
         self.may_be_kept = False
         response = self._response
         response.begin()
-        self._wait_until(deadline_s)
         # A service that refuses a request may not read all of it: its answer says why.
         with suppress(BrokenPipeError, ConnectionResetError):
-            if len(body) <= _JOINED_BYTES:
-                self._socket.sendall(head + body)
-            else:
-                self._socket.sendall(head)
-                self._wait_until(deadline_s)
-                self._socket.sendall(body)
+            for part in (head + body,) if len(body) <= _JOINED_BYTES else (head, body):
+                self._send(part, deadline_s)
         while True:
+            _wait_until(self._socket, deadline_s)
             data = self._socket.recv(_RECEIVED_BYTES)
             if not data:
                 raise ConnectionResetError("it was closed before the answer")
@@ -159,18 +172,27 @@ class _Wire:
             if response.is_complete:
                 self.may_be_kept = response.may_be_kept
                 return response
-            self._wait_until(deadline_s)
 
     def interrupt(self) -> None:
         """Make a call in progress fail, in whatever thread it is; that thread closes the connection."""
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            # Not by the method of a socket with TLS: it drops TLS first, and that thread would then send in the clear.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._socket.close()
 
-    def _wait_until(self, deadline_s: float) -> None:
-        left_s = deadline_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        self._socket.settimeout(left_s)
+    def _send(self, part: bytes, deadline_s: float) -> None:
+        # `sendall` with TLS would have the whole time for each record.
+        left = memoryview(part)
+        while left:
+            _wait_until(self._socket, deadline_s)
+            left = left[self._socket.send(left) :]
+
+
+def _wait_until(sock: socket.socket, deadline_s: float) -> None:
+    """Let the next operation of a socket take until the deadline; raises TimeoutError after it."""
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    sock.settimeout(left_s)

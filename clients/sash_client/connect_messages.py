@@ -85,7 +85,7 @@ class Response:
         self.may_be_kept = False
 
     def feed(self, data: bytes) -> None:
-        """Take what was received.
+        """Take what was received. After bytes behind the response, the connection may not be kept.
 
         Raises:
             Unavailable: it is no HTTP; the connection cannot go on.
@@ -93,11 +93,19 @@ class Response:
         try:
             self._parser.feed_data(data)
         except Exception as error:  # httptools has no public base for its errors
-            raise Unavailable(f"what answered does not speak HTTP: {error}") from None
+            if not self.is_complete:
+                raise Unavailable(f"what answered does not speak HTTP: {error}") from None
+            self.may_be_kept = False
+
+    def on_message_begin(self) -> None:
+        """A response begins."""
+        if self.is_complete:
+            raise ValueError("a response that nobody asked for")  # `feed` gets it from httptools
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by httptools, as the other methods of this kind."""
-        self.headers[name.lower()] = value
+        if not self.status:  # else it is a trailer, which nobody reads
+            self.headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
         """The head is complete."""

@@ -46,6 +46,7 @@ _SERVICE_CONFIG = {
         }
     ]
 }
+_LONGEST_S = 1_000_000_000  # gRPC takes a longer time, or an infinite one, for one that is over
 OPTIONS: dict[str, Any] = {
     "grpc.service_config": json.dumps(_SERVICE_CONFIG),
     # The service has limits of its own for requests; an answer that collects a whole window may be large.
@@ -92,8 +93,12 @@ class Connection:
         token: Token | None = None,
         tls: TLS | bool | None = None,
     ) -> None:
-        if timeout_s <= 0 or bulk_entries_max < 1 or bulk_bytes_max < 1:
+        if not timeout_s > 0 or bulk_entries_max < 1 or bulk_bytes_max < 1:
             raise InvalidArgument("timeout_s, bulk_entries_max and bulk_bytes_max must be positive")
+        if timeout_s > _LONGEST_S:
+            raise InvalidArgument(
+                f"timeout_s may be at most {_LONGEST_S:,} s", field="timeout_s", limit=f"{_LONGEST_S:,}"
+            )
         endpoint = to_endpoint(target)
         tls = _tls_of(endpoint, tls)
         if endpoint is None:

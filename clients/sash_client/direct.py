@@ -13,25 +13,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 import grpc
 import numpy as np
 
-from sash_client.answers import WriteResult
+from sash_client.answers import Topology, WriteResult
 from sash_client.blocking import BlockingConnection, BlockingHandle
 from sash_client.bulks import Columns, checked
 from sash_client.client import Client
-from sash_client.errors import FailedPrecondition, InvalidArgument, SashClientError
+from sash_client.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, SashClientError, Unavailable
 from sash_client.frames import bulk_of
 from sash_client.keys import Key, text
-from sash_client.owners import Owners, is_safe_elsewhere
+from sash_client.owners import AGAIN_S, Owners, is_safe_elsewhere
 from sash_client.parts import parts_joined
 from sash_client.plans import Plan
 from sash_client.producer import Producer
 from sash_client.times import TimeLike
 from sash_client.window import Window
+from sash_client.windows import topology_of
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
 from sash_wire.placement import shard_of, shards_of
@@ -53,7 +55,18 @@ class DirectClient(Client):
         super().__init__(target, **options)
         if self._http is not None:
             raise InvalidArgument("a direct client needs the address of gRPC: HOST:PORT", field="target")
-        self.owners = Owners(self.topology, self.target, self._opened_to)
+        self.owners = Owners(self._learnt, self.target, self._opened_to)
+
+    def _learnt(self) -> Topology:
+        """Ask the process that it was given; where that one does not answer, ask the others that it knows."""
+        try:
+            return self.topology()
+        except (Unavailable, DeadlineExceeded):
+            for stub in self.owners.stubs():
+                with suppress(grpc.RpcError, ValueError):  # gone, too; or closed
+                    request = pb.GetTopologyRequest()
+                    return topology_of(stub.GetTopology(request, timeout=self.timeout_s, metadata=self._said()))
+            raise
 
     def _opened_to(self, address: str) -> grpc.Channel:
         return self._opened(address, list(self._options.items()))
@@ -112,6 +125,8 @@ class DirectProducer:
         self._client = cast("DirectClient", window._client)
         self._spec = window._spec()
         self._shards = self._client.owners.learnt()
+        if not self._shards:
+            raise Unavailable("the service has not said yet how many shards it has", retry_after_s=AGAIN_S)
         self._start = dict(start or {})
         self._producers: dict[int, _ShardProducer] = {}
         self._closed = False
@@ -128,18 +143,19 @@ class DirectProducer:
         if error is None:
             self.close()
             return
-        for producer in self._producers.values():
+        for producer in self._all():
             producer.__exit__(kind, error, trace)
 
     @property
     def acknowledged(self) -> dict[int, int]:
         """By shard, the last number that the service has answered: `start` for the next producer of this name."""
-        return {shard: producer.acknowledged for shard, producer in self._producers.items()}
+        with self._lock:
+            return {shard: producer.acknowledged for shard, producer in self._producers.items()}
 
     @property
     def result(self) -> WriteResult:
         """The outcome of all entries that were answered so far."""
-        return sum((producer.result for producer in self._producers.values()), WriteResult())
+        return sum((producer.result for producer in self._all()), WriteResult())
 
     def insert(
         self,
@@ -175,15 +191,16 @@ class DirectProducer:
 
     def flush(self, timeout_s: float | None = None) -> WriteResult:
         """Send all entries taken so far and wait for the answers; return `result`. Raises as `Producer.flush`."""
-        for producer in self._producers.values():
+        for producer in self._all():
             producer.flush(timeout_s)
         return self.result
 
     def close(self, timeout_s: float | None = None) -> None:
         """Flush and end; closing twice does nothing. Raises the first error, with all that was not applied."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
         first: SashClientError | None = None
-        for producer in self._producers.values():
+        for producer in self._all():
             try:
                 producer.close(timeout_s)
             except SashClientError as error:
@@ -193,6 +210,11 @@ class DirectProducer:
                     first.unapplied += error.unapplied
         if first is not None:
             raise first
+
+    def _all(self) -> list[_ShardProducer]:
+        """The producers so far; other threads may add one at any time."""
+        with self._lock:
+            return list(self._producers.values())
 
     def _of(self, shard: int) -> _ShardProducer:
         with self._lock:

@@ -21,9 +21,9 @@ from sash_client.errors import SashClientError, Unavailable, from_rpc
 from sash_proto.v1 import windows_pb2_grpc
 from sash_wire.placement import shard_of
 
-__all__ = ["Owners", "is_safe_elsewhere", "targets_of"]
+__all__ = ["AGAIN_S", "Owners", "is_safe_elsewhere", "targets_of"]
 
-_AGAIN_S = 0.2
+AGAIN_S = 0.2
 """So long a map is not asked for again."""
 _ONE_KEY = frozenset({"Insert", "BulkEvict", "Query", "RangeQuery", "Series"})
 
@@ -49,11 +49,15 @@ class Owners:
     def learnt(self) -> int:
         """Learn the map if that has not happened, and return the number of shards. Raises as `Client.topology`."""
         with self._lock:
-            if self._targets is None and time.monotonic() - self._asked_s > _AGAIN_S:
+            if self._targets is None and time.monotonic() - self._asked_s > AGAIN_S:
                 self._asked_s = time.monotonic()
                 found = self._learn()
                 self.shards, self._targets = found.shards, targets_of(found, self._service)
         return self.shards
+
+    def stubs(self) -> list[Any]:
+        """The methods of each process that was called."""
+        return [stub for _, stub in list(self._channels.values())]
 
     def forget(self) -> None:
         """Learn the map again before the next call."""
@@ -71,7 +75,7 @@ class Owners:
         target = (self._targets or {}).get(shard)
         if target is None:
             self.forget()
-            away = Unavailable(f"nobody says that it has shard {shard}", retry_after_s=_AGAIN_S)
+            away = Unavailable(f"nobody says that it has shard {shard}", retry_after_s=AGAIN_S)
             away.unreachable = True
             raise away
         with self._lock:

@@ -29,7 +29,8 @@ def reshard(
         folder: where the file of one window has room at a time; the system's folder for temporary files if None.
 
     Returns:
-        for each window the error that kept it from being copied, or None.
+        for each window the error that kept it from being copied, or None. A window that gets its entries from another
+        one has an error and a copy, which gets none.
 
     Raises:
         SashClientError: the windows cannot be listed.
@@ -68,6 +69,13 @@ def _copy(source: Client, target: Client, window: WindowInfo, folder: str | os.P
     if wrong is not None:
         target.delete_window(window.name)
         raise wrong
+    if "from" in window.spec and "from" not in copy.spec:
+        source_name = window.spec["from"]["window"]
+        raise FailedPrecondition(
+            f"window {window.name!r} is copied, and its copy gets no entries from {source_name!r} any more: an export "
+            "stands alone",
+            field="from",
+        )
 
 
 def _state(window: WindowInfo) -> object:

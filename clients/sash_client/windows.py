@@ -37,15 +37,16 @@ def deleted(name: str) -> Plan[int]:
 
 def topology() -> Plan[Topology]:
     """Show the processes of the service, and the shards of each."""
-    return _topology((yield Ask("GetTopology", pb.GetTopologyRequest())))
+    return topology_of((yield Ask("GetTopology", pb.GetTopologyRequest())))
 
 
 def moved(shard: int, process: int) -> Plan[Topology]:
     """Have a process take a shard."""
-    return _topology((yield Ask("MoveShard", pb.MoveShardRequest(shard=shard, process=process))))
+    return topology_of((yield Ask("MoveShard", pb.MoveShardRequest(shard=shard, process=process))))
 
 
-def _topology(response: pb.Topology) -> Topology:
+def topology_of(response: pb.Topology) -> Topology:
+    """The answer that a message has."""
     processes = [
         ServingProcess(
             process.number,

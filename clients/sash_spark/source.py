@@ -139,7 +139,7 @@ class SashDataSource(DataSource):
                 'writeStream.format("sash") needs Spark 4.1; foreachBatch(sash_sink(…)) works with this version'
             ) from None
         options = Options(self.options)
-        options.only(_OPTIONS - {"batch"} | {"checkpointlocation"})  # Spark passes it, too
+        options.only(_OPTIONS - {"batch"} | {"checkpointlocation", "queryname"})  # Spark passes these, too
         return StreamWriter(_route(options, schema, overwrite), options.text("query"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from sash_client import Client, FailedPrecondition, InvalidArgument, Unavailable
 from sash_client.answers import ServingProcess, Topology
 from sash_client.direct import DirectClient
-from sash_client.owners import Owners, targets_of
+from sash_client.owners import Owners, is_safe_elsewhere, targets_of
 from sash_wire.placement import shard_of
 from tests.support.servers import Running, running_service, service_process
 
@@ -132,6 +133,28 @@ def test_the_map_is_learnt_again_after_an_error() -> None:
     assert maps == []
 
 
+def test_a_producer_needs_to_know_how_many_shards_there_are() -> None:
+    with running_service(shards=3) as running, DirectClient(running.grpc_target) as client:
+        client.create_window(SPEC)
+        client.owners._asked_s = math.inf  # just now, without an answer
+        with pytest.raises(Unavailable, match="how many shards") as raised:
+            client.window("w").producer("p")
+        assert raised.value.retry_after_s is not None
+
+
+def test_threads_may_add_shards_while_others_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_service(shards=3) as running, DirectClient(running.grpc_target) as client:
+        client.create_window(SPEC)
+        producer = client.window("w").producer("p")
+        monkeypatch.setattr(producer._of(0), "flush", lambda timeout_s: producer._of(1))
+        producer.flush()
+        assert set(producer.acknowledged) == {0, 1}
+        monkeypatch.undo()
+        producer.close()
+        with pytest.raises(FailedPrecondition, match="closed"):
+            producer._of(2)
+
+
 def test_where_processes_are() -> None:
     processes = [
         ServingProcess(0, True, 5, [0]),
@@ -144,3 +167,11 @@ def test_where_processes_are() -> None:
 def test_a_direct_client_needs_grpc() -> None:
     with pytest.raises(InvalidArgument, match="gRPC"):
         DirectClient("http://127.0.0.1:7071")
+
+
+def test_a_write_that_may_have_arrived_is_not_sent_elsewhere() -> None:
+    lost, never = Unavailable("lost"), Unavailable("never")
+    never.unreachable = True
+    assert [is_safe_elsewhere("Insert", error) for error in (lost, never)] == [False, True]
+    assert is_safe_elsewhere("Query", lost)
+    assert not is_safe_elsewhere("Query", FailedPrecondition("no"))

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from sash.main import app
 from sash_client import AlreadyExists, Client, FailedPrecondition
+from sash_client.direct import DirectClient
 from sash_client.resharding import reshard
 from tests.support.servers import running_service
 
@@ -27,6 +28,7 @@ def filled(client: Client) -> None:
         range(500), [float(i) for i in range(500)], keys=[KEYS[i % 50] for i in range(500)]
     )
     client.window("keyed").bulk_evict(99)
+    client.window("keyed").bulk_insert(range(500, 550), [1.0] * 50, keys=KEYS, producer="p", sequence=1)
     client.create_window(PLAIN).insert(1, 2.0, producer="p", sequence=1)
 
 
@@ -53,11 +55,31 @@ def test_windows_are_the_same_with_another_number_of_shards(old: int, new: int) 
         assert answers(after) == answers(before)
         assert after.window("plain").insert(1, 2.0, producer="p", sequence=1).already_applied
         assert after.window("plain").insert(2, 2.0, producer="p", sequence=2).inserted == 1
+        keyed = after.window("keyed")
+        retry = keyed.bulk_insert(range(500, 550), [1.0] * 50, keys=KEYS, producer="p", sequence=1)
+        assert retry.already_applied
+        assert keyed.insert(999, 2.0, key="new", producer="p", sequence=2).inserted == 1
         again = reshard(before, after)
         assert {name: type(error) for name, error in again.items()} == dict.fromkeys(["keyed", "plain"], AlreadyExists)
         told = CliRunner().invoke(app, ["reshard", "--target", source.grpc_target, target.grpc_target])
         assert told.exit_code == 1
         assert "0 of 2 windows are copied" in told.output
+
+
+def test_the_copy_of_a_window_with_a_source_stands_alone_and_that_is_said() -> None:
+    with (
+        running_service() as source,
+        running_service() as target,
+        Client(source.grpc_target) as before,
+        Client(target.grpc_target) as after,
+    ):
+        before.create_window(SPEC)
+        before.create_window(SPEC | {"name": "fed", "from": {"window": "keyed", "granularity": 5}})
+        before.window("keyed").insert(1, 2.0, key="a")
+        told = CliRunner().invoke(app, ["reshard", "--target", source.grpc_target, target.grpc_target])
+        assert told.exit_code == 1
+        assert "fed: window 'fed' is copied, and its copy gets no entries from 'keyed' any more" in told.output
+        assert [(window.name, window.entries) for window in after.list_windows()] == [("fed", 1), ("keyed", 1)]
 
 
 def test_a_window_that_is_written_meanwhile_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,3 +102,32 @@ def test_a_window_that_is_written_meanwhile_is_not_copied(monkeypatch: pytest.Mo
         assert found["keyed"] is None
         assert isinstance(found["plain"], FailedPrecondition)
         assert [window.name for window in after.list_windows()] == ["keyed"]
+
+
+def test_numbers_of_each_shard_mean_nothing_with_another_number_of_shards() -> None:
+    with (
+        running_service(shards=3) as source,
+        running_service(shards=2) as target,
+        DirectClient(source.grpc_target) as before,
+        DirectClient(target.grpc_target) as after,
+    ):
+        before.create_window(SPEC)
+        with before.window("keyed").producer("p", linger_s=0.0) as producer:
+            for time in range(20):
+                producer.insert(time, 1.0, key=KEYS[time % 3])
+                producer.flush()
+        numbers = producer.acknowledged
+        assert len(set(numbers.values())) > 1 or len(numbers) < 3
+        assert reshard(before, after) == {"keyed": None}
+        for start in ({}, {shard: number for shard, number in numbers.items() if shard < 2}):
+            producer = after.window("keyed").producer("p", start=start)
+            producer.insert(100, 1.0, key=KEYS[0])
+            with pytest.raises(FailedPrecondition, match="epoch 1 has taken the name over"):
+                producer.close()
+        for shard, key in enumerate(KEYS[:4]):  # nothing that was not applied counts as applied
+            with pytest.raises(FailedPrecondition, match="epoch 1 has taken the name over"):
+                after.window("keyed").insert(100, 1.0, key=key, producer="p", sequence=min(numbers.values()) + shard)
+        with after.window("keyed").producer("p", epoch=1) as producer:
+            producer.bulk_insert(range(100, 150), [1.0] * 50, keys=KEYS)
+            assert producer.flush().inserted == 50
+        assert after.window("keyed").describe().entries == 70

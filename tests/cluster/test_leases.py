@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sash_client import Client, InvalidArgument
-from tests.support.deployments import SHARDS, Deployment, Producer, check, made
+from sash_client import Client, DataLoss, InvalidArgument, Unavailable
+from tests.support.deployments import KEYS, SHARDS, Deployment, Producer, check, made
 from tests.support.redis_servers import BINARIES, redis_server
 from tests.support.servers import WAIT_S
 from tests.support.waiting import wait_until
@@ -66,11 +66,51 @@ def test_shards_move_when_processes_come_and_go_while_producers_write(deployment
     assert second.process.wait(WAIT_S) == 0
     deployment.settle(4, 4)
     producer.rounds(2)
+    producers = [producer, Producer("direct", third.target, direct=True)]
+    producers[1].rounds(1)
+    with Client(first.target, timeout_s=WAIT_S) as client:
+        processes = client.topology().processes
+        (number,) = [process.number for process in processes if process.address == third.target]
+        (shard, *_) = [shard for process in processes if process.address == first.target for shard in process.shards]
+        third.process.send_signal(signal.SIGSTOP)
+        with pytest.raises((Unavailable, InvalidArgument), match=r"has ended, or stands still|there is no process"):
+            client.move_shard(shard, number)
     third.kill()
     deployment.settle(8)
-    producer.rounds(2)
+    for producer in producers:  # the direct one asks others than the process that it was given
+        producer.rounds(2)
+    check(first, *[producer.end() for producer in producers])
+
+
+def test_a_table_that_is_lost_is_made_again(deployment: Deployment) -> None:
+    first = deployment.add()
+    deployment.settle(8)
+    made(first)
+    producer = Producer("p", first.target)
+    producer.rounds(1)
+    deployment.redis.ask("DEL", "{sash}:table")
+    producer.rounds(1)
+    second = deployment.add()  # it knows the new secret only, and calls the first one
+    deployment.settle(4, 4)
+    producer.rounds(1)
     wrote = producer.end()
-    check(first, wrote)
+    for process in (first, second):
+        check(process, wrote)
+    # Where all is lost, the processes keep what they have in memory, and nobody serves shards without their entries.
+    deployment.redis.ask("FLUSHALL")
+    with Client(first.target, timeout_s=WAIT_S) as client:
+
+        def refused() -> bool:
+            with contextlib.suppress(Unavailable):
+                for key in KEYS:
+                    with pytest.raises(DataLoss):
+                        client.window("w").insert(0, fields={"value": 0}, key=key)
+                return True
+            return False
+
+        wait_until(refused, 40)
+    for process in (first, second):
+        assert {key: total for key, (_, total) in process.answers().items()} == wrote
 
 
 def test_processes_of_one_machine_are_in_the_table_each(deployment: Deployment) -> None:

@@ -1,5 +1,6 @@
 """Unary calls: binary and JSON, POST and GET, and every way to be wrong before a method is asked."""
 
+import gzip
 from base64 import b64decode, urlsafe_b64encode
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,8 @@ def test_other_compressions_are_refused(http: httpx.Client, window: str) -> None
     plain = http.post(PATH + "Query", content=body, headers=PROTO | {"content-encoding": "identity"})
     assert plain.status_code == 200
     refusal(http.get(PATH + "Query", params=in_address(body, "proto") | {"compression": "br"}), 501, "unimplemented")
+    known = http.post(PATH + "Query", content=gzip.compress(body), headers=PROTO | {"content-encoding": "GZip"})
+    assert known.status_code == 200
 
 
 def test_only_reads_may_be_asked_for_with_get(http: httpx.Client) -> None:

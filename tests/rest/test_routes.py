@@ -141,7 +141,7 @@ def test_any_query_string_means_what_it_means_to_the_standard_library(tags, rest
 def test_each_route_says_which_right_it_needs():
     rights = {right: {route.name for route in ROUTES if route.right == right} for right in ("admin", "write", None)}
     assert rights == {
-        "admin": {"create_window", "delete_window", "add_aggregates", "import_window"},
+        "admin": {"create_window", "delete_window", "add_aggregates", "import_window", "move_shard"},
         "write": {"insert", "bulk_insert", "bulk_evict", "retract", "update", "punctuate", "stage", "commit"},
         None: {"healthz", "readyz"},
     }

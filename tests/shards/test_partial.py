@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from sash_client import ALL_KEYS, Client, InvalidArgument, Unavailable
@@ -76,6 +77,22 @@ def test_a_question_is_answered_without_them_where_that_is_allowed(service: Runn
         with pytest.raises(InvalidArgument, match="partial") as raised:
             window.query(keys=KEYS, partial="yes")
         assert raised.value.field == "partial"
+
+
+def test_pages_leave_out_what_is_away_and_say_so(service: Running) -> None:
+    def pages(**params: Any) -> tuple[list[str], list[int]]:
+        found, missing, position = [], [], ""
+        while True:
+            page = rest(service, "query", all_keys=True, limit=7, position=position, **params).raise_for_status().json()
+            found += [answer["key"] for answer in page["answers"]]
+            missing += page.get("missing_shards", [])
+            if (position := page.get("next", "")) == "":
+                return found, missing
+
+    found, missing = pages(partial="allow")
+    assert (sorted(found), missing) == (sorted(HERE), [AWAY])
+    with pytest.raises(httpx.HTTPStatusError, match="503"):
+        pages()
 
 
 def test_over_rest(service: Running) -> None:

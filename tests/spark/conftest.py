@@ -16,7 +16,7 @@ def spark(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def service():
-    with local_service() as service:
+    with local_service(wait_s=600) as service:
         yield service
 
 

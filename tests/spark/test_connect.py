@@ -32,7 +32,6 @@ def test_no_run_is_dropped_in_silence(service, tmp_path):
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=240,
         )
         assert run.returncode == 0, run.stdout + run.stderr[-4000:]
         entries = {name: window.describe().counts.inserted for name, window in windows.items()}

@@ -14,6 +14,7 @@ from pyspark.sql.types import TimestampNTZType
 
 from sash_client import InvalidArgument
 from sash_spark.sliding import sliding_aggregate
+from tests.support.spark_streams import settled
 
 pytestmark = pytest.mark.spark
 
@@ -121,18 +122,25 @@ class Stream:
             assert self.answers.get(number, rows) == rows, "a batch that is repeated has the same rows"
             self.answers[number] = rows
 
-        query = sliding_aggregate(self.source(), **self.options).writeStream.foreachBatch(keep)
-        query = query.option("checkpointLocation", str(self.path / "checkpoint")).start()
+        queries = []
+
+        def start():
+            writer = sliding_aggregate(self.source(), **self.options).writeStream.foreachBatch(keep)
+            queries.append(writer.option("checkpointLocation", str(self.path / "checkpoint")).start())
+            return queries[-1]
+
+        query = start()
         try:
             for rows in files or [None]:
                 if rows is not None:
                     self.write(rows)
-                for each in (query, *beside):
+                query = settled(start, query)
+                for each in beside:
                     each.processAllAvailable()
-            for progress in query.recentProgress:
+            for progress in (progress for each in queries for progress in each.recentProgress):
                 self.metrics[progress["batchId"]] = progress["observedMetrics"].get("sliding")
         finally:
-            query.stop()
+            queries[-1].stop()
 
     def write(self, rows):
         frame = self.spark.createDataFrame(rows, self.schema).coalesce(1)
@@ -267,8 +275,8 @@ def test_windows_of_windows_follow_the_watermark(spark, tmp_path):
         def keep(batch, number):
             found[name] += [tuple(row) for row in batch.collect()]
 
-        query = frame.writeStream.foreachBatch(keep).outputMode("append")
-        return query.option("checkpointLocation", str(tmp_path / name)).start()
+        writer = frame.writeStream.foreachBatch(keep).outputMode("append")
+        return writer.option("checkpointLocation", str(tmp_path / name)).start
 
     found = {"ours": [], "theirs": []}
     stream = Stream(spark, tmp_path, aggregates={"n": {"function": "count"}})
@@ -277,11 +285,12 @@ def test_windows_of_windows_follow_the_watermark(spark, tmp_path):
         source, key="k", time="at", windows=["10s"], aggregates={"n": {"function": "count"}}, emit="5s"
     )
     own = source.groupBy("k", F.window("at", "10 seconds", "5 seconds").alias("w")).agg(F.count("*").alias("n"))
-    queries = [
+    starts = [
         started(twice(ours.drop("entries"), "end"), "ours"),
         # Spark takes a window's `end` less a microsecond for its time.
         started(twice(own.select("k", F.window_time("w").alias("at"), "n"), "at"), "theirs"),
     ]
+    queries = [start() for start in starts]
     try:
         for rows in (
             [row(s, f"k{s % 2}", s) for s in range(150)],
@@ -289,8 +298,7 @@ def test_windows_of_windows_follow_the_watermark(spark, tmp_path):
             [row(400, "k0", 0)],
         ):
             stream.write(rows)
-            for query in queries:
-                query.processAllAvailable()
+            queries = [settled(start, query) for start, query in zip(starts, queries, strict=True)]
     finally:
         for query in queries:
             query.stop()

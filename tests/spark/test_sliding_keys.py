@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from sash_client import InvalidArgument
 from sash_spark.sliding import sliding_aggregate
+from tests.support.spark_streams import settled
 
 pytestmark = pytest.mark.spark
 
@@ -67,7 +68,8 @@ def test_a_stream_has_them_too(spark, frame, rocks_db, tmp_path):
     rows = spark.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))
     answers = sliding_aggregate(rows, key=KEY, watermark="1 second", **ASKED)
     writer = answers.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+    writer = writer.trigger(availableNow=True)
+    settled(lambda: writer.start(str(tmp_path / "out")), wait=lambda query: query.awaitTermination())
     assert ordered(spark.read.parquet(str(tmp_path / "out")).collect()) == ordered(own(frame, KEY))
 
 

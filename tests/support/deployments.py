@@ -155,6 +155,7 @@ class Producer:
         self._end.set()
         self._thread.join(90)
         assert self.error is None, self.error
+        assert not self._thread.is_alive(), "it waits for an answer"
         return self.wrote
 
     def _run(self, name: str) -> None:

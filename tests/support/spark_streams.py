@@ -4,8 +4,9 @@ import os
 import uuid
 
 import pandas as pd
+from pyspark.errors import StreamingQueryException
 
-__all__ = ["KEYED", "Stream", "assert_fold", "killer", "rows", "staged_parts"]
+__all__ = ["KEYED", "Stream", "assert_fold", "killer", "rows", "settled", "staged_parts"]
 
 KEYED = {
     "name": "w",
@@ -37,9 +38,11 @@ class Stream:
 
     def feed(self, frame):
         self.fed.append(frame)
-        file = self.directory / "in" / f"{len(self.fed):03}.parquet"
+        name = f"{len(self.fed):03}.parquet"
+        file = self.directory / "in" / f".{name}"  # a stream that runs does not see it until it is complete
         frame.to_parquet(file, coerce_timestamps="us")
         os.utime(file, (len(self.fed), len(self.fed)))  # the source goes by age
+        file.rename(file.with_name(name))
 
     def read(self):
         reader = self.spark.readStream.schema("at timestamp, k string, v long").option("maxFilesPerTrigger", 1)
@@ -70,6 +73,24 @@ def assert_fold(window, *frames):
         (answer,) = window.query(key=key)
         in_time = group.sort_values("at", kind="stable")
         assert answer.aggregates == {"n": len(group), "sum": group["v"].sum(), "all": in_time["v"].tolist()}
+
+
+def settled(start, query=None, wait=lambda query: query.processAllAvailable()):
+    """Start a query, unless it runs, and wait until it has read all files; return the query that has.
+
+    Spark gives the Python worker of `transformWithState` ten seconds to start, and has no setting for that. A query
+    that fails for it on a busy machine is started again.
+    """
+    query = query or start()
+    while True:
+        try:
+            wait(query)
+        except StreamingQueryException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+            query = start()
+        else:
+            return query
 
 
 def staged_parts(address):

@@ -17,13 +17,13 @@ _LOOK_S = 0.001
 _LOOKS = 30_000
 
 
-def wait_until(condition: Callable[[], object], within_s: float = _LOOK_S * _LOOKS) -> None:
+def wait_until(condition: Callable[[], object], within_s: float = _LOOK_S * _LOOKS, look_s: float = _LOOK_S) -> None:
     """Return as soon as the condition holds; where there is no event loop, or not in this thread."""
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError("it never came to pass")
-        time.sleep(_LOOK_S)
+        time.sleep(look_s)
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -115,7 +115,7 @@ class CountsForm(_Form):
 class LedgerForm(_Form):
     """`Ledger.document`. The members of a writer are in the order in which `Ledger.of` reads them."""
 
-    producers: dict[_Name, Annotated[tuple[_Sequence, _WallTime], _Listed]] = Field(max_length=MAX_WRITERS)
+    producers: dict[_Name, Annotated[tuple[_Batch, _WallTime], _Listed]] = Field(max_length=MAX_WRITERS)
     queries: dict[_Name, Annotated[tuple[_Batch, _WallTime], _Listed]] = Field(max_length=MAX_WRITERS)
     fences: dict[_Name, Annotated[tuple[_Batch, _First, _Recent], _Listed]] = {}
     next_part: Annotated[int, Field(ge=1, le=_INT64_MAX)]

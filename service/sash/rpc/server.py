@@ -112,7 +112,7 @@ class RpcServer:
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.http2.ping_timeout_ms", 20_000),
                 # Clients look after the connection, too; by default a ping more often than every five minutes is abuse.
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
                 # With it a second service on the same port would start and take half of the calls.
                 ("grpc.so_reuseport", int(shared)),
                 # Connections need no token, and would use up the files that HTTP, the tier and new tokens need.

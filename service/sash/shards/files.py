@@ -26,6 +26,7 @@ from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.windows.answers import LATER_COUNTS
 from sash_engine.windows.batch import PartialBatch
+from sash_engine.windows.ledger import MAX_SEQUENCE
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.placement import shards_of
 
@@ -68,21 +69,29 @@ def _merged_header(headers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "spec": headers[0]["spec"],
         "counts": counts,
         "newest": max(header["newest"] for header in headers),
-        "extra": {"ledger": _merged_ledger([header["extra"]["ledger"] for header in headers])},
+        "extra": {"ledger": _merged_ledger([header["extra"]["ledger"] for header in headers], headers[0]["spec"])},
     }
 
 
-def _merged_ledger(ledgers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The highest number of each writer. Digests are of the parts of each shard, and mean nothing elsewhere."""
-    producers: dict[str, tuple[int, int, int]] = {}
+def _merged_ledger(ledgers: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The highest number of each writer. Digests are of the parts of each shard, and mean nothing elsewhere.
+
+    Where shards have different numbers of a producer, no number says what was applied: it numbers its writes for each
+    shard, or has a write under way. Then its epoch is over, so that none of its writes is taken for another one.
+    """
+    found: dict[str, list[tuple[int, int, int]]] = {}
     queries: dict[str, list[int]] = {}
     for ledger in ledgers:
         fences = ledger.get("fences", {})
         for name, (number, at_ns) in ledger["producers"].items():
-            epoch = fences[name][0] if name in fences else 0
-            producers[name] = max(producers.get(name, (0, 0, 0)), (epoch, number, at_ns))
+            found.setdefault(name, []).append((fences[name][0] if name in fences else 0, number, at_ns))
         for name, (number, at_ns) in ledger["queries"].items():
             queries[name] = max(queries.get(name, [0, 0]), [number, at_ns])
+    producers = {name: max(writes) for name, writes in found.items()}
+    for name, writes in found.items():
+        everywhere = len(writes) == len(ledgers) or not spec.get("keyed")
+        if not everywhere or len({write[:2] for write in writes}) > 1:
+            producers[name] = (min(producers[name][0] + 1, MAX_SEQUENCE), 0, producers[name][2])
     return {
         "producers": {name: [number, at_ns] for name, (_, number, at_ns) in producers.items()},
         "queries": queries,
@@ -232,6 +241,9 @@ class Splitter:
         document = dict(content)
         name = {} if self._name is None else {"name": self._name}
         self.spec = WindowSpec.parse({**document["spec"], **name})
+        if self._shards > 1:
+            ledger = _merged_ledger([document["extra"]["ledger"]], document["spec"])  # digests are of whole writes
+            document["extra"] = {**document["extra"], "ledger": ledger}
         gone = dict(document["counts"])
         left = gone["evicted"] + gone.get("retracted", 0)
         self._expected = float(gone["inserted"] - left)

@@ -5,15 +5,20 @@
                                w:SHARD   the id of the process that shall have it
                                secret    what processes prove to each other
 
-Redis' clock says when a heartbeat is due. The table only says who should serve a shard. Whether a write is allowed, the
-fence of the shard's own prefix decides. So a table that is lost, late or wrong costs time, and no data.
+A process runs as long as its heartbeats change its row. The monotonic clock of who looks measures that, see `Lives`.
+Redis' clock says only how old a row is that is seen for the first time, so it may jump.
+
+The table only says who should serve a shard. Whether a write is allowed, the fence of the shard's own prefix decides.
+So a table that is lost, late or wrong costs time, and no data. A row that nobody can read counts as absent.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,30 +27,34 @@ from redis.exceptions import RedisError, ResponseError
 from sash.shards.fair import Member, Table
 from sash.tiers.redis_errors import not_acquired, text_of
 from sash.tiers.redis_link import Argument, Link
-from sash_engine.errors import InvalidArgument, SashError, Unavailable
+from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
 
-__all__ = ["LeaseTable"]
+__all__ = ["LeaseTable", "Lives"]
+
+_log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 1.0
 _DOCUMENT = ("address", "grpc", "rest", "group", "owner")
-_FORGET_MS = 60_000
+_FORGET_S = 60.0
 """A process that is gone stays in the table for so long, so that others can say that it is."""
+_NUMBER_MAX = 10**6
+_ODD_MAX = 100
 
-# KEYS: table. ARGV: id, lease in ms, description, a secret to take if there is none, ms after which to forget.
-# It answers with Redis' time in ms, and the table.
+# KEYS: table. ARGV: id, lease in ms, description, a secret to take if there is none; then, in turns, rows to forget and
+# what they must say. It answers with Redis' time in ms, and the table.
 _BEAT = b"""
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+for i = 5, #ARGV, 2 do
+  if redis.call('HGET', KEYS[1], ARGV[i]) == ARGV[i + 1] then redis.call('HDEL', KEYS[1], ARGV[i]) end
+end
 local all = redis.call('HGETALL', KEYS[1])
 local used, number = {}, nil
 for i = 1, #all, 2 do
   local id = string.match(all[i], '^p:(.+)$')
-  if id then
-    local due, its = string.match(all[i + 1], '^(%d+) (%d+) ')
-    if id == ARGV[1] then number = tonumber(its)
-    elseif tonumber(due) + tonumber(ARGV[5]) < now then redis.call('HDEL', KEYS[1], all[i])
-    else used[tonumber(its)] = true end
-  end
+  local its = id and string.match(all[i + 1], '^%d+ (%d+) ')
+  if its and id == ARGV[1] then number = #its < 7 and tonumber(its) or nil
+  elseif its then used[tonumber(its)] = true end
 end
 if not number or used[number] then
   number = 0
@@ -53,7 +62,9 @@ if not number or used[number] then
 end
 local due = string.format('%.0f', now + tonumber(ARGV[2]))
 redis.call('HSET', KEYS[1], 'p:' .. ARGV[1], due .. ' ' .. number .. ' ' .. ARGV[3])
-redis.call('HSETNX', KEYS[1], 'secret', ARGV[4])
+if not string.match(redis.call('HGET', KEYS[1], 'secret') or '', '^%x+$') then
+  redis.call('HSET', KEYS[1], 'secret', ARGV[4])
+end
 return {string.format('%.0f', now), redis.call('HGETALL', KEYS[1])}
 """
 # KEYS: table. ARGV: field, value that it must have (empty: none), new value (empty: none). It answers 1 or 0.
@@ -62,6 +73,43 @@ if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
 if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1]) else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end
 return 1
 """
+
+
+class Lives:
+    """Which processes run, from how their rows change; no wall clock matters once a row was seen.
+
+    Args:
+        lease_s: within that it looks again.
+        clock: seconds that never jump.
+    """
+
+    def __init__(self, lease_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._blind_s = max(lease_s, _FORGET_S / 2)
+        self._clock = clock
+        self._looked_s = float("-inf")
+        self._seen: dict[str, tuple[bytes, float, float]] = {}
+        """By field: the row, since when it says that, and until when it counts."""
+
+    def look(self, rows: Mapping[str, tuple[bytes, float]]) -> set[str]:
+        """Note the rows of all processes, each with the seconds that it has left; return the fields of who runs."""
+        now_s = self._clock()
+        blind = now_s - self._looked_s > self._blind_s  # nobody could say that it runs, perhaps
+        before, self._seen = {} if blind else self._seen, {}
+        self._looked_s = now_s
+        for field, (row, left_s) in rows.items():
+            known = before.get(field)
+            if known is not None and known[0] == row:
+                self._seen[field] = known
+            else:
+                self._seen[field] = (row, now_s, now_s + left_s)
+        return {field for field, (_, _, until_s) in self._seen.items() if now_s < until_s}
+
+    def forgotten(self) -> list[tuple[str, bytes]]:
+        """The rows that have said the same for so long that they can go."""
+        early_s = self._clock() - _FORGET_S
+        return [
+            (field, row) for field, (row, since_s, until_s) in self._seen.items() if max(since_s, until_s) < early_s
+        ]
 
 
 class LeaseTable:
@@ -81,23 +129,54 @@ class LeaseTable:
             self._link = Link(url, prefix, _TIMEOUT_S, 4)
         except ValueError as error:
             raise InvalidArgument(f"The address of Redis is wrong: {error}", field="data") from None
-        self._key = f"{{{prefix}}}:table".encode()
+        self._key, self._shards_key = f"{{{prefix}}}:table".encode(), f"{{{prefix}}}:shards".encode()
         self._lease_ms = int(lease_s * 1000)
+        self._lives = Lives(lease_s)
+        self._odd: set[str] = set()
         self._located = False
 
     def beat(self, member: Member) -> Table:
-        """Say that a process runs, and return the table; its processes are `alive` as far as Redis' clock says.
+        """Say that a process runs, and return the table; its processes are `alive` as far as their heartbeats say.
 
         Raises:
             SashError: as `call`.
         """
-        document = {name: getattr(member, name) for name in _DOCUMENT}
+        document = {"lease_ms": self._lease_ms} | {name: getattr(member, name) for name in _DOCUMENT}
         if member.pinned is not None:
             document["pinned"] = sorted(member.pinned)
-        told = self._call(_BEAT, member.id, self._lease_ms, json.dumps(document), secrets.token_hex(16), _FORGET_MS)
-        now, flat = int(told[0]), [item.decode() for item in told[1]]
-        fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        return _parsed(fields, now)
+        forget = [part for row in self._lives.forgotten() for part in row]
+        told = self._call(_BEAT, member.id, self._lease_ms, json.dumps(document), secrets.token_hex(16), *forget)
+        return self._parsed(int(told[0]), dict(zip(told[1][::2], told[1][1::2], strict=True)))
+
+    def _parsed(self, now: int, fields: Mapping[bytes, bytes]) -> Table:
+        members: dict[str, Member] = {}
+        owners: dict[int, str] = {}
+        wishes: dict[int, str] = {}
+        rows: dict[str, tuple[bytes, float]] = {}
+        secret = ""
+        for field, value in fields.items():
+            try:
+                name, text = field.decode(), value.decode()
+                kind, _, rest = name.partition(":")
+                if kind == "p":
+                    members[rest], left_ms = _member(rest, text, now)
+                    rows[name] = (value, left_ms / 1000)
+                elif kind == "s":
+                    owners[_shard(rest)] = text
+                elif kind == "w":
+                    wishes[_shard(rest)] = text
+                elif name == "secret":
+                    secret = text
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                self._complain(repr(field), error)
+        alive = self._lives.look(rows)
+        members = {id: replace(each, alive=f"p:{id}" in alive) for id, each in members.items()}
+        return Table(members, owners, wishes, secret)
+
+    def _complain(self, field: str, error: Exception) -> None:
+        if field not in self._odd and len(self._odd) < _ODD_MAX:
+            self._odd.add(field)
+            _log.error("the lease table says something under %s that nobody can read: %s", field[:200], error)
 
     def swap(self, shard: int, old: str, new: str) -> bool:
         """Give a shard to a process (empty: to none), if `old` has it now; return whether that is so."""
@@ -106,6 +185,13 @@ class LeaseTable:
     def wish(self, shard: int, old: str, new: str) -> bool:
         """Say who shall have a shard; as `swap`."""
         return bool(self._call(_SWAP, f"w:{shard}", old, new))
+
+    def check_kept(self) -> None:
+        """Raise DataLoss if Redis no longer says how many shards there are: then it has lost the shards, too."""
+        if self._asked(lambda: ["GET", self._shards_key]) is None:
+            raise DataLoss(
+                "Redis has lost what was stored for all shards: it was emptied, or went back to an early state"
+            )
 
     def leave(self, member: str) -> None:
         """Remove a process."""
@@ -140,21 +226,23 @@ class LeaseTable:
         self._link.drop()
 
 
-def _parsed(fields: Mapping[str, str], now: int) -> Table:
-    members: dict[str, Member] = {}
-    owners: dict[int, str] = {}
-    wishes: dict[int, str] = {}
-    for name, value in fields.items():
-        kind, _, rest = name.partition(":")
-        if kind == "p":
-            due, number, text = value.split(" ", 2)
-            document = json.loads(text)
-            pins = document.pop("pinned", None)
-            pinned = None if pins is None else frozenset(pins)
-            known = {name: document[name] for name in _DOCUMENT if name in document}
-            members[rest] = replace(Member(rest, int(number), int(due) > now, **known), pinned=pinned)
-        elif kind == "s":
-            owners[int(rest)] = value
-        elif kind == "w":
-            wishes[int(rest)] = value
-    return Table(members, owners, wishes, fields.get("secret", ""))
+def _member(id: str, text: str, now: int) -> tuple[Member, int]:
+    """A process, from its row; and for how many ms it counts as running. Raises ValueError and the like."""
+    due, number, rest = text.split(" ", 2)
+    document = json.loads(rest)
+    known = {name: document[name] for name in _DOCUMENT if name in document}
+    for value in known.values():
+        value.encode()  # of a string, and of one that can be sent
+    pins = document.get("pinned")
+    pinned = None if pins is None else frozenset(map(int, pins))
+    if not 0 <= int(number) <= _NUMBER_MAX:
+        raise ValueError(f"{number[:80]} is no number of a process")
+    left_ms = min(max(int(due) - now, 0), int(document["lease_ms"]))
+    return Member(id, int(number), pinned=pinned, **known), left_ms
+
+
+def _shard(text: str) -> int:
+    """The number of a shard; raises ValueError unless it is written as the others write it."""
+    if str(int(text)) != text:
+        raise ValueError(f"{text[:80]!r} is no number of a shard")
+    return int(text)

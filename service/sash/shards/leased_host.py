@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ from sash.shards.host import Host, Open
 from sash.shards.hosted import HostedShard, nobody
 from sash.shards.layout import Share
 from sash.shards.lease_table import LeaseTable
+from sash.shards.members import has_ended, reached_by
 from sash.shards.parts import HOME
 from sash.shards.peer_server import PEER_SECRET, PeerServer
 from sash.shards.peers import Peer
@@ -34,7 +34,7 @@ from sash.topology import ServingProcess
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, SashError, Unavailable
 
-__all__ = ["LeasedHost", "reached_by"]
+__all__ = ["LeasedHost"]
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class LeasedHost(Host):
         self._problems: dict[int, str] = {}
         self._recovering = asyncio.Semaphore(_AT_ONCE)
         self._changed_s = 0.0  # when the table was changed last
+        self._told_s = 0.0  # when the heartbeat was sent that the table is from
         self._decides = False
         self._news = asyncio.Event()
         self.shards.on_taken = self._dropped
@@ -153,11 +154,13 @@ class LeasedHost(Host):
         # After a time without Redis all processes look as if they were gone.
         patient = time.monotonic() - steady_s < self._lease_s
         members = {
-            each.id: replace(each, alive=each.id == self._me.id or ((each.alive or patient) and not _has_ended(each)))
+            each.id: replace(each, alive=each.id == self._me.id or ((each.alive or patient) and not has_ended(each)))
             for each in table.members.values()
         }
-        self._table = replace(table, members=members)
+        self._table, self._told_s = replace(table, members=members), sent_s
         self._me = replace(self._me, number=members[self._me.id].number)
+        if self._server is not None:
+            self._server.also_admit(table.secret)  # it is another one after the table was lost
         for address in set(self._peers) - {each.address for each in members.values() if each.alive}:
             self._spawn(self._peers.pop(address).close())
         lapsed = not self._beats.valid()
@@ -200,7 +203,7 @@ class LeasedHost(Host):
         """Notice at once what has ended on this machine; the lease would have to run out."""
         while True:
             await asyncio.sleep(min(_LOOK_S, self._lease_s / 6))
-            if any(member.alive and _has_ended(member) for member in self._table.members.values()):
+            if any(member.alive and has_ended(member) for member in self._table.members.values()):
                 self._beats.now()
             for shard, hosted in list(self.shards.hosted.items()):
                 if hosted.storage.taken:
@@ -216,10 +219,13 @@ class LeasedHost(Host):
 
     async def _take(self, shard: int, last: str) -> None:
         try:
+            await asyncio.to_thread(self._lease_table.check_kept)  # else it would be served without its entries
             if not await self._swap(shard, last, self._me.id):
                 return
         except SashError as error:
-            _log.warning("shard %d cannot be taken now: %s", shard, error.message)
+            if self._problems.get(shard) != error.message:
+                _log.warning("shard %d cannot be taken now: %s", shard, error.message)
+            self._problems[shard] = error.message
             return
         self._spawn(self._tell_others())
         await self._serve(shard)
@@ -291,7 +297,7 @@ class LeasedHost(Host):
 
         Raises:
             InvalidArgument: there is no such shard or process.
-            Unavailable: it does not have it in time. It may take it later.
+            Unavailable: it does not have it in time, and may take it later; or it has ended, or another move came.
         """
         target = self._member(process)
         if not 0 <= shard < self.shards.count:
@@ -304,6 +310,7 @@ class LeasedHost(Host):
         wished = self._table.wishes.get(shard, "")
         if not await asyncio.to_thread(self._lease_table.wish, shard, wished, target.id) and wished != target.id:
             raise Unavailable(f"shard {shard} is being moved by somebody else", field="shard", retry_after_s=1.0)
+        wished_s = time.monotonic()
         self._beats.now()
         owner = self._table.owner(shard)
         await asyncio.gather(
@@ -315,12 +322,25 @@ class LeasedHost(Host):
                     self._news.clear()
                     self._beats.now()
                     await self._news.wait()
+                    if self._told_s > wished_s:
+                        await self._check_move(shard, target)
         except TimeoutError:
             raise Unavailable(
                 f"process {process} has not taken shard {shard} within {_MOVE_S:g} s; it may do so later",
                 field="shard",
                 retry_after_s=1.0,
             ) from None
+
+    async def _check_move(self, shard: int, target: Member) -> None:
+        """Raise Unavailable for a move that can succeed no more."""
+        if self._table.wishes.get(shard) != target.id:
+            problem = f"another move of shard {shard} has taken the place of this one"
+        elif self._table.members.get(target.id, self._me).alive:
+            return
+        else:
+            problem = f"process {target.number} has ended, or stands still: shard {shard} is not moved"
+            await asyncio.to_thread(self._lease_table.wish, shard, target.id, "")
+        raise Unavailable(problem, field="shard", retry_after_s=1.0)
 
     async def _serves(self, member: Member, shard: int) -> bool:
         if member.id == self._me.id:
@@ -378,20 +398,3 @@ class LeasedHost(Host):
             sizes = {int(shard): (size[0], size[1]) for shard, size in (state or {}).items()}
             found.append(ServingProcess(member.number, state is not None, int(port or 0), shards, member.grpc, sizes))
         return found
-
-
-def reached_by(settings: Settings) -> str:
-    """The name by which other processes, and clients, reach this one."""
-    if settings.address is not None:
-        name = settings.address
-    elif settings.host in ("0.0.0.0", "::"):
-        name = socket.gethostname()
-    else:
-        name = settings.host
-    return f"[{name}]" if ":" in name else name
-
-
-def _has_ended(member: Member) -> bool:
-    """Whether a process of this machine has certainly ended."""
-    owner = Owner.parse(member.owner.encode())
-    return owner is not None and owner.gone()

@@ -50,7 +50,7 @@ class PeerServer:
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self._resolve = resolve
-        self._secret = secret
+        self._secrets = None if secret is None else {secret}
         self._address = address
         self._credentials = credentials
         self._tasks: set[asyncio.Task[None]] = set()
@@ -69,6 +69,11 @@ class PeerServer:
         )
         self.port = 0
         """The port it listens on, once started."""
+
+    def also_admit(self, secret: str) -> None:
+        """Take calls with another secret, too: the deployment has a new one."""
+        if self._secrets is not None:
+            self._secrets.add(secret)
 
     async def start(self) -> None:
         """Listen.
@@ -92,10 +97,10 @@ class PeerServer:
         await self._server.stop(None)
 
     async def _admit(self, context: Any) -> None:
-        if self._secret is None:
+        if self._secrets is None:
             return
         sent = dict(context.invocation_metadata() or ()).get(PEER_SECRET, "")
-        if not hmac.compare_digest(str(sent), self._secret):
+        if not any(hmac.compare_digest(str(sent).encode(), secret.encode()) for secret in self._secrets):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "only processes of the same deployment may call this")
 
     async def _calls(self, requests: AsyncIterator[bytes], context: Any) -> None:

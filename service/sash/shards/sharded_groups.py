@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from sash.missing import MISSING
 from sash.plane import observed
 from sash.shards.merging import chosen_groups, merged_answers, merged_series_steps
 from sash.shards.parts import ShardPlane
 from sash.shards.sharded_calls import ShardedCalls
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.bounds import buckets_of
@@ -141,7 +142,13 @@ class ShardedGroups(ShardedCalls):
                 page.position = f"{shard}:"
                 break
             part = replace(question, limit=left, position=inner if shard == at else "")
-            more = await self._on(shard, self._asking(spec.name, part)(asked[shard]))
+            try:
+                more = await self._on(shard, self._asking(spec.name, part)(asked[shard]))
+            except Unavailable:
+                if (missing := MISSING.get()) is None:
+                    raise
+                missing.add(shard)  # the page goes on with the next shard
+                continue
             page += more
             left -= len(more) // times
             position = getattr(more, "position", None)

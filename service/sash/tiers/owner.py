@@ -61,7 +61,7 @@ class Owner:
             os.kill(self.pid, 0)  # signal 0 only checks; it sees processes that /proc may hide from other users
         except ProcessLookupError:
             return True
-        except OSError:
+        except (OSError, OverflowError):
             pass
         started = _started(self.pid)
         return started is not None and started != self.started

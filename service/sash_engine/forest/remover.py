@@ -169,7 +169,7 @@ class BlockRemover(BlockWriter):
             by the position of its block each row, with the number of the last one that names it.
         """
         directory, rows = self._directory, dict[int, dict[int, int]]()
-        if not self._len:
+        if not self._len or not len(times):
             return rows
         _, last = directory.spans(directory.head, directory.tail)
         at = directory.head + last.searchsorted(times, "left")

@@ -194,7 +194,7 @@ export function charts({ name }) {
     const length = isFixed
       ? to - Number(address.get("from"))
       : ticksOf(address.get("last") || usualSpan(), unit, "last");
-    if (!(length > 0)) throw new Problem("from must be before to", { field: "last" });
+    if (!(length > 0 && length < Infinity)) throw new Problem("from must be before to", { field: "last" });
     const step =
       address.get("step") === "" ? Math.max(1, Math.ceil(length / POINTS)) : ticksOf(address.get("step"), unit, "step");
     const points = Math.ceil(length / step);
@@ -308,13 +308,15 @@ export function charts({ name }) {
         fillValues(values, each);
       }
     }
-    copy.show(spec, {
-      kind: "series",
-      key: spec.keyed && address.get("by") === "" ? address.all("key")[0] : undefined,
+    const grouped = {
       by: address.all("by"),
       where: address.all("where"),
       top: address.get("top"),
       n: address.get("n", "5"),
+    };
+    copy.show(spec, {
+      kind: "series",
+      ...(address.get("by") !== "" ? grouped : spec.keyed ? { key: address.all("key")[0] } : {}),
       start: Math.round(shown.from),
       end: Math.round(shown.to),
       step: durationOf(how.step, unit),

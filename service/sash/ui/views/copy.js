@@ -1,4 +1,5 @@
-// The question of a view as text for a shell, for Python and for PromQL.
+// The question of a view as text for a shell, for Python and for PromQL. A part of it may come from an address that
+// somebody else made: everything in it is quoted, or is a number.
 
 import { byId, el, say } from "../core/dom.js";
 import { grpcPort, questionOf, token, windowPath } from "../core/ask.js";
@@ -118,7 +119,7 @@ export function pythonOf(spec, question) {
   if (key !== undefined && !isGrouped) given.push(`key=${keyInPython(spec, key)}`);
   if (where.length > 0) given.push(`where=${inPython(where)}`);
   if (by.length > 0) given.push(`by=${inPython(by)}`);
-  if (top) given.push(`top=${inPython(top)}`, `n=${n}`, ...(order === "asc" ? [`order="asc"`] : []));
+  if (top) given.push(`top=${inPython(top)}`, `n=${Number(n)}`, ...(order === "asc" ? [`order="asc"`] : []));
   if (having.length > 0) given.push(`having=${inPython(having)}`);
   if (limit) given.push(`limit=${limit}`);
   const method = kind === "series" ? (isGrouped ? "series_groups" : "series") : "query";
@@ -159,7 +160,7 @@ export function promqlOf(
         ? `${metric}${all.length > 0 ? `{${all.join(", ")}}` : ""}`
         : `{${[`__name__=${JSON.stringify(metric)}`, ...all].join(", ")}}`;
       const grouped = by.length > 0 ? `sum by (${by.join(", ")}) (${selector})` : selector;
-      return top === name ? `${order === "asc" ? "bottomk" : "topk"}(${n}, ${grouped})` : grouped;
+      return top === name ? `${order === "asc" ? "bottomk" : "topk"}(${Number(n)}, ${grouped})` : grouped;
     }),
   );
   if (by.length > 0)

@@ -215,13 +215,14 @@ export function overview() {
     const wanted = address.get("find").toLowerCase();
     const order = address.get("order", "name");
     const found = windows.filter((each) => each.spec.name.toLowerCase().includes(wanted));
-    const by = {
+    const orders = {
       inserted: (each) => -(rateOf(each.spec.name, "inserted") ?? 0),
       late: (each) => -each.counts.late,
       entries: (each) => -each.entries,
       newest: (each) =>
         -(each.newest ?? -Infinity) * ({ ns: 1e-6, us: 1e-3, ms: 1, s: 1000 }[each.spec.time_unit] ?? 1e-12),
-    }[order];
+    };
+    const by = Object.hasOwn(orders, order) ? orders[order] : undefined;
     if (by !== undefined) found.sort((a, b) => by(a) - by(b));
     const shown = found.slice(0, rows);
     more.hidden = shown.length === found.length;

@@ -20,7 +20,7 @@ const TABS = {
 
 export function windowView() {
   const name = address.get("window");
-  const chosen = address.get("tab") in TABS ? address.get("tab") : "answers";
+  const chosen = Object.hasOwn(TABS, address.get("tab")) ? address.get("tab") : "answers";
   const tab = TABS[chosen][1]({ name });
   let [facts, problem, place] = [];
   let isMounted = false;

@@ -1,0 +1,28 @@
+"""Processes as others see them: by which name this one is reached, and whether another one has ended."""
+
+from __future__ import annotations
+
+import socket
+
+from sash.settings import Settings
+from sash.shards.fair import Member
+from sash.tiers.owner import Owner
+
+__all__ = ["has_ended", "reached_by"]
+
+
+def reached_by(settings: Settings) -> str:
+    """The name by which other processes, and clients, reach this one."""
+    if settings.address is not None:
+        name = settings.address
+    elif settings.host in ("0.0.0.0", "::"):
+        name = socket.gethostname()
+    else:
+        name = settings.host
+    return f"[{name}]" if ":" in name else name
+
+
+def has_ended(member: Member) -> bool:
+    """Whether a process of this machine has certainly ended."""
+    owner = Owner.parse(member.owner.encode())
+    return owner is not None and owner.gone()

@@ -1,0 +1,129 @@
+"""The lease table as others leave it: rows that nobody can read, and clocks that jump."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from sash.shards.fair import Member, decide
+from sash.shards.lease_table import LeaseTable, Lives
+from tests.support.redis_servers import BINARIES, RedisServer, redis_server
+
+HOUR_S = 3600.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with redis_server(BINARIES["valkey"], "appendonly no") as server:
+        yield server
+
+
+@pytest.fixture
+def table(server: RedisServer) -> Iterator[LeaseTable]:
+    server.ask("FLUSHALL")
+    table = LeaseTable(server.url, "sash", 10.0)
+    yield table
+    table.close()
+
+
+class Seconds:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def edit(server: RedisServer, field: str | bytes, value: str | bytes) -> None:
+    server.ask("HSET", "{sash}:table", field, value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("p:x", "garbage"),
+        ("p:x", "99999999999999 1 garbage"),
+        ("p:x", "99999999999999 1 []"),
+        ("p:x", "99999999999999 1 {}"),
+        ("p:x", '99999999999999 1 {"lease_ms": 1000, "address": 5}'),
+        ("p:x", '99999999999999 1 {"lease_ms": 1000, "address": "\\ud800"}'),
+        ("p:x", '99999999999999 1 {"lease_ms": 1000, "pinned": 5}'),
+        ("p:x", '99999999999999 99999999999999 {"lease_ms": 1000}'),
+        ("p:me", f"99999999999999 {10**30} " + '{"lease_ms": 1000}'),
+        ("p:me", "garbage"),
+        ("p:", ""),
+        ("s:x", "me"),
+        ("s:01", "x"),
+        ("s:-1", "x"),
+        ("w:x", "me"),
+        (b"\xff", b"\xff"),
+        ("s:1", b"\xff"),
+        ("secret", ""),
+        ("secret", "l\n\u00f6"),
+        ("other", "x"),
+    ],
+)
+def test_what_nobody_can_read_counts_as_absent(
+    server: RedisServer, table: LeaseTable, caplog: pytest.LogCaptureFixture, field: str | bytes, value: str | bytes
+) -> None:
+    table.beat(Member("me", 0))
+    edit(server, field, value)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            found = table.beat(Member("me", 0))
+    assert len(caplog.records) <= 1
+    assert found.members == {"me": Member("me", 0, address=found.members["me"].address)}
+    assert len(found.secret) == 32
+    assert sorted(decide(found, "me", 4).take) == [0, 1, 2, 3]
+
+
+def test_a_row_that_says_that_it_runs_for_ever_does_not(server: RedisServer, table: LeaseTable) -> None:
+    clock = Seconds()
+    table._lives = Lives(3.0, clock)
+    edit(server, "p:x", '99999999999999 1 {"lease_ms": 1000}')
+    edit(server, "s:0", "x")
+    assert table.beat(Member("me", 0)).members["x"].alive
+    clock.now_s = 1.0
+    found = table.beat(Member("me", 0))
+    assert not found.members["x"].alive
+    assert list(decide(found, "me", 1).take) == [0]
+    while clock.now_s < 70:
+        clock.now_s += 10
+        found = table.beat(Member("me", 0))
+    assert set(found.members) == {"me"}
+
+
+def alive(lives: Lives, **rows: tuple[bytes, float]) -> str:
+    return "".join(sorted(lives.look(rows)))
+
+
+@pytest.mark.parametrize("jump_s", [-HOUR_S, HOUR_S])
+def test_clocks_of_redis_that_jump_change_nothing(jump_s: float) -> None:
+    now_s = 0.0
+    lives = Lives(3.0, lambda: now_s)
+
+    def left_s(due_s: float, redis_s: float) -> float:
+        return min(max(due_s - redis_s, 0), 3.0)
+
+    assert alive(lives, a=(b"3", 3.0), b=(b"3", 3.0)) == "ab"
+    now_s = 1.0  # b's heartbeat has come, before or after the jump
+    assert alive(lives, a=(b"3", left_s(3, 1 + jump_s)), b=(b"4", left_s(4, 1))) == "ab"
+    now_s = 3.5  # a is gone
+    assert alive(lives, a=(b"3", left_s(3, 3.5 + jump_s)), b=(b"4", left_s(4, 3.5 + jump_s))) == "b"
+    now_s = 4.0
+    assert alive(lives, a=(b"3", left_s(3, 4 + jump_s)), b=(b"jumped", 3.0)) == "b"
+
+
+def test_rows_are_forgotten_by_who_has_seen_them_stand_still() -> None:
+    now_s = 0.0
+    lives = Lives(3.0, lambda: now_s)
+    for now_s in range(0, 60, 10):
+        alive(lives, a=(b"a", 3.0), b=(b"%d" % now_s, 3.0))
+    assert lives.forgotten() == []
+    for now_s in range(60, 80, 10):
+        alive(lives, a=(b"a", 0.0), b=(b"%d" % now_s, 3.0))
+    assert lives.forgotten() == [("a", b"a")]
+    now_s = 200.0  # Redis was away: nobody could say anything
+    alive(lives, a=(b"a", 0.0), b=(b"70", 0.0))
+    assert lives.forgotten() == []
