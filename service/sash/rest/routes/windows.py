@@ -91,7 +91,7 @@ def _topology(found: Topology) -> dict[str, Any]:
     right="admin",
     body=Body({JSON: reference("Move", {"shard": 3, "process": 1})}, bytes_max=1024),
     answers={200: answer("The process has it", "Topology")},
-    errors=(INVALID, STORING, {501: "Shards stay where they are"}),
+    errors=(INVALID, STORING, {422: "The processes share no shards by leases"}),
 )
 async def move_shard(call: Call) -> dict[str, Any]:
     body = await call.json()
