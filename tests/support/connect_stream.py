@@ -41,6 +41,8 @@ def main(target, directory):
         try:
             stream.run(stream.read().writeStream.foreachBatch(write))
         except Exception as error:
+            if re.search("worker (failed )?to connect back", str(error)):  # it has ten seconds, as in `settled`
+                return push(window, *sinks)
             found = re.search(REMEDIES, str(error))
             return found[0] if found else str(error)
         return "ok"
