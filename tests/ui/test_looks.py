@@ -83,7 +83,9 @@ def test_each_view(service, browser, look):
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, look)
             if look == "phone":
                 continue
-            found = Axe().run(page)
+            # Only colors differ in the dark, and all rules take ten times as long as theirs.
+            rules = {"runOnly": ["color-contrast"]} if look == "dark" else None
+            found = Axe().run(page, options=rules)
             wrong += [f"{name}: {found.generate_report()}"] if found.violations_count else []
         assert not wrong, "\n".join(wrong)
 
