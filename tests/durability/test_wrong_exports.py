@@ -43,7 +43,7 @@ NINE = ["<i8", np.arange(9).tobytes()]
         ("header", put(*LEDGER, "next_part", 0), f"{HEADER}.next_part"),
         ("header", put(*LEDGER, "next_part", 2**63), f"{HEADER}.next_part"),
         ("header", put(*LEDGER, "producers", []), f"{HEADER}.producers"),
-        ("header", put(*LEDGER, "producers", "p", [0, 123]), f"{HEADER}.producers.p.0"),
+        ("header", put(*LEDGER, "producers", "p", [-1, 123]), f"{HEADER}.producers.p.0"),
         ("header", put(*LEDGER, "producers", "p", [2**63, 123]), f"{HEADER}.producers.p.0"),
         ("header", put(*LEDGER, "producers", "p", [1, 2**63]), f"{HEADER}.producers.p.1"),
         ("header", put(*LEDGER, "producers", "p", [1]), f"{HEADER}.producers.p.1"),

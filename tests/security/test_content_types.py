@@ -35,6 +35,7 @@ BODIES = {
     "commit": b'{"query": "q", "batch": 0, "stages": []}',
     "import_window": b"x",
     "delete_window": b"",
+    "move_shard": b'{"shard": 0, "process": 0}',
 }
 QUERIES = {"stage": "?query=q&batch=0"}
 

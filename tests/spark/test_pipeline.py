@@ -199,9 +199,9 @@ def test_cleaning_is_what_pandas_makes_of_it(spark, flights, tmp_path):
     assert len(good) == len(expected)
     columns = plan.targets[0]
     for airport, group in expected.groupby("airport"):
-        ours = good[good[columns.key] == airport]
+        ours = good[good[columns.parts["airport"]] == airport]
         assert ours[columns.fields["delay"]].tolist() == group["delay"].tolist()
-        assert ours[columns.fields["carrier"]].tolist() == group["carrier"].tolist()
+        assert ours[columns.parts["carrier"]].tolist() == group["carrier"].tolist()
         for column, name in ((columns.time, "departure"), (plan.order[0], "landed")):
             assert ours[column].tolist() == group[name].dt.tz_localize(None).tolist()
 
@@ -237,12 +237,12 @@ def test_the_pipeline_ends_with_the_fold_and_goes_on_where_it_stopped(spark, fli
                 assert info.counts.inserted + info.counts.late == arrived
                 assert info.counts.inserted - info.counts.evicted == info.entries
                 assert info.entries == expected_present(departures, max_age)
-                found = [
-                    Row.of(str(answer.key), str(answer.lookback), answer.aggregates)
-                    for airport in ("EWR", "JFK", "LGA")
-                    for answer in window.query(key=airport, lookbacks=["1h", "6h"])
-                ]
-                assert differences(expected_rows(departures, ("1h", "6h")), found, "gRPC").wrong == ()
+                for by in (("airport",), ("airport", "carrier")):
+                    found = [
+                        Row.of(answer.parts, str(answer.lookback), answer.aggregates)
+                        for answer in window.query(by=by, lookbacks=["1h", "6h"])
+                    ]
+                    assert differences(expected_rows(departures, by, ("1h", "6h")), found, "gRPC").wrong == ()
 
 
 def read_back(tmp_path, paths):
