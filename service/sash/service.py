@@ -46,7 +46,6 @@ from sash.rpc.server import RpcServer
 from sash.settings import Settings, misspelt
 from sash.shards.host import Host
 from sash.shards.layout import Share, check_single, check_standby, is_leased, shards_of_store, store_of
-from sash.shards.leased_host import LeasedHost
 from sash.shards.metrics import MetricsOfAll
 from sash.tiers import open_tier
 from sash.version import engine, version
@@ -101,6 +100,8 @@ class Service:
         else:
             opened = partial(_opened, settings, clock, memory, share)
             if is_leased(settings, shards):
+                from sash.shards.leased_host import LeasedHost  # brings redis-py, which takes 0.1 s to import
+
                 self._storage = LeasedHost(settings, share, opened, metrics, clock, self._access)
             else:
                 self._storage = Host(share, opened, metrics, clock, self._access)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from sash_engine import compiled
-
 __all__ = ["engine", "version"]
 
 
@@ -19,4 +17,6 @@ def version() -> str:
 
 def engine() -> str:
     """How the engine runs: "compiled", or "pure Python"."""
+    from sash_engine import compiled  # who only asks a service needs no engine
+
     return "compiled" if compiled() else "pure Python"

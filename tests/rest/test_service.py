@@ -84,7 +84,7 @@ def test_the_document_is_valid_openapi(openapi):
         assert any(status.startswith("2") for status in operation["responses"])
         if "422" in operation["responses"]:  # FastAPI's own, of a validation that is not used here, has no place
             ours = {"query", "range", "series", "watch", "entries", "aggregates", "export"}
-            assert path.rsplit("/")[-1] in ours | {"bulk-evict", "retract", "update", "punctuate"}
+            assert path.rsplit("/")[-1] in ours | {"bulk-evict", "retract", "update", "punctuate", "move"}
     for reference in references(openapi):
         assert reference.removeprefix("#/components/schemas/") in openapi["components"]["schemas"]
 

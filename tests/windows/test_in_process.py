@@ -28,7 +28,7 @@ def test_the_example():
 
 def test_public_names():
     names = "ALL_KEYS Answer Batch Clock Counts Forest Layout ManualClock Monoid PartialBatch SashError Series Window"
-    assert sash_engine.__all__ == [*names.split(), "WindowInfo", "WindowSpec", "WriteResult"]
+    assert sash_engine.__all__ == [*names.split(), "WindowInfo", "WindowSpec", "WriteResult", "compiled"]
     assert all(hasattr(sash_engine, name) for name in sash_engine.__all__)
 
 
