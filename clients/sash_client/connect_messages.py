@@ -17,12 +17,12 @@ from typing import Any
 from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.message import DecodeError
 
-from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, described
+from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, described, unreachable
 from sash_client.libraries import imported
 from sash_client.targets import Endpoint
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["CONNECTIONS_MAX", "RESPONSES", "Response", "answer_of", "broken", "head_of", "late"]
+__all__ = ["CONNECTIONS_MAX", "RESPONSES", "Response", "answer_of", "broken", "head_of", "late", "not_connected"]
 
 CONNECTIONS_MAX = 64
 """Connections of one client. Further calls wait for one of these to end."""
@@ -182,6 +182,11 @@ def _packed(detail: Any) -> Packed:
 def late(timeout_s: float) -> DeadlineExceeded:
     """The error of a call that took too long."""
     return DeadlineExceeded(f"no answer within {timeout_s:g} s")
+
+
+def not_connected(endpoint: Endpoint, error: OSError | UnicodeError) -> Unavailable:
+    """The error of a call that has no connection. The name may be one that DNS cannot have (UnicodeError)."""
+    return unreachable(f"{endpoint}: {getattr(error, 'strerror', None) or error}")
 
 
 def broken(endpoint: Endpoint, error: OSError, is_closed: bool) -> Unavailable:

@@ -34,6 +34,7 @@ from sash_client.producer import Producer
 from sash_client.times import TimeLike
 from sash_client.window import Window
 from sash_client.windows import topology_of
+from sash_client.writes import messages_of
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
 from sash_wire.placement import shard_of, shards_of
@@ -128,7 +129,7 @@ class DirectProducer:
         if not self._shards:
             raise Unavailable("the service has not said yet how many shards it has", retry_after_s=AGAIN_S)
         self._start = dict(start or {})
-        self._producers: dict[int, _ShardProducer] = {}
+        self._producers: dict[int, Producer] = {}
         self._closed = False
         self._lock = threading.Lock()
         for shard in self._start:
@@ -185,9 +186,7 @@ class DirectProducer:
         """Take n entries, or a data frame; as `Producer.bulk_insert`. Each shard gets its entries in their order."""
         bulk = checked(bulk_of(times, columns, keys, partials, entries, time, key), self._spec)
         for shard, part in _split(self._window.name, bulk, self._shards):
-            client = self._client
-            limits = {"entries_max": client.bulk_entries_max, "bytes_max": client.bulk_bytes_max}
-            self._of(shard).take(list(part.requests(self._window.name, **limits)))
+            self._of(shard)._take(list(messages_of(self._window, part)))
 
     def flush(self, timeout_s: float | None = None) -> WriteResult:
         """Send all entries taken so far and wait for the answers; return `result`. Raises as `Producer.flush`."""
@@ -211,12 +210,12 @@ class DirectProducer:
         if first is not None:
             raise first
 
-    def _all(self) -> list[_ShardProducer]:
+    def _all(self) -> list[Producer]:
         """The producers so far; other threads may add one at any time."""
         with self._lock:
             return list(self._producers.values())
 
-    def _of(self, shard: int) -> _ShardProducer:
+    def _of(self, shard: int) -> Producer:
         with self._lock:
             if self._closed:
                 raise FailedPrecondition(f"producer {self._name!r} is closed")
@@ -224,19 +223,8 @@ class DirectProducer:
                 client = cast("BlockingConnection", _OneShard(self._client, shard))
                 handle = BlockingHandle(client, self._window.name, self._spec)
                 start = self._start.get(shard, 0)
-                self._producers[shard] = _ShardProducer(handle, self._name, start=start, **self._options)
+                self._producers[shard] = Producer(handle, self._name, start=start, **self._options)
             return self._producers[shard]
-
-
-class _ShardProducer(Producer):
-    """Numbers and sends the writes for one shard."""
-
-    def take(self, requests: list[pb.BulkInsertRequest]) -> None:
-        """Take messages, to be sent after the entries taken before."""
-        with self._changed:
-            self._make_room()
-            self._seal()
-            self._queue(requests)
 
 
 class _OneShard:
@@ -283,6 +271,5 @@ def _rows(bulk: Columns, rows: Any) -> Columns:
 
 def _picked(column: Any, rows: Any) -> Any:
     if isinstance(column, Coded):
-        used, codes = np.unique(column.codes[rows], return_inverse=True)
-        return Coded([column.dictionary[code] for code in used.tolist()], codes.astype("<u4"))
+        return column.rows(rows)
     return [column[row] for row in rows.tolist()] if isinstance(column, list) else column[rows]

@@ -173,7 +173,10 @@ class Producer:
         """
         self._window._client._check_process()
         bulk = bulk_of(times, columns, keys, partials, entries, time, key)
-        requests = list(requests_of(self._window, bulk, self._spec))
+        self._take(list(requests_of(self._window, bulk, self._spec)))
+
+    def _take(self, requests: list[pb.BulkInsertRequest]) -> None:
+        """Take messages, to be sent after the entries taken before."""
         with self._changed:
             self._make_room()
             self._seal()

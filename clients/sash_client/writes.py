@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sash_client.answers import Bulk, Staged, WriteResult
-from sash_client.bulks import checked
+from sash_client.bulks import Columns, checked
 from sash_client.calls import Patience
 from sash_client.errors import InvalidArgument, SashClientError
 from sash_client.frames import bulk_of
@@ -29,6 +29,7 @@ __all__ = [
     "bulk_insert",
     "commit",
     "insert",
+    "messages_of",
     "natural",
     "number_request",
     "numbers_from",
@@ -294,10 +295,13 @@ class BulkStream:
 
 def requests_of(window: Handle, bulk: Bulk, spec: pb.WindowSpec) -> Iterator[pb.BulkInsertRequest]:
     """Yield a bulk as messages within the client's limits."""
+    return messages_of(window, checked(bulk, spec))
+
+
+def messages_of(window: Handle, columns: Columns) -> Iterator[pb.BulkInsertRequest]:
+    """Yield the columns of a bulk as messages within the client's limits."""
     client = window._client
-    return checked(bulk, spec).requests(
-        window.name, entries_max=client.bulk_entries_max, bytes_max=client.bulk_bytes_max
-    )
+    return columns.requests(window.name, entries_max=client.bulk_entries_max, bytes_max=client.bulk_bytes_max)
 
 
 def send_write(window: Handle, method: str, request: Any, numbered: bool) -> Plan[Any]:

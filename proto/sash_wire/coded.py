@@ -35,7 +35,11 @@ class Coded:
 
     def part(self, start: int, stop: int) -> Coded:
         """Return rows `start` to `stop`, with no more of the dictionary than they use."""
-        codes = self.codes[start:stop]
+        return self.rows(slice(start, stop))
+
+    def rows(self, which: slice | npt.NDArray[np.intp]) -> Coded:
+        """Return some rows, with no more of the dictionary than they use."""
+        codes = self.codes[which]
         used = np.zeros(len(self.dictionary), dtype=bool)
         used[codes] = True
         if used.all():
