@@ -19,7 +19,7 @@ from sash_engine.steps import Steps
 from sash_engine.windows.answers import Answer, Counts, Page, Series
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.pages import Numbers
-from sash_engine.windows.questions import AllKeys, Grouped, KeyList, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import AllKeys, Grouped, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.rollups import Rollup, Rollups
 from sash_engine.windows.spec import TICK_MIN
@@ -48,39 +48,48 @@ class RollupReader(Reader):
             rollup.window.reader.limit_memory(check)
 
     def _of_several(self, question: Query) -> Steps[list[Answer]]:
-        rollup = self._rollup_for(question, question.keys) if question.by is not None or question.combine else None
-        if rollup is None or not self._has(rollup, lambda now: self._oldest(question, now)):
+        groups = question.by is not None or question.combine
+        able = self._able(question, lambda now: self._oldest(question, now)) if groups else None
+        if able is None:
             return (yield from super()._of_several(question))
-        return _of_groups((yield from rollup.window.reader.query_steps(question)))
+        return _of_groups((yield from able.query_steps(question)))
 
     def range_steps(self, question: RangeQuery) -> Steps[Answer]:
-        rollup = self._rollup_for(question, question.keys)
-        if rollup is None or not self._has(rollup, lambda _: question.start):
+        able = self._able(question, lambda _: question.start)
+        if able is None:
             return (yield from super().range_steps(question))
-        return (yield from rollup.window.reader.range_steps(question))
+        return (yield from able.range_steps(question))
 
     def range_groups(self, question: RangeQuery) -> Steps[Page[Answer]]:
-        rollup = self._rollup_for(question, question.keys)
-        if rollup is None or not self._has(rollup, lambda _: question.start):
+        able = self._able(question, lambda _: question.start)
+        if able is None:
             return (yield from super().range_groups(question))
-        return _of_groups((yield from rollup.window.reader.range_groups(question)))
+        return _of_groups((yield from able.range_groups(question)))
 
     def series_steps(self, question: SeriesQuery) -> Steps[Series]:
-        rollup = self._rollup_for(question, question.keys) if question.gap is None else None
-        if rollup is None or not self._has(rollup, lambda _: question.start):
+        able = self._able(question, lambda _: question.start) if question.gap is None else None
+        if able is None:
             return (yield from super().series_steps(question))
-        return (yield from rollup.window.reader.series_steps(question))
+        return (yield from able.series_steps(question))
 
     def series_groups(self, question: SeriesQuery) -> Steps[Page[Series]]:
-        rollup = self._rollup_for(question, question.keys)
-        if rollup is None or not self._has(rollup, lambda _: question.start):
+        able = self._able(question, lambda _: question.start)
+        if able is None:
             return (yield from super().series_groups(question))
-        return _of_groups((yield from rollup.window.reader.series_groups(question)))
+        return _of_groups((yield from able.series_groups(question)))
 
     # ---------------------------------------------------------------- which rollup
 
-    def _rollup_for(self, question: Query | RangeQuery | SeriesQuery, keys: KeyList) -> Rollup | None:
+    def _able(
+        self, question: Query | RangeQuery | SeriesQuery, oldest: Callable[[Numbers], Numbers | int]
+    ) -> Reader | None:
+        """The reader of the rollup that can answer a question; None where the keys have to; `oldest` as of `_has`."""
+        rollup = self._rollup_for(question)
+        return rollup.window.reader if rollup is not None and self._has(rollup, oldest) else None
+
+    def _rollup_for(self, question: Query | RangeQuery | SeriesQuery) -> Rollup | None:
         """The smallest rollup that has all parts that a question looks at; None where a question names keys."""
+        keys = question.keys
         all_keys = isinstance(keys, AllKeys) or (not keys and (question.by is not None or bool(question.where)))
         if question.key is not None or not all_keys:
             return None
