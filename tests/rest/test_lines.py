@@ -333,6 +333,7 @@ def test_a_caller_that_hangs_up(service, http, window):
 
     with pytest.raises(ConnectionAbortedError):
         send(service.http(), window, body())
-    applied = count(http, window)
-    assert 16_384 <= applied <= 50_000
-    assert collected(http, window)["total"] == math.comb(applied, 2)
+    # The service may still apply a part that it has: one question answers both.
+    applied = collected(http, window)
+    assert 16_384 <= applied["n"] <= 50_000
+    assert applied["total"] == math.comb(applied["n"], 2)
