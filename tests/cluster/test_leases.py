@@ -11,10 +11,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sash_client import Client, DataLoss, InvalidArgument, Unavailable
+from sash.shards.fair import Member, Table
+from sash.shards.lease_table import LeaseTable
+from sash_client import Client, DataLoss, InvalidArgument
+from sash_client import Unavailable as ClientUnavailable
+from sash_engine.errors import Unavailable
 from tests.support.deployments import KEYS, SHARDS, Deployment, Producer, check, made
 from tests.support.redis_servers import BINARIES, redis_server
-from tests.support.servers import WAIT_S
+from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import wait_until
 
 
@@ -73,7 +77,9 @@ def test_shards_move_when_processes_come_and_go_while_producers_write(deployment
         (number,) = [process.number for process in processes if process.address == third.target]
         (shard, *_) = [shard for process in processes if process.address == first.target for shard in process.shards]
         third.process.send_signal(signal.SIGSTOP)
-        with pytest.raises((Unavailable, InvalidArgument), match=r"has ended, or stands still|there is no process"):
+        with pytest.raises(
+            (ClientUnavailable, InvalidArgument), match=r"has ended, or stands still|there is no process"
+        ):
             client.move_shard(shard, number)
     third.kill()
     deployment.settle(8)
@@ -101,7 +107,7 @@ def test_a_table_that_is_lost_is_made_again(deployment: Deployment) -> None:
     with Client(first.target, timeout_s=WAIT_S) as client:
 
         def refused() -> bool:
-            with contextlib.suppress(Unavailable):
+            with contextlib.suppress(ClientUnavailable):
                 for key in KEYS:
                     with pytest.raises(DataLoss):
                         client.window("w").insert(0, fields={"value": 0}, key=key)
@@ -130,3 +136,22 @@ def test_processes_of_one_machine_are_in_the_table_each(deployment: Deployment) 
     assert text.count('sash_process_up{process="') == 2
     both.process.send_signal(signal.SIGTERM)
     assert both.process.wait(WAIT_S) == 0
+
+
+@pytest.mark.parametrize("fails", [1, 3])
+def test_a_process_starts_although_redis_breaks_its_first_connections(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
+    left = [fails]
+    beat = LeaseTable.beat
+
+    def broken(self: LeaseTable, member: Member) -> Table:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise Unavailable("the connection is lost")
+        return beat(self, member)
+
+    monkeypatch.setattr(LeaseTable, "beat", broken)
+    with running_service(data=deployment.redis.url, shards=2) as running:
+        assert left[0] < 0
+        assert httpx.get(f"http://127.0.0.1:{running.rest_port}/v1/windows", trust_env=False).status_code == 200

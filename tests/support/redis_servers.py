@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import os
 import shutil
 import signal
 import socket
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,7 +43,7 @@ if _INSTALLED := shutil.which("redis-server"):
     BINARIES["redis"] = _INSTALLED
 
 
-def wait_until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], within_s: float = 10.0, look_s: float = 0.001) -> None:
     """Return as soon as the condition holds; an error of the server counts as not yet."""
 
     def holds() -> bool:
@@ -50,7 +51,7 @@ def wait_until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
             return condition()
         return False
 
-    waiting.wait_until(holds, within_s)
+    waiting.wait_until(holds, within_s, look_s)
 
 
 class RedisServer:
@@ -60,12 +61,14 @@ class RedisServer:
         binary: path of the server program.
         options: further lines of its configuration, as ``"appendfsync everysec"``, which is faster than the ``always``
             here, but may lose two seconds when it is killed.
+        environment: variables for it, beside those of this process.
     """
 
-    def __init__(self, binary: str, *options: str) -> None:
+    def __init__(self, binary: str, *options: str, environment: Mapping[str, str] | None = None) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="sash-redis-"))
         self.port = _free_port()
         self._binary = binary
+        self._environment = {**os.environ, **(environment or {})}
         self._settled = False
         self._options = ("bind 127.0.0.1", f"dir {self.directory}", 'save ""', "appendonly yes", ALWAYS, *options)
         self._process: subprocess.Popen[bytes] | None = None
@@ -82,7 +85,11 @@ class RedisServer:
             configuration.write_text("\n".join([f"port {self.port}", *self._options]) + "\n")
             with (self.directory / "log").open("ab") as log:
                 self._process = subprocess.Popen(
-                    [self._binary, str(configuration)], stdout=log, stderr=log, preexec_fn=_die_with_parent
+                    [self._binary, str(configuration)],
+                    stdout=log,
+                    stderr=log,
+                    env=self._environment,
+                    preexec_fn=_die_with_parent,
                 )
             wait_until(lambda: self._exited() or self._answers())
             if not self._exited():
@@ -133,9 +140,9 @@ class RedisServer:
 
 
 @contextlib.contextmanager
-def redis_server(binary: str, *options: str) -> Iterator[RedisServer]:
+def redis_server(binary: str, *options: str, environment: Mapping[str, str] | None = None) -> Iterator[RedisServer]:
     """A running server, gone at the end."""
-    server = RedisServer(binary, *options)
+    server = RedisServer(binary, *options, environment=environment)
     try:
         server.start()
         yield server

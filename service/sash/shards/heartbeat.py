@@ -14,11 +14,13 @@ from collections.abc import Callable
 
 from sash.shards.fair import Member, Table
 from sash.shards.lease_table import LeaseTable
-from sash_engine.errors import SashError
+from sash_engine.errors import SashError, Unavailable
 
 __all__ = ["Heartbeat"]
 
 _log = logging.getLogger(__name__)
+
+_PAUSE_S = 0.25
 
 
 class Heartbeat:
@@ -84,6 +86,17 @@ class Heartbeat:
             if self.valid():
                 self._until_s = sent_s + self._lease_s  # else others may have taken shards: see `confirm`
             return table, sent_s, self._steady_s
+
+    async def first(self, patience_s: float) -> tuple[Table, float, float]:
+        """Send one, again and again for some seconds if Redis is away; as `beat`."""
+        end_s = time.monotonic() + patience_s
+        while True:
+            try:
+                return await asyncio.to_thread(self.beat)
+            except Unavailable:
+                if time.monotonic() > end_s:
+                    raise
+                await asyncio.sleep(_PAUSE_S)
 
     def _run(self) -> None:
         failed = False

@@ -25,10 +25,11 @@ from sash.shards.host import Host, Open
 from sash.shards.hosted import HostedShard, nobody
 from sash.shards.layout import Share
 from sash.shards.lease_table import LeaseTable
-from sash.shards.members import has_ended, reached_by
+from sash.shards.members import has_ended, listens_at, reached_by
 from sash.shards.parts import HOME
 from sash.shards.peer_server import PEER_SECRET, PeerServer
 from sash.shards.peers import Peer
+from sash.shards.redis_layout import PATIENCE_S
 from sash.tiers.owner import Owner
 from sash.topology import ServingProcess
 from sash_engine.clock import Clock
@@ -93,15 +94,13 @@ class LeasedHost(Host):
         """Join the others; returns when the shards that are free, and due to this process, are served."""
         self._beats = Heartbeat(self._lease_table, lambda: self._me, self._lease_s, self._told)
         self.shards.valid = self._beats.valid
-        self._told(*await asyncio.to_thread(self._beats.beat))  # it takes no shard before others can call it
-        host = self._settings.host
-        name = f"[{host}]" if ":" in host else host
-        self._server = PeerServer(f"{name}:{self._settings.peer_port}", self._resolve, self._table.secret)
+        self._told(*await self._beats.first(PATIENCE_S))  # it takes no shard before others can call it
+        self._server = PeerServer(listens_at(self._settings), self._resolve, self._table.secret)
         await self._server.start()
         address = f"{reached_by(self._settings)}:{self._server.port}"
         self._me = replace(self._me, address=address, pinned=self._pinned)
         self._decides = True
-        self._told(*await asyncio.to_thread(self._beats.beat))
+        self._told(*await self._beats.first(PATIENCE_S))
         self._beats.start()
         self._spawn(self._watch())
         first = list(self._busy.values())

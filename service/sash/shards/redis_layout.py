@@ -9,8 +9,10 @@ from sash.settings import Settings
 from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
 from sash_wire.placement import SHARDS_MAX
 
-__all__ = ["RedisLayout"]
+__all__ = ["PATIENCE_S", "RedisLayout"]
 
+PATIENCE_S = 30.0
+"""So long a process that starts tries to reach Redis."""
 _TIMEOUT_S = 5.0
 _PAUSE_S = 0.5
 
@@ -23,7 +25,7 @@ class RedisLayout:
         patience_s: how long it tries to reach Redis before it raises Unavailable.
     """
 
-    def __init__(self, settings: Settings, patience_s: float = 30.0) -> None:
+    def __init__(self, settings: Settings, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
         self._url, self._prefix = settings.data, settings.redis_prefix
         self._key = f"{{{self._prefix}}}:shards"
