@@ -9,7 +9,6 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.support.deployments import Process, Producer, made
+from tests.support.ports import free_port
 from tests.support.redis_servers import BINARIES, Proxy, RedisServer, proxy, redis_server, wait_until
 from tests.support.servers import WAIT_S
 
@@ -44,7 +44,7 @@ class Deployment:
 
     def in_step(self) -> None:
         """Wait until the replica has what the primary has."""
-        wait_until(lambda: b"master_link_status:up" in self.replica.ask("INFO", "replication"), 20)
+        wait_until(lambda: b"master_link_status:up" in self.replica.ask("INFO", "replication"))
 
     def start(self, place: int) -> Process:
         process = Process(
@@ -78,7 +78,7 @@ class Deployment:
         try:
             if others:
                 asked = self.places[others[0]]
-                wait_until(lambda: asked.serves(), 30)
+                wait_until(lambda: asked.serves())
         finally:
             process.send_signal(signal.SIGCONT)
 
@@ -131,7 +131,7 @@ def deployment() -> Iterator[Deployment]:
 
 def test_nothing_acknowledged_is_lost_or_counts_twice(deployment: Deployment) -> None:
     first = deployment.places[0]
-    wait_until(first.serves, 30)
+    wait_until(first.serves)
     made(first)
     producers = [
         Producer("any", deployment.target, timeout_s=3),
@@ -153,9 +153,3 @@ def test_nothing_acknowledged_is_lost_or_counts_twice(deployment: Deployment) ->
     for producer in producers:
         producer.end()
     assert done.total() == (SOAK or 7)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
