@@ -29,6 +29,7 @@ from sash.shards.members import has_ended, listens_at, reached_by
 from sash.shards.moving_host import MovingHost
 from sash.shards.parts import HOME
 from sash.shards.peer_server import PEER_SECRET, PeerServer
+from sash.shards.peer_tls import PeerTls
 from sash.shards.peers import Peer
 from sash.shards.redis_layout import PATIENCE_S
 from sash.tiers.owner import Owner
@@ -57,6 +58,7 @@ class LeasedHost(MovingHost):
         settings: where the table is, and how this process is reached.
         share: how many shards there are; and the group of this process, if it shares its ports.
         open_storage, metrics, clock, access: as of `Host`.
+        tls: for calls between processes; they have none where it is None.
     """
 
     def __init__(
@@ -67,9 +69,11 @@ class LeasedHost(MovingHost):
         metrics: Metrics,
         clock: Clock,
         access: Access | None = None,
+        tls: PeerTls | None = None,
     ) -> None:
         super().__init__(share, open_storage, metrics, clock, access)
-        self._settings = settings
+        self._settings, self._tls = settings, tls
+        self._pem = None if tls is None else tls.pem
         self._lease_s = settings.lease_s
         owner = Owner.here()
         self._me = Member(owner.id, 0, group=share.folder or owner.id, pinned=frozenset(), owner=owner.token().decode())
@@ -97,7 +101,8 @@ class LeasedHost(MovingHost):
         self._beats = Heartbeat(self._lease_table, lambda: self._me, self._lease_s, self._told, self._end_serving)
         self.shards.valid = self._beats.valid
         self._told(*await self._beats.first(PATIENCE_S))  # it takes no shard before others can call it
-        self._server = PeerServer(listens_at(self._settings), self._resolve, self._table.secret)
+        credentials = None if self._tls is None else self._tls.server()
+        self._server = PeerServer(listens_at(self._settings), self._resolve, self._table.secret, credentials)
         await self._server.start()
         address = f"{reached_by(self._settings)}:{self._server.port}"
         self._me = replace(self._me, address=address, pinned=self._pinned)
@@ -162,6 +167,9 @@ class LeasedHost(MovingHost):
         self._me = replace(self._me, number=members[self._me.id].number)
         if self._server is not None:
             self._server.also_admit(table.secret)  # it is another one after the table was lost
+        if self._tls is not None and self._pem is not self._tls.pem:
+            self._pem = self._tls.pem
+            self._renew()  # new connections need the new certificate
         for address in set(self._peers) - {each.address for each in members.values() if each.alive}:
             self._spawn(self._peers.pop(address).close())
         lapsed = not self._beats.valid()
@@ -308,7 +316,9 @@ class LeasedHost(MovingHost):
     # ---------------------------------------------------------------- who is where
 
     def _peer(self, address: str) -> Peer:
-        return Peer(address, f"process at {address}", [(PEER_SECRET, self._table.secret)])
+        credentials = None if self._tls is None else self._tls.client()
+        secret = [(PEER_SECRET, self._table.secret)]
+        return Peer(address, f"process at {address}", secret, credentials, self._settings.tls_peer_name)
 
     def _peer_of(self, shard: int) -> Peer:
         if self._over is not None:
