@@ -197,6 +197,10 @@ class Storage:
         """Return all windows as `list` shows them."""
         return [self.info(window) for window in self._catalogue.all()]
 
+    def kept(self) -> list[WindowInfo]:
+        """Return the windows that keep entries: all but views, whose entries would count twice."""
+        return [self.info(window) for window in self._catalogue.all() if isinstance(window, Window)]
+
     async def create(self, spec: WindowSpec) -> tuple[Window | View, bool]:
         """Create a window, or find the one of this spec; raises as `Catalogue.create` and as a write does."""
         if spec.name not in self._catalogue:
