@@ -153,10 +153,10 @@ class MemoryStorage:
         pass
 
     def host(self, name: str) -> MemoryWindow:
-        return MemoryWindow(self._catalogue.find(name), self._clock, self.lock(name))
+        return MemoryWindow(self._catalogue.window(name), self._clock, self.lock(name))
 
     def lock(self, name: str) -> WindowLock:
-        return self._locks[self._catalogue.find(self._catalogue.home(name))]
+        return self._locks[self._catalogue.window(self._catalogue.home(name))]
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> MemoryWindow:
         while True:
