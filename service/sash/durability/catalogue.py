@@ -65,6 +65,10 @@ class Catalogue:
             raise NotFound(f"there is no window {name[:140]!r}", field="window")
         return window
 
+    def get(self, name: str) -> Window | None:
+        """Return the window of that name; None if there is none."""
+        return self._windows.get(name)
+
     def home(self, name: str) -> str:
         """The window that a window is stored with: the one at the root of those that feed it, or itself."""
         while (window := self._windows.get(name)) is not None and (source := window.spec.source) is not None:
