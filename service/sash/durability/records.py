@@ -143,7 +143,8 @@ class Insert:
 
     @property
     def size(self) -> int:
-        return 100 + texts_bytes([each for each in (self.key, *self.values.values()) if isinstance(each, str)])
+        texts = [each for each in (self.key, *self.values.values()) if isinstance(each, str)]
+        return 100 + texts_bytes(texts) if texts else 100
 
 
 @dataclass(slots=True)

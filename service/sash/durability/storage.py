@@ -95,6 +95,7 @@ class Storage:
         self._catalogue = catalogue
         self._memory = memory or unlimited()
         self._staged = StagedBytes(self._memory)
+        self._answer_check = self._check_answer
         # What wall time brings leaves no record. If the clock was set back, a recovery would undo it.
         self._clock = clock = ForwardClock(clock)
         self.slices = Slices(clock)
@@ -180,7 +181,7 @@ class Storage:
         """
         self.store.check_served(name)
         window = self._catalogue.find(name)
-        window.reader.limit_memory(self._check_answer)
+        window.reader.limit_memory(self._answer_check)
         return window
 
     def _check_answer(self, needed: int) -> None:
@@ -278,32 +279,33 @@ class Storage:
             return origin is not None and ledger.applied(origin)
 
         hosted = await self.store.admit(name, size, applied, isinstance(operation, records.Evict))
-        if applied(hosted.window.ledger):
+        if origin is not None and applied(hosted.window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
         needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
             needed = _footprint(hosted.window, operation.batch, size)
         if not isinstance(operation, records.Evict):
             self._memory.check(needed)
-        if (isinstance(operation, records.Long) and size > _LONG_BYTES) or isinstance(operation, AddView):
+        if (size > _LONG_BYTES and isinstance(operation, records.Long)) or isinstance(operation, AddView):
             result, record = await self._apply_in_slices(hosted, operation, needed, origin)
         else:
             result, record = hosted.apply(operation, origin)
-        failed = self._answer(hosted.window, operation, result)
+        failed = None
+        if isinstance(operation, records.Insert) and operation.answer:
+            failed = self._answer(hosted.window, operation, result)
         result = await hosted.settled(result, record)
         if failed is not None:
             raise _unanswered(failed, result)
         return result
 
     def _check_writable(self, name: str) -> None:
-        if name in self._catalogue:
-            sharing.check_writable(self._catalogue.find(name))
-            cascading.check_writable(self._catalogue.find(name))
+        window = self._catalogue.get(name)
+        if window is not None and (window.spec.source is not None or window.spec.of is not None):
+            sharing.check_writable(window)
+            cascading.check_writable(window)
 
-    def _answer(self, window: Window, operation: Operation, result: WriteResult) -> SashError | None:
+    def _answer(self, window: Window, operation: records.Insert, result: WriteResult) -> SashError | None:
         """Answer an insert that asks, or return why that fails. The entry is taken and logged all the same."""
-        if not isinstance(operation, records.Insert) or not operation.answer:
-            return None
         try:
             result.answers = operation.ask(window)
         except SashError as error:
