@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from sash_client import Client, DataLoss, InvalidArgument, Unavailable
-from tests.support.deployments import KEYS, SHARDS, Deployment, Producer, check, made
+from sash.shards.fair import Member, Table
+from sash.shards.lease_table import LeaseTable
+from sash_client import Client, DataLoss, InvalidArgument
+from sash_client import Unavailable as ClientUnavailable
+from sash_engine.errors import Unavailable
+from tests.support.deployments import KEYS, SHARDS, Deployment, Process, Producer, check, made
 from tests.support.redis_servers import BINARIES, redis_server
-from tests.support.servers import WAIT_S
+from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import wait_until
 
 
@@ -73,7 +79,9 @@ def test_shards_move_when_processes_come_and_go_while_producers_write(deployment
         (number,) = [process.number for process in processes if process.address == third.target]
         (shard, *_) = [shard for process in processes if process.address == first.target for shard in process.shards]
         third.process.send_signal(signal.SIGSTOP)
-        with pytest.raises((Unavailable, InvalidArgument), match=r"has ended, or stands still|there is no process"):
+        with pytest.raises(
+            (ClientUnavailable, InvalidArgument), match=r"has ended, or stands still|there is no process"
+        ):
             client.move_shard(shard, number)
     third.kill()
     deployment.settle(8)
@@ -101,21 +109,92 @@ def test_a_table_that_is_lost_is_made_again(deployment: Deployment) -> None:
     with Client(first.target, timeout_s=WAIT_S) as client:
 
         def refused() -> bool:
-            with contextlib.suppress(Unavailable):
+            with contextlib.suppress(ClientUnavailable):
                 for key in KEYS:
                     with pytest.raises(DataLoss):
                         client.window("w").insert(0, fields={"value": 0}, key=key)
                 return True
             return False
 
-        wait_until(refused, 40)
+        wait_until(refused)
     for process in (first, second):
         assert {key: total for key, (_, total) in process.answers().items()} == wrote
+    # A process that starts now does not begin anew, with any number of shards, and those that run are not ready.
+    wait_until(lambda: deployment.redis.ask("GET", "{sash}:deployment").endswith(b" lost"), 60)
+    for shards in ("8", "4"):
+        with pytest.raises(AssertionError, match=r"Redis has lost .* stop all processes, and DEL \{sash\}:deployment"):
+            deployment.add("--shards", shards)
+    for process in (first, second):
+        wait_until(lambda: "Redis was emptied" in ready(process), 60)  # noqa: B023  # it is called in this round only
+        assert {key: total for key, (_, total) in process.answers().items()} == wrote
+    # Once the operator says so, a new deployment begins.
+    for process in (first, second):
+        process.kill()
+    deployment.redis.ask("DEL", "{sash}:deployment")
+    third = deployment.add("--shards", "4")
+    wait_until(third.serves, 60)
+    made(third)
+
+
+def test_processes_do_not_serve_beside_another_deployment(deployment: Deployment) -> None:
+    first = deployment.add()
+    deployment.settle(8)
+    made(first)
+    wrote = Producer("p", first.target)
+    wrote.rounds(1)
+    wrote.end()
+    deployment.redis.ask("FLUSHALL")
+    # As a process leaves it that starts before the others notice.
+    deployment.redis.ask("SET", "{sash}:shards", "4")
+    deployment.redis.ask("SET", "{sash}:deployment", "0123456789abcdef")
+    wait_until(lambda: "Redis was emptied, and has another deployment now" in ready(first), 60)
+    with Client(first.target, timeout_s=WAIT_S) as client:
+        for key in KEYS:
+            with pytest.raises(DataLoss, match="has another deployment now"):
+                client.window("w").insert(0, fields={"value": 0}, key=key)
+            with pytest.raises(DataLoss, match="has another deployment now"):
+                client.window("w").query(key=key)
+        with pytest.raises(DataLoss, match="has another deployment now"):
+            client.list_windows()
+    second = deployment.add("--shards", "4")
+    wait_until(lambda: second.shards() == {0: [0, 1, 2, 3]} and second.serves(), 60)
+    made(second)
+    assert second.sums() == {}
+    first.process.send_signal(signal.SIGTERM)
+    assert first.process.wait(WAIT_S) == 0
+    assert second.serves()
+
+
+def test_a_deployment_of_before_ids_gets_one(deployment: Deployment) -> None:
+    first = deployment.add()
+    made(first)
+    producer = Producer("p", first.target)
+    producer.rounds(1)
+    wrote = producer.end()
+    first.kill()
+    deployment.redis.ask("DEL", "{sash}:deployment")
+    second = deployment.add()
+    id = deployment.redis.ask("GET", "{sash}:deployment")
+    assert re.fullmatch(rb"[0-9a-f]{16}", id)
+    check_soon(second, wrote)
+    # An id that alone is lost is written again, by a process that knows it.
+    deployment.redis.ask("DEL", "{sash}:deployment")
+    wait_until(lambda: deployment.redis.ask("GET", "{sash}:deployment") == id, 60)
+    check_soon(second, wrote)
+
+
+def ready(process: Process) -> str:
+    """What a process says of whether it is ready."""
+    return httpx.get(f"{process.url}/readyz", timeout=WAIT_S, trust_env=False).text
+
+
+def check_soon(process: Process, wrote: Counter[str]) -> None:
+    assert process.answers() == {key: (n, n) for key, n in wrote.items()}
 
 
 def test_processes_of_one_machine_are_in_the_table_each(deployment: Deployment) -> None:
     both = deployment.add("--processes", "2")
-    wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4] and both.serves(), 40)
+    wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4] and both.serves())
     made(both)
     producer = Producer("p", both.target)
     producer.rounds(1)
@@ -123,10 +202,29 @@ def test_processes_of_one_machine_are_in_the_table_each(deployment: Deployment) 
     killed = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
     os.kill(killed, signal.SIGKILL)
     producer.rounds(2)
-    wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4], 40)
+    wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4])
     wrote = producer.end()
     assert both.answers() == {key: (n, n) for key, n in wrote.items()}
     text = httpx.get(f"{both.url}/metrics", timeout=WAIT_S, trust_env=False).text
     assert text.count('sash_process_up{process="') == 2
     both.process.send_signal(signal.SIGTERM)
     assert both.process.wait(WAIT_S) == 0
+
+
+@pytest.mark.parametrize("fails", [1, 3])
+def test_a_process_starts_although_redis_breaks_its_first_connections(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
+    left = [fails]
+    beat = LeaseTable.beat
+
+    def broken(self: LeaseTable, member: Member) -> Table:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise Unavailable("the connection is lost")
+        return beat(self, member)
+
+    monkeypatch.setattr(LeaseTable, "beat", broken)
+    with running_service(data=deployment.redis.url, shards=2) as running:
+        assert left[0] < 0
+        assert httpx.get(f"http://127.0.0.1:{running.rest_port}/v1/windows", trust_env=False).status_code == 200

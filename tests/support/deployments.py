@@ -9,10 +9,12 @@ import subprocess
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 
-from sash_client import Client, SashClientError
+from sash_client import Client, FailedPrecondition, SashClientError, Staged, Window
 from sash_client.direct import DirectClient
 from tests.support.redis_servers import RedisServer
 from tests.support.servers import WAIT_S, serve_command
@@ -43,7 +45,11 @@ class Process:
         )
         line = self.process.stdout.readline()
         found = re.search(r"gRPC on (\S+), REST and page on (http://\S+)/", line)
-        assert found, f"it does not serve: {line!r}"
+        if found is None:
+            self.process.wait(WAIT_S)
+            told = self.said()
+            self.end()
+            raise AssertionError(f"it does not serve: {line!r}, {told}")
         self.target, self.url = found[1], found[2]
 
     def end(self) -> None:
@@ -62,8 +68,15 @@ class Process:
 
     def shards(self) -> dict[int, list[int]]:
         """By process, what it has, as far as this one knows."""
-        found = httpx.get(f"{self.url}/v1/topology", timeout=WAIT_S, trust_env=False).json()
-        return {each["number"]: each["shards"] for each in found["processes"] if each["up"]}
+        return {each["number"]: each["shards"] for each in self._processes() if each["up"]}
+
+    def shards_at(self, address: str) -> list[int]:
+        """What the processes at an address have, as far as this one knows."""
+        return [shard for each in self._processes() if each["address"] == address for shard in each["shards"]]
+
+    def _processes(self) -> list[dict[str, Any]]:
+        found = httpx.get(f"{self.url}/v1/topology", timeout=WAIT_S, trust_env=False)
+        return found.json()["processes"]  # type: ignore[no-any-return]
 
     def serves(self) -> bool:
         """Whether it answers for every shard."""
@@ -80,7 +93,7 @@ class Process:
                 found.append(self.sums())
             return bool(found)
 
-        wait_until(answered, 30)
+        wait_until(answered)
         return found[0]
 
     def sums(self) -> dict[str, tuple[int, int]]:
@@ -113,7 +126,7 @@ class Deployment:
                 process.serves() and sorted(map(len, process.shards().values())) == sorted(counts) for process in alive
             )
 
-        wait_until(settled, 40)
+        wait_until(settled)
 
 
 def made(process: Process) -> None:
@@ -122,21 +135,20 @@ def made(process: Process) -> None:
     def created() -> bool:
         return httpx.post(f"{process.url}/v1/windows", json=SPEC, timeout=WAIT_S, trust_env=False).is_success
 
-    wait_until(created, 30)
+    wait_until(created)
 
 
-class Producer:
-    """Writes rounds of entries to all keys, with numbers, until it is told to end; what is acknowledged is counted.
+class Writer:
+    """Writes rounds of entries to all keys until it is told to end; what is acknowledged is counted.
 
     Args:
-        direct: it goes straight to the owners of keys.
-        timeout_s: of each call.
+        client: it is closed at the end.
     """
 
-    def __init__(self, name: str, target: str, direct: bool = False, timeout_s: float = 60) -> None:
-        self._client = (DirectClient if direct else Client)(target, timeout_s=timeout_s)
+    def __init__(self, name: str, client: Client) -> None:
+        self._client = client
         self.resting = threading.Lock()
-        """Held by the test: the producer has no round under way."""
+        """Held by the test: the writer has no round under way."""
         self.wrote: Counter[str] = Counter()
         self.error: BaseException | None = None
         self._end = threading.Event()
@@ -149,33 +161,87 @@ class Producer:
         while self._rounds.acquire(blocking=False):
             pass
         for _ in range(n):
-            assert self._rounds.acquire(timeout=60), self.error
+            wait_until(lambda: self._rounds.acquire(timeout=0.1) or self.error is not None)
+            if self.error is not None:
+                raise self.error
 
     def end(self) -> Counter[str]:
         self._end.set()
-        self._thread.join(90)
+        self._thread.join(WAIT_S)
         assert self.error is None, self.error
         assert not self._thread.is_alive(), "it waits for an answer"
         return self.wrote
 
     def _run(self, name: str) -> None:
         try:
-            with self._client as client, client.window("w").producer(name, linger_s=0.001) as producer:
-                time = 0
+            with self._client as client, self._writing(client.window("w"), name) as write:
+                number = 0
                 while not self._end.is_set():
                     with self.resting:
-                        for key in KEYS:
-                            producer.insert(time, fields={"value": 1}, key=key)
-                            time += 1
-                        producer.flush()
+                        write(number)
                         self.wrote.update(KEYS)
+                    number += 1
                     self._rounds.release()
                     self._end.wait(0.01)
         except BaseException as error:
             self.error = error
 
+    def _writing(self, window: Window, name: str) -> contextlib.AbstractContextManager[Callable[[int], None]]:
+        """What writes the round of a number, and returns when all of it is acknowledged."""
+        raise NotImplementedError
+
+
+class Producer(Writer):
+    """A producer numbers its writes.
+
+    Args:
+        direct: it goes straight to the owners of keys.
+        timeout_s: of each call.
+    """
+
+    def __init__(self, name: str, target: str, direct: bool = False, timeout_s: float = 60) -> None:
+        super().__init__(name, (DirectClient if direct else Client)(target, timeout_s=timeout_s))
+
+    @contextlib.contextmanager
+    def _writing(self, window: Window, name: str) -> Iterator[Callable[[int], None]]:
+        with window.producer(name, linger_s=0.001) as producer:
+
+            def write(number: int) -> None:
+                for i, key in enumerate(KEYS):
+                    producer.insert(number * len(KEYS) + i, fields={"value": 1}, key=key)
+                producer.flush()
+
+            yield write
+
+
+class Batches(Writer):
+    """A streaming query: tasks stage parts of a batch, and its driver commits them, as often as it takes."""
+
+    def __init__(self, name: str, target: str, timeout_s: float = 60) -> None:
+        super().__init__(name, Client(target, timeout_s=timeout_s))
+
+    @contextlib.contextmanager
+    def _writing(self, window: Window, name: str) -> Iterator[Callable[[int], None]]:
+        def write(number: int) -> None:
+            while not self._end.is_set():
+                with contextlib.suppress(SashClientError):
+                    try:
+                        stages = [stage for part in (KEYS[:25], KEYS[25:]) for stage in _staged(part, number)]
+                    except FailedPrecondition as error:
+                        if error.field != "batch":
+                            raise
+                        return  # an earlier attempt has committed it
+                    window.commit(name, number, stages)
+                    return
+            raise AssertionError(f"batch {number} is not committed, nor given up")
+
+        def _staged(part: list[str], number: int) -> list[Staged]:
+            return window.stage([number] * len(part), {"value": [1] * len(part)}, keys=part, query=name, batch=number)
+
+        yield write
+
 
 def check(process: Process, *wrote: Counter[str]) -> None:
     """Check that everything acknowledged is there once."""
     total = sum(wrote, Counter())
-    assert process.sums() == {key: (n, n) for key, n in total.items()}
+    assert process.answers() == {key: (n, n) for key, n in total.items()}

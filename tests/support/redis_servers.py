@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import os
 import shutil
 import signal
 import socket
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ from redis.connection import Connection
 from redis.exceptions import RedisError
 
 from tests.support import waiting
+from tests.support.ports import free_port
 
 ALWAYS, EVERYSEC = "appendfsync always", "appendfsync everysec"
 
@@ -42,7 +44,7 @@ if _INSTALLED := shutil.which("redis-server"):
     BINARIES["redis"] = _INSTALLED
 
 
-def wait_until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], within_s: float = 120.0, look_s: float = 0.001) -> None:
     """Return as soon as the condition holds; an error of the server counts as not yet."""
 
     def holds() -> bool:
@@ -50,7 +52,7 @@ def wait_until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
             return condition()
         return False
 
-    waiting.wait_until(holds, within_s)
+    waiting.wait_until(holds, within_s, look_s)
 
 
 class RedisServer:
@@ -60,12 +62,14 @@ class RedisServer:
         binary: path of the server program.
         options: further lines of its configuration, as ``"appendfsync everysec"``, which is faster than the ``always``
             here, but may lose two seconds when it is killed.
+        environment: variables for it, beside those of this process.
     """
 
-    def __init__(self, binary: str, *options: str) -> None:
+    def __init__(self, binary: str, *options: str, environment: Mapping[str, str] | None = None) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="sash-redis-"))
-        self.port = _free_port()
+        self.port = free_port()
         self._binary = binary
+        self._environment = {**os.environ, **(environment or {})}
         self._settled = False
         self._options = ("bind 127.0.0.1", f"dir {self.directory}", 'save ""', "appendonly yes", ALWAYS, *options)
         self._process: subprocess.Popen[bytes] | None = None
@@ -82,14 +86,18 @@ class RedisServer:
             configuration.write_text("\n".join([f"port {self.port}", *self._options]) + "\n")
             with (self.directory / "log").open("ab") as log:
                 self._process = subprocess.Popen(
-                    [self._binary, str(configuration)], stdout=log, stderr=log, preexec_fn=_die_with_parent
+                    [self._binary, str(configuration)],
+                    stdout=log,
+                    stderr=log,
+                    env=self._environment,
+                    preexec_fn=_die_with_parent,
                 )
             wait_until(lambda: self._exited() or self._answers())
             if not self._exited():
                 self._settled = True
                 return
             if not self._settled:
-                self.port = _free_port()
+                self.port = free_port()
         raise AssertionError((self.directory / "log").read_text())
 
     def kill(self) -> None:
@@ -116,7 +124,7 @@ class RedisServer:
 
     def ask(self, *command: bytes | str | int) -> Any:
         """The server's answer as it is, over a connection of its own: for what a test does behind the tier's back."""
-        connection = Connection(host="127.0.0.1", port=self.port, protocol=2, driver_info=None, socket_timeout=5)
+        connection = Connection(host="127.0.0.1", port=self.port, protocol=2, driver_info=None, socket_timeout=60)
         try:
             connection.send_command(*command)
             return connection.read_response()
@@ -133,9 +141,9 @@ class RedisServer:
 
 
 @contextlib.contextmanager
-def redis_server(binary: str, *options: str) -> Iterator[RedisServer]:
+def redis_server(binary: str, *options: str, environment: Mapping[str, str] | None = None) -> Iterator[RedisServer]:
     """A running server, gone at the end."""
-    server = RedisServer(binary, *options)
+    server = RedisServer(binary, *options, environment=environment)
     try:
         server.start()
         yield server
@@ -172,7 +180,7 @@ class RedisCluster:
 def redis_cluster(binary: str, *options: str) -> Iterator[RedisCluster]:
     """A running cluster of three on loopback, gone at the end; takes about two seconds to agree that it is one."""
     with contextlib.ExitStack() as stack:
-        buses = [_free_port() for _ in range(3)]
+        buses = [free_port() for _ in range(3)]
         nodes = [
             stack.enter_context(
                 redis_server(
@@ -187,7 +195,7 @@ def redis_cluster(binary: str, *options: str) -> Iterator[RedisCluster]:
             node.ask("CLUSTER SET-CONFIG-EPOCH", number + 1)
             if number:
                 node.ask("CLUSTER MEET", "127.0.0.1", nodes[0].port, buses[0])
-        wait_until(lambda: all(_agreed(node) for node in nodes), 20)
+        wait_until(lambda: all(_agreed(node) for node in nodes))
         yield RedisCluster(nodes)
 
 
@@ -314,12 +322,6 @@ def proxy(port: int, context: ssl.SSLContext | None = None) -> Iterator[Proxy]:
 def _agreed(node: RedisServer) -> bool:
     info = node.ask("CLUSTER INFO")
     return b"cluster_state:ok" in info and b"cluster_known_nodes:3" in info
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _die_with_parent() -> None:

@@ -8,7 +8,7 @@ from sash.settings import Settings
 from sash.shards.fair import Member
 from sash.tiers.owner import Owner
 
-__all__ = ["has_ended", "reached_by"]
+__all__ = ["has_ended", "listens_at", "reached_by"]
 
 
 def reached_by(settings: Settings) -> str:
@@ -20,6 +20,12 @@ def reached_by(settings: Settings) -> str:
     else:
         name = settings.host
     return f"[{name}]" if ":" in name else name
+
+
+def listens_at(settings: Settings) -> str:
+    """Where this process listens for others."""
+    host = settings.host
+    return f"{f'[{host}]' if ':' in host else host}:{settings.peer_port}"
 
 
 def has_ended(member: Member) -> bool:
