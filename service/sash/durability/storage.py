@@ -341,20 +341,22 @@ class Storage:
 
         hosted = await self.store.admit(name, 0, committed)
         window = hosted.window
-        batches: Sequence[AnyBatch] = ()
+        batch: AnyBatch | None = None
         if not committed(window.ledger):
             parts = window.ledger.named(query, number, stages)
             self._memory.check(sum(COPIES * ROW_BYTES * part.entries for part in parts))
-            batches = await hosted.read_parts(parts)
+            batch = await hosted.read_parts(parts)
             hosted = await self.store.admit(name, 0, committed)  # another commit may have been quicker
             if hosted.window is not window:
                 raise Unavailable(f"window {name!r} was replaced meanwhile", retry_after_s=_RETRY_S)
         if committed(window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
-        needed = sum(_footprint(window, batch, size_of(batch)) for batch in batches)
+        size = 0 if batch is None else size_of(batch)
+        needed = 0 if batch is None else _footprint(window, batch, size)
         self._memory.check(needed)
-        operation = records.Commit(query, number, stages, lambda _: batches)
-        if sum(map(size_of, batches)) > _LONG_BYTES:
+        held, batch = [batch], None
+        operation = records.Commit(query, number, stages, lambda _: held.pop())
+        if size > _LONG_BYTES:
             result, record = await self._apply_in_slices(hosted, operation, needed)
         else:
             result, record = hosted.apply(operation)
