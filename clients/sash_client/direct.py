@@ -167,6 +167,7 @@ class DirectProducer:
         key: Key | None = None,
     ) -> None:
         """Take one entry, to be sent soon; as `Producer.insert`."""
+        self._client._check_process()
         whole = parts_joined(key, self._spec) if isinstance(key, Mapping) else key
         self._of(shard_of(self._window.name, whole if isinstance(whole, str) else None, self._shards)).insert(
             time, value, fields=fields, key=key
@@ -184,6 +185,7 @@ class DirectProducer:
         key: str | None = None,
     ) -> None:
         """Take n entries, or a data frame; as `Producer.bulk_insert`. Each shard gets its entries in their order."""
+        self._client._check_process()
         bulk = checked(bulk_of(times, columns, keys, partials, entries, time, key), self._spec)
         for shard, part in _split(self._window.name, bulk, self._shards):
             self._of(shard)._take(list(messages_of(self._window, part)))

@@ -32,6 +32,7 @@ __all__ = [
     "key_names",
     "origin_of",
     "refusing",
+    "resumed",
     "shielded",
     "start",
     "unbroken",
@@ -115,7 +116,7 @@ async def unbroken(write: Coroutine[Any, Any, R]) -> R:
         waits_for = write.send(None)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    return await asyncio.shield(start(_resumed(write, waits_for)))
+    return await asyncio.shield(start(resumed(write, waits_for)))
 
 
 async def shielded(work: Coroutine[Any, Any, R]) -> R:
@@ -124,15 +125,15 @@ async def shielded(work: Coroutine[Any, Any, R]) -> R:
 
 
 @coroutine
-def _resumed(write: Coroutine[Any, Any, R], waits_for: Any) -> Generator[Any, Any, R]:
-    """Go on with a write that has begun to wait."""
+def resumed(work: Coroutine[Any, Any, R], waits_for: Any) -> Generator[Any, Any, R]:
+    """Go on with work that has begun to wait."""
     while True:
         try:
             answer = yield waits_for
         except BaseException as error:
-            resume = partial(write.throw, error)
+            resume = partial(work.throw, error)
         else:
-            resume = partial(write.send, answer)
+            resume = partial(work.send, answer)
         try:
             waits_for = resume()
         except StopIteration as end:

@@ -39,6 +39,7 @@ from sash.prometheus.remote_write import RemoteWrite
 from sash.rest.access import METRICS, open_paths, refusal
 from sash.rest.app import create_app
 from sash.rest.front import Front
+from sash.rest.quick import Lane
 from sash.rest.server import RestServer
 from sash.rpc.gate import Gate
 from sash.rpc.operations import Operations
@@ -139,12 +140,16 @@ class Service:
         guarded = HttpAccess(front(rest, places), self._access, refusal(metrics), is_open, METRICS)
         remote_write = RemoteWrite(self.plane, memory, settings.max_body_bytes, settings.max_entries_per_write)
         prometheus = PrometheusApp(self.plane, metrics, clock, remote_write)
+        guarded_connect = HttpAccess(front(connect), self._access, connect.refuse)
         ahead = {
-            PREFIX: HttpAccess(front(connect), self._access, connect.refuse),
+            PREFIX: guarded_connect,
             PROMETHEUS: HttpAccess(front(prometheus, places), self._access, prometheus.refuse),
         }
         context = None if self._certificates is None else self._certificates.context
-        self._rest = RestServer(guarded, closing, settings, metrics, ahead, context, shared)
+        # Calls of other processes need a task from the beginning.
+        lanes = [Lane(PREFIX, connect, guarded_connect), Lane("/v1/", rest.router, guarded, places)]
+        lanes = lanes if shards == 1 else []
+        self._rest = RestServer(guarded, closing, settings, metrics, ahead, context, shared, self.plane.turns, lanes)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
 
     @property

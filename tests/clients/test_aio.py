@@ -186,7 +186,7 @@ async def numbered(transport):
     servicer = Numbered()
     with serving(servicer) as port, over_connect(servicer) as http:
         where = address(transport, port, http.server_port)
-        async with AsyncClient(**where, timeout_s=5, bulk_entries_max=10) as client:
+        async with AsyncClient(**where, timeout_s=60, bulk_entries_max=10) as client:
             yield servicer, client.window("w")
 
 

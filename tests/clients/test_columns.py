@@ -234,7 +234,7 @@ except ModuleNotFoundError as error:
 
 
 def test_only_arrow_needs_arrow():
-    done = subprocess.run([sys.executable, "-c", WITHOUT_ARROW], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", WITHOUT_ARROW], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "the column 'x', a Column, needs pyarrow: pip install pyarrow\n"
 

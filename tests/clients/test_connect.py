@@ -21,7 +21,7 @@ from sash_wire import traces
 from tests.support.connect_server import over_connect
 from tests.support.numbered import Numbered
 from tests.support.recorder import Recorder, status
-from tests.support.servers import running_service
+from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import until, wait_until
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/proto\r\n"
@@ -251,6 +251,7 @@ def test_a_call_that_takes_too_long_gives_its_connection_up():
             with pytest.raises(DeadlineExceeded, match=r"no answer within 0\.2 s"):
                 client.window("w").insert(1, 1.0)
             servicer.gate.set()
+            client.timeout_s = WAIT_S
             assert client.window("w").insert(2, 2.0).inserted == 1
 
 

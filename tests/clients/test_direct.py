@@ -155,6 +155,20 @@ def test_threads_may_add_shards_while_others_flush(monkeypatch: pytest.MonkeyPat
             producer._of(2)
 
 
+def test_a_forked_process_makes_a_client_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_service(shards=3) as running, DirectClient(running.grpc_target) as client:
+        client.create_window(SPEC)
+        producer = client.window("w").producer("p")
+        monkeypatch.setattr(client, "_process", -1)
+        with pytest.raises(FailedPrecondition, match="forked"):
+            producer.insert(1, fields={"v": 1, "s": "x"}, key="a")
+        with pytest.raises(FailedPrecondition, match="forked"):
+            producer.bulk_insert([1], {"v": [1], "s": ["x"]}, keys=["a"])
+        assert producer.acknowledged == {}  # no thread was started for a shard
+        monkeypatch.undo()
+        producer.close()
+
+
 def test_where_processes_are() -> None:
     processes = [
         ServingProcess(0, True, 5, [0]),

@@ -26,7 +26,7 @@ def recorded(transport):
 @pytest.fixture
 def service(recorded):
     recorder, where = recorded
-    with Client(**where, timeout_s=10) as client:
+    with Client(**where, timeout_s=60) as client:
         yield recorder, client
 
 

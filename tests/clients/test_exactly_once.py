@@ -291,12 +291,12 @@ def test_a_window_goes_into_a_file_and_back(client, tmp_path):
 
 
 def test_writes_survive_the_service_they_were_acknowledged_by(tmp_path):
-    with local_service(data=str(tmp_path / "data")) as service, Client(service.target) as client:
+    with local_service(data=str(tmp_path / "data"), wait_s=600) as service, Client(service.target) as client:
         window = client.create_window(SPEC)
         with window.producer("p") as producer:
             producer.insert(1, 1.0, key="a")
         assert producer.result == WriteResult(inserted=1, durability="sync", sequences=1)
-    with local_service(data=str(tmp_path / "data")) as service, Client(service.target) as client:
+    with local_service(data=str(tmp_path / "data"), wait_s=600) as service, Client(service.target) as client:
         window = client.window("w")
         assert window.bulk_insert([1], [1.0], keys="a", producer="p", sequence=1).already_applied
         with pytest.raises(FailedPrecondition, match="with other data"):

@@ -97,4 +97,4 @@ def test_the_clients_do_not_import_the_service():
 def test_a_client_loads_no_more_than_it_needs():
     others = {"pandas", "polars", "pyarrow", "pyspark", "sash", "sash_engine", "yaml"}
     code = f"import sys, sash_client; assert not {others} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=240)

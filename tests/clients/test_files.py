@@ -30,7 +30,7 @@ LOST = ("before", status(grpc.StatusCode.DATA_LOSS, "block 7 is damaged"))
 def service():
     servicer = Numbered()
     servicer.files = {"small": b"abc", "empty": b"", "large": bytes(range(256)) * 10_000}
-    with serving(servicer) as port, Client(f"127.0.0.1:{port}", timeout_s=5) as client:
+    with serving(servicer) as port, Client(f"127.0.0.1:{port}", timeout_s=60) as client:
         yield servicer, client
 
 

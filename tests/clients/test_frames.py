@@ -373,7 +373,7 @@ for to in (series.to_pandas, series.to_polars, series.to_arrow):
     except ModuleNotFoundError as error:
         print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert done.stdout.splitlines() == [
         "to_pandas needs pandas: pip install pandas",
         "to_polars needs polars: pip install polars",

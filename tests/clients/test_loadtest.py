@@ -26,11 +26,10 @@ MORE = {"keys": ["--tokens", "--tls"], "watchers": ["--tokens", "--tls"], "stead
 
 def load(*arguments):
     command = [sys.executable, "-m", "loadtest", "--smoke", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("scenario", OPERATIONS)
 def test_a_scenario(scenario):
     # The soak pauses between tasks.
@@ -43,7 +42,6 @@ def test_a_scenario(scenario):
             assert [edge, operation] in lines, said
 
 
-@pytest.mark.timeout(180)
 def test_workers_and_a_report(tmp_path):
     status, said = load("--workers", "2", "--edge", "rest", "--report", str(tmp_path / "report.html"))
     assert status == 0, said
@@ -51,7 +49,6 @@ def test_workers_and_a_report(tmp_path):
     assert "bulk-insert" in (tmp_path / "report.html").read_text()
 
 
-@pytest.mark.timeout(180)
 def test_entries_of_others_fail_the_run():
     with running_service() as service, Client(service.grpc_target) as client:
 

@@ -16,7 +16,9 @@ from sash_client import (
     WriteResult,
 )
 from tests.support.numbered import LOST, Numbered, serving
+from tests.support.ports import free_port
 from tests.support.recorder import status
+from tests.support.servers import WAIT_S
 from tests.support.waiting import wait_until as eventually
 
 FOREVER_S = 3600.0
@@ -26,7 +28,7 @@ GONE = status(grpc.StatusCode.NOT_FOUND, "the window is gone")
 @pytest.fixture
 def service():
     servicer = Numbered()
-    with serving(servicer) as port, Client(f"127.0.0.1:{port}", timeout_s=5) as client:
+    with serving(servicer) as port, Client(f"127.0.0.1:{port}", timeout_s=WAIT_S) as client:
         yield servicer, client.window("w")
 
 
@@ -86,8 +88,8 @@ def test_what_is_lost_is_sent_again_under_its_number(service, when):
 
 def test_it_survives_a_restart_of_the_service():
     servicer = Numbered()
-    with serving(servicer) as port:
-        client = Client(f"127.0.0.1:{port}", timeout_s=5)
+    with serving(servicer, free_port()) as port:
+        client = Client(f"127.0.0.1:{port}", timeout_s=WAIT_S)
         producer = client.window("w").producer("p", bulk_entries=3)
         for i in range(30):
             producer.insert(i, 0.0)
@@ -124,7 +126,7 @@ def test_a_full_buffer_holds_its_writers_back(service):
     producer._timeout_s = None
     patient.start()
     servicer.gate.set()
-    patient.join(10)
+    patient.join(120)
     assert not patient.is_alive()
     producer.close()
     assert servicer.times() == [*taken, 1000]

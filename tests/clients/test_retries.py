@@ -41,7 +41,7 @@ def where(served):
 
 @pytest.fixture
 def service(served, where):
-    with Client(**where, timeout_s=5) as client:
+    with Client(**where, timeout_s=60) as client:
         yield served[0], client.window("w")
 
 

@@ -181,7 +181,7 @@ def test_answers_are_the_fold(service, entries, cut, lookback):
 
 
 def test_a_local_service_lives_as_long_as_its_block():
-    with local_service() as service, Client(service.target) as client:
+    with local_service(wait_s=600) as service, Client(service.target) as client:
         client.wait_until_ready()
         assert client.list_windows() == []
     with Client(service.target, timeout_s=2) as client, pytest.raises(sash_client.Unavailable):
@@ -190,9 +190,9 @@ def test_a_local_service_lives_as_long_as_its_block():
 
 def test_a_local_service_that_cannot_start_says_why():
     with (
-        local_service() as service,
+        local_service(wait_s=600) as service,
         pytest.raises(RuntimeError, match="cannot listen"),
-        local_service(grpc_port=int(service.target.rpartition(":")[2])),
+        local_service(grpc_port=int(service.target.rpartition(":")[2]), wait_s=600),
     ):
         pass
 

@@ -10,7 +10,6 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ import pytest
 from tests.support.deployments import Batches, Process, Producer, made
 from tests.support.jumps import WallClock
 from tests.support.links import links
+from tests.support.ports import free_port
 from tests.support.redis_servers import BINARIES, RedisServer, redis_server, wait_until
 from tests.support.servers import WAIT_S
 
@@ -46,7 +46,7 @@ class Deployment:
         self.replica = self._redis(f"replicaof 127.0.0.1 {self.primary.port}")
         self.in_step()
         network = stack.enter_context(links())
-        self.ports, self.peer_ports = ([fixed_port(place) for place in range(PROCESSES)] for _ in range(2))
+        self.ports, self.peer_ports = ([free_port(_host(place)) for place in range(PROCESSES)] for _ in range(2))
         self.to_redis = [network.made(self.primary.port) for _ in range(PROCESSES)]
         self.to_peer = [network.made(port, _host(place), port) for place, port in enumerate(self.peer_ports)]
         for place, port in enumerate(self.ports):
@@ -60,7 +60,7 @@ class Deployment:
 
     def in_step(self) -> None:
         """Wait until the replica has what the primary has."""
-        wait_until(lambda: b"master_link_status:up" in self.replica.ask("INFO", "replication"), 60)
+        wait_until(lambda: b"master_link_status:up" in self.replica.ask("INFO", "replication"))
 
     def start(self, place: int) -> Process:
         process = Process(
@@ -200,7 +200,7 @@ class Deployment:
         others = [self.places[other] for other in self.running if other != place]
         if others:
             address = f"{_host(place)}:{self.ports[place]}"
-            wait_until(lambda: others[0].serves() and not others[0].shards_at(address), 60, look_s=0.05)
+            wait_until(lambda: others[0].serves() and not others[0].shards_at(address), look_s=0.05)
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def deployment() -> Iterator[Deployment]:
 
 def test_nothing_acknowledged_is_lost_or_counts_twice(deployment: Deployment) -> None:
     first = deployment.places[0]
-    wait_until(first.serves, 60)
+    wait_until(first.serves)
     made(first)
     producers = [
         Producer("any", deployment.target, timeout_s=3),
@@ -245,13 +245,3 @@ def test_nothing_acknowledged_is_lost_or_counts_twice(deployment: Deployment) ->
 def _host(place: int) -> str:
     """By which address of this machine others reach a place."""
     return f"127.0.0.{11 + place}"
-
-
-def fixed_port(place: int) -> int:
-    """A free port that no outgoing connection takes while the process of a place is away."""
-    while True:
-        port = random.SystemRandom().randrange(10_000, 32_000)
-        with contextlib.suppress(OSError), socket.socket() as here, socket.socket() as link:
-            here.bind(("127.0.0.1", port))
-            link.bind((_host(place), port))
-            return port

@@ -116,7 +116,7 @@ def test_a_table_that_is_lost_is_made_again(deployment: Deployment) -> None:
                 return True
             return False
 
-        wait_until(refused, 40)
+        wait_until(refused)
     for process in (first, second):
         assert {key: total for key, (_, total) in process.answers().items()} == wrote
     # A process that starts now does not begin anew, with any number of shards, and those that run are not ready.
@@ -194,7 +194,7 @@ def check_soon(process: Process, wrote: Counter[str]) -> None:
 
 def test_processes_of_one_machine_are_in_the_table_each(deployment: Deployment) -> None:
     both = deployment.add("--processes", "2")
-    wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4] and both.serves(), 40)
+    wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4] and both.serves())
     made(both)
     producer = Producer("p", both.target)
     producer.rounds(1)
@@ -202,7 +202,7 @@ def test_processes_of_one_machine_are_in_the_table_each(deployment: Deployment) 
     killed = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
     os.kill(killed, signal.SIGKILL)
     producer.rounds(2)
-    wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4], 40)
+    wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4])
     wrote = producer.end()
     assert both.answers() == {key: (n, n) for key, n in wrote.items()}
     text = httpx.get(f"{both.url}/metrics", timeout=WAIT_S, trust_env=False).text

@@ -74,7 +74,10 @@ def test_nothing_acknowledged_is_lost_and_nothing_counts_twice_when_processes_ar
     def produce(name: str, target: str) -> None:
         mine: Counter[str] = Counter()
         try:
-            with Client(target, timeout_s=60) as client, client.window("w").producer(name, linger_s=0.001) as producer:
+            with (
+                Client(target, timeout_s=WAIT_S) as client,
+                client.window("w").producer(name, linger_s=0.001) as producer,
+            ):
                 time = 0
                 while not end.is_set():
                     for _ in range(20):
@@ -105,7 +108,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_counts_twice_when_processes_ar
             wait_until(lambda before=before: len(now := workers_of(running)) == 2 and now != before)
         end.set()
         for thread in threads:
-            thread.join(90)
+            thread.join(WAIT_S)
         assert not failed
         wait_until(lambda: served(running))
         expected = {key: (count, count) for key, count in wrote.items()}

@@ -31,7 +31,7 @@ class Served:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "SASH_STANDBY": "1", "SASH_LEASE_S": "1"},
+            env={**os.environ, "SASH_STANDBY": "1", "SASH_LEASE_S": "3"},
         )
         self.url = ""
 

@@ -13,7 +13,7 @@ from tests.support.servers import Running
 HERE = Path(__file__).parent / "node"
 ROOT = HERE.parents[2]
 MODULES = ROOT / "build" / "node" / "node_modules"
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 
 
 @pytest.fixture

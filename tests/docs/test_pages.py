@@ -18,7 +18,7 @@ def name_of(page):
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    with local_service(data=str(tmp_path_factory.mktemp("data"))) as service:
+    with local_service(data=str(tmp_path_factory.mktemp("data")), wait_s=600) as service:
         yield service
 
 

@@ -119,7 +119,7 @@ async def test_numbers_of_any_length_are_journalled():
     long = 10**30
     parts = {"fields": {"value": "float64"}, "aggregates": {"max": {"function": "max"}}}
     await storage.create(spec(**parts))
-    result = await asyncio.wait_for(storage.write("w", Insert(1, {"value": long}, "a")), 5)
+    result = await asyncio.wait_for(storage.write("w", Insert(1, {"value": long}, "a")), 60)
     assert result.inserted == 1
     await storage.write("w", AddAggregates({"h": {"function": "histogram", "bounds": [0, long]}}))
     for again in (server.crash, server.restart):

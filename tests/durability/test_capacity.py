@@ -45,7 +45,7 @@ def a_redis(name):
         with redis_server(BINARIES[name], EVERYSEC, "maxmemory-policy noeviction") as server:
             used = int(server.ask("INFO", "memory").split(b"used_memory:")[1].split()[0])
             server.ask("CONFIG", "SET", "maxmemory", used + 2 * MIB)
-            yield lambda: RedisTier(server.url, timeout_s=10)
+            yield lambda: RedisTier(server.url, timeout_s=60)
 
     return running
 

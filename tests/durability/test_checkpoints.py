@@ -173,7 +173,7 @@ async def test_where_an_image_cannot_be_taken_its_writers_go_on_and_it_is_tried_
     server.tier.fail_reads = 1
     storage.store.checkpoints.begin(stored)
     write = asyncio.create_task(storage.write("w", insert(500)))
-    await asyncio.wait_for(write, 5)
+    await asyncio.wait_for(write, 60)
     assert server.tier.fail_reads == 0, "a block had to be read"
     assert stored.backoff.waiting
     assert not stored.checkpointing
@@ -372,7 +372,7 @@ async def test_a_defect_in_taking_an_image_lets_the_window_rest_and_its_writers_
     monkeypatch.setattr(image.Image, "encode", fails)  # after the last step, in the committer's thread
     monkeypatch.setattr(BlockStore, "flush", fails)  # with the last step
     write = asyncio.create_task(storage.write("w", insert(500)))
-    await asyncio.wait_for(write, 5)
+    await asyncio.wait_for(write, 60)
     assert (stored.backoff.turns_left, stored.checkpointing) == (1, False)
     assert "ZeroDivisionError" in caplog.text
     await server.die()

@@ -126,7 +126,7 @@ async def test_the_busy_history_does_everything():
 
 
 @pytest.mark.parametrize("fault", ["before", "after", "dead before", "dead after"])
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 async def test_whichever_commit_fails_everything_acknowledged_is_there_once(fault):
     """The n-th commit of the history, for every n; every third in short runs, which ones differs by fault."""
     stride = 1 if THOROUGH else 3

@@ -99,7 +99,7 @@ async def test_what_may_be_refused_makes_way_for_what_may_not(journal, tier):
     journal.background(BackgroundWrite(deletes=[b"old"], size=10, done=lambda: told.append("deleted")))
     tier.gate.set()
     await journal.durable(first)
-    await asyncio.wait_for(journal.drained(), 5)
+    await asyncio.wait_for(journal.drained(), 60)
     assert isinstance(told[0], OutOfRoom)
     assert told[1:] == ["deleted"]
     assert (journal.pending_bytes, journal.pending_record_bytes, journal.error) == (0, 0, None)
@@ -171,7 +171,7 @@ async def test_writers_wait_where_too_much_is_pending(journal, tier, monkeypatch
     await turns()
     assert not waiting.done()
     tier.gate.set()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
     await journal.drained()
     assert journal.pending_bytes == 0
 
@@ -197,7 +197,7 @@ async def test_who_waits_for_what_was_appended_does_not_wait_for_what_comes_afte
             await journal.durable(append(journal, "more"))
 
     writers = [asyncio.create_task(load()) for _ in range(3)]
-    await asyncio.wait_for(journal.passed(), 5)
+    await asyncio.wait_for(journal.passed(), 60)
     assert not any(writer.done() for writer in writers)
     stop = True
     await asyncio.gather(*writers)

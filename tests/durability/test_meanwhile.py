@@ -51,7 +51,7 @@ async def test_a_window_recovers_while_others_are_written_to_without_pause():
         await storage.write("w", BulkEvict(17))
     with pytest.raises(Unavailable, match="recovered"):
         storage.find("w")
-    await surely(lambda: asyncio.wait_for(storage.write("w", BulkEvict(17)), 5))
+    await surely(lambda: asyncio.wait_for(storage.write("w", BulkEvict(17)), 60))
     stop = True
     await asyncio.gather(*writers)
     assert entries(storage) == list(range(18, 100))
@@ -128,7 +128,7 @@ async def test_a_window_that_is_deleted_while_it_is_stored_leaves_nothing(option
     delete = asyncio.create_task(storage.delete("w"))
     await asyncio.sleep(0)
     server.tier.open_gate.set()
-    await asyncio.wait_for(asyncio.gather(first, write, delete), 5)
+    await asyncio.wait_for(asyncio.gather(first, write, delete), 60)
     await server.settled()
     assert storage.problem is None
     assert not server.left

@@ -46,7 +46,7 @@ async def test_a_window_is_recovered_beside_the_loop():
     server, storage = await failing()
     before = storage.store.windows["w"]
     for time in range(30):
-        await asyncio.wait_for(storage.write("v", insert(time)), 5)
+        await asyncio.wait_for(storage.write("v", insert(time)), 60)
     [about] = [info.problem for info in storage.all() if info.spec.name == "w"]
     assert "is being recovered" in about
     server.tier.read_gate.set()
@@ -86,7 +86,7 @@ async def test_a_service_can_stop_and_a_window_can_go_while_it_is_recovered():
     await asyncio.sleep(0)
     server.tier.read_gate.set()
     assert await deleted == 100
-    storage = await asyncio.wait_for(server.restart(), 5)
+    storage = await asyncio.wait_for(server.restart(), 60)
     with pytest.raises(NotFound):
         storage.find("w")
     server.tier.hold_reads = None
@@ -124,7 +124,7 @@ async def test_a_window_that_fails_while_its_image_is_written_is_recovered_from_
     def holds_the_pointer(puts, deletes=()):
         if values.pointer_key(1) in puts:
             arrived.set()
-            assert released.wait(30)
+            assert released.wait(120)
         commit(puts, deletes)
 
     server.tier.commit = holds_the_pointer

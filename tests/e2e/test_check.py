@@ -205,7 +205,7 @@ def test_what_cannot_be_is_refused(sash, data, tmp_path, monkeypatch):
 def test_a_directory_that_lost_a_write_is_not_served_and_can_be_salvaged(sash, data, tmp_path):
     with lmdb.open(str(data), max_dbs=1) as env, env.begin(write=True) as changed:
         changed.put(b"mine", b"1")
-    done = subprocess.run(serve_command("--data", str(data)), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(serve_command("--data", str(data)), capture_output=True, text=True, timeout=240)
     assert done.returncode == 1
     assert "has lost a write" in done.stderr
     assert "sash check --salvage" in done.stderr
@@ -219,7 +219,7 @@ def test_in_redis_a_prefix_is_looked_at_and_salvaged(sash, tmp_path, monkeypatch
     if not BINARIES:
         pytest.skip("there is no Redis server")
     with redis_server(next(iter(BINARIES.values()))) as server:
-        asyncio.run(fill(lambda: RedisTier(server.url, "some", timeout_s=10)))
+        asyncio.run(fill(lambda: RedisTier(server.url, "some", timeout_s=60)))
         status, lines, _ = sash("check", "--prefix", "some", server.url)
         assert (status, lines[0]) == (0, "window 'one': 300 entries")
         with running_service(data=server.url, redis_prefix="some"):

@@ -82,7 +82,7 @@ def test_bash(tmp_path):
     """
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     environment["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
-    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=240)
     assert (done.stdout.split(), done.stderr) == (["punctuate"], "")
 
 

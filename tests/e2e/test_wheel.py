@@ -135,7 +135,7 @@ def test_the_client_alone(tmp_path, wheel, versions):
     assert client.packages() <= {
         *("sash", "numpy", "grpcio", "protobuf", "googleapis-common-protos", "pyyaml", "xxhash", "typing_extensions"),
     }
-    with local_service(data="memory") as service:
+    with local_service(wait_s=600) as service:
         done = client.run("-W", "error", "-c", CLIENT, service.target, f"client-{len(versions)}")
     assert done.returncode == 0, done.stderr
     answer, missing, imported = done.stdout.splitlines()
@@ -150,7 +150,7 @@ def test_the_client_alone(tmp_path, wheel, versions):
 
 def test_the_command_line_without_a_server(tmp_path, wheel):
     cli = Environment(tmp_path / "env", wheel, "cli")
-    with local_service(data="memory") as service:
+    with local_service(wait_s=600) as service:
         done = cli.run("-m", "sash.main", "list", "--target", service.target)
         assert done.returncode == 0, done.stderr
     for command in ("serve", "check"):
@@ -182,7 +182,7 @@ def test_executors_of_spark_need_no_server(tmp_path, wheel):
     cluster.mkdir()
     for package in ("pyspark", "py4j"):
         (cluster / package).symlink_to(Path(sysconfig.get_path("purelib")) / package)
-    with local_service(data="memory") as service:
+    with local_service(wait_s=600) as service:
         done = executor.run("-c", EXECUTOR, str(cluster), service.target)
     assert done.returncode == 0, done.stderr
     answer, imported = done.stdout.splitlines()
@@ -193,7 +193,9 @@ def test_executors_of_spark_need_no_server(tmp_path, wheel):
 
 def test_the_server(tmp_path, wheel):
     server = Environment(tmp_path / "env", wheel, "server")
-    program = "from sash_client.local import local_service\nwith local_service(data='data') as s: print(s.target)"
+    program = (
+        "from sash_client.local import local_service\nwith local_service(data='data', wait_s=600) as s: print(s.target)"
+    )
     done = server.run("-c", program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("127.0.0.1:")

@@ -455,7 +455,7 @@ async def test_long_json_of_connect_is_read_in_a_thread():
         patch.setitem(connect.CODECS, "json", Slow())
         method = type("Method", (), {"request": pb.QueryRequest})
         codec = connect.CODECS["json"]
-        await asyncio.wait_for(reader._read(codec, method, b"x" * (connect._LONG_JSON_BYTES + 1), False), 30)
+        await asyncio.wait_for(reader._read(codec, method, b"x" * (connect._LONG_JSON_BYTES + 1), False), 60)
         await reader._read(codec, method, b"x" * connect._LONG_JSON_BYTES, False)
     reader._parser.shutdown()
     assert seen == [False, True]

@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from tests.support import waiting
-from tests.support.prometheus import PROMETHEUS, PROMTOOL, free_port, running_prometheus
+from tests.support.ports import free_port
+from tests.support.prometheus import PROMETHEUS, PROMTOOL, running_prometheus
 from tests.support.servers import WAIT_S
 
 SPEC = {
@@ -102,7 +103,7 @@ def sash(folder: Path, port: int) -> Iterator[tuple[httpx.Client, subprocess.Pop
 
 def wait_until(condition: Callable[[], object]) -> None:
     """Wait for two programs that a busy machine may hold up."""
-    waiting.wait_until(condition, within_s=120)
+    waiting.wait_until(condition, within_s=240)
 
 
 def taken(client: httpx.Client) -> dict[str, dict[int, float]]:

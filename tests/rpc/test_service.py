@@ -59,7 +59,7 @@ def test_rejected_calls_are_counted(service, stub):
 
 def test_it_says_goodbye_before_it_goes():
     """During the delay both edges report not to be ready and still serve; afterwards nobody listens."""
-    with running_service(shutdown_delay_s=1.0) as service:
+    with running_service(shutdown_delay_s=5.0) as service:
         goodbye(service)
 
 

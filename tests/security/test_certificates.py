@@ -136,7 +136,7 @@ def test_a_token_goes_before_the_certificate(made):
         assert web.get("/v1/windows/seen", headers=bearer("wrong")).status_code == 401
     running, ca, certificates, _ = made
     cert, key = certificates["host"]
-    with Client(running.grpc_target, tls=TLS(ca=ca, cert=cert, key=key), token="root-token", timeout_s=20) as client:
+    with Client(running.grpc_target, tls=TLS(ca=ca, cert=cert, key=key), token="root-token", timeout_s=120) as client:
         assert len(client.list_windows()) == 2
 
 

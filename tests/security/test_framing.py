@@ -19,7 +19,7 @@ COUNT = {"n": {"function": "count"}}
 
 @contextlib.contextmanager
 def connected(running):
-    with socket.create_connection(("127.0.0.1", running.rest_port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", running.rest_port), timeout=120) as connection:
         yield connection
 
 
@@ -58,7 +58,7 @@ def send_until_closed(connection, block, most):
 def locked(tmp_path):
     """A service that asks for tokens; nobody here has one."""
     tokens = write_tokens(tmp_path / "tokens.yaml", {"reader": {}})
-    with running_service(tokens=tokens, body_timeout_s=0.1, idle_timeout_s=1) as running:
+    with running_service(tokens=tokens, body_timeout_s=1, idle_timeout_s=1) as running:
         yield running
 
 
@@ -152,4 +152,4 @@ def test_requests_that_are_none_are_not_logged():
                 assert rest_of(connection).startswith(b"HTTP/1.1 400 ")
         assert running.process is not None
         running.process.terminate()
-        assert "Invalid HTTP" not in running.process.communicate(timeout=20)[1]
+        assert "Invalid HTTP" not in running.process.communicate(timeout=120)[1]

@@ -138,7 +138,7 @@ def over_grpc(service, name, request, headers):
     )
     given = iter([request]) if method.client_streaming else request
     try:
-        answer = callable_(given, metadata=list(headers.items()), timeout=20)
+        answer = callable_(given, metadata=list(headers.items()), timeout=120)
         if method.server_streaming:
             next(answer, None)
             answer.cancel()
@@ -272,7 +272,7 @@ def test_a_list_has_what_the_token_sees(service):
 def test_a_refused_body_is_not_read(service):
     """The answer comes although the body that is announced never does."""
     for name, status in (("wrong", 401), ("reader", 403)):
-        with socket.create_connection(("127.0.0.1", service.rest_port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", service.rest_port), timeout=120) as connection:
             connection.sendall(
                 b"POST /v1/windows/seen/bulk-insert HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                 b"content-length: 100000\r\nauthorization: %s\r\n\r\n" % bearer(name)["authorization"].encode()

@@ -162,7 +162,7 @@ def check_collects(small, stub):
     taken = until_refused(insert, 100, "SASH_MEMORY_BYTES")
 
     def ask(_):
-        answer = httpx.get(f"{small.rest_url}/v1/windows/lists/query", timeout=60, trust_env=False)
+        answer = httpx.get(f"{small.rest_url}/v1/windows/lists/query", timeout=240, trust_env=False)
         return answer.status_code if answer.status_code == 200 else problem(answer)["reason"]
 
     trailing = small.http().get("/v1/windows/lists/query", params={"lookback": "100"}).json()

@@ -9,7 +9,7 @@ from tests.support.servers import running_service
 from tests.support.tokens import bearer, write_tokens
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the path")
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

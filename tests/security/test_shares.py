@@ -35,7 +35,7 @@ def service(tokens):
 def watching(service, headers, interval=50):
     """The events of a watch, one after the other."""
     path, params = "/v1/windows/w/watch", {"interval": interval}
-    with service.http().stream("GET", path, params=params, headers=headers, timeout=30) as stream:
+    with service.http().stream("GET", path, params=params, headers=headers, timeout=120) as stream:
         lines = stream.iter_lines()
         yield (line for line in lines if line.startswith(("data", "event")))
 
@@ -69,7 +69,7 @@ def test_a_token_that_goes_ends_its_own_watch_and_not_that_of_others(service, to
         assert '"entries":0' in next(of_bob)
         assert service.plane.watches.questions == 1
         tokens(ann={"windows": ["another"]})
-        assert pool.submit(next, of_ann).result(30) == "event: problem"
+        assert pool.submit(next, of_ann).result(120) == "event: problem"
         assert "PERMISSION_DENIED" in next(of_ann)
         entry = {"time": 1, "value": 2.0}
         http.post("/v1/windows/w/insert", json=entry, headers=bearer("root")).raise_for_status()

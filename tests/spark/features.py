@@ -167,7 +167,7 @@ def cause(error: Exception) -> str:
 
 def main() -> None:
     """Try each feature, and print what came of it."""
-    with tempfile.TemporaryDirectory() as directory, local_service() as service:
+    with tempfile.TemporaryDirectory() as directory, local_service(wait_s=600) as service:
         scratch = Path(directory)
         spark = local_session("features", scratch)
         found = {}

@@ -152,7 +152,7 @@ def due(few):
 @pytest.fixture(scope="module")
 def ran(spark, few):
     """The demo with few flights through Spark: what it returned and printed, its service, what its pipeline said."""
-    with pytest.MonkeyPatch.context() as patch, local_service() as service:
+    with pytest.MonkeyPatch.context() as patch, local_service(wait_s=600) as service:
         stopped, done = [], []
 
         class Recorded(demo.Pipeline):

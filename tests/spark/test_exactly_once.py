@@ -15,6 +15,7 @@ from sash_client import Client
 from sash_spark import parts, register, sash_sink
 from sash_spark.parts import Route
 from tests.support.clients import client_of
+from tests.support.ports import free_port
 from tests.support.servers import running_service
 from tests.support.spark_streams import KEYED, Stream, assert_fold, killer, rows, staged_parts
 
@@ -131,7 +132,7 @@ def test_a_driver_that_dies_before_the_commit_and_other_partitions_afterwards(st
 def test_a_service_that_restarts_between_the_parts_and_the_commit(spark, tmp_path, monkeypatch):
     settings = {"data": str(tmp_path / "data")}
     with contextlib.ExitStack() as services:
-        first = services.enter_context(running_service(**settings))
+        first = services.enter_context(running_service(**settings, grpc_port=free_port()))
         commit = Route.commit
 
         def restarted(self, query, batch, staged, streaming):

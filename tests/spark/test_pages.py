@@ -12,7 +12,7 @@ PAGES = [page for page in pages() if any(map(needs_spark, blocks_of(page.read_te
 
 @pytest.fixture
 def service(tmp_path):
-    with local_service(data=str(tmp_path / "data")) as service:
+    with local_service(data=str(tmp_path / "data"), wait_s=600) as service:
         yield service
 
 

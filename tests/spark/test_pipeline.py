@@ -297,7 +297,7 @@ def test_the_command_runs_shows_metrics_and_hears_signals(
         def observe(self, progress):
             super().observe(progress)
             open_ = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
-            with open_(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as response:
+            with open_(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as response:
                 pages.append(response.read().decode())
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -93,7 +93,7 @@ class Process:
                 found.append(self.sums())
             return bool(found)
 
-        wait_until(answered, 60)
+        wait_until(answered)
         return found[0]
 
     def sums(self) -> dict[str, tuple[int, int]]:
@@ -126,7 +126,7 @@ class Deployment:
                 process.serves() and sorted(map(len, process.shards().values())) == sorted(counts) for process in alive
             )
 
-        wait_until(settled, 40)
+        wait_until(settled)
 
 
 def made(process: Process) -> None:
@@ -135,7 +135,7 @@ def made(process: Process) -> None:
     def created() -> bool:
         return httpx.post(f"{process.url}/v1/windows", json=SPEC, timeout=WAIT_S, trust_env=False).is_success
 
-    wait_until(created, 60)
+    wait_until(created)
 
 
 class Writer:
@@ -161,13 +161,13 @@ class Writer:
         while self._rounds.acquire(blocking=False):
             pass
         for _ in range(n):
-            wait_until(lambda: self._rounds.acquire(timeout=0.1) or self.error is not None, 120)
+            wait_until(lambda: self._rounds.acquire(timeout=0.1) or self.error is not None)
             if self.error is not None:
                 raise self.error
 
     def end(self) -> Counter[str]:
         self._end.set()
-        self._thread.join(120)
+        self._thread.join(WAIT_S)
         assert self.error is None, self.error
         assert not self._thread.is_alive(), "it waits for an answer"
         return self.wrote
@@ -244,4 +244,4 @@ class Batches(Writer):
 def check(process: Process, *wrote: Counter[str]) -> None:
     """Check that everything acknowledged is there once."""
     total = sum(wrote, Counter())
-    assert process.sums() == {key: (n, n) for key, n in total.items()}
+    assert process.answers() == {key: (n, n) for key, n in total.items()}

@@ -21,7 +21,7 @@ from tests.support.clocks import Clock
 
 __all__ = ["Caller", "Waits", "Wire", "driven"]
 
-WAIT_S = 20
+WAIT_S = 120
 SPEC = pb.WindowSpec(name="w", time_unit="us", fields={"value": "float64"})
 
 

@@ -31,7 +31,7 @@ class Recorder:
     def commit(self, puts, deletes=()):
         if not self.gate.is_set():
             self.arrived.set()
-            assert self.gate.wait(60), "nobody opened the gate"
+            assert self.gate.wait(120), "nobody opened the gate"
             self.arrived.clear()
         self.attempts += 1
         if self.failures:

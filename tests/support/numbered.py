@@ -77,7 +77,7 @@ class Numbered(windows_pb2_grpc.WindowsServicer):
             if request.query.window == "quiet":
                 ended = threading.Event()
                 context.add_callback(ended.set)
-                ended.wait(20)
+                ended.wait(120)
         context.abort_with_status(status(grpc.StatusCode.UNAVAILABLE, "the service is shutting down"))
 
     def ExportWindow(self, request, context):
@@ -86,14 +86,14 @@ class Numbered(windows_pb2_grpc.WindowsServicer):
         data = self.files[request.window]
         self.streams += 1
         for at in range(0, len(data), 1000):
-            self.gate.wait(20)
+            self.gate.wait(120)
             self._scripted(context, lambda: None)
             yield pb.WindowChunk(data=data[at : at + 1000])
 
     def Entries(self, request, context):
         self.streams += 1
         for time, value in self.rows:
-            self.gate.wait(20)
+            self.gate.wait(120)
             self._scripted(context, lambda: None)
             column = pb.Column(float64=np.array([value], "<f8").tobytes())
             yield pb.BulkInsertRequest(time=np.array([time], "<i8").tobytes(), fields={"value": column})
@@ -101,7 +101,7 @@ class Numbered(windows_pb2_grpc.WindowsServicer):
     def ImportWindow(self, requests, context):
         chunks = list(requests)
         name = chunks[0].name or "w"
-        self.gate.wait(20)
+        self.gate.wait(120)
         if not context.is_active():
             return pb.WindowInfo()
         if name in self.files:
@@ -124,7 +124,7 @@ class Numbered(windows_pb2_grpc.WindowsServicer):
 
     def _write(self, request, context, rows):
         self.arrived.append((request.producer, request.sequence))
-        self.gate.wait(20)
+        self.gate.wait(120)
         return self._scripted(context, lambda: self._apply(request, context, rows))
 
     def _apply(self, request, context, rows):

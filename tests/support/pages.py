@@ -115,7 +115,7 @@ class Reader:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
         )
         said = self._at(block, done.stdout + done.stderr)
         assert done.returncode == 0, said

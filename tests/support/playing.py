@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 __all__ = ["CHROMIUM", "a_browser", "a_page", "at", "expect"]
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-WAIT_MS = 20_000
+WAIT_MS = 120_000
 expect.set_options(timeout=WAIT_MS)
 
 

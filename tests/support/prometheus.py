@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,21 +11,15 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
-__all__ = ["PROMETHEUS", "PROMTOOL", "free_port", "prometheus_of", "running_prometheus"]
+__all__ = ["PROMETHEUS", "PROMTOOL", "prometheus_of", "running_prometheus"]
 
 Sample = tuple[Mapping[str, str], float, float]
 """Labels, seconds and a value."""
 
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager
@@ -46,7 +39,7 @@ def running_prometheus(folder: Path, config: str = "") -> Iterator[httpx.Client]
     ]
     process = subprocess.Popen(command)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False) as http:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as http:
 
             def ready() -> bool:
                 assert process.poll() is None

@@ -27,6 +27,7 @@ from redis.connection import Connection
 from redis.exceptions import RedisError
 
 from tests.support import waiting
+from tests.support.ports import free_port
 
 ALWAYS, EVERYSEC = "appendfsync always", "appendfsync everysec"
 
@@ -43,7 +44,7 @@ if _INSTALLED := shutil.which("redis-server"):
     BINARIES["redis"] = _INSTALLED
 
 
-def wait_until(condition: Callable[[], bool], within_s: float = 10.0, look_s: float = 0.001) -> None:
+def wait_until(condition: Callable[[], bool], within_s: float = 120.0, look_s: float = 0.001) -> None:
     """Return as soon as the condition holds; an error of the server counts as not yet."""
 
     def holds() -> bool:
@@ -66,7 +67,7 @@ class RedisServer:
 
     def __init__(self, binary: str, *options: str, environment: Mapping[str, str] | None = None) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="sash-redis-"))
-        self.port = _free_port()
+        self.port = free_port()
         self._binary = binary
         self._environment = {**os.environ, **(environment or {})}
         self._settled = False
@@ -96,7 +97,7 @@ class RedisServer:
                 self._settled = True
                 return
             if not self._settled:
-                self.port = _free_port()
+                self.port = free_port()
         raise AssertionError((self.directory / "log").read_text())
 
     def kill(self) -> None:
@@ -123,7 +124,7 @@ class RedisServer:
 
     def ask(self, *command: bytes | str | int) -> Any:
         """The server's answer as it is, over a connection of its own: for what a test does behind the tier's back."""
-        connection = Connection(host="127.0.0.1", port=self.port, protocol=2, driver_info=None, socket_timeout=5)
+        connection = Connection(host="127.0.0.1", port=self.port, protocol=2, driver_info=None, socket_timeout=60)
         try:
             connection.send_command(*command)
             return connection.read_response()
@@ -179,7 +180,7 @@ class RedisCluster:
 def redis_cluster(binary: str, *options: str) -> Iterator[RedisCluster]:
     """A running cluster of three on loopback, gone at the end; takes about two seconds to agree that it is one."""
     with contextlib.ExitStack() as stack:
-        buses = [_free_port() for _ in range(3)]
+        buses = [free_port() for _ in range(3)]
         nodes = [
             stack.enter_context(
                 redis_server(
@@ -194,7 +195,7 @@ def redis_cluster(binary: str, *options: str) -> Iterator[RedisCluster]:
             node.ask("CLUSTER SET-CONFIG-EPOCH", number + 1)
             if number:
                 node.ask("CLUSTER MEET", "127.0.0.1", nodes[0].port, buses[0])
-        wait_until(lambda: all(_agreed(node) for node in nodes), 20)
+        wait_until(lambda: all(_agreed(node) for node in nodes))
         yield RedisCluster(nodes)
 
 
@@ -321,12 +322,6 @@ def proxy(port: int, context: ssl.SSLContext | None = None) -> Iterator[Proxy]:
 def _agreed(node: RedisServer) -> bool:
     info = node.ask("CLUSTER INFO")
     return b"cluster_state:ok" in info and b"cluster_known_nodes:3" in info
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _die_with_parent() -> None:

@@ -15,13 +15,13 @@ TIMEOUT_S = 0.3  # where a test waits for it; elsewhere it is long, as this mach
 class Tiers(list):
     def __call__(self, url, prefix="t", **options) -> RedisTier:
         """A tier that has been acquired, closed after the test."""
-        tier = RedisTier(url, prefix, **{"timeout_s": 10.0, **options})
+        tier = RedisTier(url, prefix, **{"timeout_s": 60.0, **options})
         self.append(tier)
         tier.acquire()
         return tier
 
 
-def patiently(call, within_s=10.0):
+def patiently(call, within_s=60.0):
     """What the call returns, once the tier is available."""
     deadline = time.monotonic() + within_s
     while True:

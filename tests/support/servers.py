@@ -33,7 +33,7 @@ from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 
 __all__ = ["Running", "json_head", "running_service", "serve_command", "service_process"]
 
-WAIT_S = 20
+WAIT_S = 120
 
 
 @dataclass(eq=False)

@@ -103,7 +103,7 @@ def staged_parts(address):
 
         # No proxy stands between a machine and itself, whatever the environment says of others.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(url, timeout=20) as response:
+        with opener.open(url, timeout=60) as response:
             text = response.read().decode()
         return sum(map(float, re.findall(r'seconds_count\{operation="stage".*\} (\S+)', text)))
 
@@ -120,7 +120,7 @@ def killer(died, staged):
         for i, batch in enumerate(batches):
             if i == 6 and not died.exists():
                 died.touch()
-                deadline = time.monotonic() + 20
+                deadline = time.monotonic() + 120
                 while staged() < before + 4:
                     assert time.monotonic() < deadline, "nothing was staged"
                     time.sleep(0.05)

@@ -62,7 +62,7 @@ class Choosy(Faulty):
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         if self.hold_reads is not None and any(key.startswith(self.hold_reads) for key in keys):
             self.reading.set()
-            assert self.read_gate.wait(30), "nobody opened the gate"
+            assert self.read_gate.wait(120), "nobody opened the gate"
         return super().get_many(keys)
 
     def commit(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:

@@ -66,7 +66,7 @@ class RedisStored(Stored):
         self.prefix = f"test-{uuid.uuid4().hex}"
 
     def open(self) -> RedisTier:
-        return RedisTier(shared_redis(self.program), self.prefix, timeout_s=10)
+        return RedisTier(shared_redis(self.program), self.prefix, timeout_s=60)
 
 
 class InstalledRedisStored(RedisStored):
@@ -147,7 +147,7 @@ class Faulty:
     def commit(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:
         if not self.open_gate.is_set():
             self.arrived.set()
-            assert self.open_gate.wait(30), "nobody opened the gate"
+            assert self.open_gate.wait(120), "nobody opened the gate"
             self.arrived.clear()
         if self.unreachable or self._take("fail_before"):
             raise self.error()

@@ -14,7 +14,7 @@ __all__ = ["awaited", "surely", "turns", "until", "wait_until"]
 T = TypeVar("T")
 
 _LOOK_S = 0.001
-_LOOKS = 30_000
+_LOOKS = 120_000
 
 
 def wait_until(condition: Callable[[], object], within_s: float = _LOOK_S * _LOOKS, look_s: float = _LOOK_S) -> None:

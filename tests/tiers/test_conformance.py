@@ -254,8 +254,8 @@ def test_faulty_gate_holds_commits(faulty):
     faulty.open_gate.clear()
     with ThreadPoolExecutor(1) as committer:
         commit = committer.submit(faulty.commit, {b"a": b"1"})
-        assert faulty.arrived.wait(10)
+        assert faulty.arrived.wait(120)
         assert faulty.get_many([b"a"]) == [None]
         faulty.open_gate.set()
-        commit.result(10)
+        commit.result(120)
     assert faulty.get_many([b"a"]) == [b"1"]

@@ -224,4 +224,4 @@ print(tier.get_many([b"a"]))
 
 def test_with_little_address_space(tmp_path):
     with python(LITTLE_SPACE, tmp_path) as process:
-        assert process.communicate(timeout=30)[0] == "[b'1']\n"
+        assert process.communicate(timeout=120)[0] == "[b'1']\n"

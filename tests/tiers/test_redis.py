@@ -88,17 +88,17 @@ def test_flushall_is_data_loss(server, tiers):
 
 def test_paused_fails_and_recovers(server, tiers):
     tier = tiers(server.url, timeout_s=TIMEOUT_S)
-    tier.commit({b"k": b"1"})
-    server.ask("CLIENT", "PAUSE", 1500)  # nothing but time ends it: UNPAUSE would have to wait as well
+    patiently(lambda: tier.commit({b"k": b"1"}))
+    server.ask("CLIENT", "PAUSE", 3000)  # nothing but time ends it: UNPAUSE would have to wait as well
     refused(lambda: tier.get_many([b"k"]))
     wait_until(lambda: tier.healthy)
-    tier.commit({b"k": b"2"})
-    assert tier.get_many([b"k"]) == [b"2"]
+    patiently(lambda: tier.commit({b"k": b"2"}))
+    assert patiently(lambda: tier.get_many([b"k"])) == [b"2"]
 
 
 def test_silent_fails_without_a_call_and_recovers(server, tiers, monkeypatch):
     tier = tiers(server.url, timeout_s=TIMEOUT_S)
-    tier.commit({b"k": b"1"})
+    patiently(lambda: tier.commit({b"k": b"1"}))
     call, callers = tier._link.call, []
 
     def watched(*arguments):
@@ -115,8 +115,8 @@ def test_silent_fails_without_a_call_and_recovers(server, tiers, monkeypatch):
             refused(lambda: tier.commit({b"k": b"no"}))
         assert threading.main_thread() not in callers[1:], "only the background tries"
     wait_until(lambda: tier.healthy)
-    tier.commit({b"k": b"2"})
-    assert tier.get_many([b"k"]) == [b"2"]
+    patiently(lambda: tier.commit({b"k": b"2"}))
+    assert patiently(lambda: tier.get_many([b"k"])) == [b"2"]
 
 
 def full(tier):

@@ -65,7 +65,7 @@ def test_what_arrives_late_is_refused(server, between, tiers, maxmemory):
     # 1st commit  ──────────────── held ───────────────▶ Redis
     # 2nd commit        ──▶ Redis
     tier = tiers(between.url, timeout_s=TIMEOUT_S)
-    tier.commit({b"k": b"0"})
+    patiently(lambda: tier.commit({b"k": b"0"}))
     server.ask("CONFIG", "SET", "maxmemory", maxmemory)
     release = between.hold()
     with pytest.raises(Unavailable):
@@ -74,9 +74,9 @@ def test_what_arrives_late_is_refused(server, between, tiers, maxmemory):
     before = scripts(server)
     release.set()
     wait_until(lambda: scripts(server) > before)
-    assert tier.get_many([b"k", b"new"]) == [b"2", None]
-    tier.commit({b"k": b"3"})
-    assert tier.get_many([b"k"]) == [b"3"]
+    assert patiently(lambda: tier.get_many([b"k", b"new"])) == [b"2", None]
+    patiently(lambda: tier.commit({b"k": b"3"}))
+    assert patiently(lambda: tier.get_many([b"k"])) == [b"3"]
 
 
 def test_one_round_trip(server, tiers):

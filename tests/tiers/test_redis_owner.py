@@ -12,7 +12,7 @@ from sash_engine.errors import FailedPrecondition
 from tests.support.redis_servers import (
     wait_until,
 )
-from tests.support.redis_tiers import TIMEOUT_S, refused, scripts
+from tests.support.redis_tiers import TIMEOUT_S, patiently, refused, scripts
 
 # Another server of Sash
 
@@ -100,17 +100,17 @@ def test_flushed_and_taken_by_another_is_fenced(server, tiers):
 
 def test_lease_that_ran_out_is_taken_again(server, tiers):
     tier = tiers(server.url, lease_s=0.15, timeout_s=TIMEOUT_S)
-    tier.commit({b"k": b"1"})
+    patiently(lambda: tier.commit({b"k": b"1"}))
     with server.frozen():
         wait_until(lambda: not tier.healthy)
     server.ask("DEL", "{t}:owner")  # as when it runs out on the server's clock
     wait_until(lambda: tier.healthy and server.ask("EXISTS", "{t}:owner"))
-    tier.commit({b"k": b"2"})
-    assert tier.get_many([b"k"]) == [b"2"]
+    patiently(lambda: tier.commit({b"k": b"2"}))
+    assert patiently(lambda: tier.get_many([b"k"])) == [b"2"]
 
 
 def test_lease_is_kept_while_idle(server, tiers):
-    tier = tiers(server.url, lease_s=0.6)
+    tier = tiers(server.url, lease_s=2.0)
     before = scripts(server)
     wait_until(lambda: scripts(server) >= before + 4)  # for longer than the lease, as it is renewed three times in it
     refused(lambda: tiers(server.url), FailedPrecondition)

@@ -248,7 +248,7 @@ def server():
 
 def test_a_view_of_a_prefix_has_all_its_values(server):
     for prefix in ("some", "some.other"):
-        tier = RedisTier(server.url, prefix, timeout_s=10)
+        tier = RedisTier(server.url, prefix, timeout_s=60)
         tier.acquire()
         tier.commit(VALUES if prefix == "some" else {b"not": b"mine"})
         with pytest.raises(FailedPrecondition, match=f"A server has '{prefix}' on this Redis: process {os.getpid()} "):
@@ -262,7 +262,7 @@ def test_a_view_of_a_prefix_has_all_its_values(server):
     assert view.get_many([b"nothing"]) == [None]
     assert view.get_many([]) == []
     assert view.problems() == []
-    tier = RedisTier(server.url, "some", timeout_s=10)
+    tier = RedisTier(server.url, "some", timeout_s=60)
     tier.acquire()
     with pytest.raises(FailedPrecondition, match="meanwhile"):
         view.problems()
@@ -281,7 +281,7 @@ def test_a_prefix_that_nobody_used_is_no_place(server):
 
 def test_what_redis_has_is_there_without_a_fence(server):
     """It may have dropped that one, too."""
-    tier = RedisTier(server.url, "dropped", timeout_s=10)
+    tier = RedisTier(server.url, "dropped", timeout_s=60)
     tier.acquire()
     tier.commit({b"a": b"b"})
     tier.close()
@@ -292,7 +292,7 @@ def test_what_redis_has_is_there_without_a_fence(server):
 
 
 def test_a_server_that_is_gone_without_a_word_is_no_server(server, monkeypatch):
-    tier = RedisTier(server.url, "gone", timeout_s=10)
+    tier = RedisTier(server.url, "gone", timeout_s=60)
     tier.acquire()
     tier.commit({b"a": b"b"})
     monkeypatch.setattr("sash.tiers.owner.Owner.gone", lambda self: True)

@@ -12,7 +12,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "/ui/" in str(item.fspath):
             item.add_marker(pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the path"))
-            item.add_marker(pytest.mark.timeout(120))
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="module")

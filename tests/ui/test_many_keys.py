@@ -26,7 +26,7 @@ def service():
         yield running
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_many_keys(service, page):
     def told(text):
         expect(page.locator("#told")).to_have_text(f"{text} · {KEYS:,} keys in the window", timeout=WAIT_MS)

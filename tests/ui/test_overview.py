@@ -8,6 +8,7 @@ import pytest
 from sash_engine.windows.spec import WindowSpec
 from tests.support.pictured import HOSTILE
 from tests.support.playing import a_page, at, expect
+from tests.support.ports import free_port
 from tests.support.servers import running_service
 from tests.support.tokens import bearer, write_tokens
 
@@ -74,8 +75,10 @@ def test_a_thousand_windows(browser):
 
 
 def test_a_service_that_goes_away_and_comes_back(browser):
-    with a_page(browser, allowed=("ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET")) as page:
-        with running_service() as service:
+    with a_page(
+        browser, allowed=("ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET", "503")
+    ) as page:
+        with running_service(rest_port=free_port()) as service:
             port = service.rest_port
             service.http().post("/v1/windows", json={"name": "before", "aggregates": COUNT})
             page.goto(at(service))
