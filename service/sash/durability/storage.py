@@ -30,7 +30,14 @@ from sash.durability.view_records import AddView
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
 from sash.slices import Slices
 from sash_engine.clock import Clock, ForwardClock
-from sash_engine.errors import AlreadyExists, DataLoss, FailedPrecondition, SashError, Unavailable
+from sash_engine.errors import (
+    AlreadyExists,
+    DataLoss,
+    FailedPrecondition,
+    SashError,
+    SequenceReused,
+    Unavailable,
+)
 from sash_engine.forest import BLOCK
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
@@ -273,10 +280,19 @@ class Storage:
         size = operation.size
         self._check_writable(name)
         self.store.check_size(name, size)
-        origin = None if origin is None else records.signed(origin, operation)
+        of_whole = origin is not None and origin.digest is not None
+        if origin is not None and not of_whole:
+            origin = records.signed(origin, operation)
 
         def applied(ledger: Ledger) -> bool:
-            return origin is not None and ledger.applied(origin)
+            if origin is None:
+                return False
+            try:
+                return ledger.applied(origin)
+            except SequenceReused:
+                if not of_whole:
+                    raise
+                return ledger.applied(records.signed(origin, operation))  # earlier versions signed the parts of a write
 
         hosted = await self.store.admit(name, size, applied, isinstance(operation, records.Evict))
         if origin is not None and applied(hosted.window.ledger):
