@@ -70,6 +70,10 @@ class Catalogue:
             raise NotFound(f"there is no window {name[:140]!r}", field="window")
         return window
 
+    def get(self, name: str) -> Window | View | None:
+        """Return the window of that name; None if there is none."""
+        return self._windows.get(name)
+
     def window(self, name: str) -> Window:
         """Return the window of that name, which has entries; raises NotFound."""
         window = self.find(name)

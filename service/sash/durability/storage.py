@@ -30,7 +30,14 @@ from sash.durability.view_records import AddView
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
 from sash.slices import Slices
 from sash_engine.clock import Clock, ForwardClock
-from sash_engine.errors import AlreadyExists, DataLoss, FailedPrecondition, SashError, Unavailable
+from sash_engine.errors import (
+    AlreadyExists,
+    DataLoss,
+    FailedPrecondition,
+    SashError,
+    SequenceReused,
+    Unavailable,
+)
 from sash_engine.forest import BLOCK
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
@@ -95,6 +102,7 @@ class Storage:
         self._catalogue = catalogue
         self._memory = memory or unlimited()
         self._staged = StagedBytes(self._memory)
+        self._answer_check = self._check_answer
         # What wall time brings leaves no record. If the clock was set back, a recovery would undo it.
         self._clock = clock = ForwardClock(clock)
         self.slices = Slices(clock)
@@ -180,7 +188,7 @@ class Storage:
         """
         self.store.check_served(name)
         window = self._catalogue.find(name)
-        window.reader.limit_memory(self._check_answer)
+        window.reader.limit_memory(self._answer_check)
         return window
 
     def _check_answer(self, needed: int) -> None:
@@ -272,38 +280,48 @@ class Storage:
         size = operation.size
         self._check_writable(name)
         self.store.check_size(name, size)
-        origin = None if origin is None else records.signed(origin, operation)
+        of_whole = origin is not None and origin.digest is not None
+        if origin is not None and not of_whole:
+            origin = records.signed(origin, operation)
 
         def applied(ledger: Ledger) -> bool:
-            return origin is not None and ledger.applied(origin)
+            if origin is None:
+                return False
+            try:
+                return ledger.applied(origin)
+            except SequenceReused:
+                if not of_whole:
+                    raise
+                return ledger.applied(records.signed(origin, operation))  # earlier versions signed the parts of a write
 
         hosted = await self.store.admit(name, size, applied, isinstance(operation, records.Evict))
-        if applied(hosted.window.ledger):
+        if origin is not None and applied(hosted.window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
         needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
             needed = _footprint(hosted.window, operation.batch, size)
         if not isinstance(operation, records.Evict):
             self._memory.check(needed)
-        if (isinstance(operation, records.Long) and size > _LONG_BYTES) or isinstance(operation, AddView):
+        if (size > _LONG_BYTES and isinstance(operation, records.Long)) or isinstance(operation, AddView):
             result, record = await self._apply_in_slices(hosted, operation, needed, origin)
         else:
             result, record = hosted.apply(operation, origin)
-        failed = self._answer(hosted.window, operation, result)
+        failed = None
+        if isinstance(operation, records.Insert) and operation.answer:
+            failed = self._answer(hosted.window, operation, result)
         result = await hosted.settled(result, record)
         if failed is not None:
             raise _unanswered(failed, result)
         return result
 
     def _check_writable(self, name: str) -> None:
-        if name in self._catalogue:
-            sharing.check_writable(self._catalogue.find(name))
-            cascading.check_writable(self._catalogue.find(name))
+        window = self._catalogue.get(name)
+        if window is not None and (window.spec.source is not None or window.spec.of is not None):
+            sharing.check_writable(window)
+            cascading.check_writable(window)
 
-    def _answer(self, window: Window, operation: Operation, result: WriteResult) -> SashError | None:
+    def _answer(self, window: Window, operation: records.Insert, result: WriteResult) -> SashError | None:
         """Answer an insert that asks, or return why that fails. The entry is taken and logged all the same."""
-        if not isinstance(operation, records.Insert) or not operation.answer:
-            return None
         try:
             result.answers = operation.ask(window)
         except SashError as error:
@@ -339,20 +357,22 @@ class Storage:
 
         hosted = await self.store.admit(name, 0, committed)
         window = hosted.window
-        batches: Sequence[AnyBatch] = ()
+        batch: AnyBatch | None = None
         if not committed(window.ledger):
             parts = window.ledger.named(query, number, stages)
             self._memory.check(sum(COPIES * ROW_BYTES * part.entries for part in parts))
-            batches = await hosted.read_parts(parts)
+            batch = await hosted.read_parts(parts)
             hosted = await self.store.admit(name, 0, committed)  # another commit may have been quicker
             if hosted.window is not window:
                 raise Unavailable(f"window {name!r} was replaced meanwhile", retry_after_s=_RETRY_S)
         if committed(window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
-        needed = sum(_footprint(window, batch, size_of(batch)) for batch in batches)
+        size = 0 if batch is None else size_of(batch)
+        needed = 0 if batch is None else _footprint(window, batch, size)
         self._memory.check(needed)
-        operation = records.Commit(query, number, stages, lambda _: batches)
-        if sum(map(size_of, batches)) > _LONG_BYTES:
+        held, batch = [batch], None
+        operation = records.Commit(query, number, stages, lambda _: held.pop())
+        if size > _LONG_BYTES:
             result, record = await self._apply_in_slices(hosted, operation, needed)
         else:
             result, record = hosted.apply(operation)

@@ -86,7 +86,7 @@ class Layout:
         )
         self._used = tuple({i for read in reads for i in read})
         self._reduces = tuple(
-            (m.reduce if own else None, *pick) for m, pick, own in zip(monoids, picks, owns, strict=True)
+            (m.reduce if own else None, m.reducer(), *pick) for m, pick, own in zip(monoids, picks, owns, strict=True)
         )
         self._combines = tuple(m.combine if own else None for m, own in zip(monoids, owns, strict=True))
         self._lowers = tuple((slot, None if slot < 0 else monoids[slot].lower) for slot in self.answers)
@@ -139,20 +139,24 @@ class Layout:
 
     def reduce(self, columns: Sequence[Array]) -> list[Partial]:
         """Fold n >= 0 rows, one partial per slot."""
-        out: list[Partial] = []
-        for slot, (reduce, single, several) in enumerate(self._reduces):
-            if reduce is None:
-                out.append(out[self._first[slot]])
-            else:
-                out.append(reduce((columns[single],) if several is None else several(columns)))
-        return out
+        return self.reduce_rows(columns, 0, len(columns[0]))
 
     def reduce_rows(self, columns: Sequence[Array], start: int, stop: int) -> list[Partial]:
         """Fold rows start..stop, one partial per slot."""
-        rows = list(columns)
-        for i in self._used:
-            rows[i] = columns[i][start:stop]
-        return self.reduce(rows)
+        out: list[Partial] = []
+        rows: list[Array] | None = None
+        for slot, (reduce, reducer, single, several) in enumerate(self._reduces):
+            if reduce is None:
+                out.append(out[self._first[slot]])
+            elif reducer is not None:
+                out.append(reducer(columns[single], start, stop))
+            else:
+                if rows is None:
+                    rows = list(columns)
+                    for i in self._used:
+                        rows[i] = columns[i][start:stop]
+                out.append(reduce((rows[single],) if several is None else several(rows)))
+        return out
 
     def reduce_segments(self, columns: Sequence[Array], starts: Array) -> list[Partials]:
         """Fold each of k segments of n >= 1 rows: per slot, k partials; see `Monoid.reduce_segments`."""

@@ -30,6 +30,7 @@ from sash_engine.forest.series import Rows, answers_of, fold_buckets, free_steps
 from sash_engine.forest.splicer import Splicer
 from sash_engine.forest.stale import Stale
 from sash_engine.forest.tiered import TieredDirectory
+from sash_engine.kernels import first_after, first_from
 from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
@@ -315,7 +316,8 @@ class BlockReader:
             if time < first or (time == first and side == "left"):
                 return position, skip
             block = directory.block(position)
-        return position, skip + int(block.columns[0][skip : block.rows].searchsorted(time, side))  # type: ignore[call-overload]
+        find = first_from if side == "left" else first_after
+        return position, find(block.columns[0], skip, block.rows, time)
 
     def _count(self, position: int, row: int) -> int:
         """Entries before a place."""

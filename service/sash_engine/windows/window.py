@@ -172,7 +172,9 @@ class Window(SharedWindow):
 
     def bulk_insert_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """As `bulk_insert`, in steps. Nobody may read or write the window from the first to the last."""
-        return self._count((yield from self._writer.bulk_insert_steps(batch)))
+        steps = self._writer.bulk_insert_steps(batch)
+        del batch  # a caller that holds it no more has its columns let go while they are sorted
+        return self._count((yield from steps))
 
     def check(self, batch: AnyBatch) -> None:
         """Check all of a bulk that can be checked before it is inserted; raises what `bulk_insert` would."""
