@@ -34,6 +34,8 @@ class Layout:
 
     open_row: ClassVar[bool] = False
     """Whether the values of the newest row may change in place; see `Forest.open_row`."""
+    rows_are_entries: ClassVar[bool] = True
+    """Whether each row is an entry; else it says how many it stands for."""
 
     def __init__(
         self,
@@ -88,8 +90,29 @@ class Layout:
         )
         self._combines = tuple(m.combine if own else None for m, own in zip(monoids, owns, strict=True))
         self._lowers = tuple((slot, None if slot < 0 else monoids[slot].lower) for slot in self.answers)
+        self._number = number
         self.identities: tuple[Partial, ...] = tuple(monoid.identity for monoid in monoids)
         self.commutative = all(monoid.commutative for monoid in monoids)
+
+    def answering(self, aggregates: Mapping[str, tuple[Monoid, Sequence[str]]]) -> Layout:
+        """A layout of the same columns and slots with other answers: those of aggregates that have slots here."""
+        other, answers = copy(self), list[int]()
+        for monoid, columns in aggregates.values():
+            numbers = tuple([self._number[column] for column in columns])
+            key = (type(monoid), numbers, _parameters(monoid))
+            answers.append(-1 if monoid.counts_entries else self.keys.index(key))
+        other._answer(tuple(aggregates), answers)
+        return other
+
+    def _answer(self, names: tuple[str, ...], answers: Sequence[int]) -> None:
+        """Give these answers: for each name a slot, or -1."""
+        self.names, self.answers, self.hidden = names, tuple(answers), ()
+        self._lowers = tuple([(slot, None if slot < 0 else self.monoids[slot].lower) for slot in answers])
+
+    @property
+    def answering_monoids(self) -> list[Monoid]:
+        """The aggregates that have answers: not the hidden ones."""
+        return [self.monoids[slot] for slot in self.answers if slot >= 0]
 
     def only(self, slots: Sequence[int]) -> Layout:
         """A layout of some slots, in this order, for vectorised folds: the same columns, and no answers."""
