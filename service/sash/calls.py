@@ -61,10 +61,10 @@ def origin_of(producer: str | None, sequence: int | None, epoch: int | None = No
     Raises:
         InvalidArgument: a producer without a sequence, or a sequence or an epoch without a producer.
     """
+    if producer is None and sequence is None and epoch is None:
+        return None
     named = {"producer": producer, "sequence": sequence, "epoch": epoch}
     given = [name for name, value in named.items() if value is not None]
-    if not given:
-        return None
     if producer is None or sequence is None:
         missing = "producer" if producer is None else "sequence"
         raise InvalidArgument(

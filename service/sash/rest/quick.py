@@ -14,7 +14,7 @@ The task, uvicorn's request and answer, and the layers took as long as the inser
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol, cast
@@ -46,7 +46,7 @@ UNUSUAL = frozenset(
 """Headers of requests that take the long way."""
 
 Write = Callable[[bytes, bytes], None]
-Serve = Callable[[ASGIApp], None]
+Serve = Callable[[ASGIApp, Context], None]
 
 
 class Edge(Protocol):
@@ -108,7 +108,7 @@ class Quick:
             body: all of it.
             defaults: headers that every answer has.
             write: sends the head and the body of an answer.
-            serve: has an app answer the request as a task.
+            serve: has an app answer the request as a task, in a context: what has begun in one goes on in it.
 
         Returns:
             False: the request takes the long way.
@@ -125,7 +125,12 @@ class Quick:
         if work is None:
             return False
         # Context variables of this request end with it.
-        return copy_context().run(self._answer, lane, work, scope, body, defaults, write, serve)
+        context = copy_context()
+
+        def serve_here(app: ASGIApp) -> None:
+            serve(app, context)
+
+        return context.run(self._answer, lane, work, scope, body, defaults, write, serve_here)
 
     def _answer(
         self,
@@ -135,7 +140,7 @@ class Quick:
         body: bytes,
         defaults: Sequence[tuple[bytes, bytes]],
         write: Write,
-        serve: Serve,
+        serve: Callable[[ASGIApp], None],
     ) -> bool:
         REQUEST.set(of_scope(scope))
         client, reads, turns, places = scope["client"], scope["method"] == "GET", self._turns, lane.places
@@ -153,33 +158,24 @@ class Quick:
         except SashError:
             work.close()
             return False
-        if places is not None:
-            places.enter(name)
-        began_s = perf_counter()
-        waits_for: Any = None
-        answer: Any = None
-        waits = False
+        began_s = perf_counter() if reads else 0.0
         try:
             waits_for = work.send(None)
-            waits = True
         except StopIteration as end:
             answer = end.value
-        finally:
-            spent_s = perf_counter() - began_s
-            if not waits:
-                if reads:
-                    turns.asked(name, spent_s)
-                if places is not None:
-                    places.leave(name)
-        if waits:
-            rest: Coroutine[Any, Any, Any] = cast("Any", resumed(work, waits_for))
             if reads:
-                rest = turns.metered(name, rest, spent_s)
-            serve(self._going_on(lane, rest, name))
-        elif type(answer) is Whole:
-            write(self._head(answer, defaults), answer.body)
-        else:
-            serve(self._finishing(lane, answer))
+                turns.asked(name, perf_counter() - began_s)
+            if type(answer) is Whole:
+                write(self._head(answer, defaults), answer.body)
+            else:
+                serve(self._finishing(lane, answer))
+            return True
+        rest: Coroutine[Any, Any, Any] = cast("Any", resumed(work, waits_for))
+        if reads:
+            rest = turns.metered(name, rest, perf_counter() - began_s)
+        if places is not None:
+            places.enter(name)  # nobody had a turn since there was one
+        serve(self._going_on(lane, rest, name))
         return True
 
     def _head(self, answer: Whole, defaults: Sequence[tuple[bytes, bytes]]) -> bytes:
