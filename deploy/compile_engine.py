@@ -31,14 +31,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "service"
 LIBRARY = "sash_engine"
+KERNELS = f"{LIBRARY}/kernels.c"
 SETUP = """
 import json, sys
+import numpy
 from mypyc.build import mypycify
-from setuptools import setup
+from setuptools import Extension, setup
 
-library, out, paths = json.loads(sys.argv[1])
+library, out, kernels, paths = json.loads(sys.argv[1])
 options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
 modules = mypycify([*options, *paths], opt_level="2", debug_level="0", group_name=library)
+flags = ["-O3", "-ffp-contract=off"]  # no fused multiply-add: answers are those of Python, bit by bit
+modules.append(Extension(library + "._kernels", [kernels], [numpy.get_include()], extra_compile_args=flags))
 setup(name=library, packages=[], ext_modules=modules, script_args=["--quiet", "build_ext", "--build-lib", out])
 """
 
@@ -78,7 +82,7 @@ def compile_into(out: Path) -> None:
     environment = os.environ | {"CC": compiler(), "CFLAGS": os.environ.get("CFLAGS", "-O2 -g0")}
     with tempfile.TemporaryDirectory() as work:
         shutil.copytree(SOURCES / LIBRARY, Path(work) / LIBRARY, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-        arguments = json.dumps([LIBRARY, str(out), modules()])
+        arguments = json.dumps([LIBRARY, str(out), KERNELS, modules()])
         ran = subprocess.run(
             [sys.executable, "-c", SETUP, arguments], cwd=work, env=environment, capture_output=True, text=True
         )
@@ -93,7 +97,7 @@ def compiled() -> Path:
     """
     digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {platform.libc_ver()}".encode())
     digest.update(str(_config()).encode())
-    for path in [Path(__file__), *sorted((SOURCES / LIBRARY).rglob("*.py"))]:
+    for path in [Path(__file__), *sorted((SOURCES / LIBRARY).rglob("*.py")), SOURCES / KERNELS]:
         digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return once(ROOT / "build" / "compiled" / digest.hexdigest()[:16], _make)
 

@@ -32,6 +32,7 @@ __all__ = [
     "key_names",
     "origin_of",
     "refusing",
+    "resumed",
     "shielded",
     "start",
     "unbroken",
@@ -60,10 +61,10 @@ def origin_of(producer: str | None, sequence: int | None, epoch: int | None = No
     Raises:
         InvalidArgument: a producer without a sequence, or a sequence or an epoch without a producer.
     """
+    if producer is None and sequence is None and epoch is None:
+        return None
     named = {"producer": producer, "sequence": sequence, "epoch": epoch}
     given = [name for name, value in named.items() if value is not None]
-    if not given:
-        return None
     if producer is None or sequence is None:
         missing = "producer" if producer is None else "sequence"
         raise InvalidArgument(
@@ -115,7 +116,7 @@ async def unbroken(write: Coroutine[Any, Any, R]) -> R:
         waits_for = write.send(None)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    return await asyncio.shield(start(_resumed(write, waits_for)))
+    return await asyncio.shield(start(resumed(write, waits_for)))
 
 
 async def shielded(work: Coroutine[Any, Any, R]) -> R:
@@ -124,15 +125,15 @@ async def shielded(work: Coroutine[Any, Any, R]) -> R:
 
 
 @coroutine
-def _resumed(write: Coroutine[Any, Any, R], waits_for: Any) -> Generator[Any, Any, R]:
-    """Go on with a write that has begun to wait."""
+def resumed(work: Coroutine[Any, Any, R], waits_for: Any) -> Generator[Any, Any, R]:
+    """Go on with work that has begun to wait."""
     while True:
         try:
             answer = yield waits_for
         except BaseException as error:
-            resume = partial(write.throw, error)
+            resume = partial(work.throw, error)
         else:
-            resume = partial(write.send, answer)
+            resume = partial(work.send, answer)
         try:
             waits_for = resume()
         except StopIteration as end:

@@ -39,6 +39,7 @@ from sash.prometheus.remote_write import RemoteWrite
 from sash.rest.access import METRICS, open_paths, refusal
 from sash.rest.app import create_app
 from sash.rest.front import Front
+from sash.rest.quick import Lane
 from sash.rest.server import RestServer
 from sash.rpc.gate import Gate
 from sash.rpc.operations import Operations
@@ -47,6 +48,7 @@ from sash.settings import Settings, misspelt
 from sash.shards.host import Host
 from sash.shards.layout import Share, check_single, check_standby, is_leased, shards_of_store, store_of
 from sash.shards.metrics import MetricsOfAll
+from sash.shards.peer_tls import PeerTls
 from sash.tiers import open_tier
 from sash.version import engine, version
 from sash_engine.clock import Clock
@@ -90,6 +92,7 @@ class Service:
         clock = clock or SystemClock()
         memory = self._memory = budget(settings)
         self._access = access_of(settings, clock)
+        self._certificates = certificates_of(settings)
         shards = shards_of_store(settings) if share is None else share.shards
         share = share or Share(0, 1, shards)
         shared = share.processes > 1
@@ -102,11 +105,12 @@ class Service:
             if is_leased(settings, shards):
                 from sash.shards.leased_host import LeasedHost  # brings redis-py, which takes 0.1 s to import
 
-                self._storage = LeasedHost(settings, share, opened, metrics, clock, self._access)
+                tls = None if self._certificates is None else PeerTls(self._certificates)
+                self._storage = LeasedHost(settings, share, opened, metrics, clock, self._access, tls)
             else:
                 self._storage = Host(share, opened, metrics, clock, self._access)
             self.plane = self._storage.plane
-        metrics.watch(self._storage.all)
+        metrics.watch(self._storage.kept)
         metrics.watch_ready(self._not_ready)
         metrics.watch_storage(self._storage.status)
         metrics.watch_memory(memory)
@@ -124,7 +128,6 @@ class Service:
             self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open), collected
         )
         rest.routes.extend(ui.routes(lambda: self.grpc_port))
-        self._certificates = certificates_of(settings)
         self._rpc = RpcServer(
             self.plane, settings, metrics, memory, self._access, self._certificates, shared, routed=shards > 1
         )
@@ -137,12 +140,16 @@ class Service:
         guarded = HttpAccess(front(rest, places), self._access, refusal(metrics), is_open, METRICS)
         remote_write = RemoteWrite(self.plane, memory, settings.max_body_bytes, settings.max_entries_per_write)
         prometheus = PrometheusApp(self.plane, metrics, clock, remote_write)
+        guarded_connect = HttpAccess(front(connect), self._access, connect.refuse)
         ahead = {
-            PREFIX: HttpAccess(front(connect), self._access, connect.refuse),
+            PREFIX: guarded_connect,
             PROMETHEUS: HttpAccess(front(prometheus, places), self._access, prometheus.refuse),
         }
-        tls = None if self._certificates is None else self._certificates.context
-        self._rest = RestServer(guarded, closing, settings, metrics, ahead, tls, shared)
+        context = None if self._certificates is None else self._certificates.context
+        # Calls of other processes need a task from the beginning.
+        lanes = [Lane(PREFIX, connect, guarded_connect), Lane("/v1/", rest.router, guarded, places)]
+        lanes = lanes if shards == 1 else []
+        self._rest = RestServer(guarded, closing, settings, metrics, ahead, context, shared, self.plane.turns, lanes)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
 
     @property

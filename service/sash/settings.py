@@ -257,6 +257,18 @@ class Settings(BaseSettings):
     tls_client_ca: Path | None = Field(
         None, description="Authorities, a PEM file. If it is set, clients need a certificate from one of them."
     )
+    tls_peer_ca: Path | None = Field(
+        None,
+        description="Authorities, a PEM file: processes that share shards over a network accept certificates of each "
+        "other from these only. If it is not set, `SASH_TLS_CLIENT_CA`; without that, a process accepts what the "
+        "system does, and what `SASH_TLS_CERT` has itself, and asks callers for no certificate.",
+    )
+    tls_peer_name: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9_.:-]{1,253}$",
+        description="The name that the certificates of those processes must be for. If it is not set, the "
+        "`SASH_ADDRESS` of each.",
+    )
     insecure: bool = Field(
         False,
         description="`1` serves other machines although nothing says who may call.",

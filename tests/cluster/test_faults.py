@@ -220,6 +220,8 @@ def test_nothing_acknowledged_is_lost_or_counts_twice(deployment: Deployment) ->
         Producer("direct", deployment.target, direct=True, timeout_s=3),
         Batches("query", deployment.target, timeout_s=3),
     ]
+    for producer in producers:
+        producer.rounds(1)
     done: Counter[str] = Counter()
     began_s = time.monotonic()
     for kind in deployment.faults():

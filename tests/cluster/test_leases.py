@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from sash.shards.lease_table import LeaseTable
 from sash_client import Client, DataLoss, InvalidArgument
 from sash_client import Unavailable as ClientUnavailable
 from sash_engine.errors import Unavailable
-from tests.support.deployments import KEYS, SHARDS, Deployment, Producer, check, made
+from tests.support.deployments import KEYS, SHARDS, Deployment, Process, Producer, check, made
 from tests.support.redis_servers import BINARIES, redis_server
 from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import wait_until
@@ -117,6 +119,77 @@ def test_a_table_that_is_lost_is_made_again(deployment: Deployment) -> None:
         wait_until(refused)
     for process in (first, second):
         assert {key: total for key, (_, total) in process.answers().items()} == wrote
+    # A process that starts now does not begin anew, with any number of shards, and those that run are not ready.
+    wait_until(lambda: deployment.redis.ask("GET", "{sash}:deployment").endswith(b" lost"), 60)
+    for shards in ("8", "4"):
+        with pytest.raises(AssertionError, match=r"Redis has lost .* stop all processes, and DEL \{sash\}:deployment"):
+            deployment.add("--shards", shards)
+    for process in (first, second):
+        wait_until(lambda: "Redis was emptied" in ready(process), 60)  # noqa: B023  # it is called in this round only
+        assert {key: total for key, (_, total) in process.answers().items()} == wrote
+    # Once the operator says so, a new deployment begins.
+    for process in (first, second):
+        process.kill()
+    deployment.redis.ask("DEL", "{sash}:deployment")
+    third = deployment.add("--shards", "4")
+    wait_until(third.serves, 60)
+    made(third)
+
+
+def test_processes_do_not_serve_beside_another_deployment(deployment: Deployment) -> None:
+    first = deployment.add()
+    deployment.settle(8)
+    made(first)
+    wrote = Producer("p", first.target)
+    wrote.rounds(1)
+    wrote.end()
+    deployment.redis.ask("FLUSHALL")
+    # As a process leaves it that starts before the others notice.
+    deployment.redis.ask("SET", "{sash}:shards", "4")
+    deployment.redis.ask("SET", "{sash}:deployment", "0123456789abcdef")
+    wait_until(lambda: "Redis was emptied, and has another deployment now" in ready(first), 60)
+    with Client(first.target, timeout_s=WAIT_S) as client:
+        for key in KEYS:
+            with pytest.raises(DataLoss, match="has another deployment now"):
+                client.window("w").insert(0, fields={"value": 0}, key=key)
+            with pytest.raises(DataLoss, match="has another deployment now"):
+                client.window("w").query(key=key)
+        with pytest.raises(DataLoss, match="has another deployment now"):
+            client.list_windows()
+    second = deployment.add("--shards", "4")
+    wait_until(lambda: second.shards() == {0: [0, 1, 2, 3]} and second.serves(), 60)
+    made(second)
+    assert second.sums() == {}
+    first.process.send_signal(signal.SIGTERM)
+    assert first.process.wait(WAIT_S) == 0
+    assert second.serves()
+
+
+def test_a_deployment_of_before_ids_gets_one(deployment: Deployment) -> None:
+    first = deployment.add()
+    made(first)
+    producer = Producer("p", first.target)
+    producer.rounds(1)
+    wrote = producer.end()
+    first.kill()
+    deployment.redis.ask("DEL", "{sash}:deployment")
+    second = deployment.add()
+    id = deployment.redis.ask("GET", "{sash}:deployment")
+    assert re.fullmatch(rb"[0-9a-f]{16}", id)
+    check_soon(second, wrote)
+    # An id that alone is lost is written again, by a process that knows it.
+    deployment.redis.ask("DEL", "{sash}:deployment")
+    wait_until(lambda: deployment.redis.ask("GET", "{sash}:deployment") == id, 60)
+    check_soon(second, wrote)
+
+
+def ready(process: Process) -> str:
+    """What a process says of whether it is ready."""
+    return httpx.get(f"{process.url}/readyz", timeout=WAIT_S, trust_env=False).text
+
+
+def check_soon(process: Process, wrote: Counter[str]) -> None:
+    assert process.answers() == {key: (n, n) for key, n in wrote.items()}
 
 
 def test_processes_of_one_machine_are_in_the_table_each(deployment: Deployment) -> None:

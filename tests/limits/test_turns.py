@@ -34,7 +34,11 @@ def called(turns, clock, order, name, cost_s=0.0005, size=0):
     async def run():
         if turns.pays(name, size, reads=not size):
             await turns.turn(name, size, reads=not size)
-        await (work() if size else turns.metered(name, work()))
+        if size:
+            await work()
+            turns.wrote(name, cost_s)
+        else:
+            await turns.metered(name, work())
 
     return asyncio.create_task(run())
 
@@ -56,6 +60,23 @@ def test_calls_that_fit_into_a_burst_do_not_wait(clock):
         for _ in range(16):
             clock.now_s += CALL_S
             assert not turns.pays("a")
+
+    in_virtual_time(main())
+
+
+def test_calls_wait_for_no_turn_where_each_iteration_of_the_loop_has_few(clock, order):
+    """Ten callers with calls of 0.1 ms, one after the other: the loop is busy, and has read all that there is."""
+
+    async def main():
+        turns = Turns(clock_s=clock)
+
+        async def press(name):
+            for _ in range(100):
+                clock.now_s += CALL_S
+                assert not turns.pays(name)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(press(name) for name in "abcdefghij"))
 
     in_virtual_time(main())
 
@@ -203,7 +224,7 @@ def test_no_more_writes_go_at_a_time_than_fit_into_a_burst(clock, order):
     in_virtual_time(main())
 
 
-def test_callers_are_forgotten_when_there_are_very_many(clock):
+async def test_callers_are_forgotten_when_there_are_very_many(clock):
     turns = Turns(clock_s=clock)
     for i in range(3 * CALLERS_MAX):
         clock.now_s += 0.01
@@ -213,7 +234,7 @@ def test_callers_are_forgotten_when_there_are_very_many(clock):
     assert len(turns._writing_s) <= CALLERS_MAX
 
 
-def test_callers_who_used_much_are_remembered_longer(clock):
+async def test_callers_who_used_much_are_remembered_longer(clock):
     turns = Turns(clock_s=clock)
     turns.pays("heavy")
     turns.wrote("heavy", 1000.0)

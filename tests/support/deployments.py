@@ -45,7 +45,11 @@ class Process:
         )
         line = self.process.stdout.readline()
         found = re.search(r"gRPC on (\S+), REST and page on (http://\S+)/", line)
-        assert found, f"it does not serve: {line!r}, {self.said()}"
+        if found is None:
+            self.process.wait(WAIT_S)
+            told = self.said()
+            self.end()
+            raise AssertionError(f"it does not serve: {line!r}, {told}")
         self.target, self.url = found[1], found[2]
 
     def end(self) -> None:
@@ -157,7 +161,9 @@ class Writer:
         while self._rounds.acquire(blocking=False):
             pass
         for _ in range(n):
-            assert self._rounds.acquire(timeout=WAIT_S), self.error
+            wait_until(lambda: self._rounds.acquire(timeout=0.1) or self.error is not None)
+            if self.error is not None:
+                raise self.error
 
     def end(self) -> Counter[str]:
         self._end.set()

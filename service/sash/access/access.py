@@ -91,20 +91,23 @@ class Access:
             ResourceExhausted: the quota is used up.
             Unavailable: the keys that it is to be checked with cannot be fetched.
         """
-        # A token is found by its digest, as in a file of tokens, so how long it takes tells nothing about known ones.
-        digest = sha256(credentials[0]).digest() if len(credentials) == 1 else b""
-        caller = self._known.get(digest)
-        if caller is not None and caller.is_current():
-            return self._charged(caller)
+        caller = self.known(credentials)
+        if caller is not None:
+            return self.charge_call(caller)
         token = _token_of(credentials)
         for source in self._sources:
             caller = await source.caller_of(token)
             if caller is not None:
                 if len(self._known) >= _KNOWN_MAX:
                     self._known.pop(next(iter(self._known)))
-                self._known[digest] = caller
-                return self._charged(caller)
+                self._known[_digest(credentials)] = caller
+                return self.charge_call(caller)
         raise Unauthenticated("the token is unknown", field="authorization")
+
+    def known(self, credentials: Sequence[bytes]) -> Caller | None:
+        """Who makes a call, where its token was valid before, and still is; arguments as `caller_of`."""
+        caller = self._known.get(_digest(credentials))
+        return caller if caller is not None and caller.is_current() else None
 
     def asks_for_certificate(self, credentials: Sequence[object]) -> bool:
         """Whether `caller_with` says who makes a call, and not `caller_of`: it has no token."""
@@ -116,9 +119,10 @@ class Access:
         if caller is None:
             named = f"the certificate of {names[0][:80]!r} has no rights" if names else "there is no certificate"
             raise Unauthenticated(f"{named}, and the header authorization is missing", field="authorization")
-        return self._charged(caller)
+        return self.charge_call(caller)
 
-    def _charged(self, caller: Caller) -> Caller:
+    def charge_call(self, caller: Caller) -> Caller:
+        """Charge a caller's quota of calls; raises as `caller_of`."""
         self._check_current(caller)
         if caller.calls is not None:
             wait_s = caller.calls.take(1, self._clock.monotonic_s())
@@ -228,6 +232,11 @@ class Access:
             raise Unauthenticated("the token is no longer accepted", field="authorization")
         if caller.expires_s != inf and self._clock.now_ns() >= caller.expires_s * 1e9:
             raise Unauthenticated("the token has expired", field="authorization")
+
+
+def _digest(credentials: Sequence[bytes]) -> bytes:
+    # A token is found by its digest, as in a file of tokens, so how long it takes tells nothing about known ones.
+    return sha256(credentials[0]).digest() if len(credentials) == 1 else b""
 
 
 def _token_of(credentials: Sequence[bytes]) -> bytes:

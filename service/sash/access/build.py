@@ -59,15 +59,15 @@ def certificates_of(settings: Settings) -> Certificates | None:
     Raises:
         InvalidArgument: a setting lacks another one; a file cannot be read, or is wrong.
     """
-    cert, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
-    if cert is None and key is None and client_ca is None:
+    cert, key, client_ca, peer_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca, settings.tls_peer_ca
+    if cert is None and key is None and client_ca is None and peer_ca is None:
         return None
     for name, value in (("tls_cert", cert), ("tls_key", key)):
         if value is None:
             raise InvalidArgument(f"SASH_{name.upper()} is missing: TLS needs a certificate and its key", field=name)
     assert cert is not None
     assert key is not None
-    return Certificates(cert, key, client_ca)
+    return Certificates(cert, key, client_ca, peer_ca)
 
 
 def check_exposure(settings: Settings) -> None:

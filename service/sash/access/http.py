@@ -51,9 +51,8 @@ class HttpAccess:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        PEER.set(lambda: _address(scope))
-        _SCOPE.set(scope)
         path = scope["path"]
+        self._enter(scope)
         if self._access.is_on and not self._is_open(path):
             try:
                 values = [value for name, value in scope["headers"] if name == b"authorization"]
@@ -68,6 +67,29 @@ class HttpAccess:
                 await self._refuse(scope, receive, send, error)
                 return
         await self._app(scope, receive, send)
+
+    def recognises(self, scope: Scope) -> bool:
+        """Find out who makes a call that needs a token, where that takes no time; False where `__call__` must do it.
+
+        `charge` follows. Until then nothing has changed but context variables.
+        """
+        self._enter(scope)
+        if self._access.is_on:
+            values = [value for name, value in scope["headers"] if name == b"authorization"]
+            caller = self._access.known(values)
+            CALLER.set(caller)
+            return caller is not None
+        return True
+
+    def charge(self) -> None:
+        """Charge the caller of a call for it; raises as `Access.caller_of`."""
+        caller = CALLER.get()
+        if caller is not None:
+            self._access.charge_call(caller)
+
+    def _enter(self, scope: Scope) -> None:
+        PEER.set(lambda: _address(scope))
+        _SCOPE.set(scope)
 
 
 def http_admit(access: Access, is_open: Callable[[str], bool]) -> Callable[[str, str | None], None]:

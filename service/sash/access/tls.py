@@ -31,6 +31,12 @@ class Pem:
     cert: bytes
     key: bytes
     client_ca: bytes | None
+    peer_ca: bytes | None = None
+
+    @property
+    def of_peers(self) -> bytes | None:
+        """The authorities of other processes, which need certificates as clients, too; None where they do not."""
+        return self.peer_ca or self.client_ca
 
 
 class Certificates:
@@ -40,16 +46,17 @@ class Certificates:
         cert: the service's certificate, with those between it and its authority.
         key: its private key, without a password.
         client_ca: the authorities that clients' certificates must come from; None: clients need none.
+        peer_ca: the authorities of other processes of the deployment; None: `client_ca`.
 
     Raises:
         InvalidArgument: a file cannot be read, or they do not fit together.
     """
 
-    def __init__(self, cert: Path, key: Path, client_ca: Path | None = None) -> None:
-        self._cert, self._key, self._client_ca = cert, key, client_ca
+    def __init__(self, cert: Path, key: Path, client_ca: Path | None = None, peer_ca: Path | None = None) -> None:
+        self._cert, self._key, self._client_ca, self._peer_ca = cert, key, client_ca, peer_ca
         self.context = _Current(ssl.PROTOCOL_TLS_SERVER)
         """For a server that takes one context for all its life."""
-        paths = [cert, key, *([] if client_ca is None else [client_ca])]
+        paths = [path for path in (cert, key, client_ca, peer_ca) if path is not None]
         self._files = FromFiles("certificates", paths, self._load, self._use)
 
     async def refresh(self) -> None:
@@ -61,6 +68,7 @@ class Certificates:
             read_file(self._cert, "tls_cert"),
             read_file(self._key, "tls_key"),
             None if self._client_ca is None else read_file(self._client_ca, "tls_client_ca"),
+            None if self._peer_ca is None else read_file(self._peer_ca, "tls_peer_ca"),
         )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -77,6 +85,12 @@ class Certificates:
             except (ssl.SSLError, ValueError) as error:
                 wrong = f"SASH_TLS_CLIENT_CA: {self._client_ca}: {_reason(error)}"
                 raise InvalidArgument(wrong, field="tls_client_ca") from None
+        if pem.peer_ca is not None:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.peer_ca.decode("ascii"))
+            except (ssl.SSLError, ValueError) as error:
+                wrong = f"SASH_TLS_PEER_CA: {self._peer_ca}: {_reason(error)}"
+                raise InvalidArgument(wrong, field="tls_peer_ca") from None
         return pem, context
 
     def _use(self, loaded: tuple[Pem, ssl.SSLContext]) -> None:

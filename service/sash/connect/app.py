@@ -15,28 +15,25 @@ exists in gRPC only, because a stream in both directions needs HTTP/2.
 from __future__ import annotations
 
 import asyncio
-import binascii
 import contextlib
-import re
-from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
-from urllib.parse import parse_qs
 
 import orjson
 
-from sash.calls import shielded, unbroken
+from sash.calls import resumed, shielded, unbroken
 from sash.connect.codec import CODECS, Codec
-from sash.connect.compression import ENCODING, SMALL_BYTES, unpacked, unpacked_size
+from sash.connect.compression import SMALL_BYTES, unpacked, unpacked_size
 from sash.connect.envelopes import END, opened, sealed
 from sash.connect.errors import CODES, DeadlineExceeded, document_of
+from sash.connect.heads import Gone, is_packed, media_type, of_query, part_of, parts_of, timeout_of
 from sash.limits.memory import MemoryBudget
 from sash.metrics import Metrics
 from sash.requests import HEADER, request_id
-from sash.rest.whole import answer_whole
+from sash.rest.whole import Whole, answer_whole
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
@@ -60,11 +57,6 @@ _UNARY = {f"application/{name}".encode(): codec for name, codec in CODECS.items(
 _STREAM = {f"application/connect+{name}".encode(): codec for name, codec in CODECS.items()}
 _LONG_JSON_BYTES = 1 << 14
 """The event loop parses a shorter message in at most 5 ms, even one that is a list of short strings."""
-_TIMEOUT = re.compile(rb"[0-9]{1,10}")
-
-
-class _Gone(Exception):
-    """The caller closed the connection before it had sent the whole request."""
 
 
 class ConnectApp:
@@ -88,6 +80,11 @@ class ConnectApp:
         self._in_slices = operations.in_slices
         self._parser = ThreadPoolExecutor(1, "json")
         self._methods = {PREFIX + name: method for name, method in methods(operations).items()}
+        self._unary_methods = {
+            path: method
+            for path, method in self._methods.items()
+            if not (method.streams_requests or method.streams_responses)
+        }
         self._waits = {path for path, method in self._methods.items() if iscoroutinefunction(method.call)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,7 +96,7 @@ class ConnectApp:
             return
         if traces.tracer is not None:
             traces.rename(scope["path"][1:])
-        with contextlib.suppress(_Gone):
+        with contextlib.suppress(Gone):
             if method.streams_requests and method.streams_responses:
                 await _respond(send, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, [])
             elif method.streams_requests or method.streams_responses:
@@ -109,6 +106,30 @@ class ConnectApp:
 
     # ---------------------------------------------------------------- one message in, one out
 
+    def begin(self, scope: Scope, body: bytes) -> Coroutine[Any, Any, Any] | None:
+        """Return what answers a small unary call; see `sash.rest.quick.Edge`."""
+        method = self._unary_methods.get(scope["path"])
+        if method is None or scope["method"] != "POST" or len(body) > self._bytes_max:
+            return None
+        headers = dict(scope["headers"])
+        kind = headers.get(b"content-type", b"")
+        if kind not in _UNARY or headers.get(b"connect-protocol-version", b"1") != b"1":
+            return None
+        timeout_s = None
+        if b"connect-timeout-ms" in headers:
+            try:
+                timeout_s = timeout_of(headers)
+            except InvalidArgument:
+                return None
+        return self._answered(method, scope["path"], kind, timeout_s, body, False)
+
+    async def finish(self, answer: Any, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send an answer, or the error of a call."""
+        if type(answer) is Whole:
+            await answer_whole(scope, send, answer)
+        else:
+            await self._refuse(send, answer, self._methods[scope["path"]].name)
+
     async def _unary(self, method: Method, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         read = scope["method"] == "GET" and method.reads_only
@@ -116,36 +137,54 @@ class ConnectApp:
             allowed = b"GET, POST" if method.reads_only else b"POST"
             await _respond(send, HTTPStatus.METHOD_NOT_ALLOWED, [(b"allow", allowed)])
             return
-        kind = b"" if read else _media_type(headers)
+        kind = b"" if read else media_type(headers)
         if not read and kind not in _UNARY:
             await _unknown_type(send, _UNARY)
             return
         try:
-            timeout_s = _timeout_s(headers)
+            timeout_s = timeout_of(headers)
             self._gate.check()
             if read:
-                codec, data, packed = _of_query(scope["query_string"])
+                codec, data, packed = of_query(scope["query_string"])
                 kind = b"application/" + codec
             else:
-                packed = _is_packed(headers, b"content-encoding")
+                packed = is_packed(headers, b"content-encoding")
                 data = await self._body(headers, receive)
+        except Gone:
+            raise
+        except Exception as error:
+            await self._refuse(send, error, method.name)
+            return
+        await self.finish(
+            await self._answered(method, scope["path"], kind, timeout_s, data, packed), scope, receive, send
+        )
+
+    async def _answered(
+        self, method: Method, path: str, kind: bytes, timeout_s: float | None, data: bytes, packed: bool
+    ) -> Whole | Exception:
+        """Call a method; return its answer, or its error.
+
+        Args:
+            kind: the media type.
+            data: the message.
+            packed: whether it is compressed.
+        """
+        codec = _UNARY[kind]
+        try:
             with self._gate:
-                request = await self._read(_UNARY[kind], method, data, packed)
-                if scope["path"] in self._waits:
+                request = await self._read(codec, method, data, packed)
+                if path in self._waits:
                     call = method.call(request)
                     response = await _within(timeout_s, call if method.reads_only else unbroken(call))
                 else:
                     response = method.call(request)
                 if isinstance(response, Parts):
-                    body = await _within(timeout_s, response.written(_UNARY[kind]))
+                    body = await _within(timeout_s, response.written(codec))
                 else:
-                    body = _UNARY[kind].write(response)
-        except _Gone:
-            raise
+                    body = codec.write(response)
         except Exception as error:
-            await self._refuse(send, error, method.name)
-            return
-        await answer_whole(scope, send, 200, kind, body)
+            return error
+        return Whole(200, kind, body)
 
     async def _read(self, codec: Codec, method: Method, data: bytes, packed: bool) -> Any:
         """Parse a message, which may be compressed."""
@@ -173,7 +212,7 @@ class ConnectApp:
             raise self._too_large()
         parts, size, more = list[bytes](), 0, True
         while more:
-            part, more = await _part(receive)
+            part, more = await part_of(receive)
             parts.append(part)
             size += len(part)
             if size > self._bytes_max:
@@ -206,7 +245,7 @@ class ConnectApp:
         if scope["method"] != "POST":
             await _respond(send, HTTPStatus.METHOD_NOT_ALLOWED, [(b"allow", b"POST")])
             return
-        kind = _media_type(headers)
+        kind = media_type(headers)
         if kind not in _STREAM:
             await _unknown_type(send, _STREAM)
             return
@@ -214,8 +253,8 @@ class ConnectApp:
         await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": [(b"content-type", kind)]})
         end: dict[str, Any] = {}
         try:
-            timeout_s = _timeout_s(headers)
-            packed = _is_packed(headers, b"connect-content-encoding")
+            timeout_s = timeout_of(headers)
+            packed = is_packed(headers, b"connect-content-encoding")
             with self._gate:
                 messages = self._messages(method, codec, receive, packed)
                 if method.streams_requests:
@@ -223,7 +262,7 @@ class ConnectApp:
                     await _send_part(send, sealed(codec.write(response)))
                 else:
                     await _within(timeout_s, self._answers(method, codec, messages, receive, send))
-        except _Gone:
+        except Gone:
             raise
         except Exception as error:
             code, end["error"] = document_of(error, method.name)
@@ -231,8 +270,8 @@ class ConnectApp:
         await _send_part(send, sealed(orjson.dumps(end), END), more=False)
 
     async def _messages(self, method: Method, codec: Codec, receive: Receive, packed: bool) -> AsyncIterator[Any]:
-        async for data, is_packed in opened(_parts(receive), self._bytes_max, packed):
-            yield await self._read(codec, method, data, is_packed)
+        async for data, is_compressed in opened(parts_of(receive), self._bytes_max, packed):
+            yield await self._read(codec, method, data, is_compressed)
 
     async def _answers(
         self, method: Method, codec: Codec, messages: AsyncIterator[Any], receive: Receive, send: Send
@@ -256,7 +295,7 @@ class ConnectApp:
         try:
             await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
             if not answering.done():
-                raise _Gone
+                raise Gone
             answering.result()
         finally:
             gone.cancel()
@@ -264,83 +303,20 @@ class ConnectApp:
             await asyncio.wait((answering,))
 
 
-# -------------------------------------------------------------------- what a request says
-
-
-def _media_type(headers: Headers) -> bytes:
-    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-
-
-def _timeout_s(headers: Headers) -> float | None:
-    given = headers.get(b"connect-timeout-ms")
-    if given is None:
-        return None
-    if not _TIMEOUT.fullmatch(given):
-        raise InvalidArgument("connect-timeout-ms is no number of milliseconds", field="connect-timeout-ms")
-    return int(given) / 1000
-
-
-def _is_packed(headers: Headers, encoding: bytes) -> bool:
-    """Check the version; return whether messages are compressed, which the header `encoding` says."""
-    version = headers.get(b"connect-protocol-version", b"1")
-    if version != b"1":
-        raise InvalidArgument("connect-protocol-version must be 1", field="connect-protocol-version", limit="1")
-    return _is_gzip(headers.get(encoding, b"").lower(), encoding.decode())
-
-
-def _is_gzip(given: bytes, field: str) -> bool:
-    if given not in (b"", b"identity", ENCODING):
-        said = given[:40].decode("latin-1")
-        raise Unsupported(f"{field} {said!r} is not supported; send gzip or identity", field=field)
-    return given == ENCODING
-
-
-def _of_query(query: bytes) -> tuple[bytes, bytes, bool]:
-    """Return the codec's name and the message of a GET request, and whether it is compressed. All are in its URL."""
-    # A message may be any bytes, and Latin-1 maps each byte to one character and back.
-    given = {name: values[-1] for name, values in parse_qs(query.decode("latin-1"), True, encoding="latin-1").items()}
-    if given.get("connect", "v1") != "v1":
-        raise InvalidArgument("connect must be v1", field="connect", limit="v1")
-    packed = _is_gzip(given.get("compression", "").encode("latin-1"), "compression")
-    for name in ("encoding", "message"):
-        if name not in given:
-            raise InvalidArgument(f"{name} is missing", field=name)
-    if given["encoding"] not in CODECS:
-        raise InvalidArgument(
-            f"encoding {given['encoding'][:40]!r} is unknown", field="encoding", limit=", ".join(CODECS)
-        )
-    data = given["message"].encode("latin-1")
-    if given.get("base64") == "1":
-        try:
-            data = b64decode(data + b"=" * (-len(data) % 4), altchars=b"-_", validate=True)
-        except binascii.Error:
-            raise InvalidArgument("message is not base64 as addresses have it", field="message") from None
-    return given["encoding"].encode(), data, packed
-
-
-async def _parts(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield the parts of the body."""
-    more = True
-    while more:
-        part, more = await _part(receive)
-        yield part
-
-
-async def _part(receive: Receive) -> tuple[bytes, bool]:
-    """Return a part of the body, and whether more follow."""
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise _Gone
-    return message["body"], message.get("more_body", False)
-
-
 # -------------------------------------------------------------------- what is answered
 
 
-async def _within(timeout_s: float | None, work: Awaitable[R]) -> R:
+async def _within(timeout_s: float | None, work: Coroutine[Any, Any, R]) -> R:
     """Wait for work for as long as the caller waits."""
     if timeout_s is None:
         return await work
+    if asyncio.current_task() is None:  # a quick call, which has a task from its first wait on
+        try:
+            waits_for = work.send(None)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        work = resumed(work, waits_for)
+        await asyncio.sleep(0)
     try:
         async with asyncio.timeout(timeout_s) as limit:
             return await work

@@ -223,6 +223,8 @@ class Journal:
 
     async def _watched(self, event: asyncio.Event) -> None:
         """Wait for an event, and check now and then whether the tier still works: otherwise it would never come."""
+        if asyncio.current_task() is None:  # a call that began while its request was read
+            await asyncio.sleep(0)
         while not event.is_set():
             self.check()
             with contextlib.suppress(TimeoutError):

@@ -80,23 +80,24 @@ class WindowLock:
         self._questions = 0  # that run
         self._waiting: deque[_Place] = deque()
         self._closed = False
+        self._exclusive = False  # a long write runs
         self._whole = asyncio.Event()  # cleared while a long write runs
         self._whole.set()
 
     @property
     def held(self) -> bool:
         """Whether a long question or a long write runs: nothing else may be written, and nothing may leave."""
-        return self._questions > 0 or self.held_exclusively
+        return self._questions > 0 or self._exclusive
 
     @property
     def held_exclusively(self) -> bool:
         """Whether a long write runs."""
-        return not self._whole.is_set()
+        return self._exclusive
 
     @property
     def contended(self) -> bool:
         """Whether a write has to wait, for questions or for others that wait."""
-        return bool(self._waiting) or self.held
+        return bool(self._waiting) or self._questions > 0 or self._exclusive
 
     def drain(self) -> None:
         """Admit no further question while one runs, so that the clock of the window can go on."""
@@ -106,12 +107,14 @@ class WindowLock:
     def exclusive(self) -> Iterator[None]:
         """Hold it for a long write, right after `wait_to_write`, when no question runs."""
         assert not self.held, "it is the turn of somebody else"
+        self._exclusive = True
         self._whole.clear()
         self._clock.rest()
         try:
             yield
         finally:
             self._clock.go_on()
+            self._exclusive = False
             self._whole.set()
             self._wake()
 

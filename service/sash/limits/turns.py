@@ -1,6 +1,6 @@
 """Who goes first when the loop is busy: the caller who used least of it.
 
-    calls   ──▶ calls have followed each other for less than 2 ms ──▶ run
+    calls   ──▶ those of this iteration of the loop have taken less than 2 ms ──▶ run
         │
         └─▶ busy: wait ──▶ by virtual time, least first ──▶ run
 
@@ -69,7 +69,7 @@ class Turns:
         self._began_s = self._worked_s = 0.0  # when calls began to follow each other, and when the last one ends
         self._let_go_s = 0.0
         """What those were charged that were let go since then. They may not have begun yet."""
-        self._ticking = False
+        self._ticking = self._watching = False
         self._finish_s: dict[str, float] = {}
         """In virtual time, when the last call of a caller is over."""
         self._reading_s: dict[str, float] = {}
@@ -95,9 +95,12 @@ class Turns:
             self._began_s, self._let_go_s = clock_s, 0.0
         elif clock_s - self._began_s > self._burst_s or self._let_go_s > self._burst_s:
             return True
+        if not self._watching:
+            self._watching = True
+            asyncio.get_running_loop().call_soon(self._iterated)
         cost_s = self._cost(name, size, reads)
         self._let_go_s += cost_s
-        self._worked_s = max(self._worked_s, clock_s) + cost_s
+        self._worked_s = (clock_s if clock_s > self._worked_s else self._worked_s) + cost_s
         self._now_s = self._charged(name, cost_s)
         return False
 
@@ -114,9 +117,12 @@ class Turns:
             loop.call_soon(self._tick, TICKS)
         await waits
 
-    async def metered(self, name: str, work: Coroutine[Any, Any, R]) -> R:
-        """Await a question, and correct what its caller was charged by what it held the loop."""
-        spent_s = 0.0
+    async def metered(self, name: str, work: Coroutine[Any, Any, R], spent_s: float = 0.0) -> R:
+        """Await a question, and correct what its caller was charged by what it held the loop.
+
+        Args:
+            spent_s: what it has held the loop already.
+        """
 
         def spend(seconds: float) -> None:
             nonlocal spent_s
@@ -127,6 +133,11 @@ class Turns:
             return await metered(work, spend, self._clock_s)
         finally:
             self._correct(self._reading_s, name, spent_s, CALL_S)
+
+    def asked(self, name: str, spent_s: float) -> None:
+        """Correct what a caller was charged for a question by what it held the loop."""
+        self._worked_s = self._clock_s()
+        self._correct(self._reading_s, name, spent_s, CALL_S)
 
     def wrote(self, name: str, spent_s: float) -> None:
         """Correct what a caller was charged for a write by what it held the loop."""
@@ -161,6 +172,12 @@ class Turns:
         for average_s in (self._reading_s, self._writing_s):
             for name in average_s.keys() - self._finish_s.keys():
                 del average_s[name]
+
+    def _iterated(self) -> None:
+        """Begin a new burst if nobody waits: what the loop had read fitted into one, and it reads more meanwhile."""
+        self._watching = False
+        if not self._waiting:
+            self._began_s, self._let_go_s = self._clock_s(), 0.0
 
     def _tick(self, ticks: int) -> None:
         """After some iterations of the loop, let go those who are next, as many as are expected to fit into a burst."""

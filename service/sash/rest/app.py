@@ -39,6 +39,11 @@ class RestApp:
         """The routes beside the declared ones; more may be added."""
         return self._documentation.router.routes
 
+    @property
+    def router(self) -> Router:
+        """The declared routes."""
+        return self._router
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of HTTP."""
         await self._router(scope, receive, send)

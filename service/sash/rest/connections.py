@@ -14,23 +14,20 @@ pay for no timers. A client is not slow while the service itself does not read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from contextvars import Context, copy_context
 from http import HTTPStatus
 from typing import Any, cast
 
-import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from sash.access.tls import CERTIFIED, names_in
 from sash.metrics import Metrics
-from sash.requests import HEADER, new_id
-from sash.rest.front import ALWAYS
 from sash.rest.guards import NO_PAGE_LINES
 from sash.rest.joined import Joined
-from sash.rest.problems import MEDIA_TYPE, of_error
+from sash.rest.quick import BYTES_MAX, UNUSUAL, Quick
+from sash.rest.refusals import monitors_only, raw
 from sash.rest.whole import offer
-from sash_engine.errors import Unavailable
 from sash_wire import traces
 
 __all__ = ["HEAD_BYTES_MAX", "Connection", "Connections"]
@@ -63,6 +60,8 @@ class Connections:
         self._metrics = metrics
         self._open: set[Connection] = set()
         self._by_address: dict[str, int] = {}
+        self.quick: Quick | None = None
+        """Answers small requests; None: all take the long way."""
         self.now_s = 0.0
         """When it was looked for slow clients last: a clock that costs nothing, and is a second late at most."""
 
@@ -121,6 +120,13 @@ class Connection(HttpToolsProtocol):
         """Of the head that is being received; None where none is."""
         self._too_long = self._large = self._upgrade = False
         self._in_body = self._has_content = False
+        self._held = False
+        """Whether a request is to be answered by `quick`. It has not begun for uvicorn."""
+        self._held_body = b""
+        self._context: Context | None = None
+        """In which the request begins that is released now; None: its own."""
+        self._usual = True
+        self._host: bytes | None = None
         self._framing_bytes = 0
         """Of a body, since the last part of its content: trailers, and the extensions of chunks."""
         self._since_s = self._heard_s = self._looked_s = connections.now_s
@@ -142,7 +148,7 @@ class Connection(HttpToolsProtocol):
             self._limits.refused(HTTPStatus.SERVICE_UNAVAILABLE)
             self._end(HTTPStatus.SERVICE_UNAVAILABLE, f"there are too many connections ({limit})")
         else:
-            self.app = _monitors_only(self.app, limit, self._limits.refused)
+            self.app = monitors_only(self.app, limit, self._limits.refused)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._limits.remove(self)
@@ -166,6 +172,8 @@ class Connection(HttpToolsProtocol):
         self._large = len(data) > HEAD_BYTES_MAX
         self._has_content = False
         super().data_received(data)
+        if self._held and not self.transport.is_closing():
+            self._release()  # the rest of it has not arrived
         self._framing_bytes = self._framing_bytes + len(data) if self._in_body and not self._has_content else 0
         if self._framing_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
             self._limits.refused(HTTPStatus.BAD_REQUEST)
@@ -177,21 +185,45 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._head_bytes, self._since_s = 0, self._heard_s
+        self._usual, self._host, self._held = True, None, False
         super().on_message_begin()
         if self._certified:
             self.scope[CERTIFIED] = self._certified  # type: ignore[literal-required]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._head_bytes is not None:  # else it is a trailer, which nobody reads
-            super().on_header(name, value)
+        if self._head_bytes is None:
+            return  # it is a trailer, which nobody reads
+        name = name.lower()
+        if name == b"host":
+            self._usual = self._usual and self._host is None
+            self._host = value
+        elif name in UNUSUAL:
+            self._usual = False
+            if name == b"expect":
+                super().on_header(name, value)
+                return
+        self.headers.append((name, value))
 
     def on_body(self, body: bytes) -> None:
         self._has_content = True
-        super().on_body(body)
+        if not self._held:
+            super().on_body(body)
+            return
+        self._held_body += body
+        if len(self._held_body) > BYTES_MAX:
+            self._release()
 
     def on_message_complete(self) -> None:
         self._in_body = False
-        super().on_message_complete()
+        if not self._held:
+            super().on_message_complete()
+        elif self._answered():
+            self._held = False
+            self._since_s = self._limits.now_s
+            self.server_state.total_requests += 1
+        else:
+            self._release()
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         self._since_s = self._limits.now_s
@@ -205,6 +237,68 @@ class Connection(HttpToolsProtocol):
             if size > HEAD_BYTES_MAX:
                 self._too_long = True
                 raise ValueError("the head is too long")  # uvicorn then calls `send_400_response`
+        self._held = self._may_be_quick()
+        if self._held:
+            self._held_body = b""
+        else:
+            self._begin()
+
+    def _may_be_quick(self) -> bool:
+        parser, cycle = self.parser, self.cycle
+        return (
+            self._usual
+            and self._limits.quick is not None
+            and (cycle is None or cycle.response_complete)
+            and traces.tracer is None
+            and not (self._spare or self.flow.write_paused)
+            and parser.should_keep_alive()
+            and not parser.should_upgrade()
+            and parser.get_http_version() == "1.1"
+        )
+
+    def _answered(self) -> bool:
+        """Have the request answered by `quick`; False where it takes the long way."""
+        path, _, query = self.url.partition(b"?")
+        if b"%" in path or not path.startswith(b"/") or b"#" in query or self._host is None:
+            return False
+        scope: Any = self.scope
+        scope["method"], scope["path"], scope["query_string"] = self.parser.get_method().decode(), path.decode(), query
+        assert self._limits.quick is not None
+        defaults = self.server_state.default_headers
+        write: Any = self.transport
+        try:
+            return self._limits.quick.answer(scope, self._host, self._held_body, defaults, write.write_now, self._serve)
+        except Exception as error:
+            self._serve(_failing(error), copy_context())
+            return True
+
+    def _serve(self, app: ASGIApp, context: Context) -> None:
+        """Have an app answer the request that is held, by a task in a context."""
+        usual = self.app
+        self.app, self._context = cast("Any", app), context
+        try:
+            self._release()
+        finally:
+            self.app, self._context = usual, None
+        super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if self._context is None:
+            super()._start_asgi_task(cycle, app)
+            return
+        task = self.loop.create_task(cycle.run_asgi(app), context=self._context)
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def _release(self) -> None:
+        """Have uvicorn begin with the request that is held."""
+        self._held = False
+        self._begin()
+        if self._held_body:
+            super().on_body(self._held_body)
+            self._held_body = b""
+
+    def _begin(self) -> None:
         super().on_headers_complete()
         if traces.tracer is None and self.scope["method"] != "HEAD":
             offer(self.scope, self.cycle, NO_PAGE_LINES)
@@ -263,42 +357,12 @@ class Connection(HttpToolsProtocol):
         """Answer the request that is under way, if no answer has begun, and close."""
         cycle = self.cycle
         if cycle is None or not cycle.response_started or (cycle.response_complete and not self._in_body):
-            self.transport.write(_raw(status, detail))
+            self.transport.write(raw(status, detail))
         self.transport.close()
 
 
-def _monitors_only(app: ASGIApp, limit: str, refused: Callable[[HTTPStatus], None]) -> Any:
-    """An app for connections beyond the limits."""
+def _failing(error: Exception) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise error  # uvicorn logs it, and answers
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in ALWAYS:
-            await app(scope, receive, send)
-            return
-        refused(HTTPStatus.SERVICE_UNAVAILABLE)
-        error = Unavailable("there are too many connections", limit=limit, retry_after_s=1.0)
-        response = of_error(error, scope["method"], scope["path"])
-        response.headers["connection"] = "close"
-        await response(scope, receive, send)
-
-    return answer
-
-
-def _raw(status: HTTPStatus, detail: str) -> bytes:
-    """A problem document as the bytes of a response, for requests that no app sees."""
-    # The head may not have arrived, so the id is always a new one.
-    request = new_id()
-    body = orjson.dumps(
-        {
-            "type": "about:blank",
-            "title": status.phrase,
-            "status": int(status),
-            "detail": detail,
-            "request_id": request,
-        }
-    )
-    retry = "retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else ""
-    head = (
-        f"HTTP/1.1 {int(status)} {status.phrase}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
-        f"{retry}{HEADER}: {request}\r\nconnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+    return app

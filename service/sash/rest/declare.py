@@ -102,9 +102,10 @@ class Route:
         errors: Iterable[Problems],
         body: Body | None,
         head: bool,
+        quick: bool,
     ) -> None:
         self.tag, self.method, self.path, self.summary = tag, method, path, summary
-        self.handler, self.right, self.body, self.head = handler, right, body, head
+        self.handler, self.right, self.body, self.head, self.quick = handler, right, body, head, quick
         self.name = handler.__name__
         self.awaited = iscoroutinefunction(handler)
         self.status = min(answers)
@@ -168,6 +169,7 @@ class RouteGroup:
         errors: Iterable[Problems] = (),
         body: Body | None = None,
         head: bool = False,
+        quick: bool = False,
     ) -> Callable[[Handler], Handler]:
         """Declare a route.
 
@@ -183,10 +185,14 @@ class RouteGroup:
             errors: the errors of this route, beside those of all routes.
             body: the media types of the body; None: the route takes no body.
             head: whether the route answers HEAD, too, as monitors ask.
+            quick: whether small requests may be answered while they are read. The handler may not need a task of its
+                own until it waits for the first time.
         """
 
         def declare(handler: Handler) -> Handler:
-            self.routes.append(Route(self.tag, method, path, summary, handler, right, answers, errors, body, head))
+            self.routes.append(
+                Route(self.tag, method, path, summary, handler, right, answers, errors, body, head, quick)
+            )
             return handler
 
         return declare

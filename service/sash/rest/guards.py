@@ -14,7 +14,7 @@ Sources: RFC 9110 (Host, 421), the WHATWG's Fetch standard (Origin, CORS), W3C's
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from http import HTTPStatus
 from ipaddress import ip_address
 
@@ -28,7 +28,7 @@ from sash.rest.whole import withdraw
 from sash.settings import Settings
 from sash_engine.errors import PermissionDenied
 
-__all__ = ["NO_PAGE_LINES", "Guard"]
+__all__ = ["NO_PAGE_LINES", "Guard", "guarded"]
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -86,14 +86,7 @@ class Guard:
                 origin = value
         cors = b"" if not origin or not self._origins else self._allowed(origin)
 
-        def guarded(message: Message) -> object:
-            if message["type"] == "http.response.start":
-                headers = message.get("headers", ())
-                message["headers"] = [*headers, *(_HEADERS if _POLICY in dict(headers) else _NO_PAGE)]
-                if self._origins:
-                    message["headers"] += _cors(cors)
-            return send(message)
-
+        sends = guarded(send, _cors(cors) if self._origins else ())
         if origin or self._origins:
             withdraw(scope)
         refusal = None
@@ -102,11 +95,15 @@ class Guard:
         if refusal is None and origin:
             refusal = self._check_origin(scope, host, origin, cors)
         if refusal is None:
-            await self._app(scope, receive, guarded)  # type: ignore[arg-type]
+            await self._app(scope, receive, sends)
             return
         if refusal.status_code >= HTTPStatus.BAD_REQUEST:
             self._metrics.count_rejected("rest", str(refusal.status_code))
-        await refusal(scope, receive, guarded)  # type: ignore[arg-type]
+        await refusal(scope, receive, sends)
+
+    def knows(self, host: bytes) -> bool:
+        """Whether a request that names this host, and comes from no page, is served, and answered as all others are."""
+        return host in self._known and not self._origins
 
     def _check_host(self, host: bytes, hosts: int, scope: Scope) -> Response | None:
         """Return a refusal where the Host is not allowed; None where it is."""
@@ -140,6 +137,18 @@ class Guard:
     def _allowed(self, origin: bytes) -> bytes:
         """Return an origin that the settings allow; nothing for another one."""
         return origin if b"*" in self._origins or origin.lower() in self._origins else b""
+
+
+def guarded(send: Send, more: Iterable[tuple[bytes, bytes]] = ()) -> Send:
+    """Return what sends an answer with the headers that every answer has, and `more`."""
+
+    def sends(message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start":
+            headers = message.get("headers", ())
+            message["headers"] = [*headers, *(_HEADERS if _POLICY in dict(headers) else _NO_PAGE), *more]
+        return send(message)
+
+    return sends
 
 
 class _Hosts:

@@ -10,18 +10,19 @@ more than the call itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from http import HTTPStatus
+from typing import Any, cast
 
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sash.metrics import Metrics
 from sash.rest.answers import json_bytes
 from sash.rest.call import Call, Edge, Gone
 from sash.rest.declare import Right, Route
 from sash.rest.problems import of_error, of_status
-from sash.rest.whole import answer_whole
+from sash.rest.whole import Whole, answer_whole
 from sash_engine.errors import NotFound
 from sash_wire import traces
 
@@ -31,6 +32,7 @@ Admit = Callable[[Right, str | None], None]
 """Raises if the caller lacks a right on a window; None: the route names no window."""
 
 _Methods = dict[str, Route]
+_JSON = b"application/json"
 
 
 class Router:
@@ -90,38 +92,66 @@ class Router:
                     return methods, name
         return plain, None
 
+    def begin(self, scope: Scope, body: bytes) -> Coroutine[Any, Any, Any] | None:
+        """Return what answers a small request on a route that is quick; see `quick.Edge`."""
+        methods, name = self._found(scope["path"], scope["method"])
+        route = None if methods is None else methods.get(scope["method"])
+        if route is None or not route.quick or len(body) > self._edge.settings.max_body_bytes:
+            return None
+        return self._answered(route, name, scope, _never, body)
+
+    async def finish(self, answer: Any, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send an answer."""
+        if type(answer) is Whole:
+            await answer_whole(scope, send, answer)
+        elif answer is None:
+            return
+        elif answer.status_code >= HTTPStatus.BAD_REQUEST:
+            await self._refuse(answer, scope, receive, send)
+        else:
+            await answer(scope, receive, send)
+
     async def _serve(self, route: Route, name: str | None, scope: Scope, receive: Receive, send: Send) -> None:
         if traces.tracer is not None:
             traces.rename(f"{scope['method']} {route.path}")
+        await self.finish(await self._answered(route, name, scope, receive), scope, receive, send)
+
+    async def _answered(
+        self, route: Route, name: str | None, scope: Scope, receive: Receive, body: bytes | None = None
+    ) -> Whole | Response | None:
+        """Call the handler of a route; return its answer. None: the caller has gone.
+
+        Args:
+            body: all of it, where it is there already.
+        """
         try:
             if self._admit is not None and route.right is not None:
                 self._admit(route.right, name)
-            call = Call(self._edge, scope, receive, route.body)
+            call = Call(self._edge, scope, receive, route.body, body)
             given = route.parse(scope["query_string"], call.kind)
             answer = route.handler(call, **given) if name is None else route.handler(call, name, **given)
             if route.awaited:
                 answer = await answer
             if type(answer) is dict:
                 answer = json_bytes(answer)
-            if type(answer) is bytes:  # of JSON
-                body, answer = answer, None
+            if type(answer) is bytes:
+                return Whole(route.status, _JSON, answer)
         except Gone:
-            return
+            return None
         except Exception as error:
             if name is not None and isinstance(error, NotFound) and (plain := self._plain.get(scope["path"])):
                 answer = wrong_method(scope, plain)  # a window may be called `import`, but none is
             else:
                 answer = of_error(error, scope["method"], scope["path"])
-        if answer is None:
-            await answer_whole(scope, send, route.status, b"application/json", body)
-        elif answer.status_code >= HTTPStatus.BAD_REQUEST:
-            await self._refuse(answer, scope, receive, send)
-        else:
-            await answer(scope, receive, send)
+        return cast("Response", answer)
 
     async def _refuse(self, refusal: Response, scope: Scope, receive: Receive, send: Send) -> None:
         self._metrics.count_rejected("rest", str(int(refusal.status_code)))
         await refusal(scope, receive, send)
+
+
+async def _never() -> Message:
+    raise AssertionError("the body is there already")
 
 
 def wrong_method(scope: Scope, methods: Iterable[str]) -> Response:

@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sash.limits.turns import Turns
 from sash.metrics import Metrics
 from sash.rest.connections import Connections
 from sash.rest.guards import Guard
+from sash.rest.quick import Lane, Quick
 from sash.rest.traced import traced
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
@@ -33,6 +35,8 @@ class RestServer:
         ahead: apps that get the requests under a path prefix, without passing through `app`.
         tls: the context for TLS; without it where None.
         shared: other processes of this service listen on the port, too.
+        turns: who goes first when the service is busy.
+        lanes: the edges whose small requests are answered while they are read.
     """
 
     def __init__(
@@ -44,6 +48,8 @@ class RestServer:
         ahead: Mapping[str, ASGIApp] | None = None,
         tls: ssl.SSLContext | None = None,
         shared: bool = False,
+        turns: Turns | None = None,
+        lanes: Sequence[Lane] = (),
     ) -> None:
         self._shared = shared
         self._closing = closing
@@ -51,8 +57,11 @@ class RestServer:
         self.connections = Connections(
             settings.max_connections, settings.max_connections_per_address, settings.body_timeout_s, metrics
         )
+        guard = Guard(_by_prefix(ahead or {}, app), settings, metrics)
+        if turns is not None and lanes:
+            self.connections.quick = Quick(guard, turns, lanes)
         config = uvicorn.Config(
-            traced(Guard(_by_prefix(ahead or {}, app), settings, metrics)),
+            traced(guard),
             http=cast("type[asyncio.Protocol]", self.connections.protocol),
             timeout_keep_alive=settings.idle_timeout_s,
             ws="none",

@@ -9,7 +9,7 @@ expressions. That is a fifth of what an insert takes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -18,12 +18,38 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from sash.rest.joined import Joined
 
-__all__ = ["OFFER", "answer_whole", "offer", "withdraw"]
+__all__ = ["OFFER", "STATUS_LINES", "Whole", "answer_whole", "head_of", "offer", "withdraw"]
 
 OFFER = "sash.answer_whole"
 """In the scope of a request: what sends an answer in one piece."""
 
-_STATUS = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode() for status in HTTPStatus}
+STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode() for status in HTTPStatus}
+
+
+class Whole:
+    """A successful answer.
+
+    Args:
+        status: of HTTP.
+        kind: the media type.
+        body: all of it.
+    """
+
+    __slots__ = ("body", "kind", "status")
+
+    def __init__(self, status: int, kind: bytes, body: bytes) -> None:
+        self.status, self.kind, self.body = status, kind, body
+
+
+def head_of(defaults: Iterable[tuple[bytes, bytes]], headers: bytes, kind: bytes) -> bytes:
+    """The head of an answer, between its status line and the number of bytes of its body.
+
+    Args:
+        defaults, headers: headers that every answer has, some as lines.
+        kind: the media type.
+    """
+    lines = b"".join(b"%b: %b\r\n" % header for header in defaults)
+    return b"%b%bcontent-type: %b\r\ncontent-length: " % (lines, headers, kind)
 
 
 def offer(scope: Any, cycle: RequestResponseCycle, headers: bytes) -> None:
@@ -42,38 +68,29 @@ def withdraw(scope: Any) -> None:
     scope.pop(OFFER, None)
 
 
-async def answer_whole(
-    scope: Mapping[str, Any], send: Callable[[Any], Awaitable[None]], status: int, kind: bytes, body: bytes
-) -> None:
-    """Answer a request.
-
-    Args:
-        kind: the media type.
-    """
+async def answer_whole(scope: Mapping[str, Any], send: Callable[[Any], Awaitable[None]], answer: Whole) -> None:
+    """Answer a request."""
     whole = scope.get(OFFER)
     if whole is not None:
-        await whole(status, kind, body)
+        await whole(answer)
         return
-    headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    headers = [(b"content-type", answer.kind), (b"content-length", b"%d" % len(answer.body))]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
 
 
-async def _answer(cycle: RequestResponseCycle, headers: bytes, status: int, kind: bytes, body: bytes) -> None:
+async def _answer(cycle: RequestResponseCycle, headers: bytes, answer: Whole) -> None:
     if cycle.flow.write_paused and not cycle.disconnected:
         await cycle.flow.drain()
     if cycle.disconnected:
         return
     assert not cycle.response_started
     cycle.response_started, cycle.waiting_for_100_continue = True, False
-    parts = [_STATUS[status]]
-    for name, value in cycle.default_headers:
-        parts += (name, b": ", value, b"\r\n")
-    parts += (headers, b"content-type: ", kind, b"\r\ncontent-length: %d\r\n" % len(body))
-    parts.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
+    head = STATUS_LINES[answer.status] + head_of(cycle.default_headers, headers, answer.kind)
+    end = b"%d\r\n\r\n" if cycle.keep_alive else b"%d\r\nconnection: close\r\n\r\n"
     transport: Any = cycle.transport
     assert isinstance(transport, Joined)
-    transport.write_now(b"".join(parts), body)
+    transport.write_now(head + end % len(answer.body), answer.body)
     cycle.response_complete = True
     cycle.message_event.set()
     if not cycle.keep_alive:

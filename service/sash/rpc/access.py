@@ -94,11 +94,17 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         await context.abort(status.code, status.details, status.trailing_metadata)
 
 
-def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
-    """Credentials that go by the files as they are: gRPC asks at each handshake, on a thread of its own."""
+def server_credentials(
+    certificates: Certificates, authorities: Callable[[Pem], bytes | None] = lambda pem: pem.client_ca
+) -> grpc.ServerCredentials:
+    """Credentials that go by the files as they are: gRPC asks at each handshake, on a thread of its own.
+
+    Args:
+        authorities: those that clients' certificates must come from; None: clients need none.
+    """
 
     def configuration(pem: Pem) -> Any:
-        return grpc.ssl_server_certificate_configuration([(pem.key, pem.cert)], pem.client_ca)
+        return grpc.ssl_server_certificate_configuration([(pem.key, pem.cert)], authorities(pem))
 
     given = certificates.pem
 
@@ -111,7 +117,7 @@ def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
         return configuration(pem)
 
     credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
-        configuration(given), changed, require_client_authentication=given.client_ca is not None
+        configuration(given), changed, require_client_authentication=authorities(given) is not None
     )
     return credentials
 

@@ -47,12 +47,14 @@ class Table:
         owners: who has a shard, by its number; also processes that are gone.
         wishes: who shall have a shard, if somebody said so.
         secret: what processes prove to each other.
+        lost: Redis was emptied, so that no shard may be taken.
     """
 
     members: Mapping[str, Member] = field(default_factory=dict)
     owners: Mapping[int, str] = field(default_factory=dict)
     wishes: Mapping[int, str] = field(default_factory=dict)
     secret: str = ""
+    lost: bool = False
 
     def owner(self, shard: int) -> Member | None:
         """The running process that has a shard; None if there is none."""

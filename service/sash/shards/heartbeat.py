@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from sash.shards.fair import Member, Table
-from sash.shards.lease_table import LeaseTable
+from sash.shards.lease_table import LeaseTable, OtherDeployment
 from sash_engine.errors import SashError, Unavailable
 
 __all__ = ["Heartbeat"]
@@ -32,6 +32,7 @@ class Heartbeat:
         lease_s: how long each counts.
         told: called on the event loop with what the table says, when the heartbeat was sent (by the monotonic clock),
             and since when they have all come through.
+        over: called on the event loop, with the reason, when no further heartbeat follows.
     """
 
     def __init__(
@@ -40,8 +41,9 @@ class Heartbeat:
         member: Callable[[], Member],
         lease_s: float,
         told: Callable[[Table, float, float], None],
+        over: Callable[[str], None],
     ) -> None:
-        self._table, self._member, self._lease_s, self._told = table, member, lease_s, told
+        self._table, self._member, self._lease_s, self._told, self._over = table, member, lease_s, told, over
         self._loop = asyncio.get_running_loop()
         self._until_s = 0.0
         self._steady_s: float | None = None
@@ -108,6 +110,9 @@ class Heartbeat:
             try:
                 found = self.beat()
                 self._loop.call_soon_threadsafe(self._told, *found)
+            except OtherDeployment as error:
+                self._loop.call_soon_threadsafe(self._over, error.message)
+                return
             except SashError as error:
                 if not failed:
                     _log.warning("the lease table cannot be reached: %s", error.message)

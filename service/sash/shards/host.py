@@ -44,6 +44,7 @@ _DEPLOYMENT = frozenset({"create", "delete", "add_aggregates", "restore", "recon
 _PAUSE_S = 0.1
 _PAUSE_MAX_S = 5.0
 _WAIT_S = 2.0
+_OLD_S = 60.0
 
 Open = Callable[[int], tuple[Catalogue, Storage]]
 """Opens the storage of a shard. It is not started yet."""
@@ -214,6 +215,19 @@ class Host:
     def _peer(self, address: str) -> Peer:
         return Peer(address, f"process {address.rpartition('/')[2]}")
 
+    def _renew(self) -> None:
+        """Make new connections to others; the old ones are closed when their calls have had time to end."""
+
+        async def close(peers: Sequence[Peer]) -> None:
+            try:
+                await asyncio.sleep(_OLD_S)
+            finally:
+                await asyncio.gather(*(peer.close() for peer in peers))
+
+        peers = [*self._peers.values()]
+        self._peers.clear()
+        self._spawn(close(peers))
+
     def _peer_of(self, shard: int) -> Peer:
         if shard in self._share.mine:
             raise nobody(shard)
@@ -279,3 +293,7 @@ class Host:
     def all(self) -> list[WindowInfo]:
         """The windows as far as this process has them."""
         return self.shards.infos()
+
+    def kept(self) -> list[WindowInfo]:
+        """As `all`, without views."""
+        return self.shards.infos(views=False)

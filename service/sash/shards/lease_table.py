@@ -4,6 +4,7 @@
                                s:SHARD   the id of the process that has the shard; empty: none
                                w:SHARD   the id of the process that shall have it
                                secret    what processes prove to each other
+    {PREFIX}:deployment        the id of the deployment, written once; "ID lost" once Redis was emptied
 
 A process runs as long as its heartbeats change its row. The monotonic clock of who looks measures that, see `Lives`.
 Redis' clock says only how old a row is that is seen for the first time, so it may jump.
@@ -25,11 +26,12 @@ from typing import Any
 from redis.exceptions import RedisError, ResponseError
 
 from sash.shards.fair import Member, Table
+from sash.shards.redis_layout import LOST, deployment_key, lost_data
 from sash.tiers.redis_errors import not_acquired, text_of
 from sash.tiers.redis_link import Argument, Link
 from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
 
-__all__ = ["LeaseTable", "Lives"]
+__all__ = ["LeaseTable", "Lives", "OtherDeployment"]
 
 _log = logging.getLogger(__name__)
 
@@ -40,12 +42,24 @@ _FORGET_S = 60.0
 _NUMBER_MAX = 10**6
 _ODD_MAX = 100
 
-# KEYS: table. ARGV: id, lease in ms, description, a secret to take if there is none; then, in turns, rows to forget and
-# what they must say. It answers with Redis' time in ms, and the table.
+# KEYS: table, deployment, number of shards. ARGV: id, lease in ms, description; a secret and an id of the deployment to
+# take if there is none; the id of the deployment of this process (empty: whatever is there); then, in turns, rows to
+# forget and what they must say. It answers with Redis' time in ms, the table, and the deployment. A process of another
+# deployment changes nothing and gets no table.
 _BEAT = b"""
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-for i = 5, #ARGV, 2 do
+local there = redis.call('GET', KEYS[2])
+if not there then
+  there = ARGV[6] == '' and ARGV[5] or ARGV[6]
+  if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[3]) == 0 then there = there .. ' lost' end
+  redis.call('SET', KEYS[2], there)
+end
+local known = ARGV[6] == '' and there or ARGV[6]
+if there ~= known and there ~= known .. ' lost' or ARGV[6] == '' and string.match(there, ' lost$') then
+  return {string.format('%.0f', now), {}, there}
+end
+for i = 7, #ARGV, 2 do
   if redis.call('HGET', KEYS[1], ARGV[i]) == ARGV[i + 1] then redis.call('HDEL', KEYS[1], ARGV[i]) end
 end
 local all = redis.call('HGETALL', KEYS[1])
@@ -65,7 +79,7 @@ redis.call('HSET', KEYS[1], 'p:' .. ARGV[1], due .. ' ' .. number .. ' ' .. ARGV
 if not string.match(redis.call('HGET', KEYS[1], 'secret') or '', '^%x+$') then
   redis.call('HSET', KEYS[1], 'secret', ARGV[4])
 end
-return {string.format('%.0f', now), redis.call('HGETALL', KEYS[1])}
+return {string.format('%.0f', now), redis.call('HGETALL', KEYS[1]), there}
 """
 # KEYS: table. ARGV: field, value that it must have (empty: none), new value (empty: none). It answers 1 or 0.
 _SWAP = b"""
@@ -73,6 +87,10 @@ if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
 if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1]) else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end
 return 1
 """
+
+
+class OtherDeployment(DataLoss):
+    """Redis has another deployment under the prefix than the one that this process belongs to."""
 
 
 class Lives:
@@ -129,7 +147,9 @@ class LeaseTable:
             self._link = Link(url, prefix, _TIMEOUT_S, 4)
         except ValueError as error:
             raise InvalidArgument(f"The address of Redis is wrong: {error}", field="data") from None
-        self._key, self._shards_key = f"{{{prefix}}}:table".encode(), f"{{{prefix}}}:shards".encode()
+        self._key, self._deployment_key = f"{{{prefix}}}:table".encode(), deployment_key(prefix).encode()
+        self._shards_key = f"{{{prefix}}}:shards".encode()
+        self._deployment = ""  # as it was when this process came
         self._lease_ms = int(lease_s * 1000)
         self._lives = Lives(lease_s)
         self._odd: set[str] = set()
@@ -145,8 +165,21 @@ class LeaseTable:
         if member.pinned is not None:
             document["pinned"] = sorted(member.pinned)
         forget = [part for row in self._lives.forgotten() for part in row]
-        told = self._call(_BEAT, member.id, self._lease_ms, json.dumps(document), secrets.token_hex(16), *forget)
-        return self._parsed(int(told[0]), dict(zip(told[1][::2], told[1][1::2], strict=True)))
+        arguments = (member.id, self._lease_ms, json.dumps(document), secrets.token_hex(16), secrets.token_hex(8))
+        keys = (self._key, self._deployment_key, self._shards_key)
+        told = self._asked(lambda: ["EVAL", _BEAT, 3, *keys, *arguments, self._deployment, *forget])
+        there = told[2].decode(errors="replace")
+        if not self._deployment and not there.endswith(LOST):
+            self._deployment = there
+        if not self._deployment:
+            raise DataLoss(lost_data(self._deployment_key.decode()))
+        if there.removesuffix(LOST) != self._deployment:
+            raise OtherDeployment(
+                f"Redis was emptied, and has another deployment now: {self._deployment_key.decode()} says {there!r}, "
+                f"and this process is of {self._deployment!r}. Start it again to have it join"
+            )
+        table = self._parsed(int(told[0]), dict(zip(told[1][::2], told[1][1::2], strict=True)))
+        return replace(table, lost=there.endswith(LOST))
 
     def _parsed(self, now: int, fields: Mapping[bytes, bytes]) -> Table:
         members: dict[str, Member] = {}
@@ -187,11 +220,10 @@ class LeaseTable:
         return bool(self._call(_SWAP, f"w:{shard}", old, new))
 
     def check_kept(self) -> None:
-        """Raise DataLoss if Redis no longer says how many shards there are: then it has lost the shards, too."""
-        if self._asked(lambda: ["GET", self._shards_key]) is None:
-            raise DataLoss(
-                "Redis has lost what was stored for all shards: it was emptied, or went back to an early state"
-            )
+        """Raise DataLoss if Redis no longer has this deployment: then it has lost the shards, too."""
+        there = self._asked(lambda: ["GET", self._deployment_key])
+        if there is None or there.decode(errors="replace") != self._deployment:
+            raise DataLoss(lost_data(self._deployment_key.decode()))
 
     def leave(self, member: str) -> None:
         """Remove a process."""

@@ -21,19 +21,21 @@ from sash.metrics import Metrics
 from sash.settings import Settings
 from sash.shards.fair import Member, Table, decide
 from sash.shards.heartbeat import Heartbeat
-from sash.shards.host import Host, Open
+from sash.shards.host import Open
 from sash.shards.hosted import HostedShard, nobody
 from sash.shards.layout import Share
 from sash.shards.lease_table import LeaseTable
 from sash.shards.members import has_ended, listens_at, reached_by
+from sash.shards.moving_host import MovingHost
 from sash.shards.parts import HOME
 from sash.shards.peer_server import PEER_SECRET, PeerServer
+from sash.shards.peer_tls import PeerTls
 from sash.shards.peers import Peer
 from sash.shards.redis_layout import PATIENCE_S
 from sash.tiers.owner import Owner
 from sash.topology import ServingProcess
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument, SashError, Unavailable
+from sash_engine.errors import DataLoss, SashError
 
 __all__ = ["LeasedHost"]
 
@@ -45,18 +47,18 @@ _CALLS_S = 5.0
 """So long calls to a shard may take to end before it is given away."""
 _AGAIN_S = 5.0
 """After so long it tries again to serve a shard that could not be recovered."""
-_MOVE_S = 30.0
 _AT_ONCE = 4
 """So many shards are recovered side by side."""
 
 
-class LeasedHost(Host):
+class LeasedHost(MovingHost):
     """A `Host` whose shards the lease table says.
 
     Args:
         settings: where the table is, and how this process is reached.
         share: how many shards there are; and the group of this process, if it shares its ports.
         open_storage, metrics, clock, access: as of `Host`.
+        tls: for calls between processes; they have none where it is None.
     """
 
     def __init__(
@@ -67,9 +69,11 @@ class LeasedHost(Host):
         metrics: Metrics,
         clock: Clock,
         access: Access | None = None,
+        tls: PeerTls | None = None,
     ) -> None:
         super().__init__(share, open_storage, metrics, clock, access)
-        self._settings = settings
+        self._settings, self._tls = settings, tls
+        self._pem = None if tls is None else tls.pem
         self._lease_s = settings.lease_s
         owner = Owner.here()
         self._me = Member(owner.id, 0, group=share.folder or owner.id, pinned=frozenset(), owner=owner.token().decode())
@@ -83,6 +87,8 @@ class LeasedHost(Host):
         self._changed_s = 0.0  # when the table was changed last
         self._told_s = 0.0  # when the heartbeat was sent that the table is from
         self._decides = False
+        self._over: str | None = None  # why this process serves nothing any more
+        self._problem: str | None = None  # why its shards take no writes any more
         self._news = asyncio.Event()
         self.shards.on_taken = self._dropped
         self.plane.mover = self.move
@@ -92,10 +98,11 @@ class LeasedHost(Host):
 
     async def start(self, standby: bool = False) -> None:
         """Join the others; returns when the shards that are free, and due to this process, are served."""
-        self._beats = Heartbeat(self._lease_table, lambda: self._me, self._lease_s, self._told)
+        self._beats = Heartbeat(self._lease_table, lambda: self._me, self._lease_s, self._told, self._end_serving)
         self.shards.valid = self._beats.valid
         self._told(*await self._beats.first(PATIENCE_S))  # it takes no shard before others can call it
-        self._server = PeerServer(listens_at(self._settings), self._resolve, self._table.secret)
+        credentials = None if self._tls is None else self._tls.server()
+        self._server = PeerServer(listens_at(self._settings), self._resolve, self._table.secret, credentials)
         await self._server.start()
         address = f"{reached_by(self._settings)}:{self._server.port}"
         self._me = replace(self._me, address=address, pinned=self._pinned)
@@ -160,6 +167,9 @@ class LeasedHost(Host):
         self._me = replace(self._me, number=members[self._me.id].number)
         if self._server is not None:
             self._server.also_admit(table.secret)  # it is another one after the table was lost
+        if self._tls is not None and self._pem is not self._tls.pem:
+            self._pem = self._tls.pem
+            self._renew()  # new connections need the new certificate
         for address in set(self._peers) - {each.address for each in members.values() if each.alive}:
             self._spawn(self._peers.pop(address).close())
         lapsed = not self._beats.valid()
@@ -172,7 +182,10 @@ class LeasedHost(Host):
         if lapsed:
             self._beats.confirm(sent_s)
         self._news.set()
-        if not self._decides:
+        if table.lost and self._problem is None:
+            self._problem = "Redis was emptied: writes fail, and questions are answered from memory"
+            _log.error("%s. Export the windows while this process runs", self._problem)
+        if not self._decides or table.lost:
             return
         decision = decide(self._table, self._me.id, self.shards.count)
         for shard in decision.take:
@@ -186,6 +199,15 @@ class LeasedHost(Host):
             served = shard in self.shards.hosted or shard in self.shards.joining
             if not served and shard not in self._busy and shard not in decision.give:
                 self._begin(shard, self._serve(shard))
+
+    def _end_serving(self, reason: str) -> None:
+        """Serve nothing any more: Redis has another deployment now."""
+        _log.error("%s", reason)
+        self._decides, self._over = False, reason
+        for shard in [*self.shards.hosted, *self.shards.joining]:
+            hosted = self.shards.hosted.pop(shard, None) or self.shards.joining.pop(shard, None)
+            if hosted is not None:
+                self._spawn(self._ended(shard, hosted))
 
     def _begin(self, shard: int, work: Any) -> None:
         task = self._busy[shard] = self._spawn(work)
@@ -291,77 +313,25 @@ class LeasedHost(Host):
         """Read the table now: another process says that it has changed."""
         self._beats.now()
 
-    async def move(self, shard: int, process: int) -> None:
-        """Have a process take a shard; returns when it has it.
-
-        Raises:
-            InvalidArgument: there is no such shard or process.
-            Unavailable: it does not have it in time, and may take it later; or it has ended, or another move came.
-        """
-        target = self._member(process)
-        if not 0 <= shard < self.shards.count:
-            raise InvalidArgument(f"there is no shard {shard}", field="shard", limit=f"0 to {self.shards.count - 1}")
-        if target is None or not target.alive:
-            known = sorted(each.number for each in self._table.members.values() if each.alive)
-            raise InvalidArgument(f"there is no process {process}", field="process", limit=", ".join(map(str, known)))
-        if target.pinned is not None:
-            raise InvalidArgument(f"process {process} takes only the shards that it was told to", field="process")
-        wished = self._table.wishes.get(shard, "")
-        if not await asyncio.to_thread(self._lease_table.wish, shard, wished, target.id) and wished != target.id:
-            raise Unavailable(f"shard {shard} is being moved by somebody else", field="shard", retry_after_s=1.0)
-        wished_s = time.monotonic()
-        self._beats.now()
-        owner = self._table.owner(shard)
-        await asyncio.gather(
-            *(self._asked(each.address, "look") for each in (owner, target) if each is not None and each.address)
-        )
-        try:
-            async with asyncio.timeout(_MOVE_S):
-                while self._table.owners.get(shard) != target.id or not await self._serves(target, shard):
-                    self._news.clear()
-                    self._beats.now()
-                    await self._news.wait()
-                    if self._told_s > wished_s:
-                        await self._check_move(shard, target)
-        except TimeoutError:
-            raise Unavailable(
-                f"process {process} has not taken shard {shard} within {_MOVE_S:g} s; it may do so later",
-                field="shard",
-                retry_after_s=1.0,
-            ) from None
-
-    async def _check_move(self, shard: int, target: Member) -> None:
-        """Raise Unavailable for a move that can succeed no more."""
-        if self._table.wishes.get(shard) != target.id:
-            problem = f"another move of shard {shard} has taken the place of this one"
-        elif self._table.members.get(target.id, self._me).alive:
-            return
-        else:
-            problem = f"process {target.number} has ended, or stands still: shard {shard} is not moved"
-            await asyncio.to_thread(self._lease_table.wish, shard, target.id, "")
-        raise Unavailable(problem, field="shard", retry_after_s=1.0)
-
-    async def _serves(self, member: Member, shard: int) -> bool:
-        if member.id == self._me.id:
-            return shard in self.shards.hosted
-        state = await self._asked(member.address, "state")
-        return state is not None and str(shard) in state
-
     # ---------------------------------------------------------------- who is where
 
-    def _member(self, process: int) -> Member | None:
-        found = [each for each in self._table.members.values() if each.number == process]
-        return max(found, key=lambda each: each.alive, default=None)
-
     def _peer(self, address: str) -> Peer:
-        return Peer(address, f"process at {address}", [(PEER_SECRET, self._table.secret)])
+        credentials = None if self._tls is None else self._tls.client()
+        secret = [(PEER_SECRET, self._table.secret)]
+        return Peer(address, f"process at {address}", secret, credentials, self._settings.tls_peer_name)
 
     def _peer_of(self, shard: int) -> Peer:
+        if self._over is not None:
+            raise DataLoss(self._over)
         owner = self._table.owner(shard)
         if owner is None or owner.id == self._me.id or not owner.address:
             problem = self._problems.get(shard)
             raise nobody(shard, "is moving or starting" if problem is None else f"cannot be recovered: {problem}")
         return self.peer(owner.address)
+
+    @property
+    def problem(self) -> str | None:
+        return self._over or self._problem or super().problem
 
     @property
     def neighbours(self) -> Sequence[int]:
@@ -380,7 +350,7 @@ class LeasedHost(Host):
         """By shard: entries, and bytes of writes that wait for a commit."""
         return {
             str(shard): [
-                sum(info.entries for info in hosted.storage.all()),
+                sum(info.entries for info in hosted.storage.kept()),
                 hosted.storage.pending_bytes,
             ]
             for shard, hosted in self.shards.hosted.items()

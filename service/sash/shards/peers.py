@@ -65,6 +65,7 @@ class Peer:
         called: what to call it in errors.
         metadata: sent with each stream.
         credentials: for TLS; without it where None.
+        name: that its certificate must be for; None: its address.
     """
 
     def __init__(
@@ -73,13 +74,15 @@ class Peer:
         called: str,
         metadata: Sequence[tuple[str, str]] = (),
         credentials: grpc.ChannelCredentials | None = None,
+        name: str | None = None,
     ) -> None:
         self._called = called
         self._metadata = tuple(metadata)
         if credentials is None:
             self._channel = grpc.aio.insecure_channel(address, OPTIONS)
         else:
-            self._channel = grpc.aio.secure_channel(address, credentials, OPTIONS)
+            named = [] if name is None else [("grpc.ssl_target_name_override", name)]
+            self._channel = grpc.aio.secure_channel(address, credentials, [*OPTIONS, *named])
         self._numbers = itertools.count()
         self._waiting: dict[int, tuple[str, asyncio.Future[Any]]] = {}
         self._unsent: list[tuple[int, bytes]] = []

@@ -1,7 +1,14 @@
-"""How many shards a prefix in Redis has: `{PREFIX}:shards`."""
+"""How many shards a prefix in Redis has, and which deployment it is.
+
+{PREFIX}:shards        the number, written once
+{PREFIX}:deployment    a random id, written once. Each process remembers it, and looks at each heartbeat (see
+                       `lease_table.py`). One that misses it writes "ID lost": nobody may then begin anew, as if
+                       nothing had been stored.
+"""
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import Any
 
@@ -9,12 +16,34 @@ from sash.settings import Settings
 from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
 from sash_wire.placement import SHARDS_MAX
 
-__all__ = ["PATIENCE_S", "RedisLayout"]
+__all__ = ["LOST", "PATIENCE_S", "RedisLayout", "deployment_key", "lost_data"]
+
+LOST = " lost"
+"""Stands behind the id of a deployment whose data is lost."""
 
 PATIENCE_S = 30.0
 """So long a process that starts tries to reach Redis."""
+_BEGIN = """
+if redis.call('EXISTS', KEYS[1]) == 1 then return end
+redis.call('SET', KEYS[1], ARGV[1])
+redis.call('SET', KEYS[2], ARGV[2])
+"""
 _TIMEOUT_S = 5.0
 _PAUSE_S = 0.5
+
+
+def deployment_key(prefix: str) -> str:
+    """Where Redis has the id of a deployment."""
+    return f"{{{prefix}}}:deployment"
+
+
+def lost_data(key: str) -> str:
+    """What is said of a deployment that Redis has lost."""
+    return (
+        "Redis has lost what was stored for all shards: it was emptied, or went back to an early state. Processes that "
+        "still run have their entries in memory: export the windows from there. To begin anew, stop all processes, and "
+        f"DEL {key}"
+    )
 
 
 class RedisLayout:
@@ -49,7 +78,11 @@ class RedisLayout:
 
         Raises:
             InvalidArgument: the prefix is in use without shards.
+            DataLoss: as `known`; or Redis was emptied while processes ran.
         """
+        there = self._asked("GET", deployment_key(self._prefix))
+        if there is not None and there.endswith(LOST.encode()):
+            raise DataLoss(lost_data(deployment_key(self._prefix)))
         found = self.known()
         if found is None:
             if self._is_used(self._prefix):
@@ -59,7 +92,9 @@ class RedisLayout:
                     field="shards",
                     limit="1",
                 )
-            self._asked("SET", self._key, str(new), "NX")
+            # Together: a number without an id is of a deployment of before there were ids.
+            keys = (self._key, deployment_key(self._prefix))
+            self._asked("EVAL", _BEGIN, "2", *keys, str(new), secrets.token_hex(8))
             found = self.known()
         return new if found is None else found
 

@@ -7,11 +7,12 @@ code point.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from sash_engine.kernels import largest, smallest
 from sash_engine.monoids.base import (
     ANY,
     NUMERIC,
@@ -97,8 +98,10 @@ class Min(_Extreme):
         return older if older <= newer or older != older else newer
 
     def reduce(self, values: Values) -> Partial:
-        (column,) = values
-        return column.item(column.argmin()) if len(column) else None
+        return smallest(values[0], 0, len(values[0]))
+
+    def reducer(self) -> Callable[[Array, int, int], Partial]:
+        return smallest
 
 
 class Max(_Extreme):
@@ -125,8 +128,10 @@ class Max(_Extreme):
         return older if older >= newer or older != older else newer
 
     def reduce(self, values: Values) -> Partial:
-        (column,) = values
-        return column.item(column.argmax()) if len(column) else None
+        return largest(values[0], 0, len(values[0]))
+
+    def reducer(self) -> Callable[[Array, int, int], Partial]:
+        return largest
 
 
 def _precedes(ufunc: np.ufunc, a: Any, b: Any) -> Any:
@@ -375,7 +380,7 @@ class Range(Monoid):
 
     def reduce(self, values: Values) -> Partial:
         (column,) = values
-        return (column.item(column.argmin()), column.item(column.argmax())) if len(column) else None
+        return (smallest(column, 0, len(column)), largest(column, 0, len(column))) if len(column) else None
 
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         return np.minimum.reduceat(values[0], starts), np.maximum.reduceat(values[0], starts)

@@ -18,12 +18,14 @@ arbitrary-order statistical moments", Sandia report SAND2008-6212.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
+from sash_engine.kernels import powers
 from sash_engine.monoids.base import NUMERIC, Array, Monoid, Partial, Partials, Read, Values, object_array
-from sash_engine.monoids.numerics import in_chunks, powers, powers_of_segments, quiet
+from sash_engine.monoids.numerics import in_chunks, powers_of_segments, quiet
 
 __all__ = [
     "Kurtosis",
@@ -73,7 +75,11 @@ class _Moments(Monoid):
         column = values[0]
         if column.dtype is not _FLOAT64:
             column = column.astype(np.float64)
-        return powers(column, self.order) if len(column) else None
+        return powers(column, 0, len(column), self.order)
+
+    def reducer(self) -> Callable[[Array, int, int], Partial] | None:
+        order = self.order
+        return (lambda column, start, stop: powers(column, start, stop, order)) if self.types[0] == "float64" else None
 
     @in_chunks(65_536)
     def reduce_segments(self, values: Values, starts: Array) -> Partials:

@@ -27,12 +27,12 @@ from sash_engine.windows.asked_keys import AskedKeys
 from sash_engine.windows.choosing import Compared, check_choice, chosen, passing
 from sash_engine.windows.costs import MAX_ANSWERS, Costs
 from sash_engine.windows.grouped import Bounds, fold_groups
-from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Groups, Labels
 from sash_engine.windows.pages import Numbers
 from sash_engine.windows.partials import partials_of, partials_of_buckets
 from sash_engine.windows.questions import AllKeys, Grouped, KeyList, Query, RangeQuery, SeriesQuery, Where
-from sash_engine.windows.slide import Slide
+from sash_engine.windows.readable_keys import Now, ReadableKeys
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
 from sash_engine.windows.together import series_steps
 from sash_engine.windows.totals import rows_of
@@ -98,7 +98,7 @@ class Chosen:
             found.position = join(self.groups.texts(int(self.names[n - 1])))
         return found
 
-    def key(self, group: int, keys: Keys) -> str | None:
+    def key(self, group: int, keys: ReadableKeys) -> str | None:
         """The name of a group that is one key."""
         number = int(self.names[group])
         if self.groups is not None:
@@ -125,8 +125,8 @@ class GroupReader:
         self,
         spec: WindowSpec,
         layout: Layout,
-        keys: Keys,
-        slide: Slide,
+        keys: ReadableKeys,
+        slide: Now,
         costs: Costs,
         asked: AskedKeys,
         labels: Labels,
@@ -157,7 +157,7 @@ class GroupReader:
 
     def check_commutative(self) -> None:
         """Refuse answers over several keys where an aggregate depends on the order of entries."""
-        for monoid in self._layout.monoids:
+        for monoid in self._layout.answering_monoids:
             if not monoid.commutative:
                 raise Unsupported(
                     f"{monoid.function} depends on the order of entries, and keys have none between them: "

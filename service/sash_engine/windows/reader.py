@@ -32,12 +32,12 @@ from sash_engine.windows.costs import Costs
 from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.group_reader import GroupReader, Span
 from sash_engine.windows.grouped import fold_together
-from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Labels
 from sash_engine.windows.partials import partials_of, partials_of_buckets
 from sash_engine.windows.questions import AllKeys, EntriesQuery, Query, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.readable_keys import Now, ReadableKeys
 from sash_engine.windows.session_series import sessions_steps
-from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
 from sash_engine.windows.together import KEYS, series_steps
 
@@ -58,7 +58,7 @@ class Reader:
     """
 
     def __init__(
-        self, spec: WindowSpec, layout: Layout, keys: Keys, slide: Slide, labels: Labels, cold: Cold | None = None
+        self, spec: WindowSpec, layout: Layout, keys: ReadableKeys, slide: Now, labels: Labels, cold: Cold | None = None
     ) -> None:
         self._cold = cold
         self._spec = spec

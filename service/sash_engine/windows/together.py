@@ -25,9 +25,9 @@ from sash_engine.forest.series import answers_of, fold_runs, reduce_steps, sorte
 from sash_engine.monoids import Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
-from sash_engine.windows.keys import Keys
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.ragged import ragged
+from sash_engine.windows.readable_keys import ReadableKeys
 from sash_engine.windows.totals import Totals, rows_of
 
 __all__ = ["KEYS", "PaneFolds", "series_steps"]
@@ -41,7 +41,7 @@ _ROWS_OF_FOREST = 8_192
 
 
 def series_steps(
-    keys: Keys,
+    keys: ReadableKeys,
     layout: Layout,
     numbers: Numbers,
     starts: Array,

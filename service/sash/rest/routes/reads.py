@@ -81,6 +81,7 @@ _START, _END = 1357040000000000, 1357041800000000
     right="read",
     answers={200: answer("One answer per key and lookback", "Answers", {"answers": [ANSWER_EXAMPLE]})},
     errors=(INVALID, UNKNOWN, _NO_ANSWER, STORED),
+    quick=True,
 )
 async def query(
     call: Call,
@@ -119,6 +120,7 @@ async def query(
         )
     },
     errors=(INVALID, UNKNOWN, _NO_ANSWER, STORED),
+    quick=True,
 )
 async def range_query(
     call: Call,

@@ -68,6 +68,7 @@ def _beside(name: str) -> Parameter:
         )
     },
     errors=(INVALID, UNKNOWN, *_CONFLICTS, STORING),
+    quick=True,
 )
 async def insert(call: Call, name: Name) -> dict[str, Any]:
     spec = await call.plane.look_up(name)  # before the body is read: the window may be unknown

@@ -1,0 +1,220 @@
+"""Small requests are answered while they are read, as they would be answered the long way."""
+
+import socket
+
+import orjson
+import pytest
+
+from sash.rest import quick
+from sash.rest.connections import Connection
+from sash_proto.v1 import windows_pb2 as pb
+from tests.rest.test_whole import ask, request
+from tests.support.servers import WAIT_S, running_service
+from tests.support.tokens import write_tokens
+from tests.support.waiting import wait_until
+
+SPEC = {
+    "name": "w",
+    "time_unit": "s",
+    "keyed": True,
+    "aggregates": {"n": {"function": "count"}, "all": {"function": "collect"}},
+    "slide": {"max_age": "1h"},
+}
+PROTO = "application/proto"
+INSERT = "/v1/windows/w/insert"
+QUERY = "/v1/windows/w/query"
+CALL = "/sash.v1.Windows/"
+
+
+@pytest.fixture(scope="module", params=["memory", "lmdb"])
+def service(request, tmp_path_factory):
+    data = "memory" if request.param == "memory" else str(tmp_path_factory.mktemp("data"))
+    with running_service(data=data, max_entries_per_write=1000) as running:
+        made = post("/v1/windows", orjson.dumps(SPEC))
+        assert ask(running, made)[0][0].startswith(b"HTTP/1.1 201")
+        yield running
+
+
+@pytest.fixture
+def answered(monkeypatch):
+    """Whether each request was answered quickly, in order."""
+    found = []
+    answer = quick.Quick.answer
+
+    def noted(self, *given):
+        found.append(answer(self, *given))
+        return found[-1]
+
+    monkeypatch.setattr(quick.Quick, "answer", noted)
+    return found
+
+
+def post(path, body, kind="application/json", further=b""):
+    return request("POST", path, body, kind, further)
+
+
+def same(data):
+    """A request that says its id, which answers of errors repeat."""
+    head, line, rest = data.partition(b"\r\n")
+    return head + line + b"x-request-id: same\r\n" + rest
+
+
+def entry(time, **more):
+    return orjson.dumps({"time": time, "key": "a", "value": 1.5, **more})
+
+
+def message(time):
+    return pb.InsertRequest(window="w", time=time, key="a", value=2.5).SerializeToString()
+
+
+def quickly(running, answered, data):
+    """Ask until the answer is quick: on a busy machine, the first one may have to wait for its turn."""
+    for _ in range(100):
+        answered.clear()
+        found = ask(running, data)
+        if answered == [True]:
+            return found
+    raise AssertionError("it never was quick")
+
+
+# Each is sent twice, and the second one changes nothing that an answer shows.
+QUICK = {
+    "insert": post(INSERT, entry(5, producer="p", sequence=1)),
+    "insert with an answer": post(INSERT, entry(6, producer="p", sequence=2, answer=True, lookbacks=["1s"])),
+    "insert by Connect": post(CALL + "Insert", message(-9999), PROTO),
+    "insert by Connect in JSON": post(CALL + "Insert", b'{"window": "w", "time": "-9999", "key": "a", "value": 1}'),
+    "query": request("GET", QUERY + "?key=a&lookback=5s"),
+    "query of all keys": request("GET", QUERY + "?all_keys=true"),
+    "range": request("GET", "/v1/windows/w/range?start=1&end=9&key=a"),
+    "query by Connect": post(
+        CALL + "Query", pb.QueryRequest(window="w", key="a", lookbacks=["5s"]).SerializeToString(), PROTO
+    ),
+    "query by Connect with a deadline": post(
+        CALL + "Query",
+        pb.QueryRequest(window="w", key="a").SerializeToString(),
+        PROTO,
+        b"connect-protocol-version: 1\r\nconnect-timeout-ms: 60000\r\n",
+    ),
+    "window by Connect": post(CALL + "GetWindow", pb.GetWindowRequest(name="w").SerializeToString(), PROTO),
+    "entry of wrong type": post(INSERT, entry("x")),
+    "no JSON": post(INSERT, b"{"),
+    "no body": request("POST", INSERT),
+    "body of another type": post(INSERT, b"time=5", "application/x-www-form-urlencoded"),
+    "unknown window": request("GET", "/v1/windows/v/query"),
+    "unknown parameter": request("GET", QUERY + "?keys=a"),
+    "unknown window by Connect": post(CALL + "Insert", pb.InsertRequest(window="v").SerializeToString(), PROTO),
+    "no message": post(CALL + "Insert", b"\xff", PROTO),
+    "no time": post(CALL + "Insert", pb.InsertRequest(window="w", key="a", value=1).SerializeToString(), PROTO),
+}
+LONG = {
+    "another version of HTTP": request("GET", QUERY + "?key=a", version="1.0"),
+    "the last request": request("GET", QUERY + "?key=a", further=b"connection: close\r\n"),
+    "another method": request("DELETE", QUERY),
+    "head": request("HEAD", QUERY + "?key=a"),
+    "another route": request("GET", "/v1/windows/w"),
+    "another site's page": post(INSERT, entry(5), further=b"origin: http://example.org\r\n"),
+    "two hosts": request("GET", QUERY + "?key=a", further=b"host: localhost\r\n"),
+    "proxy": request("GET", QUERY + "?key=a", further=b"x-forwarded-for: 10.1.2.3\r\n"),
+    "compressed": post(CALL + "Insert", message(-9999), PROTO, b"content-encoding: br\r\n"),
+    "another version of Connect": post(CALL + "Insert", message(5), PROTO, b"connect-protocol-version: 7\r\n"),
+    "no deadline": post(CALL + "Insert", message(5), PROTO, b"connect-timeout-ms: soon\r\n"),
+    "another media type": post(CALL + "Insert", message(5), "application/x-proto"),
+    "unknown method": post(CALL + "Insect", b"", PROTO),
+}
+
+
+@pytest.mark.parametrize("case", [*QUICK, *LONG])
+def test_a_quick_answer_is_that_of_the_long_way(service, answered, monkeypatch, case):
+    data = same(QUICK[case] if case in QUICK else LONG[case])
+    ask(service, data)  # a host is known from its first request on, and an entry is applied
+    if case in QUICK:
+        found = quickly(service, answered, data)
+    else:
+        answered.clear()
+        found = ask(service, data)
+        assert answered in ([], [False])
+    monkeypatch.setattr(Connection, "_may_be_quick", lambda _: False)
+    assert found == ask(service, data)
+
+
+def test_a_body_in_parts_takes_the_long_way(service, answered, monkeypatch):
+    released = []
+    release = Connection._release
+    monkeypatch.setattr(Connection, "_release", lambda self: (released.append(self), release(self)))
+    data = post(INSERT, entry(5))
+    with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as connection:
+        connection.sendall(data[:-9])
+        wait_until(lambda: released)
+        connection.sendall(data[-9:])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+    assert not answered
+
+
+@pytest.mark.parametrize("case", ["query", "range", "query by Connect", "query by Connect with a deadline", "insert"])
+def test_a_call_that_waits_goes_on_as_it_began(service, answered, case):
+    """A long write holds the window when the call begins."""
+    quickly(service, answered, QUICK["insert"])
+    answered.clear()
+    held = service.on_loop(lambda: service.plane._storage.store.lock("w").exclusive())
+    service.on_loop(held.__enter__)
+    with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as connection:
+        connection.sendall(QUICK[case])
+        wait_until(lambda: answered)
+        service.on_loop(lambda: held.__exit__(None, None, None))
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_quick_requests_are_answered_in_order_between_others(service):
+    """A write that waits for the tier comes before the question behind it."""
+    several = b"".join(
+        [
+            QUICK["query"],
+            post(INSERT, entry(-5000)),
+            QUICK["query"],
+            request("GET", "/v1/windows/v/query"),
+            LONG["another route"],
+            QUICK["query by Connect"],
+        ]
+    )
+    answers = ask(service, several, 6)
+    assert [status.split()[1] for status, *_ in answers] == [b"200", b"200", b"200", b"404", b"200", b"200"]
+    assert b'"late":1' in answers[1][2]
+    assert answers[5][1][b"content-type"] == b"application/proto\r\n"
+
+
+def test_quick_calls_are_counted_as_others_are(service):
+    def count(name):
+        (found,) = ask(service, request("GET", "/metrics", further=b"connection: close\r\n"))
+        return sum(float(line.split()[-1]) for line in found[2].splitlines() if line.startswith(name))
+
+    names = (
+        b'sash_operation_seconds_count{operation="insert"',
+        b'sash_requests_rejected_total{code="404",edge="rest"}',
+    )
+    before = [count(name) for name in names]
+    ask(service, post(INSERT, entry(7)))
+    ask(service, QUICK["unknown window"])
+    assert [count(name) - old for name, old in zip(names, before, strict=True)] == [1, 1]
+
+
+def test_tokens_and_quotas_hold_for_quick_calls(tmp_path, answered):
+    tokens = write_tokens(
+        tmp_path / "tokens.yaml", {"writer": {"role": "admin"}, "reader": {}, "slow": {"calls_per_s": 0.001}}
+    )
+    with running_service(tokens=tokens) as running:
+        bearer = {name: f"authorization: Bearer {name}-token\r\n".encode() for name in ("writer", "reader", "slow")}
+        made = post("/v1/windows", orjson.dumps(SPEC), further=bearer["writer"])
+        assert ask(running, made)[0][0].startswith(b"HTTP/1.1 201")
+        question = request("GET", QUERY + "?key=a", further=bearer["reader"])
+        answered.clear()
+        assert ask(running, question)[0][0].startswith(b"HTTP/1.1 200")
+        assert answered == [False]  # the token was not known
+        assert quickly(running, answered, question)[0][0].startswith(b"HTTP/1.1 200")
+        (refused,) = quickly(running, answered, post(INSERT, entry(5), further=bearer["reader"]))
+        assert refused[0].startswith(b"HTTP/1.1 403")
+        for status in (b"401", b"401"):
+            (refused,) = ask(running, request("GET", QUERY + "?key=a"))
+            assert refused[0].split()[1] == status
+        used = [ask(running, request("GET", QUERY + "?key=a", further=bearer["slow"]))[0][0] for _ in range(5)]
+        assert used[0].startswith(b"HTTP/1.1 200")
+        assert used[-1].startswith(b"HTTP/1.1 429")
