@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from sash.durability import records
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import Applied, StorageStatus, never
+from sash.durability.joined import joined
 from sash.durability.records import Operation, Stage, Write
 from sash.durability.window_lock import RestingClock, WindowLock
 from sash_engine.clock import Clock
@@ -64,8 +65,8 @@ class MemoryWindow:
         self.apply(operation)
         return 0
 
-    async def read_parts(self, parts: Sequence[Part]) -> Sequence[AnyBatch]:
-        return [part.held for part in parts if part.held is not None]
+    async def read_parts(self, parts: Sequence[Part]) -> AnyBatch | None:
+        return joined((part.held for part in parts if part.held is not None), sum(part.entries for part in parts))
 
     async def settled(self, result: R, record: int) -> R:
         return result
@@ -159,16 +160,15 @@ class MemoryStorage:
         return self._host(name)
 
     def _host(self, name: str) -> MemoryWindow:
-        window, hosted = self._catalogue.find(name), self._hosts.get(name)
+        window, hosted = self._catalogue.window(name), self._hosts.get(name)
         if hosted is None or hosted.window is not window:
-            home = self._catalogue.find(self._catalogue.home(name))
-            hosted = MemoryWindow(window, self._clock, self._locks[home])
-            if home is window:
+            hosted = MemoryWindow(window, self._clock, self.lock(name))
+            if window.spec.source is None:
                 self._hosts[name] = hosted
         return hosted
 
     def lock(self, name: str) -> WindowLock:
-        return self._host(name).lock
+        return self._locks[self._catalogue.window(self._catalogue.home(name))]
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> MemoryWindow:
         hosted = self._host(name)

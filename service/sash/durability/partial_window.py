@@ -52,15 +52,13 @@ class PartialWindow(StoredWindow):
         forest.refold(refolded)
         return forest
 
-    def read_parts(self, parts: Sequence[Part]) -> list[AnyBatch]:
-        """Return the entries of staged parts, without those that are damaged or missing."""
-        found = []
+    def read_parts(self, parts: Sequence[Part]) -> Iterator[AnyBatch]:
+        """Yield the entries of staged parts, without those that are damaged or missing."""
         for part in parts:
             try:
-                found += super().read_parts([part])
+                yield from super().read_parts([part])
             except DataLoss:
                 self.parts_left_out[part.number] = part.entries
-        return found
 
     def staged(self) -> Iterator[tuple[str, Part, AnyBatch]]:
         """Iterate over the staged parts that are not committed: token, part and entries."""

@@ -14,16 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
-
 from sash.durability import digests
 from sash.durability.cascade_records import AddCascade, DropCascade
 from sash.durability.columns import batch_from, batch_to, size_of, texts_bytes
 from sash.durability.removals import BulkEvict, Evict, EvictRange, Punctuate, Retract, Update
-from sash_engine.errors import DataLoss, FailedPrecondition
+from sash.durability.view_records import AddView, DropView
+from sash_engine.errors import DataLoss
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, WriteResult
-from sash_engine.windows.batch import AnyBatch, Batch, Coded, Origin, PartialBatch
+from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.ledger import Part
 from sash_engine.windows.window import Window
 
@@ -44,7 +43,6 @@ __all__ = [
     "Tidy",
     "Update",
     "Write",
-    "joined",
     "read",
     "signed",
 ]
@@ -100,7 +98,7 @@ class Write:
 
     def steps(self, window: Window) -> Steps[WriteResult]:
         """As `apply`, in steps; of an operation that has some. Nobody may use the window from the first to the last."""
-        assert isinstance(self.operation, Long | Commit), "only these take long"
+        assert isinstance(self.operation, Long | Commit | AddView), "only these take long"
         result = yield from self.operation.steps(window, self.now_ns)
         if self.origin is not None:
             window.ledger.note(self.origin, self.now_ns)
@@ -242,14 +240,15 @@ class Stage:
 class Commit:
     """Apply staged parts, as one write.
 
-    `bring` returns the entries of parts. After `apply`, `dropped` has the parts that are no longer needed.
+    `bring` returns the entries of parts as one bulk, once; nobody else holds it, so that its columns are let go as they
+    are applied. After `apply`, `dropped` has the parts that are no longer needed.
     """
 
     kind: ClassVar[str] = "commit"
     query: str
     batch: int
     tokens: Sequence[str]
-    bring: Callable[[Sequence[Part]], Sequence[AnyBatch]] | None = None
+    bring: Callable[[Sequence[Part]], AnyBatch | None] | None = None
     dropped: list[Part] = field(default_factory=list)
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
@@ -260,10 +259,11 @@ class Commit:
         ledger = window.ledger
         parts = ledger.named(self.query, self.batch, self.tokens)
         assert self.bring is not None, "a commit needs the entries of its parts"
-        batches = self.bring(parts)
-        result = WriteResult()
-        if batches:
-            result = yield from window.bulk_insert_steps(joined(batches))
+        batch, result = self.bring(parts), WriteResult()
+        if batch is not None:
+            steps = window.bulk_insert_steps(batch)
+            del batch
+            result = yield from steps
         self.dropped = ledger.commit(self.query, self.batch, now_ns)
         return result
 
@@ -303,7 +303,7 @@ _KINDS: dict[str, Callable[..., Operation]] = {
     cls.kind: cls
     for cls in (
         *(Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire),
-        *(AddCascade, DropCascade),
+        *(AddCascade, DropCascade, AddView, DropView),
     )
 }
 _KINDS[BulkInsert.kind] = lambda payload: BulkInsert(batch_from(payload))
@@ -348,42 +348,3 @@ def read(record: Sequence[Any], name: str) -> Write:
         return Write(_KINDS[kind](*fields), now_ns, origin)
     except (KeyError, TypeError, ValueError) as error:
         raise DataLoss(f"{name} holds no write that this version knows: {error}") from None
-
-
-def joined(batches: Sequence[AnyBatch]) -> AnyBatch:
-    """Concatenate bulks of one window.
-
-    Raises:
-        FailedPrecondition: some carry values and some partials.
-    """
-    batches = [batch for batch in batches if len(batch.times)] or list(batches[:1])
-    if len(batches) == 1:
-        return batches[0]
-    values = [batch for batch in batches if isinstance(batch, Batch)]
-    partials = [batch for batch in batches if isinstance(batch, PartialBatch)]
-    if values and partials:
-        raise FailedPrecondition("some parts carry values, some partials: one batch carries either", field="stages")
-    times = np.concatenate([batch.times for batch in batches])
-    keys = None if batches[0].keys is None else _joined([batch.keys for batch in batches])
-    if values:
-        columns = {name: _joined([batch.columns[name] for batch in values]) for name in values[0].columns}
-        return Batch(times, columns, keys)
-    every = {
-        name: tuple(np.concatenate(parts) for parts in zip(*(batch.partials[name] for batch in partials), strict=True))
-        for name in partials[0].partials
-    }
-    return PartialBatch(times, every, np.concatenate([batch.entries for batch in partials]), keys)
-
-
-def _joined(columns: Sequence[Any]) -> Any:
-    if not isinstance(columns[0], Coded):
-        return np.concatenate(columns)
-    index: dict[str, int] = {}
-    codes, at = np.empty(sum(len(column.codes) for column in columns), np.uint32), 0
-    for column in columns:
-        new = np.array([index.setdefault(text, len(index)) for text in column.dictionary] or [0], np.uint32)
-        part = codes[at : at + len(column.codes)]
-        same = bool((new == np.arange(len(new))).all())
-        part[:] = column.codes if same else new[column.codes]
-        at += len(part)
-    return Coded(list(index), codes)

@@ -32,6 +32,7 @@ from sash.durability import image_reader
 from sash.durability.backoff import Backoff
 from sash.durability.blocks import BlockStore
 from sash.durability.columns import batch_from
+from sash.durability.joined import joined
 from sash.durability.journal import anew
 from sash.durability.manifest import Manifest, Remains
 from sash.durability.session import TierSession
@@ -305,16 +306,18 @@ class StoredWindow:
 
     # ---------------------------------------------------------------- staged parts
 
-    def read_parts(self, parts: Sequence[Part]) -> list[AnyBatch]:
-        """Return the entries of staged parts, in their order. Any thread may call it."""
-        batches = []
+    def read_joined(self, parts: Sequence[Part]) -> AnyBatch | None:
+        """Return the entries of staged parts as one bulk; None without parts. Any thread may call it."""
+        return joined(self.read_parts(parts), sum(part.entries for part in parts))
+
+    def read_parts(self, parts: Sequence[Part]) -> Iterator[AnyBatch]:
+        """Yield the entries of staged parts, in their order. Any thread may call it."""
         for start in range(0, len(parts), _PARTS_PER_TRIP):
             some = parts[start : start + _PARTS_PER_TRIP]
             keys = [values.staged_key(self.number, part.number) for part in some]
             for part, key, data in zip(some, keys, self._session.tier.get_many(keys), strict=True):
                 bound = self.manifest.part_is_bound(part.number)
-                batches.append(batch_from(values.unseal("part", data, key, bound=bound)))
-        return batches
+                yield batch_from(values.unseal("part", data, key, bound=bound))
 
     def drop_parts(self, parts: Sequence[Part]) -> None:
         """Delete staged parts once a checkpoint covers their commit. Until then recovery needs them."""

@@ -228,13 +228,13 @@ class WritePath:
         except SashError as error:
             raise _may_be_applied(error) from None
 
-    async def read_parts(self, stored: StoredWindow, parts: Sequence[Part]) -> list[AnyBatch]:
-        """Return the entries of staged parts. They stay in the tier until they are read."""
+    async def read_parts(self, stored: StoredWindow, parts: Sequence[Part]) -> AnyBatch | None:
+        """Return the entries of staged parts, joined. They stay in the tier until they are read."""
         journal = self._session.journal
         journal.check()
         with self._session.pin(stored.number):
             await journal.durable(self.last_record)  # a part may be on its way still
-            return await asyncio.to_thread(stored.read_parts, parts)
+            return await asyncio.to_thread(stored.read_joined, parts)
 
 
 class TieredWindow:
@@ -270,7 +270,7 @@ class TieredWindow:
 
         return self._path.apply(self._stored, operation, None, puts, size_of(batch))[1]
 
-    async def read_parts(self, parts: Sequence[Part]) -> Sequence[AnyBatch]:
+    async def read_parts(self, parts: Sequence[Part]) -> AnyBatch | None:
         return await self._path.read_parts(self._stored, parts)
 
     async def settled(self, result: R, record: int) -> R:

@@ -115,7 +115,8 @@ class Writer:
 
     def bulk_insert_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """As `bulk_insert`, in steps. Nobody may read or write the window from the first to the last."""
-        columns, partials = self._checked_columns(batch), batch.of_partials
+        columns, partials, keys, ahead = self._checked_columns(batch), batch.of_partials, batch.keys, 0
+        del batch
         if not len(columns[0]):
             return WriteResult()
         many = len(columns[0]) > ROWS
@@ -123,12 +124,12 @@ class Writer:
             yield
         if partials:
             self._check_countable(columns[1])
-        keys, ahead = batch.keys, 0
         if self._order.guards:
             columns, keys, ahead = self._order.drop_ahead(columns, keys, partials)
             if not len(columns[0]):
                 return WriteResult(ahead=ahead)
         rows = yield from self._rows(keys, columns)
+        del keys, columns
         if partials:
             rows.entries = rows.columns[1]
         if many:
@@ -233,7 +234,11 @@ class Writer:
             )
 
     def _rows(self, coded: Coded | None, columns: list[Array]) -> Steps[Rows]:
-        """Sort the rows of a write by key, then time, then arrival; refuse rows out of order where the spec says so."""
+        """Sort the rows of a write by key, then time, then arrival; refuse rows out of order where the spec says so.
+
+        Args:
+            columns: changed in place.
+        """
         keys, times = self._keys, columns[0]
         if coded is None:
             number = keys.find(UNKEYED)
@@ -251,12 +256,14 @@ class Writer:
             numbers[a:b] = keys.find_each(names[a:b])
             if len(times) > ROWS:
                 yield
-        rows = Rows(names, numbers, lengths, [column[order] for column in columns])
         if self._order.in_order_only:
             of = np.empty(len(times), np.int64)
             of[order] = np.repeat(np.arange(len(names)), lengths)
-            self._order.check_arrival(of, times, rows.numbers)
-        return rows
+            self._order.check_arrival(of, times, numbers)
+        del times
+        for i, column in enumerate(columns):
+            columns[i] = column[order]  # in place: the unsorted column is let go, where nobody else holds it
+        return Rows(names, numbers, lengths, columns)
 
     def insert_rows(self, rows: Rows, partials: bool) -> Steps[WriteResult]:
         """Insert the rows of a write and slide.
