@@ -35,7 +35,7 @@ from sash.shards.redis_layout import PATIENCE_S
 from sash.tiers.owner import Owner
 from sash.topology import ServingProcess
 from sash_engine.clock import Clock
-from sash_engine.errors import DataLoss, SashError
+from sash_engine.errors import DataLoss, SashError, Unavailable
 
 __all__ = ["LeasedHost"]
 
@@ -357,6 +357,13 @@ class LeasedHost(MovingHost):
         }
 
     async def _processes(self) -> Sequence[ServingProcess]:
+        if self._over is not None:
+            raise DataLoss(self._over)
+        if not self._beats.valid():  # a client that goes straight to owners asks another process then
+            raise Unavailable(
+                "this process has not reached Redis for SASH_LEASE_S, so it does not know who has which shard",
+                retry_after_s=self._lease_s,
+            )
         members = sorted(self._table.members.values(), key=lambda each: (each.number, each.alive))
         members = list({each.number: each for each in members}.values())
         states = await asyncio.gather(*(self.ask(each.number, "state") for each in members))
