@@ -13,15 +13,19 @@ The compiler is `cc`, or what CC says, or that of the package ziglang.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,23 +91,37 @@ def compile_into(out: Path) -> None:
 
 
 def compiled() -> Path:
-    """Return a directory with the package `sash_engine`, compiled; it is made where there is none of these sources."""
-    digest = hashlib.sha256(sys.version.encode())
+    """Return a directory with the package `sash_engine`, compiled; it is made where there is none of these sources.
+
+    What one process makes, others wait for.
+    """
+    digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {platform.libc_ver()}".encode())
     digest.update(str(_config()).encode())
     for path in [Path(__file__), *sorted((SOURCES / LIBRARY).rglob("*.py")), SOURCES / KERNELS]:
         digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
-    kept = ROOT / "build" / "compiled" / digest.hexdigest()[:16]
+    return once(ROOT / "build" / "compiled" / digest.hexdigest()[:16], _make)
+
+
+def once(kept: Path, make: Callable[[Path], None]) -> Path:
+    """Make a directory unless it is there; of several processes one makes it, and the others wait."""
     if not kept.exists():
-        compiler()
         kept.parent.mkdir(parents=True, exist_ok=True)
-        for old in kept.parent.glob("[0-9a-f]" * 16):
-            shutil.rmtree(old)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as part:
-            made = Path(part) / "made"
-            shutil.copytree(SOURCES / LIBRARY, made / LIBRARY, ignore=shutil.ignore_patterns("__pycache__"))
-            compile_into(made)
-            made.rename(kept)
+        with (kept.parent / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.exists():
+                make(kept)
     return kept
+
+
+def _make(kept: Path) -> None:
+    compiler()
+    for old in kept.parent.glob("[0-9a-f]" * 16):
+        shutil.rmtree(old)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as part:
+        made = Path(part) / "made"
+        shutil.copytree(SOURCES / LIBRARY, made / LIBRARY, ignore=shutil.ignore_patterns("__pycache__"))
+        compile_into(made)
+        made.rename(kept)
 
 
 if __name__ == "__main__":

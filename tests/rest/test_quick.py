@@ -5,8 +5,11 @@ import socket
 import orjson
 import pytest
 
+from sash.limits.places import Places
+from sash.limits.turns import Turns
 from sash.rest import quick
 from sash.rest.connections import Connection
+from sash_engine.errors import Unavailable
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rest.test_whole import ask, request
 from tests.support.servers import WAIT_S, running_service
@@ -148,6 +151,35 @@ def test_a_body_in_parts_takes_the_long_way(service, answered, monkeypatch):
         connection.sendall(data[-9:])
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
     assert not answered
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_a_call_that_waits_for_its_turn_is_answered_the_same(service, answered, monkeypatch, case):
+    data = same(QUICK[case])
+    ask(service, data)
+    found = quickly(service, answered, data)
+    monkeypatch.setattr(Turns, "pays", lambda *_, **__: True)
+    answered.clear()
+    assert ask(service, data) == found
+    assert answered == [True]
+
+
+def test_a_call_for_which_there_is_no_place_after_its_turn_is_refused(service, answered, monkeypatch):
+    """As one that takes the long way is."""
+    data = same(QUICK["query"])
+    quickly(service, answered, data)
+    monkeypatch.setattr(Turns, "pays", lambda *_, **__: True)
+
+    def full(self, caller):
+        raise Unavailable("there is no place", retry_after_s=1.0)
+
+    monkeypatch.setattr(Places, "check", full)
+    answered.clear()
+    (found,) = ask(service, data)
+    assert found[0].startswith(b"HTTP/1.1 503")
+    assert answered == [True]
+    monkeypatch.setattr(Connection, "_may_be_quick", lambda _: False)
+    assert ask(service, data) == [found]
 
 
 @pytest.mark.parametrize("case", ["query", "range", "query by Connect", "query by Connect with a deadline", "insert"])
