@@ -209,6 +209,10 @@ class Storage:
         """Return the windows that keep entries: all but views, whose entries would count twice."""
         return [self.info(window) for window in self._catalogue.all() if isinstance(window, Window)]
 
+    def size(self) -> tuple[int, int]:
+        """Return how many entries the windows keep, and the bytes of writes that wait for a commit."""
+        return sum(info.entries for info in self.kept()), self.pending_bytes
+
     async def create(self, spec: WindowSpec) -> tuple[Window | View, bool]:
         """Create a window, or find the one of this spec; raises as `Catalogue.create` and as a write does."""
         if spec.name not in self._catalogue:

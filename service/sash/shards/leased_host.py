@@ -21,7 +21,7 @@ from sash.metrics import Metrics
 from sash.settings import Settings
 from sash.shards.fair import Member, Table, decide
 from sash.shards.heartbeat import Heartbeat
-from sash.shards.host import Open
+from sash.shards.host import Open, sizes_of
 from sash.shards.hosted import HostedShard, nobody
 from sash.shards.layout import Share
 from sash.shards.lease_table import LeaseTable
@@ -93,7 +93,7 @@ class LeasedHost(MovingHost):
         self._news = asyncio.Event()
         self.shards.on_taken = self._dropped
         self.plane.mover = self.move
-        self.operations |= {"look": self._look, "state": self._state}
+        self.operations |= {"look": self._look}
 
     # ---------------------------------------------------------------- life
 
@@ -347,16 +347,6 @@ class LeasedHost(MovingHost):
         member = self._member(process)
         return None if member is None or not member.alive else await self._asked(member.address, operation)
 
-    async def _state(self) -> dict[str, list[int]]:
-        """By shard: entries, and bytes of writes that wait for a commit."""
-        return {
-            str(shard): [
-                sum(info.entries for info in hosted.storage.kept()),
-                hosted.storage.pending_bytes,
-            ]
-            for shard, hosted in self.shards.hosted.items()
-        }
-
     async def _processes(self) -> Sequence[ServingProcess]:
         if self._over is not None:
             raise DataLoss(self._over)
@@ -372,6 +362,6 @@ class LeasedHost(MovingHost):
         for member, state in zip(members, states, strict=True):
             port = member.grpc.rpartition(":")[2]
             shards = sorted(self._table.held(member, self.shards.count))
-            sizes = {int(shard): (size[0], size[1]) for shard, size in (state or {}).items()}
-            found.append(ServingProcess(member.number, state is not None, int(port or 0), shards, member.grpc, sizes))
+            up = state is not None
+            found.append(ServingProcess(member.number, up, int(port or 0), shards, member.grpc, sizes_of(state)))
         return found
