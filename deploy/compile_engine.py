@@ -13,28 +13,36 @@ The compiler is `cc`, or what CC says, or that of the package ziglang.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "service"
 LIBRARY = "sash_engine"
+KERNELS = f"{LIBRARY}/kernels.c"
 SETUP = """
 import json, sys
+import numpy
 from mypyc.build import mypycify
-from setuptools import setup
+from setuptools import Extension, setup
 
-library, out, paths = json.loads(sys.argv[1])
+library, out, kernels, paths = json.loads(sys.argv[1])
 options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
 modules = mypycify([*options, *paths], opt_level="2", debug_level="0", group_name=library)
+flags = ["-O3", "-ffp-contract=off"]  # no fused multiply-add: answers are those of Python, bit by bit
+modules.append(Extension(library + "._kernels", [kernels], [numpy.get_include()], extra_compile_args=flags))
 setup(name=library, packages=[], ext_modules=modules, script_args=["--quiet", "build_ext", "--build-lib", out])
 """
 
@@ -74,7 +82,7 @@ def compile_into(out: Path) -> None:
     environment = os.environ | {"CC": compiler(), "CFLAGS": os.environ.get("CFLAGS", "-O2 -g0")}
     with tempfile.TemporaryDirectory() as work:
         shutil.copytree(SOURCES / LIBRARY, Path(work) / LIBRARY, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-        arguments = json.dumps([LIBRARY, str(out), modules()])
+        arguments = json.dumps([LIBRARY, str(out), KERNELS, modules()])
         ran = subprocess.run(
             [sys.executable, "-c", SETUP, arguments], cwd=work, env=environment, capture_output=True, text=True
         )
@@ -83,23 +91,37 @@ def compile_into(out: Path) -> None:
 
 
 def compiled() -> Path:
-    """Return a directory with the package `sash_engine`, compiled; it is made where there is none of these sources."""
-    digest = hashlib.sha256(sys.version.encode())
+    """Return a directory with the package `sash_engine`, compiled; it is made where there is none of these sources.
+
+    What one process makes, others wait for.
+    """
+    digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {platform.libc_ver()}".encode())
     digest.update(str(_config()).encode())
-    for path in [Path(__file__), *sorted((SOURCES / LIBRARY).rglob("*.py"))]:
+    for path in [Path(__file__), *sorted((SOURCES / LIBRARY).rglob("*.py")), SOURCES / KERNELS]:
         digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
-    kept = ROOT / "build" / "compiled" / digest.hexdigest()[:16]
+    return once(ROOT / "build" / "compiled" / digest.hexdigest()[:16], _make)
+
+
+def once(kept: Path, make: Callable[[Path], None]) -> Path:
+    """Make a directory unless it is there; of several processes one makes it, and the others wait."""
     if not kept.exists():
-        compiler()
         kept.parent.mkdir(parents=True, exist_ok=True)
-        for old in kept.parent.glob("[0-9a-f]" * 16):
-            shutil.rmtree(old)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as part:
-            made = Path(part) / "made"
-            shutil.copytree(SOURCES / LIBRARY, made / LIBRARY, ignore=shutil.ignore_patterns("__pycache__"))
-            compile_into(made)
-            made.rename(kept)
+        with (kept.parent / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.exists():
+                make(kept)
     return kept
+
+
+def _make(kept: Path) -> None:
+    compiler()
+    for old in kept.parent.glob("[0-9a-f]" * 16):
+        shutil.rmtree(old)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as part:
+        made = Path(part) / "made"
+        shutil.copytree(SOURCES / LIBRARY, made / LIBRARY, ignore=shutil.ignore_patterns("__pycache__"))
+        compile_into(made)
+        made.rename(kept)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, Concatenate, ParamSpec, Self, TypeVar
 import grpc
 
 from sash_client import changes, handle, questions, writes
+from sash_client.aio_producer import AsyncProducer
 from sash_client.answers import Answer, Bulk, Topology, WindowInfo, WriteResult
 from sash_client.awaiting import AwaitingConnection
 from sash_client.calls import Patience
@@ -67,8 +68,8 @@ class AsyncClient(AwaitingConnection):
         self._is_closed = True
         if self._http is not None:
             await self._http.close()
-        if self._channel is not None:
-            await self._channel.close()
+        for channel in self._channels():
+            await channel.close()
 
     async def wait_until_ready(self, timeout_s: float | None = None) -> None:
         """Wait until the service accepts connections; as `Client.wait_until_ready`."""
@@ -245,6 +246,10 @@ class AsyncWindow(Handle):
     series_groups = _performed(questions.series_groups)
     watch = _watched(questions.watch)
     entries = _read(questions.entries)
+
+    def producer(self, name: str, **options: Any) -> AsyncProducer:
+        """Return a producer of this window; as `Window.producer`, see `AsyncProducer`."""
+        return AsyncProducer(self, name, **options)
 
     async def insert_stream(
         self,

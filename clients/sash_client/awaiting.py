@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from sash_client.calls import Patience, stood_still
 from sash_client.connect_aio import AsyncCalls
 from sash_client.connection import READS, Connection
 from sash_client.errors import SashClientError, Unavailable, from_rpc
-from sash_client.plans import Ask, Plan, Restarts, pauses_s
+from sash_client.plans import Ask, Plan, Restarts, Together, pauses_s
 from sash_client.targets import Endpoint
 from sash_wire import traces
 
@@ -32,16 +32,21 @@ class AwaitingConnection(Connection):
 
     async def _perform(self, plan: Plan[R]) -> R:
         """Make the calls of a plan, one after the other; return what it returns."""
+        if self._owners is not None:
+            plan = self._owners.routed(plan)
         try:
             step = next(plan)
             while True:
                 if isinstance(step, Ask):
                     try:
-                        answer = await self._call(step.method, step.request, step.timeout_s)
+                        shard = step.owner if step.alone else None
+                        answer = await self._call(step.method, step.request, step.timeout_s, step.target, shard)
                     except SashClientError as error:
                         step = plan.throw(error)
                     else:
                         step = plan.send(answer)
+                elif isinstance(step, Together):
+                    step = plan.send(await self._perform_together(step.plans))
                 else:
                     await asyncio.sleep(step.seconds)
                     step = next(plan)
@@ -49,12 +54,33 @@ class AwaitingConnection(Connection):
             done: R = end.value
             return done
 
-    async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
+    async def _perform_together(self, plans: Sequence[Plan[Any]]) -> list[Any]:
+        """Perform plans, each in a task; return what each returned, or the error that it raised."""
+
+        async def perform(plan: Plan[Any]) -> Any:
+            try:
+                return await self._perform(plan)
+            except SashClientError as error:
+                return error
+
+        async with asyncio.TaskGroup() as tasks:
+            calls = [tasks.create_task(perform(plan)) for plan in plans]
+        return [call.result() for call in calls]
+
+    async def _call(
+        self,
+        method: str,
+        request: Any,
+        timeout_s: float | None,
+        target: str | None = None,
+        shard: int | None = None,
+    ) -> Any:
+        """Make a call; `target` and `shard` as of `_started`."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        if self._http is not None:
+        if self._http is not None and target is None:
             return await self._over_connect(method, request, timeout_s)
         async with self._mapped():
-            return await self._started(method, request, timeout=timeout_s)
+            return await self._started(method, request, timeout=timeout_s, target=target, shard=shard)
 
     async def _over_connect(self, method: str, request: Any, timeout_s: float) -> Any:
         """Make a call over Connect, and a read again as `Restarts` allows."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 import grpc
@@ -15,7 +17,7 @@ from sash_client.connect_blocking import BlockingCalls
 from sash_client.connection import READS, Connection
 from sash_client.errors import SashClientError, from_rpc
 from sash_client.handle import Handle, known
-from sash_client.plans import Ask, Plan, Restarts
+from sash_client.plans import Ask, Plan, Restarts, Together
 from sash_client.targets import Endpoint
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import traces
@@ -38,16 +40,21 @@ class BlockingConnection(Connection):
 
     def _perform(self, plan: Plan[R]) -> R:
         """Make the calls of a plan, one after the other; return what it returns."""
+        if self._owners is not None:
+            plan = self._owners.routed(plan)
         try:
             step = next(plan)
             while True:
                 if isinstance(step, Ask):
                     try:
-                        answer = self._call(step.method, step.request, step.timeout_s)
+                        shard = step.owner if step.alone else None
+                        answer = self._call(step.method, step.request, step.timeout_s, step.target, shard)
                     except SashClientError as error:
                         step = plan.throw(error)
                     else:
                         step = plan.send(answer)
+                elif isinstance(step, Together):
+                    step = plan.send(self._perform_together(step.plans))
                 else:
                     time.sleep(step.seconds)
                     step = next(plan)
@@ -55,12 +62,33 @@ class BlockingConnection(Connection):
             done: R = end.value
             return done
 
-    def _call(self, method: str, request: Any, timeout_s: float | None = None) -> Any:
+    def _perform_together(self, plans: Sequence[Plan[Any]]) -> list[Any]:
+        """Perform plans, each in a thread; return what each returned, or the error that it raised."""
+
+        def perform(plan: Plan[Any]) -> Any:
+            try:
+                return self._perform(plan)
+            except SashClientError as error:
+                return error
+
+        with ThreadPoolExecutor(len(plans), "sash call") as threads:
+            calls = [threads.submit(copy_context().run, perform, plan) for plan in plans]
+            return [call.result() for call in calls]
+
+    def _call(
+        self,
+        method: str,
+        request: Any,
+        timeout_s: float | None = None,
+        target: str | None = None,
+        shard: int | None = None,
+    ) -> Any:
+        """Make a call; `target` and `shard` as of `_started`."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        if self._http is not None:
+        if self._http is not None and target is None:
             return self._over_connect(method, request, timeout_s)
         try:
-            return self._started(method, request, timeout=timeout_s)
+            return self._started(method, request, timeout=timeout_s, target=target, shard=shard)
         except grpc.RpcError as error:
             raise from_rpc(error) from None
 
@@ -99,4 +127,4 @@ class BlockingHandle(Handle):
 
     def _spec(self) -> pb.WindowSpec:
         """Return the window's spec, which is fetched once."""
-        return self._client._perform(known(self))
+        return self._client._perform(known(self)) if self._message is None else self._message

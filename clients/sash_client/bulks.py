@@ -64,6 +64,22 @@ class Columns:
             else:
                 yield request
 
+    def split(self, of: npt.NDArray[Any]) -> Iterator[tuple[int, Columns]]:
+        """Yield the rows by the part that each is `of` (n,), in their order; and the part."""
+        for part in np.unique(of).tolist():
+            yield part, self._picked(np.flatnonzero(of == part))
+
+    def _picked(self, rows: npt.NDArray[np.intp]) -> Columns:
+        if len(rows) == len(self.times):
+            return self
+        return Columns(
+            self.times[rows],
+            {name: _picked(column, rows) for name, column in self.fields.items()},
+            None if self.keys is None else self.keys.rows(rows),
+            {name: [_picked(part, rows) for part in parts] for name, parts in self.partials.items()},
+            None if self.entries is None else self.entries[rows],
+        )
+
     def _request(self, window: str, start: int, stop: int) -> pb.BulkInsertRequest:
         request = pb.BulkInsertRequest(window=window, time=self.times[start:stop].tobytes())
         for name, column in self.fields.items():
@@ -185,6 +201,12 @@ def _check_lengths(columns: Columns) -> None:
             raise InvalidArgument(
                 f"column {name!r} has {len(column)} values where time has {n}", field=name, limit=str(n)
             )
+
+
+def _picked(column: Any, rows: npt.NDArray[np.intp]) -> Any:
+    if isinstance(column, Coded):
+        return column.rows(rows)
+    return [column[row] for row in rows.tolist()] if isinstance(column, list) else column[rows]
 
 
 def _rows(column: Column, start: int, stop: int) -> Column:

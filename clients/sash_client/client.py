@@ -68,8 +68,8 @@ class Client(BlockingConnection):
         self._is_closed = True
         if self._http is not None:
             self._http.close()
-        if self._channel is not None:
-            self._channel.close()
+        for channel in self._channels():
+            channel.close()
 
     def wait_until_ready(self, timeout_s: float | None = None) -> None:
         """Wait until the service accepts connections.

@@ -12,7 +12,7 @@ import os
 import ssl
 import threading
 from operator import attrgetter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sash_client.credentials import TLS, Token, channel_credentials, check_clear_token, ssl_context, token_of
 from sash_client.errors import FailedPrecondition, InvalidArgument, Unavailable
@@ -21,6 +21,9 @@ from sash_client.requests import said_of_request
 from sash_client.targets import Endpoint, to_endpoint, to_target
 from sash_proto.v1 import windows_pb2_grpc
 from sash_wire import traces
+
+if TYPE_CHECKING:
+    from sash_client.owners import Owners
 
 __all__ = ["OPTIONS", "READS", "READ_ATTEMPTS", "Connection"]
 
@@ -61,6 +64,8 @@ OPTIONS: dict[str, Any] = {
     "grpc.http2.ping_timeout_ms": 10_000,  # with its default of a minute, it takes a minute, whatever keepalive says
     "grpc.http2.max_pings_without_data": 0,
 }
+# A process that a client was told of may be out of its reach: gRPC's own limit to connect is 20 s.
+_TO_PROCESS: dict[str, Any] = {"grpc.min_reconnect_backoff_ms": 3000}
 
 
 class Connection:
@@ -126,6 +131,10 @@ class Connection:
         self._opening = threading.Lock()
         self._channel: Any = None
         self._stub: Any = None
+        self._others: dict[str, tuple[Any, Any]] = {}
+        """Channels of gRPC to single processes of the service, and their methods, by address."""
+        self._owners: Owners | None = None
+        """Where each shard is; None: all calls go to the target."""
         self._http: Any = None
         """Makes calls with one answer over Connect; None where they go over gRPC."""
         if endpoint is None:
@@ -162,15 +171,38 @@ class Connection:
             metadata += (("authorization", f"Bearer {token_of(self._token)}"),)
         return metadata
 
-    def _started(self, method: str, *request: Any, **options: Any) -> Any:
-        """Begin a call of gRPC."""
+    def _stub_at(self, target: str) -> Any:
+        """The methods of one process of the service; its channel is opened once."""
+        with self._opening:
+            if target not in self._others:
+                channel = self._opened(target, list((self._options | _TO_PROCESS).items()))
+                self._others[target] = channel, windows_pb2_grpc.WindowsStub(channel)  # type: ignore[no-untyped-call]
+            return self._others[target][1]
+
+    def _channels(self) -> list[Any]:
+        """All open channels of gRPC."""
+        channels = [channel for channel, _ in list(self._others.values())]
+        return channels if self._channel is None else [self._channel, *channels]
+
+    def _started(
+        self, method: str, *request: Any, target: str | None = None, shard: int | None = None, **options: Any
+    ) -> Any:
+        """Begin a call of gRPC.
+
+        Args:
+            target: the process that gets it; None: the one that the client was given.
+            shard: the call is for this shard alone.
+        """
         metadata = self._said()
-        if self._stub is None:
+        if shard is not None:
+            metadata += (("sash-shard", str(shard)),)
+        if target is None and self._stub is None:
             self._open_channel()
-        call = attrgetter(method)(self._stub)
+        call = attrgetter(method)(self._stub if target is None else self._stub_at(target))
         try:
             if traces.tracer is not None:
-                return traces.called(call, method.partition(".")[0], self._grpc_target, metadata, request, options)
+                at = target or self._grpc_target
+                return traces.called(call, method.partition(".")[0], at, metadata, request, options)
             return call(*request, metadata=metadata, **options)
         except ValueError as error:
             # The channel was closed just now, which gRPC calls a ValueError.

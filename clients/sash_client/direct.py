@@ -1,103 +1,82 @@
-"""A client that goes straight to the process that has a key, and follows shards that move.
+"""Clients that go straight to the process that has a key, and follow shards that move.
 
-    DirectClient ── query(key=…), insert(key=…) ──▶ the owner of the key's shard
-                 └─ everything else ──────────────▶ the process that it was given
+    DirectClient         ── query(key=…), insert(key=…) ──▶ the owner of the key's shard
+    AsyncDirectClient    ── bulk_insert, stage ───────────▶ each owner gets the rows of its keys, at the same time
+                         └─ everything else ──────────────▶ the process that it was given
 
-    DirectProducer ──▶ a Producer for each shard, which numbers its writes by itself: one commit on one shard
+    DirectProducer       ──▶ a Producer for each shard, which numbers its writes by itself: one commit on one shard
+    AsyncDirectProducer
 
 Through any process, a write of a producer costs a commit on every shard, because each shard must see all its numbers.
-Here each shard has numbers of its own. So use a producer's name either with `DirectClient`, or with `Client`.
+Here each shard has numbers of its own. So use a producer's name either with direct clients, or with the others.
+`owners.py` finds the way of each call, for both clients.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-import grpc
-import numpy as np
-
-from sash_client.answers import Topology, WriteResult
+from sash_client.aio import AsyncClient, AsyncWindow
+from sash_client.aio_producer import AsyncProducer
+from sash_client.answers import WriteResult
 from sash_client.blocking import BlockingConnection, BlockingHandle
-from sash_client.bulks import Columns, checked
+from sash_client.bulks import checked
 from sash_client.client import Client
-from sash_client.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, SashClientError, Unavailable
+from sash_client.connection import Connection
+from sash_client.errors import FailedPrecondition, InvalidArgument, SashClientError
 from sash_client.frames import bulk_of
 from sash_client.keys import Key, text
-from sash_client.owners import AGAIN_S, Owners, is_safe_elsewhere
+from sash_client.owners import Owners
 from sash_client.parts import parts_joined
-from sash_client.plans import Plan
+from sash_client.plans import Ask, Plan
 from sash_client.producer import Producer
 from sash_client.times import TimeLike
 from sash_client.window import Window
-from sash_client.windows import topology_of
+from sash_client.windows import created
 from sash_client.writes import messages_of
-from sash_proto.v1 import windows_pb2 as pb
-from sash_wire.coded import Coded
 from sash_wire.placement import shard_of, shards_of
 
-__all__ = ["DirectClient", "DirectProducer", "DirectWindow"]
+__all__ = [
+    "AsyncDirectClient",
+    "AsyncDirectProducer",
+    "AsyncDirectWindow",
+    "DirectClient",
+    "DirectProducer",
+    "DirectWindow",
+]
 
 
 R = TypeVar("R")
 
 
-class DirectClient(Client):
+class _DirectConnection(Connection):
+    """A connection that knows the map."""
+
+    def __init__(self, target: str, **options: Any) -> None:
+        super().__init__(target, **options)
+        if self._http is not None:
+            raise InvalidArgument("a direct client needs the address of gRPC: HOST:PORT", field="target")
+        self.owners = self._owners = Owners(self.target, self.timeout_s)
+
+
+class DirectClient(_DirectConnection, Client):
     """As `Client`, for services of several processes; it reaches each of them by gRPC.
 
     Args:
         target, options: as of `Client`; the target is an address of gRPC.
     """
 
-    def __init__(self, target: str, **options: Any) -> None:
-        super().__init__(target, **options)
-        if self._http is not None:
-            raise InvalidArgument("a direct client needs the address of gRPC: HOST:PORT", field="target")
-        self.owners = Owners(self._learnt, self.target, self._opened_to)
-
-    def _learnt(self) -> Topology:
-        """Ask the process that it was given; where that one does not answer, ask the others that it knows."""
-        try:
-            return self.topology()
-        except (Unavailable, DeadlineExceeded):
-            for stub in self.owners.stubs():
-                with suppress(grpc.RpcError, ValueError):  # gone, too; or closed
-                    request = pb.GetTopologyRequest()
-                    return topology_of(stub.GetTopology(request, timeout=self.timeout_s, metadata=self._said()))
-            raise
-
-    def _opened_to(self, address: str) -> grpc.Channel:
-        return self._opened(address, list(self._options.items()))
-
-    def close(self) -> None:
-        """Close all connections; closing twice does nothing."""
-        self.owners.close()
-        super().close()
+    def create_window(self, spec: Mapping[str, Any] | str) -> DirectWindow:
+        """Create a window, as `Client.create_window`."""
+        made = self._perform(created(spec))
+        return DirectWindow(self, made.name, made)
 
     def window(self, name: str) -> DirectWindow:
         """Return a handle on a window, as `Client.window`."""
         return DirectWindow(self, name)
-
-    def _call(self, method: str, request: Any, timeout_s: float | None = None) -> Any:
-        shard = self.owners.shard(method, request)
-        if shard is None:
-            return super()._call(method, request, timeout_s)
-        try:
-            return self._call_shard(shard, method, request, timeout_s)
-        except SashClientError as error:
-            if not is_safe_elsewhere(method, error):
-                raise
-        return super()._call(method, request, timeout_s)
-
-    def _call_shard(
-        self, shard: int, method: str, request: Any, timeout_s: float | None = None, alone: bool = False
-    ) -> Any:
-        """Make a call to the process that has a shard; `alone`: the call is for this shard, and is not passed on."""
-        metadata = self._said() + ((("sash-shard", str(shard)),) if alone else ())
-        return self.owners.call(shard, method, request, self.timeout_s if timeout_s is None else timeout_s, metadata)
 
 
 class DirectWindow(Window):
@@ -106,6 +85,31 @@ class DirectWindow(Window):
     def producer(self, name: str, **options: Any) -> Any:
         """Return a producer of this window, see `DirectProducer`."""
         return DirectProducer(self, name, **options)
+
+
+class AsyncDirectClient(_DirectConnection, AsyncClient):
+    """As `AsyncClient`, for services of several processes; it reaches each of them by gRPC.
+
+    Args:
+        target, options: as of `AsyncClient`; the target is an address of gRPC.
+    """
+
+    async def create_window(self, spec: Mapping[str, Any] | str) -> AsyncDirectWindow:
+        """Create a window, as `AsyncClient.create_window`."""
+        made = await self._perform(created(spec))
+        return AsyncDirectWindow(self, made.name, made)
+
+    def window(self, name: str) -> AsyncDirectWindow:
+        """Return a handle on a window, as `AsyncClient.window`."""
+        return AsyncDirectWindow(self, name)
+
+
+class AsyncDirectWindow(AsyncWindow):
+    """A window whose producers number their writes for each shard."""
+
+    def producer(self, name: str, **options: Any) -> AsyncDirectProducer:
+        """Return a producer of this window, see `AsyncDirectProducer`."""
+        return AsyncDirectProducer(self, name, **options)
 
 
 class DirectProducer:
@@ -120,14 +124,15 @@ class DirectProducer:
     """
 
     def __init__(
-        self, window: DirectWindow, name: str, *, start: Mapping[int, int] | None = None, **options: Any
+        self, window: BlockingHandle, name: str, *, start: Mapping[int, int] | None = None, **options: Any
     ) -> None:
         self._window, self._name, self._options = window, text(name, "producer"), options
-        self._client = cast("DirectClient", window._client)
+        self._client = window._client
         self._spec = window._spec()
-        self._shards = self._client.owners.learnt()
-        if not self._shards:
-            raise Unavailable("the service has not said yet how many shards it has", retry_after_s=AGAIN_S)
+        owners = self._client._owners
+        if owners is None:
+            raise InvalidArgument("a direct producer is for windows of a direct client", field="window")
+        self._shards = self._client._perform(owners.learnt())
         self._start = dict(start or {})
         self._producers: dict[int, Producer] = {}
         self._closed = False
@@ -167,11 +172,7 @@ class DirectProducer:
         key: Key | None = None,
     ) -> None:
         """Take one entry, to be sent soon; as `Producer.insert`."""
-        self._client._check_process()
-        whole = parts_joined(key, self._spec) if isinstance(key, Mapping) else key
-        self._of(shard_of(self._window.name, whole if isinstance(whole, str) else None, self._shards)).insert(
-            time, value, fields=fields, key=key
-        )
+        self._at(key).insert(time, value, fields=fields, key=key)
 
     def bulk_insert(
         self,
@@ -187,7 +188,12 @@ class DirectProducer:
         """Take n entries, or a data frame; as `Producer.bulk_insert`. Each shard gets its entries in their order."""
         self._client._check_process()
         bulk = checked(bulk_of(times, columns, keys, partials, entries, time, key), self._spec)
-        for shard, part in _split(self._window.name, bulk, self._shards):
+        if bulk.keys is None:
+            parts = [(shard_of(self._window.name, None, self._shards), bulk)]
+        else:
+            shards = shards_of(self._window.name, list(bulk.keys.dictionary), self._shards)
+            parts = list(bulk.split(shards[bulk.keys.codes]))
+        for shard, part in parts:
             self._of(shard)._take(list(messages_of(self._window, part)))
 
     def flush(self, timeout_s: float | None = None) -> WriteResult:
@@ -217,6 +223,12 @@ class DirectProducer:
         with self._lock:
             return list(self._producers.values())
 
+    def _at(self, key: Key | None) -> Producer:
+        """The producer for entries of a key."""
+        self._client._check_process()
+        whole = parts_joined(key, self._spec) if isinstance(key, Mapping) else key
+        return self._of(shard_of(self._window.name, whole if isinstance(whole, str) else None, self._shards))
+
     def _of(self, shard: int) -> Producer:
         with self._lock:
             if self._closed:
@@ -229,10 +241,21 @@ class DirectProducer:
             return self._producers[shard]
 
 
+class AsyncDirectProducer(AsyncProducer):
+    """As `DirectProducer`, for asyncio.
+
+    Args:
+        window: of an `AsyncDirectClient`.
+        name, options: as of `DirectProducer`.
+    """
+
+    _made = DirectProducer
+
+
 class _OneShard:
     """What a producer needs of its client, for writes to one shard."""
 
-    def __init__(self, client: DirectClient, shard: int) -> None:
+    def __init__(self, client: BlockingConnection, shard: int) -> None:
         self._client, self._shard = client, shard
         self.timeout_s = client.timeout_s
         self.bulk_entries_max, self.bulk_bytes_max = client.bulk_entries_max, client.bulk_bytes_max
@@ -247,31 +270,9 @@ class _OneShard:
     def _perform(self, plan: Plan[R]) -> R:
         return self._client._perform(plan)
 
-    def _call(self, method: str, request: Any, timeout_s: float | None = None) -> Any:
-        return self._client._call_shard(self._shard, method, request, timeout_s, alone=True)
+    def _call(self, method: str, request: Any) -> Any:
+        return self._client._perform(_asked(Ask(method, request, owner=self._shard, alone=True)))
 
 
-def _split(window: str, bulk: Columns, shards: int) -> Iterator[tuple[int, Columns]]:
-    """The parts of a bulk, by shard."""
-    if bulk.keys is None or shards == 1:
-        yield shard_of(window, None, shards), bulk
-        return
-    of = shards_of(window, list(bulk.keys.dictionary), shards)[bulk.keys.codes]
-    for shard in np.unique(of).tolist():
-        yield shard, _rows(bulk, np.flatnonzero(of == shard))
-
-
-def _rows(bulk: Columns, rows: Any) -> Columns:
-    return Columns(
-        bulk.times[rows],
-        {name: _picked(column, rows) for name, column in bulk.fields.items()},
-        None if bulk.keys is None else _picked(bulk.keys, rows),
-        {name: [_picked(part, rows) for part in parts] for name, parts in bulk.partials.items()},
-        None if bulk.entries is None else bulk.entries[rows],
-    )
-
-
-def _picked(column: Any, rows: Any) -> Any:
-    if isinstance(column, Coded):
-        return column.rows(rows)
-    return [column[row] for row in rows.tolist()] if isinstance(column, list) else column[rows]
+def _asked(ask: Ask) -> Plan[Any]:
+    return (yield ask)

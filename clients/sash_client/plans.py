@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -32,7 +32,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from sash_client.connection import READ_ATTEMPTS, Connection
 from sash_client.errors import SashClientError, Unavailable
 
-__all__ = ["Ask", "AskStream", "Pause", "Plan", "Restarts", "asked_again", "may_pass", "pauses_s"]
+__all__ = ["Ask", "AskStream", "Pause", "Plan", "Restarts", "Together", "asked_again", "may_pass", "pauses_s"]
 
 R = TypeVar("R")
 
@@ -49,11 +49,17 @@ class Ask:
         method: of `sash.v1.Windows`.
         request: its message.
         timeout_s: seconds it may take; the client's if None.
+        owner: the shard whose owner should get it. Only a client that knows the map (see `owners`) looks at it.
+        alone: with `owner`: the call is for this shard alone, and no process passes it on.
+        target: the address of the process to call; None: that of the client.
     """
 
     method: str
     request: Any
     timeout_s: float | None = None
+    owner: int | None = None
+    alone: bool = False
+    target: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,14 @@ class Pause:
     seconds: float
 
 
-Plan: TypeAlias = Generator[Ask | Pause, Any, R]
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Perform plans at the same time; go on with what each returned, or the `SashClientError` that it raised."""
+
+    plans: Sequence[Plan[Any]]
+
+
+Plan: TypeAlias = Generator[Ask | Pause | Together, Any, R]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +96,17 @@ class AskStream(Generic[R]):
 
 
 def asked_again(
-    client: Connection, method: str, request: Any, now_s: Callable[[], float] = time.monotonic
+    client: Connection,
+    method: str,
+    request: Any,
+    now_s: Callable[[], float] = time.monotonic,
+    owner: int | None = None,
 ) -> Plan[Any]:
     """Make a call that may be made twice, until it is answered or the client's `timeout_s` is over."""
     deadline_s = now_s() + client.timeout_s
     for pause_s in pauses_s():
         try:
-            return (yield Ask(method, request, max(deadline_s - now_s(), 0.001)))
+            return (yield Ask(method, request, max(deadline_s - now_s(), 0.001), owner))
         except SashClientError as error:
             pause_s = max(pause_s, error.retry_after_s or 0.0)
             if not may_pass(error) or client._is_closed or now_s() + pause_s >= deadline_s:

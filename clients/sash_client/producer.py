@@ -146,15 +146,33 @@ class Producer:
             DeadlineExceeded: the buffer is full, and stays so.
             SashClientError: an earlier message failed. Whatever is raised, this entry is not taken.
         """
+        self._inserted(time, value, fields, key)
+
+    def _inserted(
+        self,
+        time: TimeLike,
+        value: float | None,
+        fields: Mapping[str, Any] | None,
+        key: Key | None,
+        waits: bool = True,
+    ) -> bool:
+        """Insert an entry, and return whether it was taken: without `waits` it is not if that would block."""
         self._window._client._check_process()
         row = checked_row(self._spec, self._kinds, time, value, fields, key)
         with self._changed:
+            if not (waits or self._has_room()):
+                return False
             self._make_room()
             self._open.take(row)
             if self._open.entries >= self._bulk_entries or self._open.bytes >= self._bulk_bytes:
                 self._seal()
             elif self._open.entries == 1:
                 self._changed.notify_all()  # the thread has to know when it is due
+        return True
+
+    def _at(self, key: Key | None) -> Producer:
+        """The producer for entries of a key."""
+        return self
 
     def bulk_insert(
         self,
@@ -223,13 +241,12 @@ class Producer:
 
     def _make_room(self) -> None:
         """Wait until there is room; raise an error that nobody has seen yet."""
-        self._wait(
-            lambda: self._message_bytes + self._open.bytes < self._buffer_bytes,
-            None,
-            "its buffer is full, and had no room",
-        )
+        self._wait(self._has_room, None, "its buffer is full, and had no room")
         if self._closed:
             raise FailedPrecondition(f"producer {self._name!r} is closed")
+
+    def _has_room(self) -> bool:
+        return self._message_bytes + self._open.bytes < self._buffer_bytes
 
     def _wait(self, what: Callable[[], bool], timeout_s: float | None, otherwise: str) -> None:
         """Wait for a condition, an error or the end; raise the error."""

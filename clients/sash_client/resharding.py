@@ -30,7 +30,7 @@ def reshard(
 
     Returns:
         for each window the error that kept it from being copied, or None. A window that gets its entries from another
-        one has an error and a copy, which gets none.
+        one has an error and a copy, which gets none. A view is a view in the target, too.
 
     Raises:
         SashClientError: the windows cannot be listed.
@@ -38,7 +38,7 @@ def reshard(
     """
     there = {window.name for window in target.list_windows()}
     found: dict[str, SashClientError | None] = {}
-    for window in source.list_windows():
+    for window in sorted(source.list_windows(), key=lambda window: "of" in window.spec):  # views come last
         if window.name in there:
             found[window.name] = AlreadyExists(f"window {window.name!r} exists in the target already", field="name")
             continue
@@ -52,6 +52,9 @@ def reshard(
 
 
 def _copy(source: Client, target: Client, window: WindowInfo, folder: str | os.PathLike[str] | None) -> None:
+    if "of" in window.spec:
+        target.create_window(window.spec)
+        return
     with tempfile.TemporaryDirectory(prefix="sash-", dir=folder) as made:
         file = Path(made) / "window"
         source.export_window(window.name, file)

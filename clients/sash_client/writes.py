@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import count, repeat
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from sash_client.frames import bulk_of
 from sash_client.handle import Handle, known, tick_of
 from sash_client.keys import Key, text
 from sash_client.parts import key_text
-from sash_client.plans import Ask, Plan, asked_again
+from sash_client.plans import Ask, Plan, Together, asked_again
 from sash_client.questions import to_lookbacks
 from sash_client.times import Duration, TimeLike
 from sash_client.wire import fill_scalar, from_write
@@ -132,20 +134,20 @@ def bulk_insert(
     Returns:
         what became of the entries, all messages together.
     """
-    total: WriteResult | None = None
-    numbers = numbers_from(sequence)
     spec = yield from known(window)
-    bulk = bulk_of(times, columns, keys, partials, entries, time, key)
-    for request in requests_of(window, bulk, spec):
-        numbered = number_request(request, producer, next(numbers), epoch)
-        try:
-            answer = yield from send_write(window, "BulkInsert", request, numbered)
-        except SashClientError as error:
-            error.applied = total or WriteResult()
-            raise
-        result = from_write(answer, int(numbered))
-        total = result if total is None else total + result
-    assert total is not None  # an empty bulk is a message, too
+    bulk = checked(bulk_of(times, columns, keys, partials, entries, time, key), spec)
+    # All shards note a producer's number, and one that may reject entries has to see all of a bulk.
+    is_whole = producer is not None or sequence is not None or epoch != 0 or "reject" in _policies(spec)
+    parts = [(None, bulk)] if is_whole else (yield from _parts(window, bulk, spec))
+    plans = [_inserted(window, part, owner, producer, sequence, epoch) for owner, part in parts]
+    if len(plans) == 1:
+        return (yield from plans[0])
+    done = yield Together(plans)
+    errors = [each for each in done if isinstance(each, SashClientError)]
+    total = reduce(add, [each.applied or WriteResult() if isinstance(each, SashClientError) else each for each in done])
+    if errors:
+        errors[0].applied = total
+        raise errors[0]
     return total
 
 
@@ -214,12 +216,17 @@ def stage(
     Returns:
         the names to commit, in order: several, if the part is larger than one message.
     """
-    found = []
     spec = yield from known(window)
-    for request in requests_of(window, bulk_of(times, columns, keys, partials, entries, time, key), spec):
-        message = pb.StageBatchRequest(entries=request, query=text(query, "query"), batch=natural(batch, "batch"))
-        kept = yield from asked_again(window._client, "StageBatch", message)
-        found.append(Staged(kept.stage, kept.entries, kept.durability or "memory"))
+    bulk = checked(bulk_of(times, columns, keys, partials, entries, time, key), spec)
+    parts = yield from _parts(window, bulk, spec)
+    plans = [_staged(window, part, owner, text(query, "query"), natural(batch, "batch")) for owner, part in parts]
+    if len(plans) == 1:
+        return (yield from plans[0])
+    found = []
+    for each in (yield Together(plans)):
+        if isinstance(each, SashClientError):
+            raise each
+        found += each
     return found
 
 
@@ -240,6 +247,47 @@ def commit(window: Handle, query: str, batch: int, stages: Iterable[Staged | str
         window=window.name, query=text(query, "query"), batch=natural(batch, "batch"), stages=names
     )
     return from_write((yield from asked_again(window._client, "CommitBatch", request)))
+
+
+def _parts(window: Handle, bulk: Columns, spec: pb.WindowSpec) -> Plan[list[tuple[int | None, Columns]]]:
+    """The parts of a bulk that go to different processes, as `Owners.parts`; one part where there is no map."""
+    owners = window._client._owners
+    return [(None, bulk)] if owners is None else (yield from owners.parts(spec, bulk))
+
+
+def _inserted(
+    window: Handle, bulk: Columns, owner: int | None, producer: str | None, sequence: int | None, epoch: int
+) -> Plan[WriteResult]:
+    """Send the messages of a bulk, one after the other, to the owner of a shard."""
+    total: WriteResult | None = None
+    numbers = numbers_from(sequence)
+    for request in messages_of(window, bulk):
+        numbered = number_request(request, producer, next(numbers), epoch)
+        try:
+            answer = yield from send_write(window, "BulkInsert", request, numbered, owner)
+        except SashClientError as error:
+            error.applied = total or WriteResult()
+            raise
+        result = from_write(answer, int(numbered))
+        total = result if total is None else total + result
+    assert total is not None  # an empty bulk is a message, too
+    return total
+
+
+def _staged(window: Handle, bulk: Columns, owner: int | None, query: str, batch: int) -> Plan[list[Staged]]:
+    """Stage the messages of a bulk, one after the other, at the owner of a shard."""
+    found = []
+    for request in messages_of(window, bulk):
+        message = pb.StageBatchRequest(entries=request, query=query, batch=batch)
+        kept = yield from asked_again(window._client, "StageBatch", message, owner=owner)
+        found.append(Staged(kept.stage, kept.entries, kept.durability or "memory"))
+    return found
+
+
+def _policies(spec: pb.WindowSpec) -> list[str]:
+    """What the window does with entries by their order."""
+    order = spec.order
+    return [order.late, order.out_of_order, order.equal_times, order.too_far_ahead]
 
 
 class BulkStream:
@@ -304,11 +352,11 @@ def messages_of(window: Handle, columns: Columns) -> Iterator[pb.BulkInsertReque
     return columns.requests(window.name, entries_max=client.bulk_entries_max, bytes_max=client.bulk_bytes_max)
 
 
-def send_write(window: Handle, method: str, request: Any, numbered: bool) -> Plan[Any]:
+def send_write(window: Handle, method: str, request: Any, numbered: bool, owner: int | None = None) -> Plan[Any]:
     """Send a write; again while the service is away, if a producer has numbered it."""
     if numbered:
-        return (yield from asked_again(window._client, method, request))
-    return (yield Ask(method, request))
+        return (yield from asked_again(window._client, method, request, owner=owner))
+    return (yield Ask(method, request, owner=owner))
 
 
 def numbers_from(sequence: int | None) -> Iterator[int | None]:

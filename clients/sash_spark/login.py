@@ -7,6 +7,8 @@ from pathlib import Path
 
 from sash_client import TLS, Client, InvalidArgument
 from sash_client.credentials import Token
+from sash_client.direct import DirectClient
+from sash_client.targets import to_endpoint
 from sash_spark.options import Options
 
 __all__ = ["LOGIN_OPTIONS", "Login"]
@@ -47,9 +49,10 @@ class Login:
         return cls(options.text("token"), options.text("token_file"), tls, **files)
 
     def client(self, target: str, timeout_s: float = 30.0) -> Client:
-        """Connect to the service."""
+        """Connect to the service: to all of its processes, where there are several, so that rows go to their owners."""
         tls = self._files if self._files != TLS() else self.tls
-        return Client(target, timeout_s=timeout_s, token=self._token(), tls=tls)
+        made = DirectClient if to_endpoint(target) is None else Client
+        return made(target, timeout_s=timeout_s, token=self._token(), tls=tls)
 
     @property
     def _files(self) -> TLS:

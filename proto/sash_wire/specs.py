@@ -14,7 +14,7 @@ from sash_wire.values import fill_value, from_value
 
 __all__ = ["aggregates_of", "document_of", "fill_aggregate", "fill_spec"]
 
-_TEXTS = ("idle_expiry", "algorithm", "durability", "granularity", "identity")
+_TEXTS = ("idle_expiry", "algorithm", "durability", "granularity", "identity", "of")
 _KEYS = frozenset(
     {"name", "time_unit", "keyed", "keys", "fields", "aggregates", "slide", "order", "rollups", "from", *_TEXTS}
 )
@@ -116,7 +116,9 @@ def document_of(message: pb.WindowSpec) -> dict[str, Any]:
     Raises:
         WireError: as `aggregates_of`.
     """
-    document: dict[str, Any] = {"name": message.name, "keyed": message.keyed}
+    document: dict[str, Any] = {"name": message.name}
+    if message.keyed or not message.of:  # a view has the keys of its window
+        document["keyed"] = message.keyed
     if message.keys:
         document |= {"keys": list(message.keys), "keyed": True}
     if message.rollups:

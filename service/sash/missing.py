@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 from sash_engine.errors import InvalidArgument
@@ -14,9 +12,8 @@ MISSING: ContextVar[set[int] | None] = ContextVar("missing shards", default=None
 """Where a question notes the shards that its answer lacks; None: it must lack none."""
 
 
-@contextmanager
-def allowing(partial: str) -> Iterator[set[int]]:
-    """Ask a question as the caller wants it; yield the shards that the answer lacks.
+class allowing:
+    """Asks a question as the caller wants it, in a `with` block; its value is the shards that the answer lacks.
 
     Args:
         partial: `allow`, or empty.
@@ -24,11 +21,18 @@ def allowing(partial: str) -> Iterator[set[int]]:
     Raises:
         InvalidArgument: it is something else.
     """
-    if partial not in ("", "allow"):
-        raise InvalidArgument(f"partial is allow, or is not there, not {partial[:40]!r}", field="partial")
-    missing: set[int] = set()
-    token = MISSING.set(missing if partial else None)
-    try:
-        yield missing
-    finally:
-        MISSING.reset(token)
+
+    __slots__ = ("_partial", "_token")
+
+    def __init__(self, partial: str) -> None:
+        if partial not in ("", "allow"):
+            raise InvalidArgument(f"partial is allow, or is not there, not {partial[:40]!r}", field="partial")
+        self._partial = partial
+
+    def __enter__(self) -> set[int]:
+        missing = set[int]()
+        self._token = MISSING.set(missing if self._partial else None)
+        return missing
+
+    def __exit__(self, *_: object) -> None:
+        MISSING.reset(self._token)

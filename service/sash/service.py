@@ -110,7 +110,7 @@ class Service:
             else:
                 self._storage = Host(share, opened, metrics, clock, self._access)
             self.plane = self._storage.plane
-        metrics.watch(self._storage.all)
+        metrics.watch(self._storage.kept)
         metrics.watch_ready(self._not_ready)
         metrics.watch_storage(self._storage.status)
         metrics.watch_memory(memory)

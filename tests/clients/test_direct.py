@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from sash_client import Client, FailedPrecondition, InvalidArgument, Unavailable
 from sash_client.answers import ServingProcess, Topology
 from sash_client.direct import DirectClient
-from sash_client.owners import Owners, is_safe_elsewhere, targets_of
+from sash_client.owners import is_safe_elsewhere, targets_of
 from sash_wire.placement import shard_of
 from tests.support.servers import Running, running_service, service_process
 
@@ -49,7 +48,7 @@ def test_calls_for_one_key_go_to_its_owner(sash: DirectClient, processes: Runnin
     for time, key in enumerate(KEYS):
         assert window.insert(time, fields={"v": time, "s": "x"}, key=key).inserted == 1
     ports = {process.grpc_port for process in sash.topology().processes}
-    assert {int(target.rpartition(":")[2]) for target in sash.owners._channels} == ports
+    assert {int(target.rpartition(":")[2]) for target in sash._others} == ports
     for time, key in enumerate(KEYS):
         (answer,) = window.query(key=key)
         assert answer.aggregates["sum"] == window.range_query(0, 99, key=key).aggregates["sum"] == time
@@ -114,32 +113,6 @@ def test_a_service_without_shards_and_a_window_without_keys() -> None:
             with client.window("w").producer("p") as producer:
                 producer.bulk_insert([2], {"v": [1], "s": ["x"]}, keys=["a"])
             assert client.window("w").query(key="a")[0].entries == 1
-
-
-def test_the_map_is_learnt_again_after_an_error() -> None:
-    maps = [
-        Topology(2, [ServingProcess(0, True, 0, [0], "a:1"), ServingProcess(1, False, 0, [1], "b:1")]),
-        Topology(2, [ServingProcess(0, True, 0, [0, 1], "a:1")]),
-    ]
-    owners = Owners(lambda: maps.pop(0), "s:7070", lambda address: address)
-    owners._asked_s = float("-inf")
-    assert owners.learnt() == 2
-    with pytest.raises(Unavailable, match="shard 1") as raised:
-        owners.stub(1)
-    assert raised.value.unreachable
-    owners._asked_s = float("-inf")
-    owners.learnt()
-    assert owners._targets == {0: "a:1", 1: "a:1"}
-    assert maps == []
-
-
-def test_a_producer_needs_to_know_how_many_shards_there_are() -> None:
-    with running_service(shards=3) as running, DirectClient(running.grpc_target) as client:
-        client.create_window(SPEC)
-        client.owners._asked_s = math.inf  # just now, without an answer
-        with pytest.raises(Unavailable, match="how many shards") as raised:
-            client.window("w").producer("p")
-        assert raised.value.retry_after_s is not None
 
 
 def test_threads_may_add_shards_while_others_flush(monkeypatch: pytest.MonkeyPatch) -> None:

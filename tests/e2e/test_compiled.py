@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,7 +49,7 @@ for step in range(3000):
 print(seen.hexdigest())
 """
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(2400)
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,22 @@ def run():
         return subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
 
     return run
+
+
+def test_it_is_compiled_once_for_all_who_ask_at_the_same_time(tmp_path):
+    kept, made, both = tmp_path / "compiled" / "digest", [], threading.Barrier(2)
+
+    def make(path):
+        made.append(path)
+        path.mkdir()
+
+    def ask(_):
+        both.wait(60)
+        return compile_engine.once(kept, make)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(ask, range(2))) == [kept, kept]
+    assert made == [kept]
 
 
 def test_it_says_that_it_is_compiled(run):

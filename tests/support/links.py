@@ -24,6 +24,7 @@ class Link:
         self._open = asyncio.Event()
         self._open.set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._left: int | None = None
         self.delay_s = 0.0
@@ -63,35 +64,38 @@ class Link:
             self._server.close()
         self._end()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = self._loop.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
-        try:
+        self._writers.add(writer)
+        task = self._loop.create_task(self._serve(reader, writers))
+
+        def ended(_: asyncio.Task[None]) -> None:
+            # Not in the task itself: one that is cancelled before its first step runs nothing.
+            self._tasks.discard(task)
+            for each in writers:
+                each.transport.abort() if task.cancelled() else each.close()
+            self._writers.difference_update(each for each in writers if each.transport.get_write_buffer_size() == 0)
+
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+
+    async def _serve(self, reader: asyncio.StreamReader, writers: list[asyncio.StreamWriter]) -> None:
+        with contextlib.suppress(OSError):  # nobody listens there
             await self._open.wait()  # a connection that begins meanwhile has no answer either
             up, down = await asyncio.open_connection("127.0.0.1", self._to)
             writers.append(down)
-            ways = [asyncio.create_task(self._pass_on(*way)) for way in ((reader, down), (up, writer))]
+            self._writers.add(down)
+            ways = [asyncio.create_task(self._pass_on(*way)) for way in ((reader, down), (up, writers[0]))]
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for way in ways:
                     way.cancel()
                 await asyncio.gather(*ways, return_exceptions=True)
-        except (OSError, asyncio.CancelledError):
-            pass  # nobody listens there, or the link is cut
-        finally:
-            for each in writers:
-                each.transport.abort() if self._is_cut() else each.close()
-
-    @staticmethod
-    def _is_cut() -> bool:
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
 
     async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import functools
 import os
 import shutil
@@ -42,6 +41,15 @@ with contextlib.suppress(ImportError):
         BINARIES["valkey"] = str(_BUNDLED)
 if _INSTALLED := shutil.which("redis-server"):
     BINARIES["redis"] = _INSTALLED
+
+
+_DIES_WITH_PARENT = (
+    # PR_SET_PDEATHSIG: nothing is left behind by a killed test run. It is not set by `preexec_fn`, because a fork of a
+    # process with threads of gRPC may abort or hang before it becomes another program.
+    (sys.executable, "-ISc", "import ctypes,os,sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])")
+    if sys.platform == "linux"
+    else ()
+)
 
 
 def wait_until(condition: Callable[[], bool], within_s: float = 120.0, look_s: float = 0.001) -> None:
@@ -86,11 +94,10 @@ class RedisServer:
             configuration.write_text("\n".join([f"port {self.port}", *self._options]) + "\n")
             with (self.directory / "log").open("ab") as log:
                 self._process = subprocess.Popen(
-                    [self._binary, str(configuration)],
+                    [*_DIES_WITH_PARENT, self._binary, str(configuration)],
                     stdout=log,
                     stderr=log,
                     env=self._environment,
-                    preexec_fn=_die_with_parent,
                 )
             wait_until(lambda: self._exited() or self._answers())
             if not self._exited():
@@ -322,8 +329,3 @@ def proxy(port: int, context: ssl.SSLContext | None = None) -> Iterator[Proxy]:
 def _agreed(node: RedisServer) -> bool:
     info = node.ask("CLUSTER INFO")
     return b"cluster_state:ok" in info and b"cluster_known_nodes:3" in info
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing is left behind by a killed test run

@@ -16,12 +16,13 @@ from sash_engine.errors import FailedPrecondition
 from sash_engine.windows.answers import Counts, WriteResult
 from sash_engine.windows.cascades import check_feeds_none
 from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.views import View, check_no_views
 from sash_engine.windows.window import Window
 
 __all__ = ["check_writable", "create", "delete"]
 
 
-def check_writable(window: Window) -> None:
+def check_writable(window: Window | View) -> None:
     """Refuse a direct write to a window that another one feeds."""
     source = window.spec.source
     if source is not None:
@@ -37,6 +38,11 @@ async def create(catalogue: Catalogue, store: WindowStorage, spec: WindowSpec) -
     if spec.name in catalogue:
         return await _found(catalogue, store, spec)
     catalogue.check_room()
+    if catalogue.view(spec.source.window) is not None:
+        raise FailedPrecondition(
+            f"from.window: {spec.source.window!r} is a view, and nobody writes to it; say the window that it shows",
+            field="from.window",
+        )
     catalogue.find(spec.source.window)
     operation = AddCascade(spec.document())
     hosted = await store.admit(catalogue.home(spec.source.window), operation.size)
@@ -66,7 +72,7 @@ async def delete(catalogue: Catalogue, store: WindowStorage, name: str) -> Count
     Raises:
         FailedPrecondition: it feeds others.
     """
-    window = catalogue.find(name)
+    window = catalogue.window(name)
     check_feeds_none(window)
     if window.spec.source is None:
         return None
@@ -74,8 +80,9 @@ async def delete(catalogue: Catalogue, store: WindowStorage, name: str) -> Count
     hosted = await store.admit(catalogue.home(name), operation.size, makes_room=True)
     if name not in catalogue or catalogue.find(name).spec.source is None:
         return None  # somebody else was quicker
-    window = catalogue.find(name)
+    window = catalogue.window(name)
     check_feeds_none(window)
+    check_no_views(window.views, name)
     counts = Counts(**window.counts.document())
     _, record = hosted.apply(operation)
     catalogue.delete(name)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sash_engine.clock import Clock
 from sash_engine.errors import AlreadyExists, NotFound, ResourceExhausted
 from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.views import View
 from sash_engine.windows.window import Window
 
 __all__ = ["Catalogue"]
@@ -23,7 +24,7 @@ class Catalogue:
 
     def __init__(self, max_windows: int = 1000, max_keys: int = 10_000_000, clock: Clock | None = None) -> None:
         self._clock = clock
-        self._windows: dict[str, Window] = {}
+        self._windows: dict[str, Window | View] = {}
         self._max_windows = max_windows
         self.max_keys = max_keys
 
@@ -39,13 +40,17 @@ class Catalogue:
         """
         found = self._windows.get(spec.name)
         if found is not None:
-            if found.spec != spec:
-                raise AlreadyExists(f"window {spec.name!r} exists with another spec", field="name")
-            return found, False
+            self.check_same(spec)
+            return self.window(spec.name), False
         self.check_room()
         window = Window(spec, self.max_keys, clock=self._clock) if make is None else make(spec, self.max_keys)
         self._windows[spec.name] = window
         return window, True
+
+    def check_same(self, spec: WindowSpec) -> None:
+        """Raise AlreadyExists if the window of that name has another spec."""
+        if self.find(spec.name).spec != spec:
+            raise AlreadyExists(f"window {spec.name!r} exists with another spec", field="name")
 
     def check_room(self) -> None:
         """Raise ResourceExhausted if there are `max_windows` already."""
@@ -54,26 +59,41 @@ class Catalogue:
                 f"there are {len(self._windows)} windows already", field="name", limit=f"{self._max_windows} windows"
             )
 
-    def put(self, window: Window) -> None:
+    def put(self, window: Window | View) -> None:
         """Add a window that was made elsewhere. It replaces one of the same name."""
         self._windows[window.spec.name] = window
 
-    def find(self, name: str) -> Window:
-        """Return the window of that name; raises NotFound."""
+    def find(self, name: str) -> Window | View:
+        """Return the window of that name, to ask it; raises NotFound."""
         window = self._windows.get(name)
         if window is None:
             raise NotFound(f"there is no window {name[:140]!r}", field="window")
         return window
 
+    def get(self, name: str) -> Window | View | None:
+        """Return the window of that name; None if there is none."""
+        return self._windows.get(name)
+
+    def window(self, name: str) -> Window:
+        """Return the window of that name, which has entries; raises NotFound."""
+        window = self.find(name)
+        assert isinstance(window, Window), f"{name} is a view"
+        return window
+
+    def view(self, name: str) -> View | None:
+        """The view of that name; None where there is none, or a window that has entries."""
+        found = self._windows.get(name)
+        return found if isinstance(found, View) else None
+
     def home(self, name: str) -> str:
-        """The window that a window is stored with: the one at the root of those that feed it, or itself."""
-        while (window := self._windows.get(name)) is not None and (source := window.spec.source) is not None:
-            name = source.window
+        """The window that a window is stored with: the one whose entries it has in the end, or itself."""
+        while (window := self._windows.get(name)) is not None and (sources := window.spec.feeds_on):
+            (name,) = sources
         return name
 
     def put_all(self, window: Window) -> None:
-        """Add a window, and those that it feeds."""
-        for each in (window, *window.cascades):
+        """Add a window, those that it feeds, and the views of all."""
+        for each in (window, *window.cascades, *window.all_views):
             self.put(each)
 
     def __contains__(self, name: str) -> bool:
@@ -84,11 +104,11 @@ class Catalogue:
         window = self._windows.get(name)
         return "none" if window is None else "keyed" if window.spec.keyed else "plain"
 
-    def all(self) -> list[Window]:
+    def all(self) -> list[Window | View]:
         """All windows, by name."""
         return [self._windows[name] for name in sorted(self._windows)]
 
-    def delete(self, name: str) -> Window:
+    def delete(self, name: str) -> Window | View:
         """Remove a window and return it; raises NotFound."""
         window = self.find(name)
         del self._windows[name]

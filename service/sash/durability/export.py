@@ -34,6 +34,7 @@ from sash_engine.windows.batch import MAX_COUNTED, AnyBatch, Batch, Coded, Parti
 from sash_engine.windows.entries import Entries
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.spec import WindowSpec, check_name
+from sash_engine.windows.views import View
 from sash_engine.windows.window import Window
 
 __all__ = ["FRAME_BYTES_MAX", "Importer", "export"]
@@ -51,12 +52,13 @@ _TEXT_MAX = 500
 """Characters of what an error says."""
 
 
-def export(window: Window) -> Iterator[bytes]:
+def export(window: Window | View) -> Iterator[bytes]:
     """Iterate over the frames of a window as it is now. Later writes do not change them. Staged parts are left out.
 
     Raises:
         Unsupported: the window runs on an algorithm that keeps no entries.
     """
+    window = window.at_rest() if isinstance(window, View) else window
     keys = window.keys
     numbers = keys.numbers()
     entries = Entries(window.spec, keys, numbers, None, None, window.cold, _ROWS)
@@ -72,8 +74,8 @@ def export(window: Window) -> Iterator[bytes]:
 
 
 def _alone(spec: WindowSpec) -> dict[str, Any]:
-    """A spec that needs no other window: an imported cascade is a window with panes that is written to."""
-    return {name: value for name, value in spec.document().items() if name != "from"}
+    """A spec that needs no other window: an imported cascade, or view, is a window that is written to."""
+    return {name: value for name, value in spec.document().items() if name not in ("from", "of")}
 
 
 def _records(header: dict[str, Any], names: list[str], entries: Entries, states: list[Array]) -> Iterator[list[Any]]:
@@ -225,6 +227,8 @@ class Importer:
         spec = WindowSpec.parse(header.spec if self._name is None else {**header.spec, "name": self._name})
         if spec.source is not None:
             raise InvalidArgument("an exported window is fed by none", field="from")
+        if spec.of is not None:
+            raise InvalidArgument("an exported window has its entries itself", field="of")
         if spec.algorithm is not None:
             raise InvalidArgument(f"a window on {spec.algorithm} keeps no entries", field="algorithm")
         ledger = header.extra.ledger.ledger()

@@ -4,6 +4,7 @@
                                                                                         part 0, part 1, … ──▶ restore
 
     head      spec, sizes, counts, newest (the high-water mark), which partials are large
+    view      the spec of one                                  its aggregates have partials below
     keys      names, numbers, now, late_through, touched       in the order in which they were created
     small     entries of keys that share pages
     forest    one key's: where its head is, and its tail       blocks: ids, times, counts, partials
@@ -44,6 +45,7 @@ from sash_engine.monoids import Monoid, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.pages import Numbers
+from sash_engine.windows.views import View
 from sash_engine.windows.window import Window
 
 __all__ = ["PART_BYTES", "Image", "PartKey", "dump", "no_key", "punctuated"]
@@ -75,7 +77,7 @@ def no_key(number: int) -> None:
     return
 
 
-def punctuated(window: Window) -> dict[str, int]:
+def punctuated(window: Window | View) -> dict[str, int]:
     """The time up to which entries are final, as a member of a document; nothing if there is none."""
     return {} if window.punctuated == NEVER else {"punctuated": window.punctuated}
 
@@ -136,6 +138,8 @@ class Image:
             "large": [slot for slot, monoid in enumerate(self._layout.monoids) if monoid.external],
         }
         self._take(lambda: ["head", head])
+        for view in window.views:
+            self._take(partial(lambda document: ["view", document], view.spec.document()))
         for names, numbers in keys.chunks(_KEYS):
             self._take_keys(names, numbers)
             yield

@@ -115,6 +115,7 @@ class _Reader:
         self._forest: _Pieces | None = None
         self._large: Sequence[int] | None = None
         self._takers: dict[str, Callable[..., None]] = {
+            "view": self._take_view,
             "keys": self._take_keys,
             "unused": self._take_unused,
             "small": self._take_small,
@@ -165,6 +166,10 @@ class _Reader:
 
     def _take_cascade(self, window: Window, document: dict[str, Any]) -> None:
         self._begin_part(window.add_cascade(WindowSpec.parse(document)))
+
+    def _take_view(self, window: Window, document: dict[str, Any]) -> None:
+        assert not self._found["keys"], "views come before all that has partials"
+        window.add_view(WindowSpec.parse(document))
 
     def _begin_part(self, empty: Window) -> None:
         self._parts.append(_Reader(self._max_keys, self._clock, self._cold, self._make, empty))

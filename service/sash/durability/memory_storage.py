@@ -45,7 +45,7 @@ class MemoryWindow:
     last_record = 0
 
     def __init__(self, window: Window, clock: Clock, lock: WindowLock) -> None:
-        self.window, self._clock, self._lock = window, clock, lock
+        self.window, self.lock, self._clock = window, lock, clock
 
     def apply(self, operation: Operation, origin: Origin | None = None) -> tuple[WriteResult, int]:
         write = Write(operation, self._clock.now_ns(), origin)
@@ -54,7 +54,7 @@ class MemoryWindow:
 
     @contextlib.contextmanager
     def alone(self, write: Write) -> Iterator[None]:
-        with self._lock.exclusive():
+        with self.lock.exclusive():
             yield
 
     def log(self, write: Write) -> int:
@@ -72,8 +72,8 @@ class MemoryWindow:
         return result
 
     def tidy(self) -> None:
-        if self._lock.held:
-            self._lock.drain()
+        if self.lock.held:
+            self.lock.drain()
             return
         now_ns = self._clock.now_ns()
         Write(records.Tidy(), now_ns).apply(self.window)
@@ -115,6 +115,8 @@ class MemoryStorage:
     def __init__(self, catalogue: Catalogue, clock: Clock, block: int) -> None:
         self._catalogue, self._clock, self._block = catalogue, clock, block
         self._locks: WeakKeyDictionary[Window, WindowLock] = WeakKeyDictionary()
+        self._hosts: dict[str, MemoryWindow] = {}
+        """By name, of windows that no other window feeds; some may be of windows that were deleted since."""
 
     async def start(self, beside: bool = False) -> None:
         pass
@@ -154,17 +156,27 @@ class MemoryStorage:
         pass
 
     def host(self, name: str) -> MemoryWindow:
-        return MemoryWindow(self._catalogue.find(name), self._clock, self.lock(name))
+        return self._host(name)
+
+    def _host(self, name: str) -> MemoryWindow:
+        window, hosted = self._catalogue.window(name), self._hosts.get(name)
+        if hosted is None or hosted.window is not window:
+            hosted = MemoryWindow(window, self._clock, self.lock(name))
+            if window.spec.source is None:
+                self._hosts[name] = hosted
+        return hosted
 
     def lock(self, name: str) -> WindowLock:
-        return self._locks[self._catalogue.find(self._catalogue.home(name))]
+        return self._locks[self._catalogue.window(self._catalogue.home(name))]
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> MemoryWindow:
-        while True:
-            lock = self.lock(name)
-            await lock.wait_to_write()
-            if self.lock(name) is lock:  # else the window was replaced meanwhile
-                return self.host(name)
+        hosted = self._host(name)
+        while hosted.lock.contended:
+            await hosted.lock.wait_to_write()
+            waited, hosted = hosted, self._host(name)
+            if hosted.lock is waited.lock:  # else the window was replaced meanwhile
+                break
+        return hosted
 
     def pinned(self, name: str, parts: Iterator[T]) -> Iterator[T]:
         return parts
@@ -173,7 +185,9 @@ class MemoryStorage:
         pass
 
     def tidy(self) -> None:
-        pass
+        gone = [name for name, hosted in self._hosts.items() if self._catalogue.get(name) is not hosted.window]
+        for name in gone:
+            del self._hosts[name]
 
     def _make(self, spec: WindowSpec, max_keys: int) -> Window:
         clock = RestingClock(self._clock)

@@ -18,6 +18,7 @@ from sash.durability import digests
 from sash.durability.cascade_records import AddCascade, DropCascade
 from sash.durability.columns import batch_from, batch_to, size_of, texts_bytes
 from sash.durability.removals import BulkEvict, Evict, EvictRange, Punctuate, Retract, Update
+from sash.durability.view_records import AddView, DropView
 from sash_engine.errors import DataLoss
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, WriteResult
@@ -97,7 +98,7 @@ class Write:
 
     def steps(self, window: Window) -> Steps[WriteResult]:
         """As `apply`, in steps; of an operation that has some. Nobody may use the window from the first to the last."""
-        assert isinstance(self.operation, Long | Commit), "only these take long"
+        assert isinstance(self.operation, Long | Commit | AddView), "only these take long"
         result = yield from self.operation.steps(window, self.now_ns)
         if self.origin is not None:
             window.ledger.note(self.origin, self.now_ns)
@@ -139,7 +140,8 @@ class Insert:
 
     @property
     def size(self) -> int:
-        return 100 + texts_bytes([each for each in (self.key, *self.values.values()) if isinstance(each, str)])
+        texts = [each for each in (self.key, *self.values.values()) if isinstance(each, str)]
+        return 100 + texts_bytes(texts) if texts else 100
 
 
 @dataclass(slots=True)
@@ -301,7 +303,7 @@ _KINDS: dict[str, Callable[..., Operation]] = {
     cls.kind: cls
     for cls in (
         *(Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire),
-        *(AddCascade, DropCascade),
+        *(AddCascade, DropCascade, AddView, DropView),
     )
 }
 _KINDS[BulkInsert.kind] = lambda payload: BulkInsert(batch_from(payload))

@@ -6,6 +6,7 @@
 So the new tier depends on nothing in the old one: entries are sorted into new blocks, and aggregates are computed
 again. Producers and batches go on from the state of the window. If later writes of a producer are lost, the refusal of
 its next write says which number is expected. A window that another one feeds is salvaged as one that nobody feeds.
+Views are made again.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ async def salvage(window: CheckedWindow, storage: Storage) -> int:
     written = await storage.restore(_later(export(stored.window)), None)
     for cascade in stored.window.cascades:
         await storage.restore(_later(export(cascade)), None)
+    for view in stored.window.all_views:
+        await storage.create(view.spec)
     for token, part, batch in stored.staged():
         await storage.stage(window.name, batch, part.query, part.batch, token)
     return written.info().entries

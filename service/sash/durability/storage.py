@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TypeVar
 
-from sash.durability import cascading, records
+from sash.durability import cascading, records, sharing
 from sash.durability.catalogue import Catalogue
 from sash.durability.columns import size_of
 from sash.durability.export import Importer, export
@@ -26,10 +26,18 @@ from sash.durability.memory_storage import MemoryStorage
 from sash.durability.records import Operation, Write
 from sash.durability.tier import ColdTier
 from sash.durability.tier_storage import TierStorage
+from sash.durability.view_records import AddView
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
 from sash.slices import Slices
 from sash_engine.clock import Clock, ForwardClock
-from sash_engine.errors import AlreadyExists, DataLoss, FailedPrecondition, SashError, Unavailable
+from sash_engine.errors import (
+    AlreadyExists,
+    DataLoss,
+    FailedPrecondition,
+    SashError,
+    SequenceReused,
+    Unavailable,
+)
 from sash_engine.forest import BLOCK
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
@@ -37,6 +45,7 @@ from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.ledger import PART_EXPIRES_NS, Ledger
 from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.views import View
 from sash_engine.windows.window import Window
 
 __all__ = ["Storage", "StorageStatus"]
@@ -93,6 +102,7 @@ class Storage:
         self._catalogue = catalogue
         self._memory = memory or unlimited()
         self._staged = StagedBytes(self._memory)
+        self._answer_check = self._check_answer
         # What wall time brings leaves no record. If the clock was set back, a recovery would undo it.
         self._clock = clock = ForwardClock(clock)
         self.slices = Slices(clock)
@@ -168,7 +178,7 @@ class Storage:
 
     # ---------------------------------------------------------------- windows
 
-    def find(self, name: str) -> Window:
+    def find(self, name: str) -> Window | View:
         """Return the window of that name, to read it.
 
         Raises:
@@ -178,14 +188,14 @@ class Storage:
         """
         self.store.check_served(name)
         window = self._catalogue.find(name)
-        window.reader.limit_memory(self._check_answer)
+        window.reader.limit_memory(self._answer_check)
         return window
 
     def _check_answer(self, needed: int) -> None:
         if needed > _SMALL_ANSWER_BYTES:
             self._memory.check(needed, transient=True)
 
-    def info(self, window: Window) -> WindowInfo:
+    def info(self, window: Window | View) -> WindowInfo:
         """Return a window as `describe` shows it."""
         info = window.info()
         self.store.describe(info)
@@ -195,10 +205,16 @@ class Storage:
         """Return all windows as `list` shows them."""
         return [self.info(window) for window in self._catalogue.all()]
 
-    async def create(self, spec: WindowSpec) -> tuple[Window, bool]:
+    def kept(self) -> list[WindowInfo]:
+        """Return the windows that keep entries: all but views, whose entries would count twice."""
+        return [self.info(window) for window in self._catalogue.all() if isinstance(window, Window)]
+
+    async def create(self, spec: WindowSpec) -> tuple[Window | View, bool]:
         """Create a window, or find the one of this spec; raises as `Catalogue.create` and as a write does."""
         if spec.name not in self._catalogue:
             self._memory.check(0)
+        if spec.of is not None:
+            return await sharing.create(self._catalogue, self.store, spec, self._apply_view)
         if spec.source is not None:
             return await cascading.create(self._catalogue, self.store, spec)
         return await self.store.create(spec)
@@ -206,7 +222,12 @@ class Storage:
     async def delete(self, name: str) -> int:
         """Delete a window with all its values; return how many entries it had."""
         try:
-            counts = await cascading.delete(self._catalogue, self.store, name) if name in self._catalogue else None
+            counts = None
+            if name in self._catalogue:
+                sharing.check_deletable(self._catalogue.find(name))
+                counts = await sharing.delete(self._catalogue, self.store, name)
+            if name in self._catalogue and counts is None:
+                counts = await cascading.delete(self._catalogue, self.store, name)
             counts = counts or await self.store.delete(name)
         finally:
             if name not in self._catalogue:  # it is gone, also where the tier has not confirmed that
@@ -216,7 +237,7 @@ class Storage:
     # ---------------------------------------------------------------- locks
 
     @contextlib.asynccontextmanager
-    async def shared(self, name: str) -> AsyncIterator[Window]:
+    async def shared(self, name: str) -> AsyncIterator[Window | View]:
         """Hold a window as it is while a question is answered in slices; its writers wait. Raises as `find`."""
         window = self.find(name)
         async with self.store.lock(name).shared():
@@ -233,7 +254,7 @@ class Storage:
         name = window.spec.name
         return name in self._catalogue and self._catalogue.find(name) is window
 
-    def check_same(self, name: str, window: Window) -> None:
+    def check_same(self, name: str, window: Window | View) -> None:
         """Check that a window is still the one that was asked, after others had their turns.
 
         Raises:
@@ -255,40 +276,52 @@ class Storage:
             SashError: what the operation raises. Nothing has changed, unless the message says that the entry is taken:
                 then the answer that the writer asked for cannot be given.
         """
+        name, operation = sharing.redirected(self._catalogue, name, operation)
         size = operation.size
         self._check_writable(name)
         self.store.check_size(name, size)
-        origin = None if origin is None else records.signed(origin, operation)
+        of_whole = origin is not None and origin.digest is not None
+        if origin is not None and not of_whole:
+            origin = records.signed(origin, operation)
 
         def applied(ledger: Ledger) -> bool:
-            return origin is not None and ledger.applied(origin)
+            if origin is None:
+                return False
+            try:
+                return ledger.applied(origin)
+            except SequenceReused:
+                if not of_whole:
+                    raise
+                return ledger.applied(records.signed(origin, operation))  # earlier versions signed the parts of a write
 
         hosted = await self.store.admit(name, size, applied, isinstance(operation, records.Evict))
-        if applied(hosted.window.ledger):
+        if origin is not None and applied(hosted.window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
         needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
             needed = _footprint(hosted.window, operation.batch, size)
         if not isinstance(operation, records.Evict):
             self._memory.check(needed)
-        if isinstance(operation, records.Long) and size > _LONG_BYTES:
+        if (size > _LONG_BYTES and isinstance(operation, records.Long)) or isinstance(operation, AddView):
             result, record = await self._apply_in_slices(hosted, operation, needed, origin)
         else:
             result, record = hosted.apply(operation, origin)
-        failed = self._answer(hosted.window, operation, result)
+        failed = None
+        if isinstance(operation, records.Insert) and operation.answer:
+            failed = self._answer(hosted.window, operation, result)
         result = await hosted.settled(result, record)
         if failed is not None:
             raise _unanswered(failed, result)
         return result
 
     def _check_writable(self, name: str) -> None:
-        if name in self._catalogue:
-            cascading.check_writable(self._catalogue.find(name))
+        window = self._catalogue.get(name)
+        if window is not None and (window.spec.source is not None or window.spec.of is not None):
+            sharing.check_writable(window)
+            cascading.check_writable(window)
 
-    def _answer(self, window: Window, operation: Operation, result: WriteResult) -> SashError | None:
+    def _answer(self, window: Window, operation: records.Insert, result: WriteResult) -> SashError | None:
         """Answer an insert that asks, or return why that fails. The entry is taken and logged all the same."""
-        if not isinstance(operation, records.Insert) or not operation.answer:
-            return None
         try:
             result.answers = operation.ask(window)
         except SashError as error:
@@ -350,6 +383,9 @@ class Storage:
         """Count the staged parts no more that a window has no more: they were committed, or have expired."""
         self._staged.keep(window.spec.name, (part.number for part in window.ledger.parts.values()))
 
+    async def _apply_view(self, hosted: HostedWindow, operation: Operation) -> tuple[WriteResult, int]:
+        return await self._apply_in_slices(hosted, operation, 0)
+
     async def _apply_in_slices(
         self, hosted: HostedWindow, operation: Operation, needed: int, origin: Origin | None = None
     ) -> tuple[WriteResult, int]:
@@ -381,7 +417,7 @@ class Storage:
         """Do what the passing of time requires, for every window. Call it about once a second."""
         for window in self._catalogue.all():
             name = window.spec.name
-            if window.spec.source is not None:
+            if isinstance(window, View) or window.spec.source is not None:
                 continue  # the window that it is stored with does it
             try:
                 self.store.host(name).tidy()

@@ -21,10 +21,11 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from sash_engine.clock import Clock
 
-__all__ = ["RestingClock", "WindowLock"]
+__all__ = ["Admission", "RestingClock", "WindowLock"]
 
 
 class RestingClock:
@@ -80,23 +81,24 @@ class WindowLock:
         self._questions = 0  # that run
         self._waiting: deque[_Place] = deque()
         self._closed = False
+        self._exclusive = False  # a long write runs
         self._whole = asyncio.Event()  # cleared while a long write runs
         self._whole.set()
 
     @property
     def held(self) -> bool:
         """Whether a long question or a long write runs: nothing else may be written, and nothing may leave."""
-        return self._questions > 0 or self.held_exclusively
+        return self._questions > 0 or self._exclusive
 
     @property
     def held_exclusively(self) -> bool:
         """Whether a long write runs."""
-        return not self._whole.is_set()
+        return self._exclusive
 
     @property
     def contended(self) -> bool:
         """Whether a write has to wait, for questions or for others that wait."""
-        return bool(self._waiting) or self.held
+        return bool(self._waiting) or self._questions > 0 or self._exclusive
 
     def drain(self) -> None:
         """Admit no further question while one runs, so that the clock of the window can go on."""
@@ -106,12 +108,14 @@ class WindowLock:
     def exclusive(self) -> Iterator[None]:
         """Hold it for a long write, right after `wait_to_write`, when no question runs."""
         assert not self.held, "it is the turn of somebody else"
+        self._exclusive = True
         self._whole.clear()
         self._clock.rest()
         try:
             yield
         finally:
             self._clock.go_on()
+            self._exclusive = False
             self._whole.set()
             self._wake()
 
@@ -167,6 +171,30 @@ class WindowLock:
             place = self._waiting[0]
             if not place.woken.done() and place.may():
                 place.woken.set_result(None)
+
+
+class Admission(asyncio.Lock):
+    """A lock that is passed in order of arrival.
+
+    Attributes:
+        users: how many have it, or wait for it. While there are none, it need not be passed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users = 0
+
+    async def __aenter__(self) -> None:
+        self.users += 1
+        try:
+            await super().__aenter__()
+        except BaseException:
+            self.users -= 1
+            raise
+
+    async def __aexit__(self, *error: Any) -> None:
+        self.users -= 1
+        await super().__aexit__(*error)
 
 
 @dataclass(eq=False, slots=True)

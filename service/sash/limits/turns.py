@@ -100,7 +100,7 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._iterated)
         cost_s = self._cost(name, size, reads)
         self._let_go_s += cost_s
-        self._worked_s = max(self._worked_s, clock_s) + cost_s
+        self._worked_s = (clock_s if clock_s > self._worked_s else self._worked_s) + cost_s
         self._now_s = self._charged(name, cost_s)
         return False
 

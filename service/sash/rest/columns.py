@@ -89,10 +89,13 @@ def _keys(document: Mapping[str, Any], spec: WindowSpec) -> Steps[Coded | None]:
 
 def _parts_of_key(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any] | None:
     """Return what is given for the parts of keys; None where no part is given."""
+    parts = spec.parts
+    if not parts:
+        return None
     if "key" in document:
         given = document["key"]
-        return given if spec.parts and type(given) is dict else None
-    return {name: document[name] for name in spec.parts if name in document} or None
+        return given if type(given) is dict else None
+    return {name: document[name] for name in parts if name in document} or None
 
 
 def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, list[str | int]]:
@@ -102,6 +105,8 @@ def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, li
         InvalidArgument: one of them is of the wrong type.
     """
     taken = _taken(document, spec, ("answer", "lookbacks"))
+    if not taken:
+        return False, []
     answer = flag(taken.get("answer", False), "answer")
     lookbacks = _plain_list(taken.get("lookbacks", []), "lookbacks")
     for i, lookback in enumerate(lookbacks):
@@ -122,6 +127,8 @@ def taken_origin(document: dict[str, Any], spec: WindowSpec) -> Origin | None:
         InvalidArgument: one of them is of the wrong type, or only some that belong together are there.
     """
     taken = _taken(document, spec, ORIGIN)
+    if not taken:
+        return None
     producer = text(taken["producer"], "producer") if "producer" in taken else None
     sequence, epoch = (integer(taken[name], name) if name in taken else None for name in ("sequence", "epoch"))
     return origin_of(producer, sequence, epoch)
@@ -133,6 +140,8 @@ def _taken(document: dict[str, Any], spec: WindowSpec, names: Sequence[str]) -> 
     If a field or a part of keys has the name of such a member, the member beside the time is that one. With
     ``"fields"``, the field is in there, and both can be given; a part is in ``"key"`` then.
     """
+    if document.keys().isdisjoint(names):
+        return {}
     nested = "fields" in document and "fields" not in spec.fields
     own = () if nested else (*spec.fields, *spec.parts)
     return {name: document.pop(name) for name in names if name in document and name not in own}

@@ -14,24 +14,20 @@ pay for no timers. A client is not slow while the service itself does not read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from contextvars import Context, copy_context
 from http import HTTPStatus
 from typing import Any, cast
 
-import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from sash.access.tls import CERTIFIED, names_in
 from sash.metrics import Metrics
-from sash.requests import HEADER, new_id
-from sash.rest.front import ALWAYS
 from sash.rest.guards import NO_PAGE_LINES
 from sash.rest.joined import Joined
-from sash.rest.problems import MEDIA_TYPE, of_error
 from sash.rest.quick import BYTES_MAX, UNUSUAL, Quick
+from sash.rest.refusals import monitors_only, raw
 from sash.rest.whole import offer
-from sash_engine.errors import Unavailable
 from sash_wire import traces
 
 __all__ = ["HEAD_BYTES_MAX", "Connection", "Connections"]
@@ -127,6 +123,8 @@ class Connection(HttpToolsProtocol):
         self._held = False
         """Whether a request is to be answered by `quick`. It has not begun for uvicorn."""
         self._held_body = b""
+        self._context: Context | None = None
+        """In which the request begins that is released now; None: its own."""
         self._usual = True
         self._host: bytes | None = None
         self._framing_bytes = 0
@@ -150,7 +148,7 @@ class Connection(HttpToolsProtocol):
             self._limits.refused(HTTPStatus.SERVICE_UNAVAILABLE)
             self._end(HTTPStatus.SERVICE_UNAVAILABLE, f"there are too many connections ({limit})")
         else:
-            self.app = _monitors_only(self.app, limit, self._limits.refused)
+            self.app = monitors_only(self.app, limit, self._limits.refused)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._limits.remove(self)
@@ -271,18 +269,26 @@ class Connection(HttpToolsProtocol):
         try:
             return self._limits.quick.answer(scope, self._host, self._held_body, defaults, write.write_now, self._serve)
         except Exception as error:
-            self._serve(_failing(error))
+            self._serve(_failing(error), copy_context())
             return True
 
-    def _serve(self, app: ASGIApp) -> None:
-        """Have an app answer the request that is held."""
+    def _serve(self, app: ASGIApp, context: Context) -> None:
+        """Have an app answer the request that is held, by a task in a context."""
         usual = self.app
-        self.app = cast("Any", app)
+        self.app, self._context = cast("Any", app), context
         try:
             self._release()
         finally:
-            self.app = usual
+            self.app, self._context = usual, None
         super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if self._context is None:
+            super()._start_asgi_task(cycle, app)
+            return
+        task = self.loop.create_task(cycle.run_asgi(app), context=self._context)
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
 
     def _release(self) -> None:
         """Have uvicorn begin with the request that is held."""
@@ -351,7 +357,7 @@ class Connection(HttpToolsProtocol):
         """Answer the request that is under way, if no answer has begun, and close."""
         cycle = self.cycle
         if cycle is None or not cycle.response_started or (cycle.response_complete and not self._in_body):
-            self.transport.write(_raw(status, detail))
+            self.transport.write(raw(status, detail))
         self.transport.close()
 
 
@@ -360,40 +366,3 @@ def _failing(error: Exception) -> ASGIApp:
         raise error  # uvicorn logs it, and answers
 
     return app
-
-
-def _monitors_only(app: ASGIApp, limit: str, refused: Callable[[HTTPStatus], None]) -> Any:
-    """An app for connections beyond the limits."""
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in ALWAYS:
-            await app(scope, receive, send)
-            return
-        refused(HTTPStatus.SERVICE_UNAVAILABLE)
-        error = Unavailable("there are too many connections", limit=limit, retry_after_s=1.0)
-        response = of_error(error, scope["method"], scope["path"])
-        response.headers["connection"] = "close"
-        await response(scope, receive, send)
-
-    return answer
-
-
-def _raw(status: HTTPStatus, detail: str) -> bytes:
-    """A problem document as the bytes of a response, for requests that no app sees."""
-    # The head may not have arrived, so the id is always a new one.
-    request = new_id()
-    body = orjson.dumps(
-        {
-            "type": "about:blank",
-            "title": status.phrase,
-            "status": int(status),
-            "detail": detail,
-            "request_id": request,
-        }
-    )
-    retry = "retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else ""
-    head = (
-        f"HTTP/1.1 {int(status)} {status.phrase}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
-        f"{retry}{HEADER}: {request}\r\nconnection: close\r\n\r\n"
-    )
-    return head.encode() + body

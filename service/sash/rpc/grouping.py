@@ -23,6 +23,9 @@ class Grouping(TypedDict):
     position: str
 
 
+_PLAIN: Grouping = {"where": (), "by": None, "top": None, "having": (), "limit": None, "position": ""}
+
+
 def where_of(request: Any) -> Sequence[Where]:
     """Return the conditions on keys of a request."""
     return tuple([Where(each.part, each.op or "=", list(each.values)) for each in request.where])
@@ -30,6 +33,15 @@ def where_of(request: Any) -> Sequence[Where]:
 
 def grouped_of(request: Any) -> Grouping:
     """Return how a request selects and groups keys; the window checks it."""
+    if not (
+        request.where
+        or request.by
+        or request.having
+        or request.position
+        or request.HasField("top")
+        or request.HasField("limit")
+    ):
+        return _PLAIN
     top = request.top
     return {
         "where": where_of(request),

@@ -45,6 +45,7 @@ __all__ = [
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 _FLOAT64 = np.dtype("<f8")
+_key_of_parts = calls.refusing(key_of_parts)
 
 # ---------------------------------------------------------------- requests
 
@@ -132,7 +133,6 @@ def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
     return {name: _scalar(value, f"fields.{name}") for name, value in request.fields.items()}
 
 
-@calls.refusing
 def key_of(request: pb.InsertRequest | pb.BulkEvictRequest, spec: WindowSpec) -> str | None:
     """Return the key of a write, which may be given by its parts.
 
@@ -144,7 +144,7 @@ def key_of(request: pb.InsertRequest | pb.BulkEvictRequest, spec: WindowSpec) ->
         return key
     if key is not None:
         raise InvalidArgument("give either key or parts", field="parts")
-    return key_of_parts(request.parts, spec.parts, f"window {spec.name!r}")
+    return _key_of_parts(request.parts, spec.parts, f"window {spec.name!r}")
 
 
 @calls.refusing

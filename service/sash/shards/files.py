@@ -26,7 +26,7 @@ from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.windows.answers import LATER_COUNTS
 from sash_engine.windows.batch import PartialBatch
-from sash_engine.windows.ledger import MAX_SEQUENCE
+from sash_engine.windows.ledger import DIGEST_BYTES, MAX_SEQUENCE
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.placement import shards_of
 
@@ -74,17 +74,21 @@ def _merged_header(headers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _merged_ledger(ledgers: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The highest number of each writer. Digests are of the parts of each shard, and mean nothing elsewhere.
+    """The highest number of each writer, and the digests that all shards agree on: those of whole writes.
 
     Where shards have different numbers of a producer, no number says what was applied: it numbers its writes for each
     shard, or has a write under way. Then its epoch is over, so that none of its writes is taken for another one.
     """
     found: dict[str, list[tuple[int, int, int]]] = {}
+    digests: dict[str, tuple[bytes, bytes]] = {}
     queries: dict[str, list[int]] = {}
     for ledger in ledgers:
         fences = ledger.get("fences", {})
         for name, (number, at_ns) in ledger["producers"].items():
-            found.setdefault(name, []).append((fences[name][0] if name in fences else 0, number, at_ns))
+            epoch, first, recent = fences.get(name, (0, b"", b""))
+            found.setdefault(name, []).append((epoch, number, at_ns))
+            known = digests.get(name, (first, recent))
+            digests[name] = (first if first == known[0] else b"", _common_end(recent, known[1]))
         for name, (number, at_ns) in ledger["queries"].items():
             queries[name] = max(queries.get(name, [0, 0]), [number, at_ns])
     producers = {name: max(writes) for name, writes in found.items()}
@@ -92,13 +96,29 @@ def _merged_ledger(ledgers: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]
         everywhere = len(writes) == len(ledgers) or not spec.get("keyed")
         if not everywhere or len({write[:2] for write in writes}) > 1:
             producers[name] = (min(producers[name][0] + 1, MAX_SEQUENCE), 0, producers[name][2])
+            digests[name] = (b"", b"")
     return {
         "producers": {name: [number, at_ns] for name, (_, number, at_ns) in producers.items()},
         "queries": queries,
-        "fences": {name: [epoch, b"", b""] for name, (epoch, _, _) in producers.items() if epoch},
+        "fences": {
+            name: [epoch, *digests[name]]
+            for name, (epoch, _, _) in producers.items()
+            if epoch or digests[name] != (b"", b"")
+        },
         "next_part": 1,
         "parts": {},
     }
+
+
+def _common_end(some: bytes, others: bytes) -> bytes:
+    """The digests at the end of both."""
+    end = 0
+    while end < min(len(some), len(others)):
+        longer = end + DIGEST_BYTES
+        if some[-longer:] != others[-longer:]:
+            break
+        end = longer
+    return some[len(some) - end :]
 
 
 class _Records:
@@ -242,7 +262,7 @@ class Splitter:
         name = {} if self._name is None else {"name": self._name}
         self.spec = WindowSpec.parse({**document["spec"], **name})
         if self._shards > 1:
-            ledger = _merged_ledger([document["extra"]["ledger"]], document["spec"])  # digests are of whole writes
+            ledger = _merged_ledger([document["extra"]["ledger"]], document["spec"])
             document["extra"] = {**document["extra"], "ledger": ledger}
         gone = dict(document["counts"])
         left = gone["evicted"] + gone.get("retracted", 0)

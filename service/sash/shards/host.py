@@ -293,3 +293,7 @@ class Host:
     def all(self) -> list[WindowInfo]:
         """The windows as far as this process has them."""
         return self.shards.infos()
+
+    def kept(self) -> list[WindowInfo]:
+        """As `all`, without views."""
+        return self.shards.infos(views=False)

@@ -142,11 +142,11 @@ class HostedShards:
         spec = self.spec(name)
         return "none" if spec is None else "keyed" if spec.keyed else "plain"
 
-    def infos(self) -> list[WindowInfo]:
-        """See `Shards`."""
+    def infos(self, views: bool = True) -> list[WindowInfo]:
+        """See `Shards`; without views, only what keeps entries."""
         found: dict[str, dict[int, WindowInfo]] = {}
         for shard, hosted in self.hosted.items():
-            for info in hosted.storage.all():
+            for info in hosted.storage.all() if views else hosted.storage.kept():
                 found.setdefault(info.spec.name, {})[shard] = info
         return [merged_infos(list(found[name].values()), list(found[name])) for name in sorted(found)]
 

@@ -350,7 +350,7 @@ class LeasedHost(MovingHost):
         """By shard: entries, and bytes of writes that wait for a commit."""
         return {
             str(shard): [
-                sum(info.entries for info in hosted.storage.all()),
+                sum(info.entries for info in hosted.storage.kept()),
                 hosted.storage.pending_bytes,
             ]
             for shard, hosted in self.shards.hosted.items()

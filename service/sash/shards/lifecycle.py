@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeVar
 
 from sash.plane import Parts
@@ -71,7 +71,9 @@ class Lifecycle:
                 field="from",
                 limit="a service of one shard",
             )
-        async with self._locks[spec.name]:
+        async with AsyncExitStack() as held:
+            for name in (*([] if spec.of is None else [spec.of]), spec.name):  # nobody deletes what a view shows
+                await held.enter_async_context(self._locks[name])
             try:
                 await self._on(HOME, lambda plane: plane.window(spec.name))
                 is_new = False
@@ -176,9 +178,16 @@ class Lifecycle:
 
     async def reconcile_one(self, shard: int) -> None:
         """Make a shard have the windows that home has; raises as the operations that this takes."""
-        names = {info.spec.name for info in await self._on(HOME, lambda plane: plane.windows())}
-        names |= {info.spec.name for info in await self._on(shard, lambda plane: plane.windows())}
-        for name in sorted(names):
+        home = {info.spec.name: info.spec for info in await self._on(HOME, lambda plane: plane.windows())}
+        there = {info.spec.name: info.spec for info in await self._on(shard, lambda plane: plane.windows())}
+
+        def when(name: str) -> tuple[int, str]:
+            """Views go before their windows go, and come after these have come."""
+            if name in home:
+                return 1 + (home[name].of is not None), name
+            return int(there[name].of is None), name
+
+        for name in sorted(home | there, key=when):
             async with self._locks[name]:
                 await self._make_alike(shard, name)
 
@@ -193,6 +202,10 @@ class Lifecycle:
         elif home is not None and there is None:
             await self._on(shard, lambda plane: plane.create(home))
         elif home is not None and there is not None:
+            if home.of is not None and home != there:  # it has nothing that could be lost
+                await self._on(shard, lambda plane: plane.delete(name))
+                await self._on(shard, lambda plane: plane.create(home))
+                return
             wanted = home.document()["aggregates"]
             missing = {key: wanted[key] for key in wanted if key not in there.aggregates}
             if missing:

@@ -132,7 +132,12 @@ class ShardedCalls(Plane):
         if self._shards.count == 1:
             return {0: keys}
         only = ONLY_SHARD.get()
-        if key is not None or not (keys or selects) or (only is None and not (await self._spec(name)).keyed):
+        spec = self._shards.spec(name)
+        if spec is None and only is None:
+            spec = await self._spec(name)
+        if spec is not None and spec.of is not None:
+            name = spec.of  # the keys of a view are where its window has them
+        if key is not None or not (keys or selects) or (only is None and spec is not None and not spec.keyed):
             return {self._home_of(name, key): keys}
         if isinstance(keys, AllKeys) or not keys:
             return dict.fromkeys(self._all, keys)

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from sash.calls import ONLY_SHARD
-from sash.durability.removals import eviction_of
+from sash.durability.records import BulkInsert, Insert, signed
+from sash.durability.removals import Retract, Update, eviction_of
 from sash.plane import observed
 from sash.shards.merging import merged_writes
 from sash.shards.parts import ShardPlane, together, worst
@@ -62,6 +63,7 @@ class ShardedWrites(ShardedCalls):
         Fields(spec).checked(fields)
         self._checker(spec).reader.checked_key(key)
         self._checker(spec).check_answer(answer, lookbacks)
+        origin = signed(origin, Insert(time, fields, key))
         return await self._numbered(spec, {shard: insert}, nothing_of(spec), origin)
 
     @observed
@@ -76,6 +78,7 @@ class ShardedWrites(ShardedCalls):
 
         calls = {shard: inserting(part) for shard, part in parts.items()}
         if origin is not None and len(self._all) > 1 and batch.keys is not None:
+            origin = signed(origin, BulkInsert(batch))
             return await self._numbered(await self._spec(name), calls, none_of(batch), origin)
         return await self._written(calls)
 
@@ -102,7 +105,9 @@ class ShardedWrites(ShardedCalls):
                 return await self._written(dict.fromkeys(self._all, evict))
             if origin is None or len(self._all) == 1:
                 return await self._on(self._home_of(name, key), evict)
-            eviction_of(time, key, start, end, end_exclusive).apply(self._checker(spec), 0)
+            eviction = eviction_of(time, key, start, end, end_exclusive)
+            eviction.apply(self._checker(spec), 0)
+            origin = signed(origin, eviction)
             return await self._numbered(spec, {self._home_of(name, key): evict}, nothing_of(spec), origin)
 
     @observed
@@ -125,6 +130,7 @@ class ShardedWrites(ShardedCalls):
         calls = {shard: changing(part) for shard, part in parts.items()}
         if origin is not None and len(self._all) > 1 and batch.keys is not None:
             spec = await self._spec(name)
+            origin = signed(origin, Retract(batch) if operation == "retract" else Update(batch))
             return await self._numbered(spec, calls, nothing_of(spec), origin)
         return await self._written(calls)
 

@@ -13,7 +13,6 @@ thousand arrays at once takes a millisecond.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -23,6 +22,7 @@ from sash_engine.forest.block import Block, Note
 from sash_engine.forest.inbox import Inbox
 from sash_engine.forest.level import Level, moved
 from sash_engine.forest.row_slices import RowSlice
+from sash_engine.kernels import first_after, first_from
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 
@@ -67,7 +67,7 @@ class Directory(Level):
         monoids: one per slot.
     """
 
-    __slots__ = ("_blocks", "_ends", "_first", "_inbox", "_last", "_swept", "head", "stale")
+    __slots__ = ("_blocks", "_first", "_inbox", "_last", "_swept", "head", "stale")
 
     loads: ClassVar[bool] = False
     """Whether blocks may have to be loaded, so that it pays to say before which will be read."""
@@ -79,7 +79,6 @@ class Directory(Level):
         self._swept = 0  # positions below have been freed
         self._blocks: list[Block | list[Array] | _Slab | None] = []  # columns: a block that was not asked for so far
         self._first = self._last = _NO_TIMES
-        self._ends = _NO_TIMES.data  # bisecting it costs half of what `searchsorted` does for one time
         self._inbox: Inbox | None = None
         self.stale: set[int] = set()
         """Positions of blocks whose partials are not those of their rows, and of some that were dropped: stale.py."""
@@ -159,7 +158,6 @@ class Directory(Level):
         super()._move(dead, rows, capacity)
         self._first = moved(self._first, dead, rows, capacity)
         self._last = moved(self._last, dead, rows, capacity)
-        self._ends = self._last.data
         del self._blocks[:dead]
 
     def advance(self, head: int) -> None:
@@ -315,13 +313,13 @@ class Directory(Level):
 
     def ending(self, time: int, side: str) -> int:
         """The first block whose last time is >= `time` ("left") or > `time` ("right"); `tail` if none."""
-        base, find = self.base, bisect_left if side == "left" else bisect_right
-        return base + find(self._ends, time, self.head - base, self.tail - base)
+        base, find = self.base, first_from if side == "left" else first_after
+        return base + find(self._last, self.head - base, self.tail - base, time)
 
     def owner(self, time: int) -> int:
         """The position of the block that an entry of that time is sorted into."""
         base = self.base
-        return max(base + bisect_right(self._first.data, time, self.head - base, self.tail - base) - 1, self.head)
+        return max(base + first_after(self._first, self.head - base, self.tail - base, time) - 1, self.head)
 
     def owners(self, times: Array) -> Array:
         """`owner` of each of many times: int64 (m,)."""

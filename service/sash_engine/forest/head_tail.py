@@ -16,6 +16,7 @@ import numpy as np
 
 from sash_engine.forest.block import Block
 from sash_engine.forest.layout import Layout
+from sash_engine.kernels import copy_rows
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 
@@ -118,8 +119,7 @@ class Tail(Block):
             self.rows = before
             self.grow(rows)
             self.rows = rows
-        for i, column in enumerate(columns):
-            self.columns[i][before:rows] = column[start:stop]
+        copy_rows(self.columns, before, columns, start, stop)
 
     def discard(self, skip: int) -> None:
         """Remove the first `skip` rows."""

@@ -34,6 +34,8 @@ class Layout:
 
     open_row: ClassVar[bool] = False
     """Whether the values of the newest row may change in place; see `Forest.open_row`."""
+    rows_are_entries: ClassVar[bool] = True
+    """Whether each row is an entry; else it says how many it stands for."""
 
     def __init__(
         self,
@@ -84,12 +86,48 @@ class Layout:
         )
         self._used = tuple({i for read in reads for i in read})
         self._reduces = tuple(
-            (m.reduce if own else None, *pick) for m, pick, own in zip(monoids, picks, owns, strict=True)
+            (m.reduce if own else None, m.reducer(), *pick) for m, pick, own in zip(monoids, picks, owns, strict=True)
         )
         self._combines = tuple(m.combine if own else None for m, own in zip(monoids, owns, strict=True))
         self._lowers = tuple((slot, None if slot < 0 else monoids[slot].lower) for slot in self.answers)
+        self._number = number
+        self.slots: Sequence[int] = range(len(monoids))
+        """For each aggregate its slot in the forests."""
         self.identities: tuple[Partial, ...] = tuple(monoid.identity for monoid in monoids)
         self.commutative = all(monoid.commutative for monoid in monoids)
+
+    def answering(self, aggregates: Mapping[str, tuple[Monoid, Sequence[str]]]) -> Layout:
+        """A layout of the same columns and slots with other answers: those of aggregates that have slots here."""
+        other, answers = copy(self), list[int]()
+        for monoid, columns in aggregates.values():
+            numbers = tuple([self._number[column] for column in columns])
+            key = (type(monoid), numbers, _parameters(monoid))
+            answers.append(-1 if monoid.counts_entries else self.keys.index(key))
+        other._answer(tuple(aggregates), answers)
+        return other
+
+    def _answer(self, names: tuple[str, ...], answers: Sequence[int]) -> None:
+        """Give these answers: for each name a slot, or -1."""
+        self.names, self.answers, self.hidden = names, tuple(answers), ()
+        self._lowers = tuple([(slot, None if slot < 0 else self.monoids[slot].lower) for slot in answers])
+
+    def lean(self) -> Layout:
+        """A layout of the slots that have answers, for vectorised folds; this one if all have."""
+        slots = sorted({slot for slot in self.answers if slot >= 0})
+        if len(slots) == len(self.monoids):
+            return self
+        other, at = self.only(slots), {-1: -1} | {slot: i for i, slot in enumerate(slots)}
+        other.slots = slots
+        other.identities = tuple([self.identities[slot] for slot in slots])
+        more = len(self.answers) - len(self.names)
+        other._answer(self.names, [at[slot] for slot in self.answers[more:]])
+        other.answers = (*[at[slot] for slot in self.answers[:more]], *other.answers)
+        return other
+
+    @property
+    def answering_monoids(self) -> list[Monoid]:
+        """The aggregates that have answers: not the hidden ones."""
+        return [self.monoids[slot] for slot in self.answers if slot >= 0]
 
     def only(self, slots: Sequence[int]) -> Layout:
         """A layout of some slots, in this order, for vectorised folds: the same columns, and no answers."""
@@ -101,20 +139,24 @@ class Layout:
 
     def reduce(self, columns: Sequence[Array]) -> list[Partial]:
         """Fold n >= 0 rows, one partial per slot."""
-        out: list[Partial] = []
-        for slot, (reduce, single, several) in enumerate(self._reduces):
-            if reduce is None:
-                out.append(out[self._first[slot]])
-            else:
-                out.append(reduce((columns[single],) if several is None else several(columns)))
-        return out
+        return self.reduce_rows(columns, 0, len(columns[0]))
 
     def reduce_rows(self, columns: Sequence[Array], start: int, stop: int) -> list[Partial]:
         """Fold rows start..stop, one partial per slot."""
-        rows = list(columns)
-        for i in self._used:
-            rows[i] = columns[i][start:stop]
-        return self.reduce(rows)
+        out: list[Partial] = []
+        rows: list[Array] | None = None
+        for slot, (reduce, reducer, single, several) in enumerate(self._reduces):
+            if reduce is None:
+                out.append(out[self._first[slot]])
+            elif reducer is not None:
+                out.append(reducer(columns[single], start, stop))
+            else:
+                if rows is None:
+                    rows = list(columns)
+                    for i in self._used:
+                        rows[i] = columns[i][start:stop]
+                out.append(reduce((rows[single],) if several is None else several(rows)))
+        return out
 
     def reduce_segments(self, columns: Sequence[Array], starts: Array) -> list[Partials]:
         """Fold each of k segments of n >= 1 rows: per slot, k partials; see `Monoid.reduce_segments`."""

@@ -30,6 +30,7 @@ from sash_engine.forest.series import Rows, answers_of, fold_buckets, free_steps
 from sash_engine.forest.splicer import Splicer
 from sash_engine.forest.stale import Stale
 from sash_engine.forest.tiered import TieredDirectory
+from sash_engine.kernels import first_after, first_from
 from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
@@ -282,6 +283,10 @@ class BlockReader:
         runs = _runs(at[there]) if there.any() else []
         return there, rows.columns(runs, range(1, len(self._layout.dtypes)))[1:]
 
+    def count_after(self, time: int) -> int:
+        """How many entries are newer than `time`; loads at most the block that has entries around it."""
+        return self._len - self._count(*self._locate(time, "right")) if self._len else 0
+
     def neighbours(self, time: int) -> tuple[int | None, int | None]:
         """The newest time of an entry that is <= `time`, and the oldest that is newer; None where there is none."""
         directory = self._directory
@@ -311,7 +316,8 @@ class BlockReader:
             if time < first or (time == first and side == "left"):
                 return position, skip
             block = directory.block(position)
-        return position, skip + int(block.columns[0][skip : block.rows].searchsorted(time, side))  # type: ignore[call-overload]
+        find = first_from if side == "left" else first_after
+        return position, find(block.columns[0], skip, block.rows, time)
 
     def _count(self, position: int, row: int) -> int:
         """Entries before a place."""

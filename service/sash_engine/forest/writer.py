@@ -15,6 +15,7 @@ import numpy as np
 
 from sash_engine.forest.block import merge
 from sash_engine.forest.reader import BlockReader
+from sash_engine.kernels import append_row, is_sorted
 from sash_engine.monoids.base import Array
 
 __all__ = ["BlockWriter"]
@@ -39,9 +40,7 @@ class BlockWriter(BlockReader):
         columns = tail.columns
         if row == len(columns[0]):
             row = self._make_room()
-        columns[0][row] = time
-        for i, value in enumerate(values, 1):
-            columns[i][row] = value
+        append_row(columns, row, time, values)
         tail.rows = row = row + 1
         self._newest = time
         self._len += 1
@@ -55,7 +54,7 @@ class BlockWriter(BlockReader):
             return
         self._answers = None
         rows = [times, *columns]
-        if np.count_nonzero(times[1:] < times[:-1]):
+        if not is_sorted(times):
             order = np.argsort(times, kind="stable")
             rows = [column[order] for column in rows]
             times = rows[0]

@@ -47,7 +47,7 @@ aggregation", VLDB 2015; the column forms are ours.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, TypeAlias
@@ -226,6 +226,14 @@ class Monoid(PartialForm, ABC):
         for value in rows(values):
             total = self.combine(total, self.lift(value))
         return total
+
+    def reducer(self) -> Callable[[Array, int, int], Partial] | None:
+        """Return a function that folds rows start..stop of the one column it reads, as `reduce` does.
+
+        It saves callers the slice. None, as here: there is no such function. An aggregate that derives from another
+        and has a `reduce` of its own must not inherit the other's `reducer`.
+        """
+        return None
 
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         """Fold each segment of rows.

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
+from sash_engine.kernels import powers
 from sash_engine.monoids.base import ANY, Array, FieldType, Monoid, Partial, Partials, Read, Schema, Values, typed
-from sash_engine.monoids.numerics import powers, quiet
+from sash_engine.monoids.numerics import quiet
 
 __all__ = ["NaiveBayes"]
 
@@ -143,7 +144,10 @@ class NaiveBayes(Monoid):
             of_label: list[Any] = []
             for numeric, column in zip(self.numeric, features, strict=True):
                 if numeric:
-                    of_label.append(powers(column[chosen].astype(np.float64, copy=False), 2)[1:])
+                    numbers = column[chosen].astype(np.float64, copy=False)
+                    moments = powers(numbers, 0, len(numbers), 2)
+                    assert moments is not None, "a label has a row"
+                    of_label.append(moments[1:])
                 else:
                     counts = Counter(column[chosen].tolist())
                     of_label.append(tuple(sorted((_text(value), count) for value, count in counts.items())))

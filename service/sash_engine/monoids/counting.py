@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from sash_engine import kernels
 from sash_engine.monoids.base import NUMERIC, TIME, Array, FieldType, Monoid, Partial, Partials, Read, Values
 from sash_engine.monoids.numerics import beyond, integer_total, integer_totals, lengths, quiet, total, totals
 
@@ -112,6 +113,9 @@ class Sum(Monoid):
 
     def reduce(self, values: Values) -> Partial:
         return integer_total(values[0]) if self.integers else total(values[0])
+
+    def reducer(self) -> Callable[[Array, int, int], Partial] | None:
+        return None if self.integers else kernels.total
 
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         return (integer_totals(values[0], starts) if self.integers else totals(values[0], starts),)

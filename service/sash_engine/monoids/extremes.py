@@ -7,11 +7,12 @@ code point.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from sash_engine.kernels import largest, smallest
 from sash_engine.monoids.base import (
     ANY,
     NUMERIC,
@@ -50,6 +51,12 @@ class _Extreme(Monoid):
 
     def lower(self, partial: Partial) -> float | int | str | None:
         return partial  # type: ignore[no-any-return]
+
+    def reduce(self, values: Values) -> Partial:
+        return self.reducer()(values[0], 0, len(values[0]))
+
+    def reducer(self) -> Callable[[Array, int, int], Partial]:
+        return smallest if self.ufunc is np.minimum else largest
 
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         return (self.ufunc.reduceat(values[0], starts),)
@@ -96,10 +103,6 @@ class Min(_Extreme):
             return older
         return older if older <= newer or older != older else newer
 
-    def reduce(self, values: Values) -> Partial:
-        (column,) = values
-        return column.item(column.argmin()) if len(column) else None
-
 
 class Max(_Extreme):
     """The largest value of a field, exact for int64. None over no entries.
@@ -123,10 +126,6 @@ class Max(_Extreme):
         if newer is None:
             return older
         return older if older >= newer or older != older else newer
-
-    def reduce(self, values: Values) -> Partial:
-        (column,) = values
-        return column.item(column.argmax()) if len(column) else None
 
 
 def _precedes(ufunc: np.ufunc, a: Any, b: Any) -> Any:
@@ -375,7 +374,7 @@ class Range(Monoid):
 
     def reduce(self, values: Values) -> Partial:
         (column,) = values
-        return (column.item(column.argmin()), column.item(column.argmax())) if len(column) else None
+        return (smallest(column, 0, len(column)), largest(column, 0, len(column))) if len(column) else None
 
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         return np.minimum.reduceat(values[0], starts), np.maximum.reduceat(values[0], starts)

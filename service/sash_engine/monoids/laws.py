@@ -231,6 +231,10 @@ def _reduction(sample: _Sample) -> None:
         if stop <= sample.n:
             found = sample.monoid.reduce([column[start:stop] for column in sample.values])
             sample.expect(sample.folded(start, stop), found, f"reduce of rows {start}..{stop}")
+            reducer = sample.monoid.reducer()
+            if reducer is not None:
+                found = reducer(sample.values[0], start, stop)
+                sample.expect(sample.folded(start, stop), found, f"reducer of rows {start}..{stop}")
 
 
 def _segments(sample: _Sample) -> None:

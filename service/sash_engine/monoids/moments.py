@@ -18,12 +18,14 @@ arbitrary-order statistical moments", Sandia report SAND2008-6212.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
+from sash_engine.kernels import join_powers, powers
 from sash_engine.monoids.base import NUMERIC, Array, Monoid, Partial, Partials, Read, Values, object_array
-from sash_engine.monoids.numerics import in_chunks, powers, powers_of_segments, quiet
+from sash_engine.monoids.numerics import in_chunks, powers_of_segments, quiet
 
 __all__ = [
     "Kurtosis",
@@ -53,27 +55,21 @@ class _Moments(Monoid):
     parts: tuple[str, ...] = ("entries", "mean", "m2")
     dtypes: tuple[np.dtype[Any], ...] = (np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.float64))
 
+    combine = staticmethod(join_powers)  # half the time of a method, or less
+
     def lift(self, value: Any) -> Partial:
         mean = float(value)
         return 1, mean, mean - mean  # 0, or NaN if the value is NaN or infinite
-
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
-        n1, mean1, m2_1 = older
-        n2, mean2, m2_2 = newer
-        n = n1 + n2
-        share = n2 / n
-        apart = mean2 - mean1
-        return n, mean1 + apart * share, m2_1 + m2_2 + apart * apart * (n1 * share)
 
     def reduce(self, values: Values) -> Partial:
         column = values[0]
         if column.dtype is not _FLOAT64:
             column = column.astype(np.float64)
-        return powers(column, self.order) if len(column) else None
+        return powers(column, 0, len(column), self.order)
+
+    def reducer(self) -> Callable[[Array, int, int], Partial] | None:
+        order = self.order
+        return (lambda column, start, stop: powers(column, start, stop, order)) if self.types[0] == "float64" else None
 
     @in_chunks(65_536)
     def reduce_segments(self, values: Values, starts: Array) -> Partials:

@@ -5,12 +5,8 @@
                 1  5  9                            means broadcast, and dot products need no `reduceat`
                 2  6  5
 
-Overflow gives inf and inf - inf gives NaN, as in IEEE 754, without a warning. Turning off NumPy's warnings (`quiet`)
-costs 0.7 us, half the time of summing a block, so the hot functions use `np.vdot`, which never warns. A sum by dot
-product with ones is as accurate as NumPy's pairwise sum up to some thousand rows.
-
-Measured on one core, 1,024 float64: `np.add.reduce` 1.6 us (2.3 us quietly), `np.vdot` with ones 1.0 us. Standard
-deviations of 64 segments of 1,024: 80 us as a grid, 85 us with `np.repeat` and `reduceat`.
+Measured on one core, standard deviations of 64 segments of 1,024: 80 us as a grid, 85 us with `np.repeat` and
+`reduceat`. What folds one run of rows is in `sash_engine.kernels`.
 """
 
 from __future__ import annotations
@@ -21,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from sash_engine import kernels
+from sash_engine.kernels import quiet
 from sash_engine.monoids.base import Array, Partials, Values
 
 __all__ = [
@@ -32,38 +30,21 @@ __all__ = [
     "integer_total",
     "integer_totals",
     "lengths",
-    "powers",
     "powers_of_segments",
     "quiet",
     "total",
     "totals",
 ]
 
-quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")
-"""Decorates functions that may return inf and NaN: NumPy does not warn in them."""
-
-_SHORT = 4096
-"""The BLAS may split longer dot products over threads (OpenBLAS does from 10,000 rows on)."""
-_ONES = np.ones(_SHORT)
-_vdot = getattr(np.vdot, "_implementation", np.vdot)
-"""Without the look for arrays of other libraries, which is a third of the time of a short sum."""
 _LOW_BITS = 32
 _LOW_MASK = (1 << _LOW_BITS) - 1
 _CLOSE = 1e-7
 """If the spread is a smaller share of the mean, the rounding of the mean shows in it, and a third pass removes it."""
-_HUGE = 1e290
-"""Values below this cannot overflow when a mean is subtracted."""
 
 
 def total(column: Array) -> float:
     """Return the sum of float64 (n,)."""
-    n = len(column)
-    return float(_vdot(column, _ONES[:n])) if n <= _SHORT else _long_total(column)
-
-
-@quiet
-def _long_total(column: Array) -> float:
-    return float(np.add.reduce(column))
+    return kernels.total(column, 0, len(column))
 
 
 def beyond(sums: Array, entries: Array) -> Array:
@@ -88,47 +69,9 @@ def integer_totals(column: Array, starts: Array) -> Array:
     return (high << _LOW_BITS) + np.add.reduceat(column & _LOW_MASK, starts)
 
 
-def powers(column: Array, order: int) -> tuple[int | float, ...]:
-    """Return n, the mean, and the sums of the 2nd to `order`-th powers of the deviations, of float64 (n >= 1,)."""
-    n = len(column)
-    mean = total(column) / n
-    # NumPy can only warn about products of columns, and about subtracting from nearly the largest float.
-    if order == 2 and -_HUGE < mean < _HUGE:
-        return _powers(column, n, mean, order)
-    return _quiet_powers(column, n, mean, order)
-
-
-def _powers(column: Array, n: int, mean: float, order: int) -> tuple[int | float, ...]:
-    deviations = column - mean
-    m2 = float(_vdot(deviations, deviations)) if n <= _SHORT else _dot(deviations, deviations)
-    close = mean * _CLOSE
-    if m2 <= n * close * close:
-        mean += total(deviations) / n
-        deviations = column - mean
-        m2 = _dot(deviations, deviations)
-    if order == 2:
-        return n, mean, m2
-    squares = deviations * deviations
-    if order == 3:
-        return n, mean, m2, _dot(squares, deviations)
-    return n, mean, m2, _dot(squares, deviations), _dot(squares, squares)
-
-
-_quiet_powers = quiet(_powers)
-
-
-def _dot(a: Array, b: Array) -> float:
-    return float(_vdot(a, b)) if len(a) <= _SHORT else _long_total(_product(a, b))
-
-
-@quiet
-def _product(a: Array, b: Array) -> Array:
-    return a * b
-
-
 @quiet
 def powers_of_segments(column: Array, starts: Array, order: int) -> tuple[Array, ...]:
-    """Return `powers` of float64 (n,) by segment: order + 1 arrays (k,)."""
+    """Return `kernels.powers` of float64 (n,) by segment: order + 1 arrays (k,)."""
     sizes = lengths(starts, len(column))
     grid = as_grid(column, starts)
     means = np.add.reduceat(column, starts) / sizes

@@ -104,10 +104,15 @@ def leaving(counts: Sequence[int], moments: Sequence[Partial], delta: float, wid
     return sum(counts[:-1])
 
 
-def layout_of(spec: WindowSpec, block: int) -> Layout:
-    """Return the layout of a window that keeps entries, with the moments that its adaptive policy needs."""
+def layout_of(spec: WindowSpec, block: int, shared: Sequence[tuple[Monoid, Sequence[str]]] = ()) -> Layout:
+    """Return the layout of a window that keeps entries, with the moments that its adaptive policy needs.
+
+    Args:
+        shared: the aggregates of its views.
+    """
     policy = spec.slide.adaptive
-    return Layout(spec.fields, spec.monoids(), block, [] if policy is None else [_moments(spec, policy)])
+    own = [] if policy is None else [_moments(spec, policy)]
+    return Layout(spec.fields, spec.monoids(), block, [*own, *shared])
 
 
 def _moments(spec: WindowSpec, policy: AdaptivePolicy) -> tuple[Monoid, tuple[str]]:

@@ -12,9 +12,9 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.batch import check_key, check_parts
 from sash_engine.windows.costs import Costs
-from sash_engine.windows.keys import UNKEYED, Keys
+from sash_engine.windows.keys import UNKEYED
 from sash_engine.windows.questions import AllKeys, KeyList
-from sash_engine.windows.slide import Slide
+from sash_engine.windows.readable_keys import Now, ReadableKeys
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["AskedKeys", "Numbers"]
@@ -34,7 +34,7 @@ class AskedKeys:
         costs: limits the number of answers.
     """
 
-    def __init__(self, spec: WindowSpec, keys: Keys, slide: Slide, costs: Costs) -> None:
+    def __init__(self, spec: WindowSpec, keys: ReadableKeys, slide: Now, costs: Costs) -> None:
         self._spec = spec
         self._keys = keys
         self._slide = slide

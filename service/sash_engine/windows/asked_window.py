@@ -15,6 +15,7 @@ from sash_engine.windows.questions import EntriesQuery, KeyList, Query, RangeQue
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.view_keys import ViewKeys, ViewSlide
 
 __all__ = ["AskedWindow"]
 
@@ -26,9 +27,9 @@ class AskedWindow:
 
     spec: WindowSpec
     _reader: Reader
-    _keys: Keys
+    _keys: Keys | ViewKeys
     _labels: Labels
-    _slide: Slide
+    _slide: Slide | ViewSlide
 
     @property
     def reader(self) -> Reader:

@@ -38,7 +38,8 @@ class Origin:
         producer: its name.
         sequence: 1, 2, 3, … in each epoch.
         epoch: whoever uses a higher one takes the name over.
-        digest: of what the write carries, see `digests`; None where it is not known.
+        digest: of what the write carries, see `digests`; None where it is not known. Of a write whose parts go to
+            several shards, it is of the whole.
     """
 
     producer: str

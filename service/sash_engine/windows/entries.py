@@ -22,8 +22,8 @@ from sash_engine.forest.row_slices import RowSlice
 from sash_engine.forest.segments import starts_of_runs
 from sash_engine.monoids.base import Array
 from sash_engine.windows.batch import AnyBatch, Coded
-from sash_engine.windows.keys import Keys
 from sash_engine.windows.pages import Numbers
+from sash_engine.windows.readable_keys import ReadableKeys
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
 
 __all__ = ["BULK_ROWS", "Entries"]
@@ -51,7 +51,7 @@ class Entries:
     def __init__(
         self,
         spec: WindowSpec,
-        keys: Keys,
+        keys: ReadableKeys,
         numbers: Numbers,
         start: int | None,
         end: int | None,

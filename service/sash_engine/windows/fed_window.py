@@ -16,10 +16,12 @@ from sash_engine.windows.answers import Counts, WriteResult
 from sash_engine.windows.asked_window import AskedWindow
 from sash_engine.windows.cascade_spec import check_cascade
 from sash_engine.windows.cascades import Cascade, Cascades
+from sash_engine.windows.keys import Keys
 from sash_engine.windows.pages import Numbers
 from sash_engine.windows.panes import Panes
 from sash_engine.windows.rollups import Rollups
 from sash_engine.windows.rows import Rows
+from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.writer import Writer
 
@@ -30,6 +32,8 @@ class FedWindow(AskedWindow):
     """A window that may feed others, and be fed."""
 
     counts: Counts
+    _keys: Keys
+    _slide: Slide
     block: int
     pages: tuple[int, int] | None
     cold: Cold | None
@@ -40,6 +44,21 @@ class FedWindow(AskedWindow):
     _panes: Panes | None
     _max_keys: int
     _mark: int
+
+    @property
+    def keys(self) -> Keys:
+        """The entries by key."""
+        return self._keys
+
+    @property
+    def mark(self) -> int:
+        """The high-water mark: the newest time ever inserted; `NEVER` before."""
+        return self._mark
+
+    @property
+    def punctuated(self) -> int:
+        """Entries of this time and older are final; `NEVER` before the first punctuation."""
+        return self._slide.punctuated
 
     def _count(self, result: WriteResult) -> WriteResult:
         self.counts.inserted += result.inserted

@@ -27,12 +27,12 @@ from sash_engine.windows.asked_keys import AskedKeys
 from sash_engine.windows.choosing import Compared, check_choice, chosen, passing
 from sash_engine.windows.costs import MAX_ANSWERS, Costs
 from sash_engine.windows.grouped import Bounds, fold_groups
-from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Groups, Labels
 from sash_engine.windows.pages import Numbers
 from sash_engine.windows.partials import partials_of, partials_of_buckets
 from sash_engine.windows.questions import AllKeys, Grouped, KeyList, Query, RangeQuery, SeriesQuery, Where
-from sash_engine.windows.slide import Slide
+from sash_engine.windows.readable_keys import Now, ReadableKeys
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
 from sash_engine.windows.together import series_steps
 from sash_engine.windows.totals import rows_of
@@ -98,7 +98,7 @@ class Chosen:
             found.position = join(self.groups.texts(int(self.names[n - 1])))
         return found
 
-    def key(self, group: int, keys: Keys) -> str | None:
+    def key(self, group: int, keys: ReadableKeys) -> str | None:
         """The name of a group that is one key."""
         number = int(self.names[group])
         if self.groups is not None:
@@ -125,13 +125,14 @@ class GroupReader:
         self,
         spec: WindowSpec,
         layout: Layout,
-        keys: Keys,
-        slide: Slide,
+        keys: ReadableKeys,
+        slide: Now,
         costs: Costs,
         asked: AskedKeys,
         labels: Labels,
     ) -> None:
         self._spec, self._layout, self._keys, self._slide = spec, layout, keys, slide
+        self._lean = layout.lean()
         self._costs, self._asked, self._labels = costs, asked, labels
         self._monoids = {name: monoid for name, (monoid, _) in spec.monoids().items()}
 
@@ -157,7 +158,7 @@ class GroupReader:
 
     def check_commutative(self) -> None:
         """Refuse answers over several keys where an aggregate depends on the order of entries."""
-        for monoid in self._layout.monoids:
+        for monoid in self._layout.answering_monoids:
             if not monoid.commutative:
                 raise Unsupported(
                     f"{monoid.function} depends on the order of entries, and keys have none between them: "
@@ -279,7 +280,7 @@ class GroupReader:
         self, found: Chosen, bounds: Bounds | None, lookback: str | None, partials: bool
     ) -> Steps[list[Answer]]:
         """The answer of each group over some time; None: over all entries."""
-        n, layout = len(found), self._layout
+        n, layout = len(found), self._lean
         totals = yield from fold_groups(self._keys, layout, found.numbers, found.of, n, bounds)
         self._costs.check_entries(int(totals.entries.sum()))
         filled = np.flatnonzero(totals.there)
@@ -356,7 +357,7 @@ class GroupReader:
 
     def series(self, question: SeriesQuery, starts: Array, stops: Array, wide: int) -> Steps[Page[Series]]:
         """A series of each group over the buckets start <= time < stop."""
-        first, last, layout, n = int(starts[0]), int(stops[-1]) - 1, self._layout, len(starts)
+        first, last, layout, n = int(starts[0]), int(stops[-1]) - 1, self._lean, len(starts)
 
         def bounds(found: Chosen) -> Bounds:
             return np.full(len(found), first), np.full(len(found), last)

@@ -26,8 +26,8 @@ from sash_engine.forest.series import reduce_steps
 from sash_engine.monoids import Partial
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.key_totals import KeyTotals
-from sash_engine.windows.keys import Keys
 from sash_engine.windows.pages import Numbers
+from sash_engine.windows.readable_keys import ReadableKeys
 from sash_engine.windows.totals import Totals
 
 __all__ = ["Bounds", "fold_groups", "fold_together"]
@@ -42,7 +42,7 @@ Bounds = tuple[Numbers, Numbers]
 
 
 def fold_groups(
-    keys: Keys,
+    keys: ReadableKeys,
     layout: Layout,
     numbers: Numbers,
     of: Numbers,
@@ -57,9 +57,9 @@ def fold_groups(
         numbers: int64 (k,), which keys.
         of: int64 (k,), the group of each, below `n`.
         bounds: only entries of these times; None: all.
-        slots: which aggregates; None: all.
+        slots: which aggregates; None: all of the layout.
     """
-    picked = range(len(layout.monoids)) if slots is None else slots
+    picked = layout.slots if slots is None else slots
     some_layout = layout if slots is None else layout.only(slots)
     totals = Totals(some_layout, n)
     wanted = sorted({i for reads in some_layout.reads for i in reads})
@@ -88,7 +88,7 @@ def fold_groups(
 
 
 def fold_together(
-    keys: Keys, layout: Layout, numbers: Numbers, start: int, end: int
+    keys: ReadableKeys, layout: Layout, numbers: Numbers, start: int, end: int
 ) -> Steps[tuple[int, list[Partial]]]:
     """Fold the entries of k keys with start <= time <= end: how many there are, and a partial per slot."""
     bounds = np.array([start]), np.array([end])
@@ -99,16 +99,18 @@ def fold_together(
     return entries, totals.of(0)
 
 
-def _whole(keys: Keys, numbers: Numbers, of: Numbers, counts: Numbers, bounds: Bounds | None) -> npt.NDArray[np.bool_]:
+def _whole(
+    keys: ReadableKeys, numbers: Numbers, of: Numbers, counts: Numbers, bounds: Bounds | None
+) -> npt.NDArray[np.bool_]:
     """Which of some keys have rows in shared pages, all of which count."""
-    whole: npt.NDArray[np.bool_] = counts > 0
+    whole: npt.NDArray[np.bool_] = (counts > 0) & keys.whole_each(numbers)
     if bounds is not None:
         whole &= (keys.now[numbers] <= bounds[1][of]) & (keys.oldest_each(numbers) >= bounds[0][of])
     return whole
 
 
 def _fold_kept(
-    keys: Keys,
+    keys: ReadableKeys,
     totals: Totals,
     kept: KeyTotals,
     picked: Sequence[int],
@@ -149,7 +151,7 @@ def _fold_kept(
 
 
 def _fold_some(
-    keys: Keys,
+    keys: ReadableKeys,
     totals: Totals,
     wanted: Sequence[int],
     numbers: Numbers,
@@ -185,7 +187,7 @@ class _Stores:
         self._layout, self._picked = layout, picked
         self._found: dict[int, tuple[int, list[Partial]]] = {}
 
-    def take(self, keys: Keys, numbers: Numbers, of: Numbers, bounds: Bounds | None) -> Steps[None]:
+    def take(self, keys: ReadableKeys, numbers: Numbers, of: Numbers, bounds: Bounds | None) -> Steps[None]:
         """Fold the entries of those of some keys that have a store of their own."""
         groups = dict(zip(numbers.tolist(), of.tolist(), strict=True)) if keys.any_own(numbers) else {}
         for number, store in keys.with_own_stores(numbers) if groups else ():

@@ -34,5 +34,7 @@ def check_window(
             now = slide.punctuated if slide.until else now
             assert oldest is None or oldest > slide.through(now), f"key {number} has an entry past max_age"
     rollups.check_invariants(same)
+    for view in window.views:
+        view.check_invariants()
     for cascade in window.cascades.own:
         cascade.check_invariants(same)

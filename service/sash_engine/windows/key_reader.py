@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any
 
@@ -88,7 +88,13 @@ class KeyReader(KeyTable):
         return list(compress(self._numbers, there.tolist()))
 
     def page(
-        self, prefix: str, limit: int, position: int, floor: int = NEVER, among: Numbers | None = None
+        self,
+        prefix: str,
+        limit: int,
+        position: int,
+        floor: int = NEVER,
+        among: Numbers | None = None,
+        newest_each: Callable[[Numbers], Numbers] | None = None,
     ) -> tuple[list[str], int | None]:
         """Up to `limit` names that start with `prefix`, by number from `position` on, and where to go on.
 
@@ -97,7 +103,9 @@ class KeyReader(KeyTable):
 
         Args:
             among: sorted numbers, only keys of which are named; None: all.
+            newest_each: the times of the newest rows of keys, of those rows that count; None: all do.
         """
+        newest_each = newest_each or self.newest_each
         numbered = range(position, len(self._names))
         candidates = numbered if among is None else among[among.searchsorted(position) :]
         looked = candidates[:PAGE_NAMES]
@@ -108,7 +116,7 @@ class KeyReader(KeyTable):
                 for number in map(int, looked[start : start + _NAMES_AT_ONCE])
                 if (name := self._names[number]) is not None and name.startswith(prefix)
             ]
-            there = self.newest_each(np.array(numbers, np.int64)) > floor
+            there = newest_each(np.array(numbers, np.int64)) > floor
             numbers = list(compress(numbers, there.tolist()))
             if len(found) + len(numbers) >= limit:
                 numbers = numbers[: limit - len(found)]
@@ -227,6 +235,10 @@ class KeyReader(KeyTable):
         for i, store in self._own_among(numbers):
             filled[i] = store.newest is not None
         return filled
+
+    def whole_each(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        """Which of k keys count with all of their rows, bool (k,): here, each."""
+        return np.ones(len(numbers), np.bool_)
 
     def oldest_each(self, numbers: Numbers) -> Numbers:
         """Times of the oldest rows of k keys, int64 (k,); the greatest int64 where a key has none."""

@@ -28,6 +28,7 @@ import numpy as np
 from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
 from sash_engine.windows.key_reader import KeyReader
 from sash_engine.windows.key_table import NEVER, UNKEYED
 from sash_engine.windows.pages import Numbers
@@ -245,6 +246,16 @@ class Keys(KeyReader):
         """Change the aggregates: the same columns and block size, other aggregates."""
         for store in self._own_stores.values():
             store.relayout(layout)
+        self._use(layout)
+
+    def relayout_steps(self, layout: Layout) -> Steps[None]:
+        """As `relayout`, in steps, where all stores are forests; nobody may use the keys from the first to the last."""
+        for store in list(self._own_stores.values()):
+            yield from store.forest.relayout_steps(layout)
+            yield
+        self._use(layout)
+
+    def _use(self, layout: Layout) -> None:
         self._pages.relayout(layout)
         self._layout = layout
 

@@ -98,13 +98,15 @@ class Labels:
 
     Args:
         spec, keys: the window's.
+        shared: labels of the same keys, whose table these use; None: they have one of their own.
     """
 
-    def __init__(self, spec: WindowSpec, keys: Keys) -> None:
+    def __init__(self, spec: WindowSpec, keys: Keys, shared: Labels | None = None) -> None:
         self._spec = spec
         self._names = spec.labels
         self._keys = keys
         self._parts = len(spec.parts)
+        self._shared = shared
         self._table: LabelTable | None = None
 
     # ---------------------------------------------------------------- checking
@@ -155,7 +157,7 @@ class Labels:
 
     def check_invariants(self) -> None:
         """Raise AssertionError if the labels of a key are not those of its name."""
-        if self._parts:
+        if self._parts and self._shared is None:
             finished(self._labels())
             assert self._table is not None
             self._table.check_invariants()
@@ -259,6 +261,8 @@ class Labels:
         return of, Groups(by, [[names[i] for i in in_order]], [np.arange(len(names))], self._spec)
 
     def _labels(self) -> Steps[list[Label]]:
+        if self._shared is not None:
+            return (yield from self._shared._labels())
         if self._table is None:
             self._table = LabelTable(self._keys, self._parts)
         return (yield from self._table.current())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,7 @@ class PaneLayout(Layout):
     """
 
     open_row: ClassVar[bool] = True
+    rows_are_entries: ClassVar[bool] = False
 
     def __init__(self, entries: Layout) -> None:
         counted: tuple[Monoid, list[str]] = (Pane(Count()), ["entries"])
@@ -60,6 +62,14 @@ class PaneLayout(Layout):
         )
         """For each slot but the first its combine, its first column and how many it has."""
         self._inner = (Count(), *entries.monoids)
+
+    def renamed(self, of: Mapping[str, str]) -> PaneLayout:
+        """The same panes with other answers: by new name, the name of an aggregate that there is."""
+        other = copy(self)
+        slots = dict(zip(self.names, self.answers[1:], strict=True))
+        other._answer(tuple(of), [slots[name] for name in of.values()])
+        other.answers = (0, *other.answers)
+        return other
 
     def inner(self, slot: int) -> Monoid:
         """The aggregate whose partials are in the columns of a slot."""

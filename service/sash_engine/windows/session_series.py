@@ -22,9 +22,9 @@ from sash_engine.windows.bounds import bounds_of
 from sash_engine.windows.costs import Costs
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.questions import SeriesQuery
+from sash_engine.windows.readable_keys import ReadableStore
 from sash_engine.windows.sessions import wider
 from sash_engine.windows.spec import WindowSpec, parse_duration
-from sash_engine.windows.store import KeyStore
 
 __all__ = ["sessions_steps"]
 
@@ -33,7 +33,7 @@ _SLICES = 64
 
 
 def sessions_steps(
-    question: SeriesQuery, spec: WindowSpec, layout: Layout, store: KeyStore, cold: Cold | None, costs: Costs
+    question: SeriesQuery, spec: WindowSpec, layout: Layout, store: ReadableStore, cold: Cold | None, costs: Costs
 ) -> Steps[Series]:
     """The series over the sessions of one key, in steps.
 
@@ -58,7 +58,7 @@ def sessions_steps(
 
 
 def _sessions_of(
-    store: KeyStore, cold: Cold | None, start: int, end: int, gap: int, costs: Costs
+    store: ReadableStore, cold: Cold | None, start: int, end: int, gap: int, costs: Costs
 ) -> Steps[tuple[Numbers, Numbers]]:
     """The times of the first and of the last entry of each session with start <= time < end, in steps."""
     firsts, lasts = list[Array](), list[Array]()

@@ -17,6 +17,7 @@ from sash_engine.windows.policies import AggregateSpec, Document, OrderPolicy, S
 from sash_engine.windows.predicate import Predicate
 from sash_engine.windows.rollup_spec import MAX_ROLLUPS, check_rollups
 from sash_engine.windows.spec_text import read_yaml
+from sash_engine.windows.view_spec import check_open, opened
 from sash_engine.words import first_wrong
 from sash_wire import durations
 from sash_wire.durations import NANOSECONDS
@@ -110,6 +111,11 @@ class WindowSpec(Document):
         description="Another window feeds this one, which keeps its entries as panes: `{window: requests, granularity: "
         "1m}`. Nobody else writes to it.",
     )
+    of: str | None = Field(
+        None,
+        description="The window is a view: it keeps nothing, and shows the entries of another one, with a slide and "
+        "aggregates of its own. What it does not say, such as its fields, is that of the other window.",
+    )
     algorithm: str | None = Field(
         None, description="The name of the algorithm that the window runs on. Without it, the columnar engine."
     )
@@ -146,7 +152,12 @@ class WindowSpec(Document):
 
     def document(self) -> dict[str, Any]:
         """The spec as plain JSON values, defaults left out where nothing was said."""
-        return self.model_dump(mode="json", exclude_none=True, by_alias=True)
+        return self.model_dump(mode="json", exclude_none=True, by_alias=True, exclude_unset=self.of is not None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it says `of`, and leaves the rest to the window that this names; see `view_spec.completed`."""
+        return self.of is not None and not self.fields
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -206,8 +217,9 @@ class WindowSpec(Document):
 
     @property
     def feeds_on(self) -> tuple[str, ...]:
-        """The names of windows that feed this one."""
-        return () if self.source is None else (self.source.window,)
+        """The names of windows whose entries this one shows: they feed it, or it is a view of one."""
+        names = None if self.source is None else self.source.window, self.of
+        return tuple([name for name in names if name is not None])
 
     def monoids(self) -> dict[str, tuple[Monoid, tuple[str, ...]]]:
         """Build each aggregate: name -> (monoid, the columns it reads: field names, or "time").
@@ -233,7 +245,11 @@ class WindowSpec(Document):
     @model_validator(mode="before")
     @classmethod
     def _panes_of_source(cls, document: Any) -> Any:
-        """Say the granularity of a window that another one feeds, so that it is a window with panes to everybody."""
+        """Say the granularity of a window that another one feeds, so that it is a window with panes to everybody.
+
+        A view has the fields of another window, too.
+        """
+        document = opened(document)
         source = document.get("from") if isinstance(document, Mapping) else None
         if not isinstance(source, Mapping) or document.get("granularity") is not None:
             return document
@@ -247,6 +263,10 @@ class WindowSpec(Document):
             for group in ("fields", "aggregates"):
                 for name in getattr(self, group):
                     check_name(name, f"{group}.{name}" if len(name) <= 128 else group)
+            if self.of is not None:
+                check_open(self)
+            if self.is_open:
+                return self
             if not self.fields:
                 raise InvalidArgument("a window needs at least one field", field="fields")
             for reserved in {"time", "key"} & set(self.fields):

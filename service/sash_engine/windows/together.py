@@ -25,9 +25,9 @@ from sash_engine.forest.series import answers_of, fold_runs, reduce_steps, sorte
 from sash_engine.monoids import Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
-from sash_engine.windows.keys import Keys
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.ragged import ragged
+from sash_engine.windows.readable_keys import ReadableKeys
 from sash_engine.windows.totals import Totals, rows_of
 
 __all__ = ["KEYS", "PaneFolds", "series_steps"]
@@ -41,7 +41,7 @@ _ROWS_OF_FOREST = 8_192
 
 
 def series_steps(
-    keys: Keys,
+    keys: ReadableKeys,
     layout: Layout,
     numbers: Numbers,
     starts: Array,
@@ -77,7 +77,9 @@ def series_steps(
                 yield
             else:
                 entries, filled, partials = yield from forest.fold_steps(cuts[:-1], cuts[1:])
-                yield from panes.totals.add(filled + group * panes.each, entries[filled], partials)
+                if len(filled):
+                    picked = [partials[slot] for slot in layout.slots]
+                    yield from panes.totals.add(filled + group * panes.each, entries[filled], picked)
     yield from panes.fold()
     begin, end = cuts.searchsorted(starts), cuts.searchsorted(stops)
     if groups != 1:

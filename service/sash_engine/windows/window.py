@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from sash_engine.clock import Clock, ManualClock
-from sash_engine.errors import AlreadyExists, InvalidArgument, Unsupported
-from sash_engine.forest import BLOCK, Layout
+from sash_engine.errors import InvalidArgument
+from sash_engine.forest import BLOCK
 from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.adaptive import layout_of
@@ -32,7 +32,6 @@ from sash_engine.windows.answers import Counts, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Batch
 from sash_engine.windows.cascades import Cascades
 from sash_engine.windows.changes import Changes
-from sash_engine.windows.fed_window import FedWindow
 from sash_engine.windows.invariants import check_window
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.labels import Labels
@@ -47,10 +46,12 @@ from sash_engine.windows.reader import Reader
 from sash_engine.windows.rollup_reader import RollupReader
 from sash_engine.windows.rollup_spec import document_of
 from sash_engine.windows.rollups import Rollup, Rollups
+from sash_engine.windows.shared_window import SharedWindow
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec, check_time
 from sash_engine.windows.stores import AlgorithmStores, EntryStores, PaneStores, Stores
 from sash_engine.windows.values import Fields
+from sash_engine.windows.views import Views
 from sash_engine.windows.writer import Writer
 
 __all__ = ["ALL_KEYS", "AllKeys", "Window"]
@@ -61,7 +62,7 @@ _ANY = 2**62
 """A rollup has no more keys than its window."""
 
 
-class Window(FedWindow):
+class Window(SharedWindow):
     """The entries of one named window.
 
     Args:
@@ -78,6 +79,7 @@ class Window(FedWindow):
         block, pages: as they were given.
         cold: where its sealed blocks are; None: in memory.
         cascades: the windows that it feeds.
+        views: the windows that show its entries.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class Window(FedWindow):
         self._keys.kept_bytes = _KEPT_BYTES * len(spec.parts) or self._keys.kept_bytes
         self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
         self._rollups = Rollups([self._rollup(parts) for parts in spec.rollups or ()], self._keys)
-        self.cascades = Cascades()
+        self.cascades, self.views = Cascades(), Views()
         self._writer = Writer(
             spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes, self._rollups, self.cascades
         )
@@ -226,37 +228,6 @@ class Window(FedWindow):
         """As `update_steps`, at once."""
         return finished(self.update_steps(batch))
 
-    def add_aggregates(self, aggregates: Mapping[str, Any]) -> WindowInfo:
-        """Add aggregates and compute them from the entries that are there; see `Plane.add_aggregates`."""
-        if self.spec.algorithm is not None:
-            raise Unsupported(
-                f"window {self.spec.name!r} runs on {self.spec.algorithm}, which keeps no values to compute from",
-                field="aggregates",
-            )
-        document = self.spec.document()
-        wider = WindowSpec.parse(document | {"aggregates": document["aggregates"] | dict(aggregates)})
-        for name, old in self.spec.aggregates.items():
-            if wider.aggregates[name] != old:
-                raise AlreadyExists(
-                    f"window {self.spec.name!r} has an aggregate {name!r} with another definition",
-                    field=f"aggregates.{name}",
-                )
-        if self._panes is not None:
-            for name in wider.aggregates.keys() - self.spec.aggregates.keys():
-                raise Unsupported(
-                    f"window {self.spec.name!r} keeps panes of {self.spec.granularity}, and no values to compute "
-                    f"{name!r} from",
-                    field=f"aggregates.{name}",
-                )
-            return self.info()
-        layout = layout_of(wider, self._layout.block)
-        self._keys.relayout(layout)
-        self.spec, self._layout = wider, layout
-        self._slide.use(wider, layout)
-        self._rollups.add_aggregates(aggregates)
-        self._reader = self._reader_of(wider)
-        return self.info()
-
     def slide(self) -> None:
         """Evict what wall time has made too old, as a question about all keys does."""
         if self._slide.wall:
@@ -279,29 +250,9 @@ class Window(FedWindow):
         self.cascades.tidy()
 
     @property
-    def keys(self) -> Keys:
-        """The entries by key."""
-        return self._keys
-
-    @property
-    def layout(self) -> Layout:
-        """The columns and aggregates."""
-        return self._layout
-
-    @property
     def rollups(self) -> Rollups:
         """The groups of keys that are kept beside the keys."""
         return self._rollups
-
-    @property
-    def mark(self) -> int:
-        """The high-water mark: the newest time ever inserted; `NEVER` before."""
-        return self._mark
-
-    @property
-    def punctuated(self) -> int:
-        """Entries of this time and older are final; `NEVER` before the first punctuation."""
-        return self._slide.punctuated
 
     def resume(self, counts: Counts, mark: int, punctuated: int = NEVER) -> None:
         """Go on from what another window had counted, from its high-water mark, and from what is final there."""

@@ -70,6 +70,11 @@ class Grouping(TypedDict):
     position: str
 
 
+_N = 10
+"""How many with `top`, where nothing is said."""
+_PLAIN: Grouping = {"where": (), "by": None, "top": None, "having": (), "limit": None, "position": ""}
+
+
 @refusing
 def where_of(texts: Sequence[str]) -> Sequence[Where]:
     """Return conditions that are given as texts."""
@@ -89,6 +94,8 @@ def grouping(
     position: str,
 ) -> Grouping:
     """Return how a question selects and groups keys; the window checks it."""
+    if not (where or by or having or top is not None or limit is not None or position) and (n, order) == (_N, "desc"):
+        return _PLAIN
     first = Top(top or "entries", n, cast(Any, order))
     check_top(first)
     comparisons = [read_having(text) for text in having]

@@ -1,0 +1,392 @@
+"""The keys of a window as a view shows them: of each key the entries that are newer than some time.
+
+    key "JFK"   source  [ . . . . . . . . . . . ]
+                view            after | . . . . ]        time > after: what max_age keeps, whatever the source keeps
+                                                         entries and partials stay where they are: in the source
+
+Ranges begin no sooner than behind `after`; everything over a key is a range. The partials are those of all slots of the
+source. A view reads the slots of its own aggregates.
+
+Each answer costs what the same range costs in the source. The number of filled keys takes a look at all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sash_engine.forest import Forest, Layout
+from sash_engine.forest.row_slices import RowSlice
+from sash_engine.forest.series import answers_of, free_steps
+from sash_engine.monoids import Partial, Partials
+from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
+from sash_engine.windows.key_totals import KeyTotals
+from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.page_allocator import Numbers
+from sash_engine.windows.ragged import sums
+from sash_engine.windows.readable_keys import ReadableKeys
+from sash_engine.windows.slide import Slide
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.store import KeyStore
+from sash_engine.windows.stores import Stores
+
+__all__ = ["ViewKeys", "ViewSlide"]
+
+_LAST = 2**63 - 1
+"""No row is newer."""
+
+
+class ViewSlide:
+    """What a view shows of each key; now is that of its source.
+
+    Args:
+        spec: of the view.
+        source: the slide of the window that has the entries; on wall time it evicts from there.
+        keys: of that window.
+        whole: whether the view has all entries.
+
+    Attributes:
+        whole: as it was given.
+    """
+
+    def __init__(self, spec: WindowSpec, source: Slide, keys: Keys, whole: bool) -> None:
+        self._source, self._keys, self.whole = source, keys, whole
+        self._max_age = None if whole else spec.max_age_ticks
+        self._every = spec.every_ticks or 1
+        self.wall, self.until = source.wall, source.until
+        self._rests_at: int | None = None
+
+    @property
+    def punctuated(self) -> int:
+        """Entries of this time and older are final."""
+        return self._source.punctuated
+
+    def now(self) -> int:
+        """Wall time in ticks."""
+        return self._source.now() if self._rests_at is None else self._rests_at
+
+    def rest(self) -> None:
+        """Let wall time stand still."""
+        self._rests_at = self._source.now()
+
+    def _through(self, now: Any) -> Any:
+        """The newest time, or times, that are too old at some now; see `Slide.through`."""
+        return now - self._max_age + (self._every - 1 - now % self._every)
+
+    def after(self, number: int) -> int:
+        """The view has only entries of a key that are newer."""
+        if self._max_age is None:
+            return NEVER
+        now = self.now() if self.wall else self.punctuated if self.until else self._keys.now_of[number]
+        return max(int(self._through(now)), NEVER) if now > NEVER + self._max_age else NEVER
+
+    def after_each(self, numbers: Numbers) -> Numbers:
+        """As `after`, of many keys."""
+        after = np.full(len(numbers), NEVER)
+        if self._max_age is None:
+            return after
+        if self.wall or self.until:
+            after[:] = self.after(-1)
+            return after
+        now = self._keys.now[numbers]
+        known = now > NEVER + self._max_age
+        after[known] = self._through(now[known])
+        return after
+
+    def late_through(self) -> int:
+        """Entries of this time and older are in no key, by wall time; else `NEVER`."""
+        if self._max_age is None:
+            return self._source.late_through()
+        return self.after(-1) if self.wall else NEVER
+
+    def gone_through(self) -> int:
+        """Entries of this time and older are in no key; `NEVER` where each key has a now of its own."""
+        if self._max_age is None:
+            return self._source.gone_through()
+        return self.after(-1) if self.wall or self.until else NEVER
+
+    def evicted_through(self) -> int | None:
+        """No newer entry has left the view by its slide; None if none has."""
+        if self._max_age is None:
+            return self._source.evicted_through()
+        through = int(self.after_each(self._keys.written()).max(initial=NEVER))
+        return None if through == NEVER else through
+
+    def by_age(self, number: int) -> None:
+        """Evict entries of one key from the source that are too old there."""
+        self._source.by_age(number)
+
+    def by_age_each(self, numbers: Numbers) -> None:
+        """As `by_age`, of many keys."""
+        self._source.by_age_each(numbers)
+
+
+class ViewKeys(ReadableKeys):
+    """The keys of a view; see `ReadableKeys`.
+
+    Args:
+        keys: of the source.
+        layout: of the source, with the answers of the view.
+        slide: says which entries the view has.
+        stores: makes stores with the answers of the view.
+    """
+
+    def __init__(self, keys: Keys, layout: Layout, slide: ViewSlide, stores: Stores) -> None:
+        self._keys, self._layout, self._slide, self._stores = keys, layout, slide, stores
+
+    # ---------------------------------------------------------------- as in the source
+
+    @property
+    def stores(self) -> Stores:
+        return self._stores
+
+    def find(self, name: str, /) -> int | None:
+        return self._keys.find(name)
+
+    @property
+    def now(self) -> Numbers:
+        return self._keys.now
+
+    @property
+    def now_of(self) -> Sequence[int]:
+        return self._keys.now_of
+
+    @property
+    def late_through(self) -> Numbers:
+        """By number: entries of this time and older would come too late for the view."""
+        if self._slide.whole:
+            return self._keys.late_through
+        through, numbers = np.full(len(self.now), NEVER), self.numbers()
+        through[numbers] = self._slide.after_each(numbers)
+        return through
+
+    @property
+    def touched(self) -> Numbers:
+        """By number, when a key was last written."""
+        return self._keys.touched
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def find_each(self, names: Sequence[str]) -> Numbers:
+        return self._keys.find_each(names)
+
+    def name(self, number: int) -> str:
+        return self._keys.name(number)
+
+    def names(self) -> list[str]:
+        """The names of all keys."""
+        return self._keys.names()
+
+    def numbers(self) -> Numbers:
+        """The numbers of all keys."""
+        return self._keys.numbers()
+
+    def chunks(self, size: int) -> Iterator[tuple[list[str], Numbers]]:
+        return self._keys.chunks(size)
+
+    def any_own(self, numbers: Numbers) -> bool:
+        return self._keys.any_own(numbers)
+
+    def shared_rows(self, numbers: Numbers) -> Numbers:
+        return self._keys.shared_rows(numbers)
+
+    def layout_of(self, slots: Sequence[int]) -> Layout:
+        return self._keys.layout_of(slots)
+
+    def kept_totals(self, slots: Sequence[int]) -> KeyTotals | None:
+        return self._keys.kept_totals(slots)
+
+    # ---------------------------------------------------------------- one key
+
+    def store(self, number: int) -> _Newer:
+        store = self._keys.store(number)
+        if not self._keys.any_own(np.array([number])):
+            rows, store = store.columns(), self.stores.in_memory(self._layout)  # a forest of at most 64 rows
+            store.bulk_insert(rows[0], rows[1:])
+        return _Newer(store, self._layout, self._slide.after(number))
+
+    def entries(self, number: int) -> int:
+        after = self._slide.after(number)
+        return self._keys.entries(number) if after == NEVER else self.range_totals(number, after + 1, _LAST)[0]
+
+    def query(self, number: int) -> tuple[int, list[Any]]:
+        return self.range_query(number, NEVER, _LAST)
+
+    def span(self, number: int) -> tuple[int | None, int | None]:
+        oldest, newest = self._keys.span(number)
+        after = self._slide.after(number)
+        if newest is None or newest <= after:
+            return None, None
+        if oldest is not None and oldest <= after:
+            oldest = self._keys.store(number).neighbours(after)[1]
+        return oldest, newest
+
+    def range_query(self, number: int, start: int, end: int) -> tuple[int, list[Any]]:
+        entries, partials = self.range_totals(number, start, end)
+        return entries, self._layout.lower(entries, partials)
+
+    def totals(self, number: int) -> list[Partial]:
+        return self.range_totals(number, NEVER, _LAST)[1]
+
+    def range_totals(self, number: int, start: int, end: int) -> tuple[int, list[Partial]]:
+        return self._keys.range_totals(number, max(start, self._slide.after(number) + 1), end)
+
+    # ---------------------------------------------------------------- several keys
+
+    def page(
+        self, prefix: str, limit: int, position: int, floor: int = NEVER, among: Numbers | None = None
+    ) -> tuple[list[str], int | None]:
+        """See `KeyReader.page`."""
+        return self._keys.page(prefix, limit, position, floor, among, self.newest_each)
+
+    @property
+    def filled(self) -> int:
+        return int(np.count_nonzero(self.filled_each(self.numbers())))
+
+    def newest(self) -> int | None:
+        """Time of the newest entry of all keys; None where there is none."""
+        newest = int(self.newest_each(self.numbers()).max(initial=NEVER))
+        return None if newest == NEVER else newest
+
+    def with_own_stores(self, numbers: Numbers) -> Iterator[tuple[int, _Newer]]:
+        for number, store in self._keys.with_own_stores(numbers):
+            yield number, _Newer(store, self._layout, self._slide.after(number))
+
+    def small(self, numbers: Numbers) -> tuple[Numbers, Numbers, list[Array]]:
+        numbers, lengths, rows = self._keys.small(numbers)
+        inside = rows[0] > np.repeat(self._slide.after_each(numbers), lengths)
+        if inside.all():
+            return numbers, lengths, rows
+        lengths = sums(inside, lengths)
+        filled = lengths > 0
+        return numbers[filled], lengths[filled], [column[inside] for column in rows]
+
+    def entries_each(self, numbers: Numbers) -> Numbers:
+        """How many entries k keys have, int64 (k,)."""
+        entries = self._keys.entries_each(numbers)
+        clipped = np.flatnonzero(~self.whole_each(numbers))
+        if not len(clipped):
+            return entries
+        some = numbers[clipped]
+        found = dict.fromkeys(some.tolist(), 0)
+        small, lengths, rows = self.small(some)
+        if len(small):
+            firsts = np.cumsum(lengths) - lengths
+            weights = lengths if self._layout.rows_are_entries else np.add.reduceat(rows[1], firsts)
+            found |= dict(zip(small.tolist(), weights.tolist(), strict=True))
+        found |= {number: len(store) for number, store in self.with_own_stores(some)}
+        entries[clipped] = [found[number] for number in some.tolist()]
+        return entries
+
+    def newest_each(self, numbers: Numbers) -> Numbers:
+        newest = self._keys.newest_each(numbers)
+        newest[newest <= self._slide.after_each(numbers)] = NEVER
+        return newest
+
+    def oldest_each(self, numbers: Numbers) -> Numbers:
+        oldest = self._keys.oldest_each(numbers)
+        clipped = np.flatnonzero(oldest <= self._slide.after_each(numbers))
+        if len(clipped):
+            some = numbers[clipped]
+            found = dict.fromkeys(some.tolist(), _LAST)
+            small, lengths, rows = self.small(some)
+            if len(small):
+                found |= dict(zip(small.tolist(), rows[0][np.cumsum(lengths) - lengths].tolist(), strict=True))
+            for number, store in self.with_own_stores(some):
+                first = store.oldest
+                found[number] = _LAST if first is None else first
+            oldest[clipped] = [found[number] for number in some.tolist()]
+        return oldest
+
+    def filled_each(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        filled: npt.NDArray[np.bool_] = self.newest_each(numbers) > NEVER
+        return filled
+
+    def whole_each(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        after = self._slide.after_each(numbers)
+        if (after == NEVER).all():
+            return self._keys.whole_each(numbers)
+        whole: npt.NDArray[np.bool_] = self._keys.oldest_each(numbers) > after
+        return whole
+
+    def rows_each(
+        self, numbers: Numbers, counts: Numbers, wanted: Sequence[int], start: Numbers | None, end: Numbers | None
+    ) -> tuple[Numbers, list[Array]]:
+        after = self._slide.after_each(numbers)
+        if start is None and (after == NEVER).all():
+            return self._keys.rows_each(numbers, counts, wanted, start, end)
+        start = after + 1 if start is None else np.maximum(start, after + 1)
+        end = np.full(len(numbers), _LAST) if end is None else end
+        return self._keys.rows_each(numbers, counts, wanted, start, end)
+
+
+class _Newer:
+    """The rows of a store that are newer than a time; see `ReadableStore`."""
+
+    __slots__ = ("_after", "_layout", "_store")
+
+    def __init__(self, store: KeyStore, layout: Layout, after: int) -> None:
+        self._store, self._layout, self._after = store, layout, after
+
+    def __len__(self) -> int:
+        rows = self._layout.rows_are_entries
+        return self._store.forest.count_after(self._after) if rows else self.range_totals(NEVER, _LAST)[0]
+
+    @property
+    def oldest(self) -> int | None:
+        oldest = self._store.oldest
+        return oldest if oldest is None or oldest > self._after else self._store.neighbours(self._after)[1]
+
+    @property
+    def newest(self) -> int | None:
+        newest = self._store.newest
+        return None if newest is None or newest <= self._after else newest
+
+    @property
+    def forest(self) -> _NewerRows:
+        return _NewerRows(self._store.forest, self._after)
+
+    def totals(self) -> list[Partial]:
+        return self.range_totals(NEVER, _LAST)[1]
+
+    def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
+        entries, partials = self.range_totals(start, end)
+        return entries, self._layout.lower(entries, partials)
+
+    def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
+        return self._store.range_totals(max(start, self._after + 1), end)
+
+    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+        entries, filled, partials = yield from self.forest.fold_steps(starts, stops)
+        answers = yield from answers_of(self._layout, partials, filled, entries)
+        yield from free_steps(partials, answers)
+        return self._layout.counted(entries, answers)
+
+    def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
+        first = self._after + 1 if start is None else max(start, self._after + 1)
+        return self._store.capture(first, end) if end is None or first <= end else []
+
+
+class _NewerRows:
+    """The rows of a forest that are newer than a time; see `ReadableForest`."""
+
+    __slots__ = ("_after", "_forest")
+
+    def __init__(self, forest: Forest, after: int) -> None:
+        self._forest, self._after = forest, after
+
+    def __len__(self) -> int:
+        return self._forest.count_after(self._after)
+
+    def columns(self) -> list[Array]:
+        rows = self._forest.columns()
+        first = int(rows[0].searchsorted(self._after, "right"))
+        return [column[first:] for column in rows]
+
+    def fold_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, Array, list[Partials]]]:
+        return self._forest.fold_steps(np.maximum(starts, self._after + 1), np.maximum(stops, self._after + 1))

@@ -1,0 +1,296 @@
+"""Views of stored windows: with the window whose entries they show, after restarts and crashes on each tier."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from sash.durability.export import export
+from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert, Retract
+from sash_engine.clock import ManualClock
+from sash_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Unsupported
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.view_spec import completed
+from sash_engine.windows.window import Window
+from tests.support.exports import imported
+from tests.support.salvaged import Salvaged
+from tests.support.stored import StorageServer
+from tests.support.tiers import KINDS
+from tests.support.twins import alike
+from tests.support.viewed import ask, questions_about, twin_spec
+
+SUMS = {"n": {"function": "count"}, "sum": {"function": "sum", "field": "v"}}
+SOURCE = WindowSpec.parse(
+    {
+        "name": "requests",
+        "time_unit": "none",
+        "keys": ["a", "b"],
+        "fields": {"v": "int64", "w": "string"},
+        "aggregates": {**SUMS, "users": {"function": "distinct_count", "field": "w"}},
+        "slide": {"max_age": 60},
+        "identity": "v",
+    }
+)
+SHORT = WindowSpec.parse(
+    {
+        "name": "short",
+        "of": "requests",
+        "slide": {"max_age": 12},
+        "aggregates": {"all": {"function": "collect", "field": "v"}, "total": SUMS["sum"]},
+    }
+)
+WIDE = WindowSpec.parse(
+    {
+        "name": "wide",
+        "of": "requests",
+        "slide": {"max_age": 40, "every": 10},
+        "aggregates": {"often": {"function": "frequent_items", "field": "w"}, "n": SUMS["n"]},
+    }
+)
+PANES = WindowSpec.parse({**SOURCE.document(), "name": "panes", "granularity": 5, "identity": None})
+
+
+def bulk(random, step, n=50):
+    keys = [f"{'xq'[i]}|{'yz'[j]}" for i, j in random.integers(0, 2, (n, 2))] if step % 3 else ["x|y"] * n
+    values = 1000 * step + np.arange(n)
+    times = 10 + 9 * step + random.integers(-30, 12, n)
+    return Batch(times, {"v": values, "w": Coded.of([f"u{value % 7}" for value in values])}, Coded.of(keys))
+
+
+def twins(*views):
+    """Windows that have the entries themselves, by name."""
+    specs = [SOURCE, *(twin_spec(completed(view, SOURCE)) for view in views)]
+    return {spec.name: Window(spec, block=4, clock=ManualClock()) for spec in specs}
+
+
+def compare(storage, expected):
+    for name, twin in expected.items():
+        window = storage.find(name)
+        for question in questions_about(twin.spec):
+            if not getattr(question, "partials", False):  # sketches show how they came about
+                assert ask(window, question) == ask(twin, question), (name, question)
+        assert window.info().counts.present == twin.counts.present
+    storage.find("requests").check_invariants(alike)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_views_survive_restarts_and_crashes_on_each_tier(kind, tmp_path):
+    random = np.random.default_rng(11)
+    with KINDS[kind](tmp_path) as stored:
+        server = StorageServer(cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
+        server.open = stored.open
+        storage = await server.start()
+        await storage.create(SOURCE)
+        assert (await storage.create(SHORT))[1] is True
+        expected = twins(SHORT, WIDE)
+        late = {"wide": expected.pop("wide")}
+        for step in range(9):
+            batch = bulk(random, step)
+            await storage.write("requests", BulkInsert(batch))
+            for twin in (*expected.values(), *late.values()):
+                twin.bulk_insert(batch)
+            if step == 4:
+                assert (await storage.create(WIDE))[1] is True, "its partials are those of what is there"
+                expected |= late
+                late = {}
+                names = Batch(
+                    batch.times[:9], {"v": batch.columns["v"][:9]}, Coded(batch.keys.dictionary, batch.keys.codes[:9])
+                )
+                await storage.write("requests", BulkEvict(20, "x|y"))
+                await storage.write("requests", EvictRange(44, 47))
+                await storage.write("requests", Retract(names))
+                await storage.write("requests", Insert(50, {"v": 5, "w": "ü"}, "x|y"))
+                for twin in expected.values():
+                    twin.bulk_evict(20, "x|y")
+                    twin.evict_range(44, 47)
+                    twin.retract(names)
+                    twin.insert(50, {"v": 5, "w": "ü"}, "x|y")
+            if step == 6:
+                await storage.write("wide", AddAggregates({"low": {"function": "min", "field": "v"}}))
+                expected["wide"].add_aggregates({"low": {"function": "min", "field": "v"}})
+            if step == 7:
+                assert await storage.delete("short") == expected.pop("short").counts.present
+            await server.settled()
+            storage.trim()
+            if step % 2:
+                storage = await (server.restart() if step % 4 == 1 else server.crash())
+            compare(storage, expected)
+        with pytest.raises(NotFound):
+            storage.find("short")
+        await server.storage.stop(5)
+
+
+async def test_a_view_is_not_written_to():
+    server = StorageServer()
+    storage = await server.start()
+    await storage.create(SOURCE)
+    await storage.create(SHORT)
+    batch = bulk(np.random.default_rng(3), 3)
+    for write in (
+        storage.write("short", BulkInsert(batch)),
+        storage.write("short", Insert(1, {"v": 1, "w": ""}, "x|y")),
+        storage.write("short", BulkEvict(1, None)),
+        storage.stage("short", batch, "q", 1),
+        storage.commit("short", "q", 1, ["a"]),
+    ):
+        with pytest.raises(Unsupported, match="is a view of 'requests'"):
+            await write
+    await storage.write("requests", BulkInsert(batch))
+    assert storage.find("short").info().entries > 0
+    async with storage.shared("short") as window:
+        assert window is storage.find("short")
+    storage.tidy()
+    await storage.stop()
+
+
+async def test_the_same_view_again_and_another_one_of_its_name():
+    server = StorageServer()
+    storage = await server.start()
+    await storage.create(SOURCE)
+    view, _ = await storage.create(SHORT)
+    assert await storage.create(SHORT) == (view, False)
+    assert await storage.create(view.spec) == (view, False)
+    assert view.spec.fields == SOURCE.fields
+    for other in (
+        WIDE.document() | {"name": "short"},
+        twin_spec(view.spec).document(),
+        SHORT.document() | {"name": "requests", "of": "short"},
+    ):
+        with pytest.raises((AlreadyExists, InvalidArgument)):
+            await storage.create(WindowSpec.parse(other))
+    with pytest.raises(AlreadyExists):
+        await storage.write("short", AddAggregates({"total": {"function": "max", "field": "v"}}))
+    storage = await server.crash()
+    assert [info.spec for info in storage.all()] == [SOURCE, view.spec]
+    await storage.stop()
+
+
+async def test_a_window_with_views_is_not_deleted():
+    server = StorageServer()
+    storage = await server.start()
+    await storage.create(SOURCE)
+    await storage.create(SHORT)
+    await storage.create(WIDE)
+    with pytest.raises(FailedPrecondition, match="has the entries of 'short', 'wide'"):
+        await storage.delete("requests")
+    slots = len(storage.find("requests").layout.monoids)
+    await storage.delete("wide")
+    assert len(storage.find("requests").layout.monoids) < slots, "nobody else has its sketch"
+    await storage.delete("short")
+    storage = await server.restart()
+    assert [info.spec.name for info in storage.all()] == ["requests"]
+    await storage.delete("requests")
+    await storage.stop()
+
+
+async def test_views_of_what_cannot_have_them():
+    server = StorageServer()
+    storage = await server.start()
+    with pytest.raises(NotFound, match="of: there is no window 'requests'"):
+        await storage.create(SHORT)
+    await storage.create(SOURCE)
+    await storage.create(SHORT)
+    with pytest.raises(InvalidArgument, match="say of: requests"):
+        await storage.create(WindowSpec.parse({**SHORT.document(), "name": "other", "of": "short"}))
+    source = {"window": "short", "granularity": 5}
+    document = {name: each for name, each in SOURCE.document().items() if name not in ("identity", "order")}
+    with pytest.raises(FailedPrecondition, match="'short' is a view"):
+        await storage.create(WindowSpec.parse({**document, "name": "cascade", "from": source}))
+    await storage.stop()
+
+
+async def test_a_cascade_has_views_that_are_stored_with_its_source():
+    server = StorageServer(checkpoint_bytes=3000, store_entries=4)
+    storage = await server.start()
+    await storage.create(WindowSpec.parse({**SOURCE.document(), "identity": None}))
+    document = {name: each for name, each in SOURCE.document().items() if name not in ("identity", "order", "slide")}
+    await storage.create(
+        WindowSpec.parse({**document, "name": "minutes", "from": {"window": "requests", "granularity": 5}})
+    )
+    await storage.create(
+        WindowSpec.parse({"name": "recent", "of": "minutes", "slide": {"max_age": 20}, "aggregates": SUMS})
+    )
+    with pytest.raises(InvalidArgument, match="'minutes' keeps panes, and has no such aggregate"):
+        await storage.create(
+            WindowSpec.parse({"name": "no", "of": "minutes", "aggregates": {"low": {"function": "min", "field": "v"}}})
+        )
+    await storage.write("requests", BulkInsert(bulk(np.random.default_rng(5), 3)))
+    question = Query(keys=ALL_KEYS, combine=True)
+    expected = str(storage.find("recent").reader.query(question))
+    for _ in range(2):
+        storage = await server.crash()
+        assert str(storage.find("recent").reader.query(question)) == expected
+        with pytest.raises(FailedPrecondition, match="has the entries of 'recent'"):
+            await storage.delete("minutes")
+        await server.settled()
+        storage = await server.restart()
+    await storage.delete("recent")
+    await storage.delete("minutes")
+    await storage.stop()
+
+
+def test_an_export_of_a_view_is_a_window_of_its_own():
+    window = Window(SOURCE, block=4)
+    view = window.add_view(completed(SHORT, SOURCE))
+    window.bulk_insert(bulk(np.random.default_rng(6), 3))
+    found = imported(b"".join(export(view)))
+    assert found.spec == twin_spec(view.spec)
+    for question in (Query(keys=ALL_KEYS), Query(keys=ALL_KEYS, lookbacks=[5]), EntriesQuery(keys=ALL_KEYS)):
+        assert ask(found, question) == ask(view, question)
+    found.check_invariants()
+    assert imported(b"".join(export(window))).counts.present == window.counts.present
+
+
+def test_an_export_of_a_view_on_wall_time_is_of_one_moment():
+    """Between its counts and its entries wall time goes on, and entries leave the view."""
+
+    class Going(ManualClock):
+        def now_ns(self):
+            self.advance(10**9)
+            return super().now_ns()
+
+    document = {**SOURCE.document(), "time_unit": "s", "slide": {"max_age": 9000, "clock": "wall"}}
+    window = Window(WindowSpec.parse(document), clock=Going(200 * 10**9))
+    view = window.add_view(completed(WindowSpec.parse({**SHORT.document(), "slide": {"max_age": 60}}), window.spec))
+    n = 300
+    window.bulk_insert(
+        Batch.of(window.spec, range(n), {"v": range(n), "w": ["u"] * n}, [f"k{i % 9}|" for i in range(n)])
+    )
+    found = imported(b"".join(export(view)), clock=ManualClock(200 * 10**9))
+    assert 0 < found.counts.present < n
+
+
+async def test_salvage_makes_views_again():
+    server = StorageServer(checkpoint_bytes=3000, store_entries=4)
+    storage = await server.start()
+    await storage.create(SOURCE)
+    await storage.create(SHORT)
+    for step in range(4):
+        await storage.write("requests", BulkInsert(bulk(np.random.default_rng(8), step)))
+        await server.settled()
+    expected = {name: str(storage.find(name).query(keys=["x|y", "q|z"])) for name in ("requests", "short")}
+    await storage.stop()
+    async with Salvaged(dict(server.store.values)) as salvaged:
+        assert salvaged.found.whole
+        found = {name: str(salvaged.storage.find(name).query(keys=["x|y", "q|z"])) for name in expected}
+    assert found == expected
+
+
+async def test_a_view_that_is_created_again_is_there_after_a_crash():
+    """The second call is answered when the first one's record is durable, and not before."""
+    server = StorageServer()
+    storage = await server.start()
+    await storage.create(SOURCE)
+    server.tier.open_gate.clear()
+    calls = [asyncio.create_task(storage.create(SHORT)) for _ in range(2)]
+    await asyncio.to_thread(server.tier.arrived.wait)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not any(call.done() for call in calls)
+    server.tier.open_gate.set()
+    assert sorted([created for _, created in await asyncio.gather(*calls)]) == [False, True]
+    storage = await server.crash()
+    assert storage.find("short").spec.of == "requests"
+    await storage.stop()

@@ -1,0 +1,175 @@
+"""The loops over rows: what each says, and that C says the same, bit by bit, where the engine is compiled."""
+
+import importlib.util
+import math
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from sash_engine import kernels
+
+ORDERS = (2, 3, 4)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """The functions of kernels.py, also where the module has those in C in their place."""
+    spec = importlib.util.spec_from_file_location("plain_kernels", kernels.__file__)
+    module = importlib.util.module_from_spec(spec)
+    known, sys.modules["sash_engine._kernels"] = sys.modules.get("sash_engine._kernels"), None
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules["sash_engine._kernels"]
+        if known is not None:
+            sys.modules["sash_engine._kernels"] = known
+    return module
+
+
+def columns():
+    """Columns of many kinds: values that round, equal ones, special ones, none, long ones, with gaps, other types."""
+    random = np.random.default_rng(3)
+    for n in (0, 1, 2, 3, 17, 64, 100, 1024, 4096, 4097, 9000):
+        yield random.normal(size=n) * 10.0 ** random.integers(-9, 9, n)
+        yield np.full(n, 0.1)
+        yield 1e9 + random.random(n) * 1e-3
+        yield random.normal(size=2 * n)[::2]
+        yield random.integers(-(2**63), 2**63 - 1, n)
+    for special in (math.nan, math.inf, -math.inf, 1e308, -1e308, -0.0):
+        yield np.array([1.0, special, 2.0, special, -3.0])
+        yield np.array([special] * 40)
+    yield np.array([-0.0, 0.0, -0.0, 0.0])
+    unaligned = np.frombuffer(b"\0" + np.arange(9.0).tobytes(), np.uint8)[1:].view(np.float64)
+    yield unaligned
+    yield np.arange(9.0).astype(">f8")
+    yield np.array([True, False, True])
+
+
+def bits(value):
+    if isinstance(value, tuple):
+        return tuple(map(bits, value))
+    return (type(value), np.float64(value).tobytes()) if isinstance(value, float) else (type(value), value)
+
+
+def outcome(call, *arguments):
+    """What a call returns, to the bit, or the kind of error; and no warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return bits(call(*arguments))
+        except Exception as error:
+            return type(error)
+
+
+def cuts(n):
+    return {(0, n), (0, 0), (n, n), (min(1, n), n), (n // 3, n // 2), (n // 2, n), (0, n + 5), (max(n - 1, 0), n)}
+
+
+def test_folds_are_the_same_to_the_bit(plain):
+    for column in columns():
+        for start, stop in cuts(len(column)):
+            for name in ("total", "largest", "smallest"):
+                call = outcome(getattr(kernels, name), column, start, stop)
+                assert call == outcome(getattr(plain, name), column, start, stop), (name, column.dtype, start, stop)
+            for order in ORDERS:
+                call = outcome(kernels.powers, column, start, stop, order)
+                assert call == outcome(plain.powers, column, start, stop, order), (order, column.dtype, start, stop)
+
+
+def test_folds_are_those_of_the_definition():
+    random = np.random.default_rng(5)
+    for n in (1, 7, 64, 1024, 5000):
+        column = random.normal(size=n) + 3.0
+        rows = column.tolist()[n // 3 :]
+        assert math.isclose(kernels.total(column, n // 3, n), math.fsum(rows), rel_tol=1e-12)
+        assert kernels.largest(column, n // 3, n) == max(rows)
+        assert kernels.smallest(column, n // 3, n) == min(rows)
+        mean = math.fsum(rows) / len(rows)
+        expected = (len(rows), mean, *(math.fsum((x - mean) ** power for x in rows) for power in (2, 3, 4)))
+        assert kernels.powers(column, n // 3, n, 4) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert kernels.total(np.empty(0), 0, 0) == 0.0
+    assert kernels.largest(np.array([2, 1]), 1, 1) is None
+    assert kernels.powers(np.ones(4), 2, 2, 2) is None
+
+
+@pytest.mark.parametrize("name", ["first_from", "first_after"])
+def test_times_are_found(plain, name):
+    random = np.random.default_rng(7)
+    side = "left" if name == "first_from" else "right"
+    for n in (0, 1, 2, 15, 16, 17, 100, 1024, 5000):
+        dense = np.sort(random.integers(-n, n + 1, n))
+        for times in (dense, dense * 10**14, np.repeat(dense, 2)[::2], np.zeros(n, np.int64)):
+            start, stop = n // 5, n - n // 7
+            near = [] if not n else random.choice(times, 20).tolist()
+            for time in [*near, *(x + 1 for x in near), *(x - 1 for x in near), -(2**63), 2**63 - 1, 0]:
+                expected = start + int(times[start:stop].searchsorted(time, side))
+                assert getattr(kernels, name)(times, start, stop, time) == expected
+                assert getattr(plain, name)(times, start, stop, time) == expected
+
+
+def test_sorted_is_told_from_unsorted():
+    for n in (0, 1, 2, 3, 64, 255, 256, 257, 258, 1024):
+        times = np.arange(n) // 2
+        assert kernels.is_sorted(times)
+        assert kernels.is_sorted(np.repeat(times, 2)[::2])
+        for at in {0, 1, n // 2, n - 2} & set(range(n - 1)):
+            broken = times.copy()
+            broken[at] = broken[at + 1] + 1
+            assert not kernels.is_sorted(broken)
+
+
+def test_rows_are_appended_and_copied(plain):
+    def room():
+        return [np.zeros(8, np.int64), np.zeros(8), np.empty(8, object), np.zeros(8, np.bool_), np.zeros(8, np.int64)]
+
+    for module in (kernels, plain):
+        columns = room()
+        module.append_row(columns, 2, 7, (1.5, "x", True, -3))
+        module.append_row(columns, 3, np.int64(8), [2, None, False, np.int64(4)])
+        assert [column[2:4].tolist() for column in columns] == [[7, 8], [1.5, 2.0], ["x", None], [True, False], [-3, 4]]
+        into = room()
+        module.copy_rows(into, 5, columns, 2, 4)
+        assert [column[5:7].tolist() for column in into] == [column[2:4].tolist() for column in columns]
+        assert not any(column[4] or column[7] for column in into)
+        numbers, wider = [np.arange(4), np.arange(4.0)], [np.zeros(9, np.int64), np.zeros(9)]
+        module.copy_rows(wider, 1, [column[1:] for column in numbers], 0, 3)
+        module.copy_rows(wider, 6, [np.repeat(column, 2)[::2] for column in numbers], 1, 3)
+        assert [column.tolist() for column in wider] == [[0, 1, 2, 3, 0, 0, 1, 2, 0]] * 2
+
+
+def test_rows_that_cannot_be_written_are_refused(plain):
+    frozen = np.zeros(4)
+    frozen.flags.writeable = False
+    for module in (kernels, plain):
+        for columns, row, time, values, error in [
+            ([np.zeros(4, np.int64), np.zeros(4)], 4, 1, (1.0,), IndexError),
+            ([np.zeros(4, np.int64), np.zeros(4)], 0, 2**63, (1.0,), OverflowError),
+            ([np.zeros(4, np.int64), np.zeros(4)], 0, 1, (1.0, 2.0), IndexError),
+            ([np.zeros(4, np.int64), np.zeros(4)], 0, 1, ("x",), ValueError),
+            ([np.zeros(4, np.int64), frozen], 0, 1, (1.0,), ValueError),
+        ]:
+            with pytest.raises(error):
+                module.append_row(columns, row, time, values)
+        for into, at in (([np.zeros(4)], 3), ([frozen], 0)):
+            with pytest.raises(ValueError, match=r"broadcast|read-only"):
+                module.copy_rows(into, at, [np.ones(3)], 0, 3)
+        assert not frozen.any()
+
+
+def test_moments_are_joined_the_same_to_the_bit(plain):
+    random = np.random.default_rng(9)
+    runs = [kernels.powers(random.normal(size=n) * 10.0 ** random.integers(-200, 200), 0, n, 2) for n in range(1, 60)]
+    runs += [None, (1, math.nan, math.nan), (1, math.inf, math.nan), (2**51, 0.1, 1e300), (2**70, 0.1, 1e300)]
+    runs += [(3, 1e308, 1e308), (3, -1e308, 1e308), (2, 1, 1.0), (np.int64(2), np.float64(0.5), 0.25)]
+    for older in runs:
+        for newer in runs:
+            assert outcome(kernels.join_powers, older, newer) == outcome(plain.join_powers, older, newer), (
+                older,
+                newer,
+            )
+    for n in (2, 5, 64):
+        column = random.normal(size=n) + 3.0
+        joined = kernels.join_powers(kernels.powers(column, 0, n // 2, 2), kernels.powers(column, n // 2, n, 2))
+        assert joined == pytest.approx(kernels.powers(column, 0, n, 2), rel=1e-12)

@@ -1,0 +1,117 @@
+"""Views over several shards: on each shard they show what their window has there."""
+
+import numpy as np
+import pytest
+
+from sash.calls import each
+from sash_engine.clock import ManualClock
+from sash_engine.errors import FailedPrecondition, NotFound, Unsupported
+from sash_engine.windows.batch import Batch
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.spec import WindowSpec
+from tests.support.sharded import in_process
+
+SUMS = {"n": {"function": "count"}, "sum": {"function": "sum", "field": "v"}}
+SOURCE = WindowSpec.parse(
+    {
+        "name": "requests",
+        "time_unit": "s",
+        "keys": ["a", "b"],
+        "fields": {"v": "int64"},
+        "aggregates": SUMS,
+        "slide": {"max_age": "1h"},
+    }
+)
+VIEW = WindowSpec.parse(
+    {
+        "name": "recent",
+        "of": "requests",
+        "slide": {"max_age": "1m"},
+        "aggregates": {**SUMS, "low": {"function": "min", "field": "v"}},
+    }
+)
+
+
+def bulk(n=400):
+    random = np.random.default_rng(4)
+    keys = [f"k{i}|{j}" for i, j in zip(random.integers(0, 20, n), random.integers(0, 2, n), strict=True)]
+    return Batch.of(SOURCE, random.integers(0, 200, n), {"v": random.integers(-9, 9, n)}, keys)
+
+
+async def answers_of(plane, name):
+    found = [
+        await plane.query(name, Query("k3|1")),
+        await plane.query(name, Query("k4|0", lookbacks=["10s", "50s"])),
+        await plane.query(name, Query(keys=["k1|0", "k2|1", "k5|0"])),
+        await plane.query(name, Query(keys=ALL_KEYS, combine=True)),
+        await plane.query(name, Query(by=["b"], lookbacks=["30s"])),
+        await plane.range_query(name, RangeQuery(50, 190, "k7|1")),
+        await plane.range_query(name, RangeQuery(50, 190, keys=ALL_KEYS)),
+        await plane.series(name, SeriesQuery(0, 200, "20s", keys=ALL_KEYS)),
+        sorted(str(answer) for answer in await plane.query(name, Query(keys=ALL_KEYS))),
+    ]
+    names, position = await plane.keys(name)
+    while position is not None:
+        more, position = await plane.keys(name, position=position)
+        names += more
+    found.append(sorted(names))
+    rows = []
+    async for batch in each(await plane.entries(name, EntriesQuery(keys=ALL_KEYS))):
+        names = [batch.keys.dictionary[code] for code in batch.keys.codes]
+        rows += zip(names, batch.times.tolist(), batch.columns["v"].tolist(), strict=True)
+    return [*map(str, found), sorted(rows)]
+
+
+@pytest.mark.parametrize("shards", [1, 5])
+async def test_a_view_answers_as_a_window_over_all_shards(shards):
+    plane = in_process(shards, ManualClock())
+    await plane.create(SOURCE)
+    info, created = await plane.create(VIEW)
+    assert (created, info.spec.fields) == (True, SOURCE.fields)
+    twin = {name: each for name, each in info.spec.document().items() if name != "of"} | {"name": "twin"}
+    await plane.create(WindowSpec.parse(twin))
+    for name in ("requests", "twin"):
+        await plane.bulk_insert(name, bulk())
+    assert await answers_of(plane, "recent") == await answers_of(plane, "twin")
+    assert (await plane.window("recent")).entries == (await plane.window("twin")).entries
+    assert (await plane.create(VIEW))[1] is False
+    with pytest.raises(Unsupported, match="is a view of 'requests'"):
+        await plane.bulk_insert("recent", bulk())
+    with pytest.raises(FailedPrecondition, match="has the entries of 'recent'"):
+        await plane.delete("requests")
+    await plane.add_aggregates("recent", {"high": {"function": "max", "field": "v"}})
+    (answer,) = await plane.query("recent", Query(keys=ALL_KEYS, combine=True))
+    assert answer.aggregates["high"] == 8
+    await plane.delete("recent")
+    await plane.delete("requests")
+    with pytest.raises(NotFound):
+        await plane.create(VIEW)
+
+
+async def test_a_shard_that_was_away_gets_views_after_their_windows():
+    """The window's name comes behind the view's in the alphabet."""
+    plane = in_process(3, ManualClock())
+    await plane.create(SOURCE)
+    await plane.create(VIEW)
+    there = plane.lifecycle._shards.hosted[2].plane
+    await there.delete("recent")
+    await there.delete("requests")
+    await plane.lifecycle.reconcile_one(2)
+    assert sorted(info.spec.name for info in await there.windows()) == ["recent", "requests"]
+    for shard in (0, 1):
+        await plane.lifecycle._shards.hosted[shard].plane.delete("recent")
+        await plane.lifecycle._shards.hosted[shard].plane.delete("requests")
+    await plane.lifecycle.reconcile_one(2)
+    assert await there.windows() == []
+
+
+async def test_a_shard_with_an_older_view_of_the_same_name_gets_the_new_one():
+    plane = in_process(2, ManualClock())
+    await plane.create(SOURCE)
+    await plane.create(VIEW)
+    other = WindowSpec.parse({**VIEW.document(), "slide": {"max_age": "5m"}})
+    home, there = (plane.lifecycle._shards.hosted[shard].plane for shard in (0, 1))
+    await home.delete("recent")
+    await home.create(other)
+    await plane.lifecycle.reconcile_one(1)
+    assert (await there.window("recent")).spec.slide.max_age == "5m"

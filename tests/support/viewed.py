@@ -1,0 +1,244 @@
+"""A window with views, and for each view a twin: a window of its own that was sent the same entries."""
+
+import copy
+
+from sash_engine.clock import ManualClock
+from sash_engine.errors import SashError
+from sash_engine.steps import finished
+from sash_engine.windows.batch import Batch, PartialBatch
+from sash_engine.windows.questions import (
+    ALL_KEYS,
+    EntriesQuery,
+    Having,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+    Top,
+    Where,
+)
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.view_spec import completed
+from sash_engine.windows.window import Window
+from sash_wire.labels import split
+
+SECOND = 10**9
+COMMON = {"time_unit": "s", "keys": ["a", "b"], "fields": {"v": "int64", "w": "string"}}
+SUMS = {"n": {"function": "count"}, "sum": {"function": "sum", "field": "v"}}
+SOURCE = {**COMMON, "name": "requests", "aggregates": {**SUMS, "low": {"function": "min", "field": "v"}}}
+SOURCES = {
+    "all entries": {},
+    "by age": {"slide": {"max_age": 20}},
+    "in steps": {"slide": {"max_age": 20, "every": 5}},
+    "on wall time": {"slide": {"max_age": 20, "clock": "wall"}},
+    "final": {"slide": {"max_age": 20, "until": "punctuation"}},
+    "one of a time": {"slide": {"max_age": 20}, "order": {"equal_times": "last"}},
+    "named": {"slide": {"max_age": 20}, "identity": "v"},
+    "one key": {"slide": {"max_age": 20}, "keys": None},
+    "with rollups": {"slide": {"max_age": 20}, "rollups": [["a"], []]},
+    "panes": {"slide": {"max_age": 20}, "granularity": 2},
+    "panes on wall time": {"slide": {"max_age": 20, "clock": "wall"}, "granularity": 2},
+}
+VIEWS = {
+    "short": {
+        "slide": {"max_age": 6},
+        "aggregates": {
+            **SUMS,
+            "all": {"function": "collect", "field": "v"},
+            "last": {"function": "last", "field": "w"},
+        },
+    },
+    "steps": {
+        "slide": {"max_age": 10, "every": 5},
+        "aggregates": {"total": SUMS["sum"], "tops": {"function": "max_count", "field": "v"}},
+    },
+    "whole": {"aggregates": {"words": {"function": "max", "field": "w"}, "n": SUMS["n"]}},
+}
+VIEWS_OF_PANES = {
+    "short": {"slide": {"max_age": 6}, "aggregates": {"total": SUMS["sum"], "n": SUMS["n"]}},
+    "steps": {"slide": {"max_age": 10, "every": 6}, "aggregates": {"low": SOURCE["aggregates"]["low"]}},
+    "whole": {"aggregates": dict(SUMS)},
+}
+
+
+def source_spec(kind="by age"):
+    document = copy.deepcopy({**SOURCE, **SOURCES[kind]})
+    if document["keys"] is None:
+        del document["keys"]
+    return WindowSpec.parse(document)
+
+
+def view_spec(source, name, **more):
+    """The complete spec of a view."""
+    views = VIEWS if source.granularity is None else VIEWS_OF_PANES
+    return completed(WindowSpec.parse({"name": name, "of": source.name, **copy.deepcopy(views[name]), **more}), source)
+
+
+def twin_spec(view):
+    """The spec of a window that answers as a view does, and has the entries itself."""
+    return WindowSpec.parse({name: value for name, value in view.document().items() if name != "of"})
+
+
+def bulk(spec, rows):
+    """Rows (key, time, value) as a bulk; `w` follows from the value."""
+    keys, times, values = zip(*rows, strict=True) if rows else ((), (), ())
+    columns = {"v": values, "w": [f"w{value % 4}" for value in values]}
+    return Batch.of(spec, times, columns, keys if spec.keyed else None)
+
+
+def named(spec, rows):
+    """Rows as the names of entries."""
+    whole = bulk(spec, rows)
+    return Batch(whole.times, {"v": whole.columns["v"]}, whole.keys)
+
+
+def write(window, kind, *arguments):
+    """Do one write to a window that is written to; return what went wrong."""
+    try:
+        match kind, arguments:
+            case "bulk", (rows,):
+                window.bulk_insert(bulk(window.spec, rows))
+            case "insert", (key, time, value):
+                window.insert(time, {"v": value, "w": f"w{value % 4}"}, key if window.spec.keyed else None)
+            case "evict", (time, key):
+                window.bulk_evict(time, key if window.spec.keyed else None)
+            case "range", (start, wide, key):
+                window.evict_range(start, start + wide, key if window.spec.keyed else None)
+            case "retract", (rows,):
+                window.retract(named(window.spec, rows))
+            case "update", (rows,):
+                window.update(bulk(window.spec, rows))
+            case "punctuate", (time,):
+                window.punctuate(time)
+    except SashError as error:
+        return error
+    return None
+
+
+class Viewed:
+    """A window, its views, and a twin of each.
+
+    Args:
+        kind: one of `SOURCES`.
+        late: names of views that are added later, with `add`.
+    """
+
+    def __init__(self, kind, late=(), cold=None):
+        self.clock = ManualClock(30 * SECOND)
+        self.window = Window(source_spec(kind), pages=(2, 4), block=4, clock=self.clock, cold=cold)
+        self.twins = {}
+        self.late = list(late)
+        for name in VIEWS:
+            spec = view_spec(self.window.spec, name)
+            self.twins[name] = Window(twin_spec(spec), pages=(2, 4), block=4, clock=self.clock)
+            if name not in late:
+                self.window.add_view(spec)
+
+    def step(self, kind, *arguments):
+        if kind == "clock":
+            self.clock.advance(arguments[0] * SECOND)
+            for window in (self.window, *self.twins.values()):
+                window.tidy()
+        elif kind == "aggregates":
+            if self.window.spec.granularity is None:
+                self.window.add_aggregates({"high": {"function": "max", "field": "v"}})
+        elif kind == "add":
+            if self.late:
+                self.window.add_view(view_spec(self.window.spec, self.late.pop()))
+        elif kind == "drop":
+            (name,) = arguments
+            if self.window.views.find(name) is not None:
+                self.window.drop_view(name)
+                self.late.append(name)
+        elif write(self.window, kind, *arguments) is None:
+            for twin in self.twins.values():
+                write(twin, kind, *arguments)
+
+    def same(self):
+        """Each view answers as its twin."""
+        for view in self.window.views:
+            same_answers(view, self.twins[view.spec.name])
+
+
+def same_answers(view, twin):
+    """All answers of a view are those of a window."""
+    for question in questions_about(twin.spec):
+        assert ask(view, question) == ask(twin, question), question
+    mine, theirs = view.info(), twin.info()
+    if twin.spec.slide.clock != "wall":  # the twin waits for a question
+        assert mine.entries == theirs.entries
+        assert mine.counts.present == theirs.counts.present
+    for name in ("keys", "oldest", "newest", "punctuated"):
+        assert getattr(mine, name) == getattr(theirs, name), name
+    if twin.spec.keyed:
+        assert sorted(view.key_names("", 100)[0]) == sorted(twin.key_names("", 100)[0])
+        assert view.key_names("x|", 100)[0] == [n for n in view.key_names("", 100)[0] if n.startswith("x|")]
+
+
+def questions_about(spec):
+    for times in ({}, {"lookbacks": [3, 7, 40]}, {"as_of": 31}, {"lookbacks": [4, 12], "as_of": 27}):
+        if not spec.keyed:
+            yield Query(**times)
+            continue
+        for key in ("x|y", "x|z", "q|y"):
+            yield Query(key, **times)
+        yield Query(keys=["x|y", "nobody|y", "q|y"], **times)
+        yield Query(keys=ALL_KEYS, **times)
+        yield Query(keys=ALL_KEYS, combine=True, **times)
+        yield Query(by=["a"], **times)
+        yield Query(by=["a"], where=[Where("b", "=", ["y"])], partials=True, **times)
+        yield Query(by=["a", "b"], having=[Having("entries", ">", 1)], top=Top("entries", 2), **times)
+        yield Query(by=["b"], limit=1, **times)
+    for start, end in ((20, 29), (25, 34), (0, 90)):
+        for about in [{"key": "x|y"}, {"keys": ALL_KEYS}, {"by": ["a"]}] if spec.keyed else [{}]:
+            yield RangeQuery(start, end, **about)
+            yield RangeQuery(start, end, partials=True, **about)
+            yield SeriesQuery(start, end, 4, **about)
+            yield SeriesQuery(start, end, 3, 7, partials=True, **about)
+            if "by" not in about:
+                yield EntriesQuery(start, end, **about)
+        if not spec.keyed or "key" in about:
+            yield SeriesQuery(start, end, 0, gap=3, **about)
+    if spec.keyed:
+        yield SeriesQuery(20, 60, 0, gap=3, key="x|z")
+        yield EntriesQuery(keys=ALL_KEYS)
+        yield EntriesQuery(where=[Where("a", "=", ["x"])])
+
+
+def ask(window, question):
+    """What a window answers, in an order that does not depend on which of its keys came first."""
+    reader = window.reader
+    try:
+        match question:
+            case EntriesQuery():
+                return sorted(row for batch in reader.entries(question) for row in rows_of(batch))
+            case Query():
+                found = reader.query(question)
+            case RangeQuery(by=None):
+                found = [reader.range_query(question)]
+            case RangeQuery():
+                found = finished(reader.range_groups(question))
+            case SeriesQuery(by=None):
+                found = [reader.series(question)]
+            case SeriesQuery():
+                found = finished(reader.series_groups(question))
+    except SashError as error:
+        return type(error), error.message.replace(window.spec.name, ""), error.field
+    texts = [str(answer) for answer in found]
+    return texts if getattr(question, "top", None) else sorted(texts), getattr(found, "position", None)
+
+
+def rows_of(batch):
+    keys = [""] * len(batch.times) if batch.keys is None else [batch.keys.dictionary[code] for code in batch.keys.codes]
+    if isinstance(batch, PartialBatch):
+        columns = [batch.entries.tolist()]
+        columns += [part.tolist() for name in sorted(batch.partials) for part in batch.partials[name]]
+    else:
+        columns = [
+            [column.dictionary[code] for code in column.codes] if hasattr(column, "codes") else column.tolist()
+            for _, column in sorted(batch.columns.items())
+        ]
+    return list(zip(keys, batch.times.tolist(), *columns, strict=True))
+
+
+def parts_of(key):
+    return split(key, 2)
