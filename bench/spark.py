@@ -55,6 +55,7 @@ from sash_client.local import local_service
 from sash_spark import register
 from sash_spark.session import local_session
 from sash_spark.sliding import sliding_aggregate
+from tests.support.spark_streams import settled
 
 SECOND = 1_000_000  # all times are in microseconds
 START = 1_577_836_800 * SECOND
@@ -155,7 +156,8 @@ def sliding_stream(spark: SparkSession, size: Size, rows: Path, out: Path) -> No
     stream = spark.readStream.schema("at timestamp, value double").parquet(str(feed))
     sums = sliding(stream, size, watermark="0 seconds").select("start", "sum")
     query = sums.writeStream.format("parquet").option("checkpointLocation", str(out.with_suffix(".checkpoint")))
-    query.trigger(availableNow=True).start(str(out)).awaitTermination()
+    query = query.trigger(availableNow=True)
+    settled(lambda: query.start(str(out)), wait=lambda started: started.awaitTermination())
 
 
 def sash_sink_and_series(spark: SparkSession, size: Size, rows: Path, out: Path) -> None:

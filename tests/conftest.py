@@ -17,8 +17,23 @@ settings.register_profile("coverage", max_examples=10, deadline=None, suppress_h
 settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=slow)
 settings.load_profile(os.environ.get("SASH_PROFILE", "dev"))
 
-LONG = ("tests/spark", "tests/bench/test_spark_smoke.py", "tests/e2e/test_image.py", "tests/crash", "tests/cluster")
-"""They begin first, so that no process is left with one of them when the others are done."""
+LONG = (
+    "tests/spark",
+    "tests/e2e/test_image.py",
+    "tests/e2e/test_wheel.py",
+    "tests/bench",
+    "tests/forest/test_histories.py",
+    "tests/e2e/test_compiled.py",
+    "tests/crash",
+    "tests/cluster",
+    "tests/rest/test_openapi.py",
+    "tests/docs",
+    "tests/security/test_schemathesis.py",
+    "tests/ui",
+    "tests/laws",
+    "tests/windows",
+)
+"""They begin first, the longest before the others, so that no process is left with one when the others are done."""
 
 
 @pytest.fixture(params=("grpc", "connect"))

@@ -32,7 +32,7 @@ class LocalService:
 
 @contextmanager
 def local_service(
-    *, grpc_port: int = 0, rest_port: int = 0, data: str = "memory", wait_s: float = 30.0
+    *, grpc_port: int = 0, rest_port: int = 0, data: str = "memory", wait_s: float = 120.0
 ) -> Iterator[LocalService]:
     """Run ``sash serve`` beside this process; stop it at the end of the block.
 

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from sash_client import InvalidArgument
+from sash_spark.names import meant
 
 __all__ = ["column_of", "find", "flat"]
 
@@ -37,7 +38,7 @@ def find(schema: StructType, name: str) -> tuple[tuple[str, ...], DataType]:
 
 
 def _find(schema: StructType, name: str) -> tuple[tuple[str, ...], DataType] | None:
-    same = [name] if name in schema.names else [each for each in schema.names if each.lower() == name.lower()]
+    same = meant(name, schema.names)
     if len(same) > 1:
         raise InvalidArgument(f"column {name!r} is one of {', '.join(same)}", field=name)
     if same:

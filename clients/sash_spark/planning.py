@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -65,8 +66,12 @@ class Narrowed:
     high: int | None = None
     keys: frozenset[str] | None = None
 
-    def apply(self, shape: Shape, condition: Filter) -> None:
-        """Apply a filter, if it is one on a key or a time. Spark pushes filters since 4.1."""
+    def apply(self, shape: Shape, condition: Filter, own: Mapping[str, str]) -> None:
+        """Apply a filter, if it is one on a key or a time. Spark pushes filters since 4.1.
+
+        Args:
+            own: name of a column in Spark -> its name in `shape`.
+        """
         from pyspark.sql.datasource import (
             EqualNullSafe,
             EqualTo,
@@ -78,6 +83,7 @@ class Narrowed:
         )
 
         (name, *deeper) = getattr(condition, "attribute", ("", ""))
+        name = own.get(name, name)
         if deeper or name not in ("key", "time") or name not in shape.columns:
             return
         wanted = condition.value if isinstance(condition, In) else (getattr(condition, "value", None),)

@@ -23,6 +23,7 @@ from sash_client import ALL_KEYS, Client, InvalidArgument, Unsupported, WindowIn
 from sash_client.times import to_tick
 from sash_spark.columns import FIELD_TYPES, AnswerColumn, time_type
 from sash_spark.login import LOGIN_OPTIONS, Login
+from sash_spark.names import meant
 from sash_spark.options import Options
 from sash_wire.coded import Coded
 from sash_wire.key_parts import key_columns
@@ -150,11 +151,13 @@ class Shape:
             columns |= {"time": instant, "entries": pa.int64()}
         known = spec["aggregates"]
         answers = []
-        for name in known if question.aggregates is None else question.aggregates:
-            if name not in known:
+        for wanted in known if question.aggregates is None else question.aggregates:
+            found = meant(wanted, known)
+            if len(found) != 1:
                 raise InvalidArgument(
-                    f"window {info.name!r} has no aggregate {name!r}; it has {', '.join(known)}", field="aggregates"
+                    f"window {info.name!r} has no aggregate {wanted!r}; it has {', '.join(known)}", field="aggregates"
                 )
+            (name,) = found
             if name.lower() in columns:
                 raise InvalidArgument(
                     f"an aggregate and a column of the {question.what} are both called {name!r}: "

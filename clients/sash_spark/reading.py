@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from sash_client import InvalidArgument, Window, WindowInfo
 from sash_spark.columns import instants
+from sash_spark.names import meant
 from sash_spark.planning import KEYS_PER_CALL, Narrowed, Plan, Share, in_chunks
 from sash_spark.question import Question, Shape
 
@@ -56,10 +57,8 @@ class Reader(DataSourceReader):
         self._shape = Shape.of(question, self._info)
         self._narrowed = Narrowed()
         known = self._shape.schema
-        for name in wanted.fieldNames():
-            if name not in known.names:
-                raise InvalidArgument(f"no column {name!r}; there are {', '.join(known.names)}", field=name)
-        self._wanted = pa.schema([known.field(name) for name in wanted.fieldNames()])
+        self._own = {name: _own(name, known.names) for name in wanted.fieldNames()}
+        self._wanted = pa.schema([known.field(own).with_name(name) for name, own in self._own.items()])
         for one, other in zip(from_arrow_schema(self._wanted), wanted, strict=True):
             if one.dataType != other.dataType:
                 raise InvalidArgument(
@@ -94,7 +93,7 @@ class Reader(DataSourceReader):
         with self._question.client() as client:
             window = client.window(self._question.window)
             for columns in _READS[self._question.what](self._question, self._shape, window, partition):
-                yield pa.RecordBatch.from_arrays([columns[name] for name in self._wanted.names], schema=self._wanted)
+                yield pa.RecordBatch.from_arrays([columns[own] for own in self._own.values()], schema=self._wanted)
 
 
 class PushedReader(Reader):
@@ -103,8 +102,21 @@ class PushedReader(Reader):
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Narrow what is read; leave all filters to Spark."""
         for condition in filters:
-            self._narrowed.apply(self._shape, condition)
+            self._narrowed.apply(self._shape, condition, self._own)
         return filters
+
+
+def _own(name: str, known: Sequence[str]) -> str:
+    """Return the name of a column that Spark calls `name`, perhaps in another case.
+
+    Raises:
+        InvalidArgument: there is none, or there are several.
+    """
+    found = meant(name, known)
+    if len(found) == 1:
+        return found[0]
+    there = f"it is one of {', '.join(found)}" if found else f"there are {', '.join(known)}"
+    raise InvalidArgument(f"no column {name!r}; {there}", field=name)
 
 
 def _entries(question: Question, shape: Shape, window: Window, share: Share) -> Iterator[dict[str, Any]]:

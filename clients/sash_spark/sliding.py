@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DoubleType, FloatType, IntegerType, LongType, StructField, StructType
 
-from sash_spark.sliding_keys import KeyColumns
+from sash_spark.sliding_keys import KeyColumns, exact
 from sash_spark.sliding_plan import EVER, NEVER, Plan, columns_of, refused
 from sash_spark.sliding_state import Bucket
 from sash_spark.sliding_stream import (
@@ -63,7 +63,7 @@ def sliding_aggregate(
     """Aggregate over sliding windows of event time.
 
     Args:
-        frame: a stream or a table.
+        frame: a stream or a table. Its columns are found in any case of their names, as in Spark.
         key: the column whose values have windows of their own, or several columns; one for all rows where omitted.
             Several columns are strings, whole numbers, booleans, decimals or dates.
         time: the column with the event time: a timestamp, with or without time zone.
@@ -98,6 +98,8 @@ def sliding_aggregate(
     Later runs must have the same number.
     Order. Entries of one key and time count in order of arrival within a task, and in no order between tasks.
     """
+    time, key = exact(frame.schema, time), exact(frame.schema, key)
+    aggregates = {name: _exact_aggregate(frame.schema, document) for name, document in aggregates.items()}
     if key is not None and not isinstance(key, str):
         keys = KeyColumns.of(frame.schema, key, aggregates)
         given: dict[str, Any] = {"time": time, "windows": windows, "aggregates": aggregates, "emit": emit}
@@ -114,6 +116,14 @@ def sliding_aggregate(
     if plan.step is not None and not has_watermark:
         raise refused("steps are emitted when a watermark passes: say which", "watermark")
     return _of_stream(frame, plan, "EventTime" if has_watermark else "None", metrics)
+
+
+def _exact_aggregate(schema: StructType, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an aggregate with the columns that it reads by their exact names."""
+    if not isinstance(document, Mapping):
+        return document  # the plan refuses it
+    columns = {option: exact(schema, document[option]) for option in ("field", "returns") if option in document}
+    return {**document, **columns}
 
 
 def _of_table(frame: DataFrame, plan: Plan) -> DataFrame:

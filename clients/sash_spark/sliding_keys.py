@@ -11,14 +11,30 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DateType, DecimalType, IntegralType, StringType, StructType
 
+from sash_spark.names import meant
 from sash_spark.sliding_plan import OWN_COLUMNS, refused
 
-__all__ = ["KeyColumns"]
+__all__ = ["KeyColumns", "exact"]
+
+
+def exact(schema: StructType, name: Any) -> Any:
+    """Return the exact name of a column, or of each of several; other values, and unknown names, as they are.
+
+    Raises:
+        InvalidArgument: several columns differ from the name in case only.
+    """
+    if isinstance(name, list | tuple):
+        return [exact(schema, each) for each in name]
+    found = meant(name, schema.names) if isinstance(name, str) else []
+    if len(found) > 1:
+        raise refused(f"column {name!r} is one of {', '.join(found)}", name)
+    return found[0] if found else name
 
 
 @dataclass(frozen=True)

@@ -107,16 +107,25 @@ def start(write: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
 async def unbroken(write: Coroutine[Any, Any, R]) -> R:
     """Wait for a write that goes on when whoever waits is cancelled: it is never half applied.
 
-    The write begins in the caller's task, and gets a task of its own when it has to wait. Most writes to memory never
-    wait, and a task costs 10 µs. Traces keep what belongs to a task, so with them it has a task from the beginning.
+    The write runs in the caller's task, and gets a task of its own when whoever waits is cancelled: a task costs 10 µs.
+    Traces keep what belongs to a task, so with them it has a task from the beginning.
     """
     if traces.tracer is not None:
         return await asyncio.shield(start(write))
-    try:
-        waits_for = write.send(None)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-    return await asyncio.shield(start(resumed(write, waits_for)))
+    while True:
+        try:
+            waits_for = write.send(None)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        try:
+            # What it waits for must not be cancelled with whoever waits.
+            await (asyncio.sleep(0) if waits_for is None else asyncio.shield(waits_for))
+        except asyncio.CancelledError:
+            if waits_for is None or not waits_for.cancelled():
+                start(resumed(write, waits_for))
+                raise
+        except Exception:
+            pass  # the write learns it from what it waits for
 
 
 async def shielded(work: Coroutine[Any, Any, R]) -> R:

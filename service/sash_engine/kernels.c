@@ -17,7 +17,7 @@
 #define CLOSE 1e-7
 #define HUGE_MEAN 1e290
 
-enum { APPEND_ROW, COPY_ROWS, FIRST_AFTER, FIRST_FROM, IS_SORTED, LARGEST, POWERS, SMALLEST, TOTAL, FUNCTIONS };
+enum { APPEND_ROW, COPY_ROWS, FIRST_AFTER, FIRST_FROM, IS_SORTED, JOIN_POWERS, LARGEST, POWERS, SMALLEST, TOTAL, FUNCTIONS };
 static PyObject *plain[FUNCTIONS]; /* the functions of kernels.py */
 static double ones[SHORT];
 static PyArray_DotFunc *dot_float64;
@@ -242,6 +242,19 @@ total(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
 }
 
 static PyObject *
+moments(npy_intp n, double mean, double m2)
+{
+    PyObject *parts[3] = {PyLong_FromSsize_t(n), PyFloat_FromDouble(mean), PyFloat_FromDouble(m2)};
+    PyObject *out = parts[0] && parts[1] && parts[2] ? PyTuple_New(3) : NULL;
+    for (int i = 0; i < 3; i++)
+        if (out)
+            PyTuple_SET_ITEM(out, i, parts[i]);
+        else
+            Py_XDECREF(parts[i]);
+    return out;
+}
+
+static PyObject *
 powers(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
 {
     npy_intp n;
@@ -261,7 +274,35 @@ powers(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
             deviations[i] = numbers[i] - mean;
         m2 = dot(deviations, deviations, n);
     }
-    return Py_BuildValue("ndd", n, mean, m2);
+    return moments(n, mean, m2);
+}
+
+/* Reads (n, mean, m2): an int that float64 holds exactly, and two floats; returns whether it is that. */
+static int
+powers_of(PyObject *given, double *n, double *mean, double *m2)
+{
+    if (!PyTuple_CheckExact(given) || PyTuple_GET_SIZE(given) != 3)
+        return 0;
+    PyObject *rows = PyTuple_GET_ITEM(given, 0), *first = PyTuple_GET_ITEM(given, 1), *second = PyTuple_GET_ITEM(given, 2);
+    if (!PyLong_CheckExact(rows) || !PyFloat_CheckExact(first) || !PyFloat_CheckExact(second))
+        return 0;
+    int overflow;
+    long long number = PyLong_AsLongLongAndOverflow(rows, &overflow);
+    *n = (double)number;
+    *mean = PyFloat_AS_DOUBLE(first);
+    *m2 = PyFloat_AS_DOUBLE(second);
+    return !overflow && number > 0 && number < 1LL << 52;
+}
+
+static PyObject *
+join_powers(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    double n1, mean1, m2_1, n2, mean2, m2_2;
+    if (count != 2 || !powers_of(arguments[0], &n1, &mean1, &m2_1) || !powers_of(arguments[1], &n2, &mean2, &m2_2))
+        return fall_back(JOIN_POWERS, arguments, count);
+    double n = n1 + n2, share = n2 / n, apart = mean2 - mean1;
+    double mean = mean1 + apart * share, m2 = m2_1 + m2_2 + apart * apart * (n1 * share);
+    return moments((npy_intp)n, mean, m2);
 }
 
 static PyObject *
@@ -299,7 +340,8 @@ smallest(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 static PyMethodDef functions[FUNCTIONS + 1] = { /* in the order of their numbers */
     FUNCTION(append_row), FUNCTION(copy_rows), FUNCTION(first_after), FUNCTION(first_from), FUNCTION(is_sorted),
-    FUNCTION(largest), FUNCTION(powers), FUNCTION(smallest), FUNCTION(total), {NULL, NULL, 0, NULL},
+    FUNCTION(join_powers), FUNCTION(largest), FUNCTION(powers), FUNCTION(smallest), FUNCTION(total),
+    {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_kernels", "See kernels.py.", -1, functions, NULL, NULL, NULL, NULL};
 

@@ -4,6 +4,7 @@
     is_sorted                   whether times never go back
     first_from, first_after     find a time among sorted times
     total, powers               fold rows of float64
+    join_powers                 combines two results of `powers`
     largest, smallest           find the extreme of some rows
 
 A NumPy call costs half a microsecond and more before it touches a row, and these are called for a few rows at a time.
@@ -11,7 +12,8 @@ A compiled engine therefore has them in C as well: `kernels.c`, built as `sash_e
 one-dimensional arrays of float64 and int64 and hand everything else to the functions here. Both give the same answers,
 bit by bit: C calls the same dot product of the same BLAS.
 
-Measured on one core, 64 rows: `is_sorted` 1.0 us here and 0.08 us in C, `total` 0.7 and 0.09 us.
+Measured on one core, 64 rows, here and in C: `is_sorted` 0.94 and 0.04 us, `total` 0.63 and 0.04, `powers` 2.1 and
+0.10, `first_from` 0.61 and 0.04, `largest` 0.43 and 0.04; `join_powers` 0.19 and 0.05.
 
 Overflow gives inf and inf - inf gives NaN, as in IEEE 754, without a warning. Turning off NumPy's warnings (`quiet`)
 costs 0.7 us, half the time of summing a block, so the hot functions use `np.vdot`, which never warns. A sum by dot
@@ -34,6 +36,7 @@ __all__ = [
     "first_after",
     "first_from",
     "is_sorted",
+    "join_powers",
     "largest",
     "powers",
     "quiet",
@@ -42,6 +45,8 @@ __all__ = [
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
+Powers: TypeAlias = tuple[Any, Any, Any]
+"""Rows, mean, and the sum of the squares of the deviations from the mean."""
 
 quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 """Decorates functions that may return inf and NaN: NumPy does not warn in them."""
@@ -125,6 +130,20 @@ def powers(column: Array, start: int, stop: int, order: int) -> tuple[int | floa
     return _quiet_powers(rows, n, mean, order)
 
 
+def join_powers(older: Powers | None, newer: Powers | None) -> Powers | None:
+    """Return the `powers` of order 2 of two runs of rows together; None stands for no rows."""
+    if older is None:
+        return newer
+    if newer is None:
+        return older
+    n1, mean1, m2_1 = older
+    n2, mean2, m2_2 = newer
+    n = n1 + n2
+    share = n2 / n
+    apart = mean2 - mean1
+    return n, mean1 + apart * share, m2_1 + m2_2 + apart * apart * (n1 * share)
+
+
 def _powers(column: Array, n: int, mean: float, order: int) -> tuple[int | float, ...]:
     deviations = column - mean
     m2 = _dot(deviations, deviations)
@@ -160,6 +179,7 @@ with suppress(ImportError):  # there only in a compiled engine; it takes the fun
         first_after,
         first_from,
         is_sorted,
+        join_powers,
         largest,
         powers,
         smallest,

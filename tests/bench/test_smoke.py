@@ -12,6 +12,7 @@ import pytest
     [
         "bench.engine",
         "bench.changes",
+        "bench.views",
         "bench.edges",
         "bench.keys",
         "bench.access",

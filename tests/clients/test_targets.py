@@ -80,7 +80,7 @@ def test_only_a_url_has_another_address_for_streams():
 
 
 def test_who_is_not_there_is_told_from_who_cannot_serve(transport):
-    with running_service(max_concurrent_calls=1) as service, Client(service.grpc_target, timeout_s=5) as client:
+    with running_service(max_concurrent_calls=1) as service, Client(service.grpc_target, timeout_s=60) as client:
         client.create_window({"name": "w", "aggregates": {"n": {"function": "count"}}})
         next(iter(watching := client.window("w").watch()))
         with pytest.raises(Unavailable, match="in progress") as refused:

@@ -321,14 +321,6 @@ def test_a_taken_port_is_one_line(sash, service):
         assert re.search(rf"cannot listen on 127\.0\.0\.1, port {port}", done.err)
 
 
-def test_the_benchmark_runs_at_smoke_size():
-    done = subprocess.run(
-        [sys.executable, "bench/edges.py", "--smoke"], capture_output=True, text=True, timeout=240, check=True
-    )
-    assert done.stdout.count("\n") == 23
-    assert re.search(r"digest [0-9a-f]{16}", done.stdout)
-
-
 def test_questions_by_parts_of_keys(sash, service):
     """`where`, `by`, `top` and `having`, of queries, series, keys and watches."""
     spec = {

@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,7 +49,7 @@ for step in range(3000):
 print(seen.hexdigest())
 """
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(2400)
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +69,29 @@ def run():
     return run
 
 
+def test_it_is_compiled_once_for_all_who_ask_at_the_same_time(tmp_path):
+    kept, made, both = tmp_path / "compiled" / "digest", [], threading.Barrier(2)
+
+    def make(path):
+        made.append(path)
+        path.mkdir()
+
+    def ask(_):
+        both.wait(60)
+        return compile_engine.once(kept, make)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(ask, range(2))) == [kept, kept]
+    assert made == [kept]
+
+
 def test_it_says_that_it_is_compiled(run):
     program = (
-        "import sash_engine; from sash_engine.forest import forest; print(sash_engine.compiled(), forest.__file__)"
+        "import sash_engine; from sash_engine import kernels; from sash_engine.forest import forest; "
+        "print(sash_engine.compiled(), type(kernels.total).__name__, forest.__file__)"
     )
-    assert re.fullmatch(r"True .+\.so\n", run("-c", program).stdout)
-    assert re.fullmatch(r"False .+\.py\n", run("-c", program, pure=True).stdout)
+    assert re.fullmatch(r"True builtin_function_or_method .+\.so\n", run("-c", program).stdout)
+    assert re.fullmatch(r"False function .+\.py\n", run("-c", program, pure=True).stdout)
 
 
 def test_forests_and_windows_pass_their_tests(run):

@@ -6,7 +6,7 @@ import pytest
 
 from sash.tiers.lmdb import LmdbTier
 from sash_client import Client
-from sash_client.errors import ResourceExhausted, Unavailable
+from sash_client.errors import DeadlineExceeded, ResourceExhausted, Unavailable
 from tests.support.disks import fill as fill_disk
 from tests.support.disks import small_disk
 from tests.support.redis_servers import BINARIES, EVERYSEC, redis_server, wait_until
@@ -141,6 +141,15 @@ def test_a_disk_that_another_process_filled_refuses_writes_and_nothing_of_them_i
         holds(client.window("full"), 0, 2 * ROWS)
 
 
+def answered(window, first, **numbers):
+    """An insert, again where the last attempt of the client had too little time."""
+    while True:
+        try:
+            return insert(window, first, **numbers)
+        except DeadlineExceeded:
+            pass
+
+
 def test_a_write_that_meets_a_full_disk_after_it_was_applied_is_no_refusal_and_is_there_once(disk, monkeypatch):
     """The disk is filled between the look whether there is room and the commit."""
     settings = {"data": str(disk / "data")}
@@ -168,7 +177,7 @@ def test_a_write_that_meets_a_full_disk_after_it_was_applied_is_no_refusal_and_i
         holds(window, 0, 2 * ROWS)
 
         with pytest.raises(Unavailable, match="may be applied") as unsure:
-            insert(window, ROWS, **numbered(2))
+            answered(window, ROWS, **numbered(2))
         assert (unsure.value.field, unsure.value.limit) == ("data", "the disk")
         with pytest.raises(ResourceExhausted) as refused:
             insert(window, 2 * ROWS, **numbered(3))

@@ -1,6 +1,7 @@
 """Random and exhaustive histories against a sorted list, at block sizes around every edge."""
 
 import itertools
+import os
 
 import pytest
 from hypothesis import example, given
@@ -79,9 +80,12 @@ SHORT = [
 ]
 
 
+DEPTH = 3 if os.environ.get("SASH_PROFILE") == "coverage" else 4
+
+
 @pytest.mark.parametrize(("kind", "block"), [("ordered", 1), ("ordered", 2), ("commuting", 2)])
 def test_all_short_histories(kind, block):
-    for steps in itertools.product(SHORT, repeat=4):
+    for steps in itertools.product(SHORT, repeat=DEPTH):
         lockstep = ForestLockstep(LAYOUTS[kind](block))
         lockstep.run([*steps, ("range", -1, 1), ("series", -2, 3, 1, 2)], check_every=3)
 

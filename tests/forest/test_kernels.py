@@ -156,3 +156,20 @@ def test_rows_that_cannot_be_written_are_refused(plain):
             with pytest.raises(ValueError, match=r"broadcast|read-only"):
                 module.copy_rows(into, at, [np.ones(3)], 0, 3)
         assert not frozen.any()
+
+
+def test_moments_are_joined_the_same_to_the_bit(plain):
+    random = np.random.default_rng(9)
+    runs = [kernels.powers(random.normal(size=n) * 10.0 ** random.integers(-200, 200), 0, n, 2) for n in range(1, 60)]
+    runs += [None, (1, math.nan, math.nan), (1, math.inf, math.nan), (2**51, 0.1, 1e300), (2**70, 0.1, 1e300)]
+    runs += [(3, 1e308, 1e308), (3, -1e308, 1e308), (2, 1, 1.0), (np.int64(2), np.float64(0.5), 0.25)]
+    for older in runs:
+        for newer in runs:
+            assert outcome(kernels.join_powers, older, newer) == outcome(plain.join_powers, older, newer), (
+                older,
+                newer,
+            )
+    for n in (2, 5, 64):
+        column = random.normal(size=n) + 3.0
+        joined = kernels.join_powers(kernels.powers(column, 0, n // 2, 2), kernels.powers(column, n // 2, n, 2))
+        assert joined == pytest.approx(kernels.powers(column, 0, n, 2), rel=1e-12)

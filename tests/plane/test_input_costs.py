@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sash.connect.app import _of_query
 from sash.connect.codec import CODECS
 from sash.connect.envelopes import opened, sealed
+from sash.connect.heads import of_query
 from sash.durability.export import Importer, export
 from sash.rest import arrow, columns
 from sash.rest.bodies import parse_json
@@ -272,7 +272,7 @@ def query_parameters(n):
 
 def connect_parameters(n):
     query = b"&".join([b"connect=v1&encoding=json", *[b"x%d=1" % i for i in range(n)], b"message={}"])
-    return lambda: _of_query(query)
+    return lambda: of_query(query)
 
 
 def body_in_small_parts(n):

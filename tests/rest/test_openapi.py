@@ -1,5 +1,6 @@
 """The OpenAPI document and the service agree: Schemathesis asks, and names are as long as the document says."""
 
+import os
 import re
 import subprocess
 import sys
@@ -38,6 +39,8 @@ BULKS = {
     "panes": {"time": [1, 2, 30], "value": [1.5, 2, 3]},
 }
 
+FEW = ["--max-examples", "2"] if os.environ.get("SASH_PROFILE") == "coverage" else []
+
 
 def test_schemathesis_finds_nothing(tmp_path):
     """No answer of 5xx, none that the document does not show, no request taken that it forbids, no other methods."""
@@ -48,6 +51,7 @@ def test_schemathesis_finds_nothing(tmp_path):
             assert http.post(f"/v1/windows/{name}/bulk-insert", json=BULKS[name]).status_code == 200
         settings = Path(__file__).with_name("schemathesis.toml")
         command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings), "run", "--no-color"]
+        command += FEW
         # What it keeps between runs it keeps in its working directory.
         done = subprocess.run(
             [*command, f"{service.rest_url}/openapi.json"], cwd=tmp_path, capture_output=True, text=True, timeout=800

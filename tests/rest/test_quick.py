@@ -5,8 +5,11 @@ import socket
 import orjson
 import pytest
 
+from sash.limits.places import Places
+from sash.limits.turns import Turns
 from sash.rest import quick
 from sash.rest.connections import Connection
+from sash_engine.errors import Unavailable
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rest.test_whole import ask, request
 from tests.support.servers import WAIT_S, running_service
@@ -115,6 +118,10 @@ LONG = {
     "another site's page": post(INSERT, entry(5), further=b"origin: http://example.org\r\n"),
     "two hosts": request("GET", QUERY + "?key=a", further=b"host: localhost\r\n"),
     "proxy": request("GET", QUERY + "?key=a", further=b"x-forwarded-for: 10.1.2.3\r\n"),
+    "a fragment": request("GET", QUERY + "#?key=a"),
+    "an escape": request("GET", "/v1/windows/%77/query?key=a"),
+    "the whole address": request("GET", "http://localhost" + QUERY + "?key=a"),
+    "no ASCII": request("GET", "/v1/windows/w\u00fc/query?key=a", further=b"connection: close\r\n"),
     "compressed": post(CALL + "Insert", message(-9999), PROTO, b"content-encoding: br\r\n"),
     "another version of Connect": post(CALL + "Insert", message(5), PROTO, b"connect-protocol-version: 7\r\n"),
     "no deadline": post(CALL + "Insert", message(5), PROTO, b"connect-timeout-ms: soon\r\n"),
@@ -148,6 +155,35 @@ def test_a_body_in_parts_takes_the_long_way(service, answered, monkeypatch):
         connection.sendall(data[-9:])
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
     assert not answered
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_a_call_that_waits_for_its_turn_is_answered_the_same(service, answered, monkeypatch, case):
+    data = same(QUICK[case])
+    ask(service, data)
+    found = quickly(service, answered, data)
+    monkeypatch.setattr(Turns, "pays", lambda *_, **__: True)
+    answered.clear()
+    assert ask(service, data) == found
+    assert answered == [True]
+
+
+def test_a_call_for_which_there_is_no_place_after_its_turn_is_refused(service, answered, monkeypatch):
+    """As one that takes the long way is."""
+    data = same(QUICK["query"])
+    quickly(service, answered, data)
+    monkeypatch.setattr(Turns, "pays", lambda *_, **__: True)
+
+    def full(self, caller):
+        raise Unavailable("there is no place", retry_after_s=1.0)
+
+    monkeypatch.setattr(Places, "check", full)
+    answered.clear()
+    (found,) = ask(service, data)
+    assert found[0].startswith(b"HTTP/1.1 503")
+    assert answered == [True]
+    monkeypatch.setattr(Connection, "_may_be_quick", lambda _: False)
+    assert ask(service, data) == [found]
 
 
 @pytest.mark.parametrize("case", ["query", "range", "query by Connect", "query by Connect with a deadline", "insert"])

@@ -88,8 +88,8 @@ def test_calls_beyond_a_quota_wait(limited):
 
 def test_entries_beyond_a_quota_wait(limited):
     service, clock = limited
-    # Staging is tried again until the time of a call is up.
-    with Client(service.grpc_target, token="small-token", timeout_s=4) as client:
+    # Staging is tried again each 1.6 s until the time of a call is up: the third attempt has almost as long.
+    with Client(service.grpc_target, token="small-token", timeout_s=4.7) as client:
         window = client.window("seen")
         times = list(range(25))
         window.bulk_insert(times, {"value": times}, keys=["k"] * 25)

@@ -39,7 +39,7 @@ def rest(service: Running, what: str, **params: Any) -> Any:
 
 
 def test_a_question_says_which_shards_are_away(service: Running) -> None:
-    with Client(service.grpc_target, timeout_s=5) as client:
+    with Client(service.grpc_target, timeout_s=60) as client:
         window = client.window("w")
         for ask in (
             lambda: window.query(keys=ALL_KEYS),
@@ -57,7 +57,7 @@ def test_a_question_says_which_shards_are_away(service: Running) -> None:
 
 
 def test_a_question_is_answered_without_them_where_that_is_allowed(service: Running) -> None:
-    with Client(service.grpc_target, timeout_s=5) as client:
+    with Client(service.grpc_target, timeout_s=60) as client:
         window = client.window("w")
         answers = window.query(keys=KEYS, partial="allow")
         assert [answer.key for answer in answers] == HERE

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import re
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -50,8 +52,17 @@ class Run:
             return {f"k{k}": client.window(name).query(key=f"k{k}")[0].aggregates["sum"] for k in range(3)}
 
     def started(self, frame: DataFrame, name: str) -> None:
-        writer = frame.writeStream.option("checkpointLocation", str(self.scratch / name)).trigger(availableNow=True)
-        writer.format("memory").queryName(name).outputMode("append").start().awaitTermination()
+        """Run a stream into a table, again where Spark has not waited for its Python worker."""
+        for attempt in itertools.count():
+            checkpoint = str(self.scratch / f"{name}-{attempt}")
+            writer = frame.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+            try:
+                writer.format("memory").queryName(name).outputMode("append").start().awaitTermination()
+            except StreamingQueryException as error:
+                if "Python worker failed to connect back" not in str(error):
+                    raise
+            else:
+                return
 
 
 def found_by_spark(run: Run) -> None:

@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThanOrEqual, Not
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from sash_client import ALL_KEYS, InvalidArgument, Unsupported
 from sash_spark import planning, register
@@ -252,6 +253,25 @@ def test_logical_time_and_nanoseconds_are_longs(client, read):
         assert [tuple(row) for row in frame.collect()] == [(2**53 + 3, 2.0)]
 
 
+def test_columns_are_found_in_any_case(spark, target, keyed):
+    reader = spark.read.format("sash").options(target=target, window="w", pushdown="true")
+    frame = reader.schema("I long, KEY string, tIMe timestamp").load()
+    assert frame.columns == ["I", "KEY", "tIMe"]
+    narrow = frame.where("KEY = 'a' and tIMe >= timestamp '1970-01-01T00:00:03Z'")
+    expected = sorted((i + 1, "a") for i in range(3, N, 3))
+    assert sorted((row["I"], row["KEY"]) for row in narrow.collect()) == expected
+    with pytest.raises(AnalysisException, match="no column 'ii'; there are key, time"):
+        reader.schema("ii long").load().collect()
+
+
+def test_a_filter_on_a_column_in_another_case_narrows_what_is_read(target, keyed):
+    question = Question.of(Options({"target": target, "window": "w"}))
+    wanted = StructType([StructField("KEY", StringType()), StructField("TIME", TimestampType())])
+    made = PushedReader(question, wanted)
+    made.pushFilters([EqualTo(("KEY",), "a"), GreaterThan(("TIME",), EPOCH + dt.timedelta(seconds=3))])
+    assert [(share.keys, share.start) for share in made.partitions()] == [(("a",), 3000)]
+
+
 def test_a_part_of_the_columns(spark, target, keyed):
     reader = spark.read.format("sash").option("target", target).option("window", "w")
     frame = reader.schema("i long, key string").load()
@@ -259,7 +279,7 @@ def test_a_part_of_the_columns(spark, target, keyed):
     with pytest.raises(AnalysisException, match="column 'i' is a bigint, not a double"):
         reader.schema("i double").load().collect()
     reader = spark.read.format("sash").option("target", target).option("window", "w").option("what", "answers")
-    frame = reader.option("aggregates", "count,median").load()
+    frame = reader.option("aggregates", "count,Median").load()
     assert frame.columns == ["key", "lookback", "start", "end", "entries", "count", "median"]
 
 

@@ -5,9 +5,11 @@ from decimal import Decimal
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from sash_client import InvalidArgument
 from sash_spark.sliding import sliding_aggregate
+from sash_spark.sliding_keys import exact
 from tests.support.spark_streams import settled
 
 pytestmark = pytest.mark.spark
@@ -71,6 +73,24 @@ def test_a_stream_has_them_too(spark, frame, rocks_db, tmp_path):
     writer = writer.trigger(availableNow=True)
     settled(lambda: writer.start(str(tmp_path / "out")), wait=lambda query: query.awaitTermination())
     assert ordered(spark.read.parquet(str(tmp_path / "out")).collect()) == ordered(own(frame, KEY))
+
+
+def test_columns_are_found_in_any_case(frame):
+    asked = ASKED | {"time": "AT", "aggregates": {"sum": {"function": "sum", "field": "V"}}}
+    found = sliding_aggregate(frame, key=["AIR.port", "Carrier"], **asked)
+    assert found.columns[:2] == ["air.port", "carrier"]
+    assert ordered(found.collect()) == ordered(own(frame, ["air.port", "carrier"]))
+    one = sliding_aggregate(frame, key="CARRIER", **asked)
+    assert ordered(one.collect()) == ordered(own(frame, ["carrier"]))
+
+
+@pytest.mark.parametrize("given", ["KEY", "AT", ["KEY", "carrier"]])
+def test_a_name_of_several_columns_in_other_cases_is_refused(given):
+    schema = StructType.fromDDL("at timestamp, At timestamp, key string, Key string, carrier int, v long")
+    with pytest.raises(InvalidArgument, match="is one of") as caught:
+        exact(schema, given)
+    assert caught.value.field in ("KEY", "AT")
+    assert exact(schema, "Key") == "Key"
 
 
 @pytest.mark.parametrize(

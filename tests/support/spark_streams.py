@@ -6,7 +6,7 @@ import uuid
 import pandas as pd
 from pyspark.errors import StreamingQueryException
 
-__all__ = ["KEYED", "Stream", "assert_fold", "killer", "rows", "settled", "staged_parts"]
+__all__ = ["KEYED", "Stream", "assert_fold", "began_too_late", "killer", "rows", "settled", "staged_parts"]
 
 KEYED = {
     "name": "w",
@@ -75,6 +75,11 @@ def assert_fold(window, *frames):
         assert answer.aggregates == {"n": len(group), "sum": group["v"].sum(), "all": in_time["v"].tolist()}
 
 
+def began_too_late(error):
+    """Whether a query failed because its Python worker took longer to start than Spark waits."""
+    return "Python worker failed to connect back" in str(error)
+
+
 def settled(start, query=None, wait=lambda query: query.processAllAvailable()):
     """Start a query, unless it runs, and wait until it has read all files; return the query that has.
 
@@ -86,7 +91,7 @@ def settled(start, query=None, wait=lambda query: query.processAllAvailable()):
         try:
             wait(query)
         except StreamingQueryException as error:
-            if "Python worker failed to connect back" not in str(error):
+            if not began_too_late(error):
                 raise
             query = start()
         else:

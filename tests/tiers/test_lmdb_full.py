@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from sash.tiers.lmdb import LmdbTier
+from sash.tiers.lmdb_space import Space
 from sash_engine.errors import InvalidArgument, OutOfRoom
+from tests.support.clocks import Clock
 from tests.support.disks import fill as fill_disk
 from tests.support.disks import small_disk
 from tests.support.processes import python
@@ -170,6 +172,31 @@ def test_a_disk_that_another_process_fills_has_no_room_at_once(open_tier, tmp_pa
         tier.close()
 
 
+def test_a_disk_with_ample_room_is_looked_at_now_and_then(tmp_path, monkeypatch):
+    """Where room is short, it is looked at each time."""
+    clock, disk = Clock(), {"f_frsize": 4096, "f_blocks": 2**30, "f_bavail": 2**20}
+    looks = []
+
+    def statvfs(_):
+        looks.append(clock.now_s)
+        return SimpleNamespace(**disk)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    (tmp_path / "data.mdb").write_bytes(b"")
+    space = Space(tmp_path, str(tmp_path / "data.mdb"), clock)
+    for _ in range(10):
+        space.look_again(MIB)
+    assert len(looks) == 1
+    clock.now_s += 1.0
+    space.look_again(MIB)
+    assert len(looks) == 2
+    disk["f_bavail"] = 2**16
+    space.measure(MIB)
+    for _ in range(10):
+        space.look_again(MIB)
+    assert len(looks) == 13
+
+
 def test_a_commit_under_way_is_not_counted_twice(open_tier, tmp_path):
     """It has lengthened the file already, and its caller counts it as pending still."""
     with small_disk(tmp_path / "disk", 16 * MIB) as disk:
@@ -214,6 +241,7 @@ LITTLE_SPACE = """
 import resource, sys
 from pathlib import Path
 from sash.tiers.lmdb import LmdbTier
+from sash.tiers.lmdb_space import Space
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 tier = LmdbTier(Path(sys.argv[1]))
 tier.acquire()

@@ -56,7 +56,6 @@ def test_each_kind_is_drawn_as_what_it_is(service, page):
 
 def test_what_is_open_stays_open(service, page):
     page.goto(at(service, "window=delays&key=JFK%7CAA&lookbacks=1h"))
-    page.get_by_label("Refresh").select_option("1000")
     row(page, "spread").locator("summary").click()
     entry = {
         "time": made(1)["time"][0],

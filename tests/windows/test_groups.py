@@ -367,6 +367,16 @@ def test_keys_that_are_one_text_are_labelled_by_it():
         window.reader.query(Query(by=["airport"]))
 
 
+def test_a_series_of_several_keys_over_a_time_in_which_a_large_one_has_nothing():
+    document = {"name": "w", "time_unit": "s", "keyed": True, "aggregates": {"sum": {"function": "sum"}}}
+    window = Window(WindowSpec.parse(document))
+    for key, first in (("a", 0), ("b", 20_000)):
+        times = range(first, first + 10_000)
+        window.bulk_insert(Batch.of(window.spec, times, {"value": [1.0] * 10_000}, [key] * 10_000))
+    assert window.series(29_990, 30_010, 10, keys=ALL_KEYS).aggregates["sum"].tolist() == [10.0, 0.0]
+    assert window.series(40_000, 40_010, 10, keys=ALL_KEYS).aggregates["sum"].tolist() == [0.0]
+
+
 def test_series_of_groups_with_large_keys():
     """Keys with a forest of many blocks give panes, each to its own group."""
     window = Window(spec_of(), block=4)

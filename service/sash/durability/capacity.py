@@ -68,7 +68,7 @@ class Capacity:
         Raises:
             OutOfRoom: it does not fit, and no space can be freed.
         """
-        needed = _COMMIT_BYTES * (2 * size // _COMMIT_BYTES + 1)
+        needed = _needed(size)
         try:
             self._session.check_room(needed)
         except OutOfRoom:
@@ -78,6 +78,14 @@ class Capacity:
             self._session.check_room(needed)
             return True
         return False
+
+    def has_room(self, size: int) -> bool:
+        """Whether a write of `size` bytes fits."""
+        try:
+            self._session.check_room(_needed(size))
+        except OutOfRoom:
+            return False
+        return True
 
     def full(self) -> OutOfRoom | None:
         """Why new entries are refused. None if the last refused write would fit now, or a MiB of it."""
@@ -125,3 +133,7 @@ class Capacity:
             if self.full() is None:
                 return
             await asyncio.sleep(_LOOK_S)
+
+
+def _needed(size: int) -> int:
+    return _COMMIT_BYTES * (2 * size // _COMMIT_BYTES + 1)

@@ -15,7 +15,7 @@ from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import HostedWindow, WindowStorage
 from sash.durability.records import AddAggregates, Operation
 from sash.durability.view_records import AddView, DropView
-from sash_engine.errors import FailedPrecondition, NotFound
+from sash_engine.errors import NotFound, Unsupported
 from sash_engine.windows.answers import Counts, WriteResult
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.view_spec import completed
@@ -31,7 +31,7 @@ Apply = Callable[[HostedWindow, Operation], Awaitable[tuple[WriteResult, int]]]
 def check_writable(window: Window | View) -> None:
     """Refuse a write to a view."""
     if isinstance(window, View):
-        raise FailedPrecondition(
+        raise Unsupported(
             f"window {window.spec.name!r} is a view of {window.spec.of!r}, and keeps nothing: write to that one",
             field="window",
         )

@@ -55,8 +55,8 @@ _log = logging.getLogger(__name__)
 _RETRY_S = 1.0
 _STANDBY_S = 0.25
 """So often a standby looks whether the tier is free."""
-_LONG_BYTES = 256 * 1024
-"""A larger write is applied in slices. It takes a few ms: 16,384 entries of one number."""
+_LONG_BYTES = 257 * 1024
+"""A larger write is applied in slices, as it takes a few ms. 16,384 entries of one number are not larger."""
 _SMALL_ANSWER_BYTES = 64 * 1024
 """A question whose answer takes no more is answered also by a service whose memory is full."""
 

@@ -36,7 +36,7 @@ from sash.durability.joined import joined
 from sash.durability.journal import anew
 from sash.durability.manifest import Manifest, Remains
 from sash.durability.session import TierSession
-from sash.durability.window_lock import RestingClock, WindowLock
+from sash.durability.window_lock import Admission, RestingClock, WindowLock
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, SashError, Unavailable
 from sash_engine.forest import Forest, Layout
@@ -128,7 +128,7 @@ class StoredWindow:
         self.checkpointing = False
         self.writable = asyncio.Event()
         self.writable.set()
-        self.admission = asyncio.Lock()
+        self.admission = Admission()
         self.backoff = Backoff()
         self._unstored_bytes = 0
         self._unknown = False  # it was lost, so the tier may have values of it that the manifest does not know

@@ -272,7 +272,7 @@ class TierStorage:
 
     def check_size(self, name: str, size: int) -> None:
         """Refuse a write that would be a longer value than a tier accepts."""
-        if self._home(name) is not None and size > _WRITE_BYTES_MAX:
+        if size > _WRITE_BYTES_MAX and self._home(name) is not None:
             raise TooLarge(
                 f"a write of {size / MIB:.0f} MiB is too large for a stored window: send it in parts",
                 field="time",
@@ -288,6 +288,9 @@ class TierStorage:
         return self._memory.lock(name) if stored is None else stored.lock
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> HostedWindow:
+        stored = self._windows.get(name)
+        if stored is not None and not makes_room and self._path.admits(stored, size):
+            return TieredWindow(stored, self._path)
         while True:
             lock = self.lock(name)
             await lock.wait_to_write()  # before the admission, so that all who wait go before later questions
@@ -312,6 +315,7 @@ class TierStorage:
         self.session.cache.trim()
 
     def tidy(self) -> None:
+        self._memory.tidy()
         self.checkpoints.shorten_journal()
         self.session.end_idle_pins()
         self.capacity.check()

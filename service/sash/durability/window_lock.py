@@ -21,10 +21,11 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from sash_engine.clock import Clock
 
-__all__ = ["RestingClock", "WindowLock"]
+__all__ = ["Admission", "RestingClock", "WindowLock"]
 
 
 class RestingClock:
@@ -170,6 +171,30 @@ class WindowLock:
             place = self._waiting[0]
             if not place.woken.done() and place.may():
                 place.woken.set_result(None)
+
+
+class Admission(asyncio.Lock):
+    """A lock that is passed in order of arrival.
+
+    Attributes:
+        users: how many have it, or wait for it. While there are none, it need not be passed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users = 0
+
+    async def __aenter__(self) -> None:
+        self.users += 1
+        try:
+            await super().__aenter__()
+        except BaseException:
+            self.users -= 1
+            raise
+
+    async def __aexit__(self, *error: Any) -> None:
+        self.users -= 1
+        await super().__aexit__(*error)
 
 
 @dataclass(eq=False, slots=True)

@@ -90,6 +90,18 @@ class WritePath:
                 if not await self._waited(stored, size, makes_room):
                     return
 
+    def admits(self, stored: StoredWindow, size: int) -> bool:
+        """Whether `admit` would let a write pass at once: nobody is before it, and it waits for nothing."""
+        journal = self._session.journal
+        return (
+            not (stored.lock.contended or stored.admission.users)
+            and stored.failure is None
+            and stored.writable.is_set()
+            and not (journal.congested or journal.lost)
+            and journal.error is None
+            and self._capacity.has_room(size)
+        )
+
     async def _waited(self, stored: StoredWindow, size: int, makes_room: bool) -> bool:
         """Wait for one thing that the write needs. False if there is none; else anything may have changed meanwhile."""
         session = self._session

@@ -5,8 +5,9 @@
                                                      └─▶ no: server ──▶ Guard ──▶ HttpAccess ──▶ Front ──▶ edge
 
 Quick does what the layers do for a call that none of them refuses. It decides that before anything has changed. So all
-others take the long way as if nothing had happened: those that have to wait for a turn, that are refused, and that say
-something that most requests do not say. The edges run the same code on both ways.
+others take the long way as if nothing had happened: those that are refused, and those that say something that most
+requests do not say. The edges run the same code on both ways. A call that waits for its turn, or for the tier, has a
+task from then on.
 
 The task, uvicorn's request and answer, and the layers took as long as the insert between them.
 """
@@ -29,8 +30,9 @@ from sash.limits.places import Places
 from sash.limits.turns import Turns
 from sash.requests import REQUEST, of_scope
 from sash.rest.guards import NO_PAGE_LINES, Guard, guarded
+from sash.rest.problems import of_error
 from sash.rest.whole import STATUS_LINES, Whole, answer_whole, head_of
-from sash_engine.errors import SashError
+from sash_engine.errors import SashError, Unavailable
 
 __all__ = ["BYTES_MAX", "UNUSUAL", "Edge", "Lane", "Quick"]
 
@@ -150,7 +152,7 @@ class Quick:
             return False
         name = name_or(name)
         caller.set(name)
-        if turns.pays(name, len(body), reads) or not (places is None or places.has_room(name)):
+        if not (places is None or places.has_room(name)):
             work.close()
             return False
         try:
@@ -158,6 +160,9 @@ class Quick:
         except SashError:
             work.close()
             return False
+        if turns.pays(name, len(body), reads):
+            serve(self._in_turn(lane, work, name, len(body), reads))
+            return True
         began_s = perf_counter() if reads else 0.0
         try:
             waits_for = work.send(None)
@@ -186,6 +191,29 @@ class Quick:
         if head is None:
             head = self._heads[answer.kind] = head_of(defaults, NO_PAGE_LINES, answer.kind)
         return STATUS_LINES[answer.status] + head + b"%d\r\n\r\n" % len(answer.body)
+
+    def _in_turn(self, lane: Lane, work: Coroutine[Any, Any, Any], name: str, size: int, reads: bool) -> ASGIApp:
+        """An app that answers when it is the turn of a call."""
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            try:
+                await self._turns.turn(name, size, reads)
+                if lane.places is not None:
+                    lane.places.check(name)
+            except Unavailable as error:
+                work.close()
+                answer: Any = of_error(error, scope["method"], scope["path"])
+                await self._finishing(lane, answer)(scope, receive, send)
+            except BaseException:
+                work.close()
+                raise
+            else:
+                rest = self._turns.metered(name, work) if reads else work
+                if lane.places is not None:
+                    lane.places.enter(name)
+                await self._going_on(lane, rest, name)(scope, receive, send)
+
+        return app
 
     def _going_on(self, lane: Lane, rest: Coroutine[Any, Any, Any], name: str) -> ASGIApp:
         """An app that waits for an answer that has begun."""

@@ -184,7 +184,7 @@ class LmdbTier:
         used = self._space.used_bytes + size
         if used > self._space.within_limit(reserve):
             raise self._errors.full(self._limit)
-        self._space.look_at_disk()
+        self._space.look_again(used)
         if used > self._space.within_disk(reserve):
             raise self._errors.full("the disk")
 

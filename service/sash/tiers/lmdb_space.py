@@ -8,7 +8,10 @@ disk      what the file has by now, and what is free; the last 64 MiB are for fr
 
 from __future__ import annotations
 
+import math
 import os
+import time
+from collections.abc import Callable
 
 import lmdb
 
@@ -19,6 +22,9 @@ __all__ = ["Space", "pages_in_use"]
 _DISK_KEPT = 64 * 2**20
 _DISK_KEPT_SHARE = 20
 
+_MOMENT_S, _AMPLE_BYTES = 0.01, 2**30
+"""No program writes so much in so short a time: 100 GB/s."""
+
 
 class Space:
     """The space of one directory.
@@ -26,14 +32,16 @@ class Space:
     Args:
         path: the directory.
         values_path: its file of values.
+        clock_s: tells how long ago it looked at the disk.
 
     Attributes: to be read only.
         used_bytes: bytes in use.
         limit_bytes: most bytes that the file may take.
     """
 
-    def __init__(self, path: os.PathLike[str], values_path: str) -> None:
-        self._path, self._values_path = path, values_path
+    def __init__(self, path: os.PathLike[str], values_path: str, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._values_path, self._clock_s = path, values_path, clock_s
+        self._looked_s = -math.inf
         self.used_bytes = 0
         self.limit_bytes = 0
         self._floor_bytes = 0  # what was in use beyond the limit when this server began
@@ -56,7 +64,8 @@ class Space:
         self.look_at_disk()
 
     def look_at_disk(self) -> None:
-        """Look how much is free: other programs use the disk, too. It takes 5 µs."""
+        """Look how much is free: other programs use the disk, too. It takes 5 to 15 µs."""
+        self._looked_s = self._clock_s()
         try:
             # In this order, a commit that lengthens the file meanwhile makes the space look smaller, never larger.
             file, disk = os.stat(self._values_path), os.statvfs(self._path)
@@ -65,6 +74,16 @@ class Space:
         self._file_bytes = file.st_blocks * 512
         self._disk_bytes = disk.f_bavail * disk.f_frsize
         self._disk_kept = min(_DISK_KEPT, disk.f_blocks * disk.f_frsize // _DISK_KEPT_SHARE)
+
+    def look_again(self, used_bytes: int) -> None:
+        """Look how much is free, unless there was so much a moment ago that nobody can have filled it since.
+
+        Args:
+            used_bytes: how much is to be in use.
+        """
+        now_s = self._clock_s()
+        if now_s - self._looked_s > _MOMENT_S or used_bytes + _AMPLE_BYTES > self.within_disk(0.0):
+            self.look_at_disk()
 
     def within_limit(self, reserve: float) -> int:
         """Most bytes that may be in use within the limit; `reserve` as for `ColdTier.check_room`."""

@@ -91,6 +91,8 @@ class Layout:
         self._combines = tuple(m.combine if own else None for m, own in zip(monoids, owns, strict=True))
         self._lowers = tuple((slot, None if slot < 0 else monoids[slot].lower) for slot in self.answers)
         self._number = number
+        self.slots: Sequence[int] = range(len(monoids))
+        """For each aggregate its slot in the forests."""
         self.identities: tuple[Partial, ...] = tuple(monoid.identity for monoid in monoids)
         self.commutative = all(monoid.commutative for monoid in monoids)
 
@@ -108,6 +110,19 @@ class Layout:
         """Give these answers: for each name a slot, or -1."""
         self.names, self.answers, self.hidden = names, tuple(answers), ()
         self._lowers = tuple([(slot, None if slot < 0 else self.monoids[slot].lower) for slot in answers])
+
+    def lean(self) -> Layout:
+        """A layout of the slots that have answers, for vectorised folds; this one if all have."""
+        slots = sorted({slot for slot in self.answers if slot >= 0})
+        if len(slots) == len(self.monoids):
+            return self
+        other, at = self.only(slots), {-1: -1} | {slot: i for i, slot in enumerate(slots)}
+        other.slots = slots
+        other.identities = tuple([self.identities[slot] for slot in slots])
+        more = len(self.answers) - len(self.names)
+        other._answer(self.names, [at[slot] for slot in self.answers[more:]])
+        other.answers = (*[at[slot] for slot in self.answers[:more]], *other.answers)
+        return other
 
     @property
     def answering_monoids(self) -> list[Monoid]:

@@ -52,6 +52,12 @@ class _Extreme(Monoid):
     def lower(self, partial: Partial) -> float | int | str | None:
         return partial  # type: ignore[no-any-return]
 
+    def reduce(self, values: Values) -> Partial:
+        return self.reducer()(values[0], 0, len(values[0]))
+
+    def reducer(self) -> Callable[[Array, int, int], Partial]:
+        return smallest if self.ufunc is np.minimum else largest
+
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         return (self.ufunc.reduceat(values[0], starts),)
 
@@ -97,12 +103,6 @@ class Min(_Extreme):
             return older
         return older if older <= newer or older != older else newer
 
-    def reduce(self, values: Values) -> Partial:
-        return smallest(values[0], 0, len(values[0]))
-
-    def reducer(self) -> Callable[[Array, int, int], Partial]:
-        return smallest
-
 
 class Max(_Extreme):
     """The largest value of a field, exact for int64. None over no entries.
@@ -126,12 +126,6 @@ class Max(_Extreme):
         if newer is None:
             return older
         return older if older >= newer or older != older else newer
-
-    def reduce(self, values: Values) -> Partial:
-        return largest(values[0], 0, len(values[0]))
-
-    def reducer(self) -> Callable[[Array, int, int], Partial]:
-        return largest
 
 
 def _precedes(ufunc: np.ufunc, a: Any, b: Any) -> Any:

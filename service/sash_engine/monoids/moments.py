@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sash_engine.kernels import powers
+from sash_engine.kernels import join_powers, powers
 from sash_engine.monoids.base import NUMERIC, Array, Monoid, Partial, Partials, Read, Values, object_array
 from sash_engine.monoids.numerics import in_chunks, powers_of_segments, quiet
 
@@ -55,21 +55,11 @@ class _Moments(Monoid):
     parts: tuple[str, ...] = ("entries", "mean", "m2")
     dtypes: tuple[np.dtype[Any], ...] = (np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.float64))
 
+    combine = staticmethod(join_powers)  # half the time of a method, or less
+
     def lift(self, value: Any) -> Partial:
         mean = float(value)
         return 1, mean, mean - mean  # 0, or NaN if the value is NaN or infinite
-
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
-        n1, mean1, m2_1 = older
-        n2, mean2, m2_2 = newer
-        n = n1 + n2
-        share = n2 / n
-        apart = mean2 - mean1
-        return n, mean1 + apart * share, m2_1 + m2_2 + apart * apart * (n1 * share)
 
     def reduce(self, values: Values) -> Partial:
         column = values[0]

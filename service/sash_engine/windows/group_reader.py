@@ -132,6 +132,7 @@ class GroupReader:
         labels: Labels,
     ) -> None:
         self._spec, self._layout, self._keys, self._slide = spec, layout, keys, slide
+        self._lean = layout.lean()
         self._costs, self._asked, self._labels = costs, asked, labels
         self._monoids = {name: monoid for name, (monoid, _) in spec.monoids().items()}
 
@@ -279,7 +280,7 @@ class GroupReader:
         self, found: Chosen, bounds: Bounds | None, lookback: str | None, partials: bool
     ) -> Steps[list[Answer]]:
         """The answer of each group over some time; None: over all entries."""
-        n, layout = len(found), self._layout
+        n, layout = len(found), self._lean
         totals = yield from fold_groups(self._keys, layout, found.numbers, found.of, n, bounds)
         self._costs.check_entries(int(totals.entries.sum()))
         filled = np.flatnonzero(totals.there)
@@ -356,7 +357,7 @@ class GroupReader:
 
     def series(self, question: SeriesQuery, starts: Array, stops: Array, wide: int) -> Steps[Page[Series]]:
         """A series of each group over the buckets start <= time < stop."""
-        first, last, layout, n = int(starts[0]), int(stops[-1]) - 1, self._layout, len(starts)
+        first, last, layout, n = int(starts[0]), int(stops[-1]) - 1, self._lean, len(starts)
 
         def bounds(found: Chosen) -> Bounds:
             return np.full(len(found), first), np.full(len(found), last)

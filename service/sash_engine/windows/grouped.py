@@ -57,9 +57,9 @@ def fold_groups(
         numbers: int64 (k,), which keys.
         of: int64 (k,), the group of each, below `n`.
         bounds: only entries of these times; None: all.
-        slots: which aggregates; None: all.
+        slots: which aggregates; None: all of the layout.
     """
-    picked = range(len(layout.monoids)) if slots is None else slots
+    picked = layout.slots if slots is None else slots
     some_layout = layout if slots is None else layout.only(slots)
     totals = Totals(some_layout, n)
     wanted = sorted({i for reads in some_layout.reads for i in reads})

@@ -19,10 +19,13 @@ __all__ = ["PanePages"]
 class PanePages(Pages):
     """Pages of panes. Rows are what has to fit in a page; what leaves and what a range has are counted in entries."""
 
-    layout: PaneLayout
-
     def __init__(self, layout: PaneLayout, smallest: int = PAGES[0], largest: int = PAGES[1]) -> None:
         super().__init__(layout, smallest, largest)
+
+    @property
+    def _panes(self) -> PaneLayout:
+        assert isinstance(self.layout, PaneLayout)
+        return self.layout
 
     def weight(self, key: int) -> int:
         start = self._starts.item(key)
@@ -40,7 +43,7 @@ class PanePages(Pages):
         start, count = self._starts.item(key), self._counts.item(key)
         row = start + int(self._columns[0][start : start + count].searchsorted(time, "left"))
         if row < start + count and self._columns[0].item(row) == time:
-            self.layout.join(self._columns, row, values)
+            self._panes.join(self._columns, row, values)
             if self.kept is not None:
                 self.kept.fresh[key] = False
         else:
@@ -53,7 +56,7 @@ class PanePages(Pages):
         targets, sources = self._there(keys, lengths, rows[0])
         if len(targets):
             held = [column[targets] for column in self._columns[1:]]
-            joined = self.layout.combine_columns(held, [column[sources] for column in rows[1:]])
+            joined = self._panes.combine_columns(held, [column[sources] for column in rows[1:]])
             for column, values in zip(self._columns[1:], joined, strict=True):
                 column[targets] = values
             new = np.ones(len(rows[0]), np.bool_)

@@ -60,10 +60,8 @@ class Reader:
     def __init__(
         self, spec: WindowSpec, layout: Layout, keys: ReadableKeys, slide: Now, labels: Labels, cold: Cold | None = None
     ) -> None:
-        self._cold = cold
-        self._spec = spec
-        self._layout = layout
-        self._keys = keys
+        self._spec, self._cold, self._keys = spec, cold, keys
+        self._layout, self._lean = layout, layout.lean()
         self._slide = slide
         self._costs = Costs({name: monoid for name, (monoid, _) in spec.monoids().items()})
         self._asked = AskedKeys(spec, keys, slide, self._costs)
@@ -227,8 +225,8 @@ class Reader:
             return Series(key, starts, wide, entries, self._named(answers), parts=parts)
         if question.partials:
             self._check_series_of_several()
-        entries, answers, folds = yield from series_steps(self._keys, self._layout, numbers, starts, stops)
-        out = partials_of_buckets(self._layout, entries, folds) if question.partials else None
+        entries, answers, folds = yield from series_steps(self._keys, self._lean, numbers, starts, stops)
+        out = partials_of_buckets(self._lean, entries, folds) if question.partials else None
         return Series(key, starts, wide, entries, self._named(answers), out, parts)
 
     def series_groups(self, question: SeriesQuery) -> Steps[Page[Series]]:
@@ -355,8 +353,8 @@ class Reader:
 
     def _together(self, numbers: Numbers, start: int, end: int, lookback: str | None, partials: bool) -> Steps[Answer]:
         """The answer over the entries of many keys."""
-        count, totals = yield from fold_together(self._keys, self._layout, numbers, start, end)
-        return self._answer(None, start, end, count, totals, lookback, partials)
+        count, totals = yield from fold_together(self._keys, self._lean, numbers, start, end)
+        return self._answer(None, start, end, count, totals, lookback, partials, self._lean)
 
     def _whole(self, numbers: Numbers, start: int, end: int) -> Steps[tuple[int, dict[str, Any]]]:
         """The entries and answers over start <= time <= end of k >= 1 keys."""
@@ -389,10 +387,12 @@ class Reader:
         totals: Sequence[Partial],
         lookback: str | None,
         partials: bool,
+        layout: Layout | None = None,
     ) -> Answer:
         self._costs.check_entries(entries)
-        answers = self._named(self._layout.lower(entries, totals))
-        out = partials_of(self._layout, entries, totals) if partials else None
+        layout = layout or self._layout
+        answers = self._named(layout.lower(entries, totals))
+        out = partials_of(layout, entries, totals) if partials else None
         return Answer(key, start, end, entries, answers, lookback, out, parts_of(self._spec, key))
 
     def _named(self, answers: Sequence[Any]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ class WindowSpec(Document):
 
     def document(self) -> dict[str, Any]:
         """The spec as plain JSON values, defaults left out where nothing was said."""
-        return self.model_dump(mode="json", exclude_none=True, by_alias=True, exclude_unset=self.is_open)
+        return self.model_dump(mode="json", exclude_none=True, by_alias=True, exclude_unset=self.of is not None)
 
     @property
     def is_open(self) -> bool:

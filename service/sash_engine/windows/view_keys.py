@@ -28,6 +28,7 @@ from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.ragged import sums
+from sash_engine.windows.readable_keys import ReadableKeys
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.store import KeyStore
@@ -124,7 +125,7 @@ class ViewSlide:
         self._source.by_age_each(numbers)
 
 
-class ViewKeys:
+class ViewKeys(ReadableKeys):
     """The keys of a view; see `ReadableKeys`.
 
     Args:
@@ -135,10 +136,16 @@ class ViewKeys:
     """
 
     def __init__(self, keys: Keys, layout: Layout, slide: ViewSlide, stores: Stores) -> None:
-        self._keys, self._layout, self._slide, self.stores = keys, layout, slide, stores
-        self.find = keys.find
+        self._keys, self._layout, self._slide, self._stores = keys, layout, slide, stores
 
     # ---------------------------------------------------------------- as in the source
+
+    @property
+    def stores(self) -> Stores:
+        return self._stores
+
+    def find(self, name: str, /) -> int | None:
+        return self._keys.find(name)
 
     @property
     def now(self) -> Numbers:
