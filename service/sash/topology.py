@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sash.access.access import Access
+from sash.durability.storage import Storage
 from sash_engine.errors import Unsupported
 
 __all__ = ["OneProcess", "ServingProcess", "Topology", "stays"]
@@ -34,11 +35,12 @@ class OneProcess:
     """The operations on processes, where there is one."""
 
     _access: Access
+    _storage: Storage
 
     async def topology(self) -> Topology:
         """Show which processes serve the windows."""
         self._access.require("topology", None)
-        return Topology(1, [ServingProcess(0, True, 0, [0])])
+        return Topology(1, [ServingProcess(0, True, 0, [0], sizes={0: self._storage.size()})])
 
     async def move(self, shard: int, process: int) -> Topology:
         """Have a process take a shard; raises Unsupported where shards stay where they are."""

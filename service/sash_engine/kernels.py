@@ -12,7 +12,8 @@ A compiled engine therefore has them in C as well: `kernels.c`, built as `sash_e
 one-dimensional arrays of float64 and int64 and hand everything else to the functions here. Both give the same answers,
 bit by bit: C calls the same dot product of the same BLAS.
 
-Measured on one core, 64 rows: `is_sorted` 1.0 us here and 0.08 us in C, `total` 0.7 and 0.09 us.
+Measured on one core, 64 rows, here and in C: `is_sorted` 0.94 and 0.04 us, `total` 0.63 and 0.04, `powers` 2.1 and
+0.10, `first_from` 0.61 and 0.04, `largest` 0.43 and 0.04; `join_powers` 0.19 and 0.05.
 
 Overflow gives inf and inf - inf gives NaN, as in IEEE 754, without a warning. Turning off NumPy's warnings (`quiet`)
 costs 0.7 us, half the time of summing a block, so the hot functions use `np.vdot`, which never warns. A sum by dot

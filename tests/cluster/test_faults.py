@@ -200,7 +200,7 @@ class Deployment:
         others = [self.places[other] for other in self.running if other != place]
         if others:
             address = f"{_host(place)}:{self.ports[place]}"
-            wait_until(lambda: others[0].serves() and not others[0].shards_at(address), look_s=0.05)
+            wait_until(lambda: others[0].serves() and others[0].shards_at(address) == [], look_s=0.05)
 
 
 @pytest.fixture

@@ -183,6 +183,22 @@ def test_a_deployment_of_before_ids_gets_one(deployment: Deployment) -> None:
     check_soon(second, wrote)
 
 
+def test_a_process_that_does_not_reach_redis_does_not_say_who_has_what(deployment: Deployment) -> None:
+    process = deployment.add()
+    deployment.settle(8)
+    with Client(process.target, timeout_s=WAIT_S) as client, deployment.redis.frozen():
+
+        def refused() -> bool:
+            try:
+                client.topology()
+            except ClientUnavailable as error:
+                return "has not reached Redis" in str(error)
+            return False
+
+        wait_until(refused)
+    deployment.settle(8)
+
+
 def ready(process: Process) -> str:
     """What a process says of whether it is ready."""
     return httpx.get(f"{process.url}/readyz", timeout=WAIT_S, trust_env=False).text

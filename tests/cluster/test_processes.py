@@ -170,6 +170,13 @@ def test_metrics_and_topology_are_of_all_processes(tmp_path: Path) -> None:
         one = next(process for process in found.processes if 1 in process.shards)
         with grpc.insecure_channel(f"127.0.0.1:{one.grpc_port}") as channel:
             straight_to_its_owner(pb_grpc.WindowsStub(channel))
+        with Client(running.grpc_target) as client:
+            window = client.window("w")
+            window.bulk_insert(range(len(KEYS)), range(len(KEYS)), keys=KEYS)
+            found, entries = client.topology(), window.describe().entries
+        sizes = [size for process in found.processes for size in process.sizes]
+        assert sorted(size.shard for size in sizes) == [0, 1, 2]
+        assert sum(size.entries for size in sizes) == entries >= len(KEYS)
         told = running.http().get("/v1/topology").raise_for_status().json()
         assert told == asdict(found)
         text = running.http().get("/metrics").text

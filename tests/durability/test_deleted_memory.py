@@ -6,6 +6,7 @@ import weakref
 import pytest
 
 from sash.durability.catalogue import Catalogue
+from sash.durability.records import BulkInsert
 from sash.durability.storage import Storage
 from sash.tiers import open_tier
 from sash_engine.clock import ManualClock
@@ -18,7 +19,9 @@ COUNT = {"n": {"function": "count"}, "p": {"function": "quantile", "q": 0.5}}
 
 
 @pytest.mark.parametrize("stored", [False, True])
-@pytest.mark.parametrize("more", [{}, {"keyed": False}, {"granularity": "1s"}, {"slide": {"when": "old.n > 9"}}])
+@pytest.mark.parametrize(
+    "more", [{}, {"keyed": False}, {"granularity": "1s"}, {"slide": {"when": "old.n > 9"}}, {"durability": "memory"}]
+)
 async def test_a_deleted_window_is_freed(tmp_path, stored, more):
     clock = ManualClock()
     catalogue = Catalogue(max_windows=9, clock=clock)
@@ -27,7 +30,7 @@ async def test_a_deleted_window_is_freed(tmp_path, stored, more):
     spec = WindowSpec.parse({"name": "w", "keyed": True, "aggregates": COUNT} | more)
     window, _ = await storage.create(spec)
     batch = Batch.of(spec, range(3000), {"value": [1.5] * 3000}, ["a", "b", "c"] * 1000 if spec.keyed else None)
-    window.bulk_insert(batch)
+    await storage.write("w", BulkInsert(batch))
     storage.find("w").reader.query(Query(keys=ALL_KEYS) if spec.keyed else Query())
     parts = [weakref.ref(each) for each in (window, window.reader, window._keys, window._keys._pages)]
     del window

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -32,12 +32,17 @@ SPEC = {
 
 
 class Process:
-    """`sash serve` on the prefix, as if it were alone on a machine."""
+    """`sash serve` on the prefix, as if it were alone on a machine.
 
-    def __init__(self, url: str, *arguments: str, **environment: str) -> None:
+    Args:
+        url: of Redis.
+        under: a command that runs the command behind it.
+    """
+
+    def __init__(self, url: str, *arguments: str, under: Sequence[str] = (), **environment: str) -> None:
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by `end`
         self.process = subprocess.Popen(
-            serve_command("--data", url, "--shards", str(SHARDS), *arguments),
+            [*under, *serve_command("--data", url, "--shards", str(SHARDS), *arguments)],
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
@@ -68,15 +73,16 @@ class Process:
 
     def shards(self) -> dict[int, list[int]]:
         """By process, what it has, as far as this one knows."""
-        return {each["number"]: each["shards"] for each in self._processes() if each["up"]}
+        return {each["number"]: each["shards"] for each in self._processes() or [] if each["up"]}
 
-    def shards_at(self, address: str) -> list[int]:
-        """What the processes at an address have, as far as this one knows."""
-        return [shard for each in self._processes() if each["address"] == address for shard in each["shards"]]
+    def shards_at(self, address: str) -> list[int] | None:
+        """What the processes at an address have; None if this one does not know it now."""
+        found = self._processes()
+        return found and [shard for each in found if each["address"] == address for shard in each["shards"]]
 
-    def _processes(self) -> list[dict[str, Any]]:
+    def _processes(self) -> list[dict[str, Any]] | None:
         found = httpx.get(f"{self.url}/v1/topology", timeout=WAIT_S, trust_env=False)
-        return found.json()["processes"]  # type: ignore[no-any-return]
+        return found.json()["processes"] if found.is_success else None
 
     def serves(self) -> bool:
         """Whether it answers for every shard."""

@@ -142,6 +142,7 @@ class MemoryStorage:
         return self._catalogue.create(spec, self._make)
 
     async def delete(self, name: str) -> Counts:
+        self._hosts.pop(name, None)
         return self._catalogue.delete(name).counts
 
     def begin_import(self, spec: WindowSpec) -> _MemoryImport:

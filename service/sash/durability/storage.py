@@ -55,8 +55,8 @@ _log = logging.getLogger(__name__)
 _RETRY_S = 1.0
 _STANDBY_S = 0.25
 """So often a standby looks whether the tier is free."""
-_LONG_BYTES = 256 * 1024
-"""A larger write is applied in slices. It takes a few ms: 16,384 entries of one number."""
+_LONG_BYTES = 257 * 1024
+"""A larger write is applied in slices, as it takes a few ms. 16,384 entries of one number are not larger."""
 _SMALL_ANSWER_BYTES = 64 * 1024
 """A question whose answer takes no more is answered also by a service whose memory is full."""
 
@@ -208,6 +208,10 @@ class Storage:
     def kept(self) -> list[WindowInfo]:
         """Return the windows that keep entries: all but views, whose entries would count twice."""
         return [self.info(window) for window in self._catalogue.all() if isinstance(window, Window)]
+
+    def size(self) -> tuple[int, int]:
+        """Return how many entries the windows keep, and the bytes of writes that wait for a commit."""
+        return sum(info.entries for info in self.kept()), self.pending_bytes
 
     async def create(self, spec: WindowSpec) -> tuple[Window | View, bool]:
         """Create a window, or find the one of this spec; raises as `Catalogue.create` and as a write does."""

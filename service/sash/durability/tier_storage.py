@@ -315,6 +315,7 @@ class TierStorage:
         self.session.cache.trim()
 
     def tidy(self) -> None:
+        self._memory.tidy()
         self.checkpoints.shorten_journal()
         self.session.end_idle_pins()
         self.capacity.check()

@@ -258,8 +258,9 @@ class Connection(HttpToolsProtocol):
 
     def _answered(self) -> bool:
         """Have the request answered by `quick`; False where it takes the long way."""
-        path, _, query = self.url.partition(b"?")
-        if b"%" in path or not path.startswith(b"/") or b"#" in query or self._host is None:
+        url = self.url
+        path, _, query = url.partition(b"?")
+        if b"%" in path or b"#" in url or not (path.startswith(b"/") and url.isascii()) or self._host is None:
             return False
         scope: Any = self.scope
         scope["method"], scope["path"], scope["query_string"] = self.parser.get_method().decode(), path.decode(), query

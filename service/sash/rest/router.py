@@ -96,7 +96,12 @@ class Router:
         """Return what answers a small request on a route that is quick; see `quick.Edge`."""
         methods, name = self._found(scope["path"], scope["method"])
         route = None if methods is None else methods.get(scope["method"])
-        if route is None or not route.quick or len(body) > self._edge.settings.max_body_bytes:
+        if (
+            route is None
+            or not route.quick
+            or route.method != scope["method"]
+            or len(body) > self._edge.settings.max_body_bytes
+        ):
             return None
         return self._answered(route, name, scope, _never, body)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from sash.access.access import Access
@@ -27,7 +27,7 @@ from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, SashError, Unavailable
 from sash_engine.windows.answers import WindowInfo
 
-__all__ = ["PROCESS", "Host", "Open"]
+__all__ = ["PROCESS", "Host", "Open", "sizes_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +83,10 @@ class Host:
         self.plane.processes = self._processes
         self.ports = (0, 0)
         """The ports of gRPC and REST by which clients reach this process, and no other one."""
-        self.operations: dict[str, Callable[..., Awaitable[Any]]] = {"port": self._port}
+        self.operations: dict[str, Callable[..., Awaitable[Any]]] = {
+            "port": self._port,
+            "state": self._state,
+        }
 
     # ---------------------------------------------------------------- life
 
@@ -195,13 +198,19 @@ class Host:
     async def _port(self) -> int:
         return self.ports[0]
 
+    async def _state(self) -> dict[str, list[int]]:
+        """By shard: entries, and bytes of writes that wait for a commit."""
+        return {str(shard): [*hosted.storage.size()] for shard, hosted in self.shards.hosted.items()}
+
     async def _processes(self) -> Sequence[ServingProcess]:
         share = self._share
-        ports = await asyncio.gather(*(self.ask(process, "port") for process in self.neighbours))
-        return [
-            ServingProcess(number, port is not None, port or 0, range(number, share.shards, share.processes))
-            for number, port in enumerate(ports)
-        ]
+
+        async def process(number: int) -> ServingProcess:
+            port, state = await asyncio.gather(self.ask(number, "port"), self.ask(number, "state"))
+            shards = range(number, share.shards, share.processes)
+            return ServingProcess(number, port is not None, port or 0, shards, sizes=sizes_of(state))
+
+        return await asyncio.gather(*map(process, self.neighbours))
 
     # ---------------------------------------------------------------- calls
 
@@ -297,3 +306,8 @@ class Host:
     def kept(self) -> list[WindowInfo]:
         """As `all`, without views."""
         return self.shards.infos(views=False)
+
+
+def sizes_of(state: Mapping[str, Sequence[int]] | None) -> dict[int, tuple[int, int]]:
+    """The sizes that a process says its shards have; none where it does not answer."""
+    return {int(shard): (entries, pending) for shard, (entries, pending) in (state or {}).items()}

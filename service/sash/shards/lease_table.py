@@ -52,7 +52,7 @@ local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local there = redis.call('GET', KEYS[2])
 if not there then
   there = ARGV[6] == '' and ARGV[5] or ARGV[6]
-  if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[3]) == 0 then there = there .. ' lost' end
+  if ARGV[6] ~= '' and not redis.call('GET', KEYS[3]) then there = there .. ' lost' end
   redis.call('SET', KEYS[2], there)
 end
 local known = ARGV[6] == '' and there or ARGV[6]

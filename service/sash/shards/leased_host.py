@@ -21,7 +21,7 @@ from sash.metrics import Metrics
 from sash.settings import Settings
 from sash.shards.fair import Member, Table, decide
 from sash.shards.heartbeat import Heartbeat
-from sash.shards.host import Open
+from sash.shards.host import Open, sizes_of
 from sash.shards.hosted import HostedShard, nobody
 from sash.shards.layout import Share
 from sash.shards.lease_table import LeaseTable
@@ -35,7 +35,7 @@ from sash.shards.redis_layout import PATIENCE_S
 from sash.tiers.owner import Owner
 from sash.topology import ServingProcess
 from sash_engine.clock import Clock
-from sash_engine.errors import DataLoss, SashError
+from sash_engine.errors import DataLoss, SashError, Unavailable
 
 __all__ = ["LeasedHost"]
 
@@ -47,6 +47,7 @@ _CALLS_S = 5.0
 """So long calls to a shard may take to end before it is given away."""
 _AGAIN_S = 5.0
 """After so long it tries again to serve a shard that could not be recovered."""
+_LOST = "Redis was emptied: writes fail, and questions are answered from memory"
 _AT_ONCE = 4
 """So many shards are recovered side by side."""
 
@@ -88,11 +89,11 @@ class LeasedHost(MovingHost):
         self._told_s = 0.0  # when the heartbeat was sent that the table is from
         self._decides = False
         self._over: str | None = None  # why this process serves nothing any more
-        self._problem: str | None = None  # why its shards take no writes any more
+        self._lost = False  # whether Redis was emptied
         self._news = asyncio.Event()
         self.shards.on_taken = self._dropped
         self.plane.mover = self.move
-        self.operations |= {"look": self._look, "state": self._state}
+        self.operations |= {"look": self._look}
 
     # ---------------------------------------------------------------- life
 
@@ -182,9 +183,9 @@ class LeasedHost(MovingHost):
         if lapsed:
             self._beats.confirm(sent_s)
         self._news.set()
-        if table.lost and self._problem is None:
-            self._problem = "Redis was emptied: writes fail, and questions are answered from memory"
-            _log.error("%s. Export the windows while this process runs", self._problem)
+        if table.lost and not self._lost:
+            _log.error("%s. Export the windows while this process runs", _LOST)
+        self._lost = table.lost
         if not self._decides or table.lost:
             return
         decision = decide(self._table, self._me.id, self.shards.count)
@@ -331,7 +332,7 @@ class LeasedHost(MovingHost):
 
     @property
     def problem(self) -> str | None:
-        return self._over or self._problem or super().problem
+        return self._over or (_LOST if self._lost else super().problem)
 
     @property
     def neighbours(self) -> Sequence[int]:
@@ -346,17 +347,14 @@ class LeasedHost(MovingHost):
         member = self._member(process)
         return None if member is None or not member.alive else await self._asked(member.address, operation)
 
-    async def _state(self) -> dict[str, list[int]]:
-        """By shard: entries, and bytes of writes that wait for a commit."""
-        return {
-            str(shard): [
-                sum(info.entries for info in hosted.storage.kept()),
-                hosted.storage.pending_bytes,
-            ]
-            for shard, hosted in self.shards.hosted.items()
-        }
-
     async def _processes(self) -> Sequence[ServingProcess]:
+        if self._over is not None:
+            raise DataLoss(self._over)
+        if not self._beats.valid():  # a client that goes straight to owners asks another process then
+            raise Unavailable(
+                "this process has not reached Redis for SASH_LEASE_S, so it does not know who has which shard",
+                retry_after_s=self._lease_s,
+            )
         members = sorted(self._table.members.values(), key=lambda each: (each.number, each.alive))
         members = list({each.number: each for each in members}.values())
         states = await asyncio.gather(*(self.ask(each.number, "state") for each in members))
@@ -364,6 +362,6 @@ class LeasedHost(MovingHost):
         for member, state in zip(members, states, strict=True):
             port = member.grpc.rpartition(":")[2]
             shards = sorted(self._table.held(member, self.shards.count))
-            sizes = {int(shard): (size[0], size[1]) for shard, size in (state or {}).items()}
-            found.append(ServingProcess(member.number, state is not None, int(port or 0), shards, member.grpc, sizes))
+            up = state is not None
+            found.append(ServingProcess(member.number, up, int(port or 0), shards, member.grpc, sizes_of(state)))
         return found

@@ -24,7 +24,7 @@ LOST = " lost"
 PATIENCE_S = 30.0
 """So long a process that starts tries to reach Redis."""
 _BEGIN = """
-if redis.call('EXISTS', KEYS[1]) == 1 then return end
+if redis.call('GET', KEYS[1]) then return end
 redis.call('SET', KEYS[1], ARGV[1])
 redis.call('SET', KEYS[2], ARGV[2])
 """

@@ -1,0 +1,84 @@
+"""Packets that are dropped between machines, each a network namespace: what was acknowledged is there once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.deployments import Batches, Process, Producer, made
+from tests.support.namespaces import Machines, machines
+from tests.support.redis_servers import BINARIES, redis_server, wait_until
+
+COUNT = 3
+
+
+@pytest.fixture
+def network() -> Iterator[Machines]:
+    with machines(COUNT) as made:
+        if made is None:
+            pytest.skip("this user may not make network namespaces")
+        yield made
+
+
+def test_partitions(network: Machines) -> None:
+    with contextlib.ExitStack() as stack:
+        bound = (f"bind 127.0.0.1 {network.redis}", "protected-mode no", "appendfsync no")
+        redis = stack.enter_context(redis_server(BINARIES["valkey"], *bound))
+        processes = []
+        for number in range(COUNT):
+            process = Process(
+                f"redis://{network.redis}:{redis.port}",
+                under=network.on(number),
+                SASH_HOST=network.address(number),
+                SASH_INSECURE="1",
+                SASH_LOG_LEVEL="info",
+            )
+            stack.callback(process.end)
+            processes.append(process)
+        alone, other, third = processes
+        wait_until(lambda: all(len(each.shards()) == COUNT and each.serves() for each in processes))
+        made(alone)
+        target = "ipv4:" + ",".join(process.target for process in processes)
+        # Through the machine that is alone, keys that were its own are refused as long as it is.
+        writers = [
+            Producer("any", other.target, timeout_s=5),
+            Producer("direct", target, direct=True, timeout_s=5),
+            Batches("query", third.target, timeout_s=5),
+        ]
+
+        def check(asked: list[Process], what: str) -> None:
+            for writer in writers:
+                writer.rounds(2)
+            with contextlib.ExitStack() as resting:
+                for writer in writers:
+                    resting.enter_context(writer.resting)
+                total = sum((writer.wrote for writer in writers), Counter())
+                for process in asked:
+                    assert process.answers() == {key: (n, n) for key, n in total.items()}, (what, process.said())
+
+        check(processes, "at first")
+
+        network.drop(0, network.redis)
+        wait_until(lambda: other.shards_at(alone.target) == [] and other.serves() and third.serves())
+        check([other, third], "a machine without Redis")
+        network.heal(0)
+        wait_until(lambda: other.shards_at(alone.target))
+        check(processes, "it has Redis again")
+
+        network.drop(0, network.address(1))
+        wait_until(lambda: not alone.serves() and not other.serves() and third.serves())
+        network.heal(0)
+        check(processes, "two machines that did not hear each other")
+
+        for address in (network.redis, network.address(1), network.address(2)):
+            network.drop(0, address)
+        wait_until(lambda: other.shards_at(alone.target) == [] and other.serves() and third.serves())
+        assert not alone.serves()
+        check([other, third], "a machine that hears nobody but clients")
+        network.heal(0)
+        check(processes, "it hears all")
+        for writer in writers:
+            writer.end()
