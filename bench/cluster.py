@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 
 from bench.peers.system import free_port
+from bench.processor_time import Used, redis_pid
 from sash.shards.fair import Member
 from sash.shards.lease_table import LeaseTable
 from sash.tiers.redis import RedisTier
@@ -91,14 +92,6 @@ def valkey() -> Iterator[int]:
             server.wait()
 
 
-def _pid_at(port: int) -> int:
-    import redis
-
-    with redis.Redis(port=port) as client:
-        found: Any = client.info("server")
-        return int(found["process_id"])
-
-
 @dataclass
 class Served:
     """`sash serve` as a process."""
@@ -150,7 +143,7 @@ def rates(seconds: float) -> None:
     """What one process and two do a second, and which processor time that takes."""
     found: dict[tuple[str, str, int], Rate] = {}
     with valkey() as port:
-        redis = _pid_at(port)
+        redis = redis_pid(port)
         for processes in (1, 2):
             with ExitStack() as stack:
                 all_ = [
@@ -177,12 +170,11 @@ def rates(seconds: float) -> None:
     for operation in ("insert", "bulk", "query"):
         for way in ("direct", "forwarded"):
             one, two = found[operation, way, 1], found[operation, way, 2]
-            most = 1e6 / two.redis_us if two.redis_us else float("inf")
+            capacity, capacities = _a_second(one.server_us), 2 * _a_second(two.server_us)
             print(
                 f"{operation:9}  {way:9}  {one.calls_s:9,.0f}  {two.calls_s:8,.0f}  {two.calls_s / one.calls_s:5.2f}  "
                 f"{one.server_us:9,.0f}  {two.server_us:8,.0f}  {two.redis_us:5,.0f}  "
-                f"{1e6 / one.server_us:8,.0f}  {2e6 / two.server_us:7,.0f}  {2 * one.server_us / two.server_us:5.2f}  "
-                f"{most:6,.0f}"
+                f"{capacity:8,.0f}  {capacities:7,.0f}  {capacities / capacity:5.2f}  {_a_second(two.redis_us):6,.0f}"
             )
     print("A bulk is 4,096 entries of 64 keys. With one process nothing is forwarded.")
 
@@ -202,41 +194,6 @@ class Rate:
     redis_us: float
 
 
-class Used:
-    """The processor time that processes of Sash, and Redis, have used: with all of their threads.
-
-    Args:
-        servers, redis: their ids.
-    """
-
-    def __init__(self, servers: list[int], redis: int) -> None:
-        self._servers, self._redis = servers, redis
-        self.at_rest = (0.0, 0.0)
-        """Of Sash and of Redis, in seconds a second, while there are no calls: heartbeats, leases."""
-        self.begin()
-
-    def begin(self) -> None:
-        """Measure from now on."""
-        self._began_s, self._before_s = time.perf_counter(), self._now_s()
-
-    def rest(self) -> None:
-        """Take what was used since `begin` for what is used at rest."""
-        self.at_rest = (0.0, 0.0)
-        sash_s, redis_s = self.end()
-        elapsed_s = time.perf_counter() - self._began_s
-        self.at_rest = sash_s / elapsed_s, redis_s / elapsed_s
-
-    def end(self) -> tuple[float, float]:
-        """What Sash and Redis have used since `begin`, in seconds, without what they use at rest."""
-        elapsed_s = time.perf_counter() - self._began_s
-        now = zip(self._now_s(), self._before_s, self.at_rest, strict=True)
-        sash_s, redis_s = [now_s - before_s - rest * elapsed_s for now_s, before_s, rest in now]
-        return sash_s, redis_s
-
-    def _now_s(self) -> tuple[float, float]:
-        return sum(map(_cpu_s, self._servers)), _cpu_s(self._redis)
-
-
 def rate(operation: str, way: str, owners: dict[int, str], seconds: float, used: Used) -> Rate:
     """Measure as many client processes as there are servers, at the least two."""
     targets = sorted(set(owners.values()))
@@ -251,13 +208,12 @@ def rate(operation: str, way: str, owners: dict[int, str], seconds: float, used:
         done = pool.starmap(_client, jobs)
         sash_s, redis_s = used.end()
     calls = sum(count for count, _ in done)
-    return Rate(sum(each for _, each in done), 1e6 * sash_s / calls, 1e6 * max(redis_s, 0.0) / calls)
+    return Rate(sum(each for _, each in done), 1e6 * max(sash_s, 0.0) / calls, 1e6 * max(redis_s, 0.0) / calls)
 
 
-def _cpu_s(pid: int) -> float:
-    """The processor time that a process has used, with all of its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _a_second(microseconds: float) -> float:
+    """How many there are a second that take so long each; infinitely many if that was too short to be measured."""
+    return 1e6 / microseconds if microseconds else float("inf")
 
 
 def _client(
@@ -273,12 +229,14 @@ def _client(
     some = [chosen[i] for i in random.integers(0, len(chosen), 4096).tolist()]
     with DirectClient(at) if way == "direct" else Client(at) as client:
         window = client.window("w")
+        first = time.time_ns() // 1000  # behind what was written before: in the middle of a window it costs more
 
         def call(i: int) -> Any:
             if operation == "insert":
-                return window.insert(i, fields={"v": 1}, key=keys[i % len(keys)])
+                return window.insert(first + i, fields={"v": 1}, key=keys[i % len(keys)])
             if operation == "bulk":
-                return window.bulk_insert(np.arange(i, i + 4096), {"v": np.ones(4096, np.int64)}, keys=some)
+                times = first + 4096 * i + np.arange(4096)
+                return window.bulk_insert(times, {"v": np.ones(4096, np.int64)}, keys=some)
             return window.query(key=keys[i % len(keys)])
 
         call(0)
