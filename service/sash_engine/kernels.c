@@ -133,7 +133,7 @@ copy_numbers(PyObject *into, npy_intp at, PyObject *from, npy_intp start, npy_in
     PyArrayObject *target = source ? column_of(into, type) : NULL;
     if (!target || !PyArray_ISWRITEABLE(target) || !is_contiguous(source) || !is_contiguous(target))
         return 0;
-    if (stop > PyArray_DIM(source, 0) || at + stop - start > PyArray_DIM(target, 0))
+    if (stop > PyArray_DIM(source, 0) || at > PyArray_DIM(target, 0) - (stop - start))
         return 0;
     memmove(PyArray_BYTES(target) + at * 8, PyArray_BYTES(source) + start * 8, (stop - start) * 8);
     return 1;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,7 +34,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def sash(processes: Running) -> Iterator[DirectClient]:
-    with DirectClient(processes.grpc_target) as client:
+    with DirectClient(processes.grpc_target, timeout_s=120) as client:
         client.create_window(SPEC)
         yield client
         client.delete_window("w")
@@ -126,6 +127,20 @@ def test_threads_may_add_shards_while_others_flush(monkeypatch: pytest.MonkeyPat
         producer.close()
         with pytest.raises(FailedPrecondition, match="closed"):
             producer._of(2)
+
+
+def test_a_process_that_the_client_cannot_reach_is_gone_around() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,  # as behind a firewall: nobody answers
+        running_service(shards=3) as running,
+        DirectClient(running.grpc_target, timeout_s=120) as client,
+    ):
+        window = client.create_window(SPEC)
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        client._perform(client.owners.learnt())
+        client.owners._targets = dict.fromkeys(range(3), address)
+        assert window.insert(1, fields={"v": 1, "s": "x"}, key="a").inserted == 1
+        assert set(client.owners._away_until_s) == {address}
 
 
 def test_a_forked_process_makes_a_client_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 async def sash(processes: Running) -> AsyncIterator[AsyncDirectClient]:
-    async with AsyncDirectClient(processes.grpc_target) as client:
+    async with AsyncDirectClient(processes.grpc_target, timeout_s=120) as client:
         await client.create_window(SPEC)
         yield client
         await client.delete_window("w")
@@ -63,7 +63,7 @@ async def test_calls_for_one_key_go_to_its_owner(sash: AsyncDirectClient, proces
     for time, key in enumerate(KEYS):
         (answer,) = await window.query(key=key)
         assert answer.aggregates["sum"] == time
-    async with AsyncClient(processes.grpc_target) as other:
+    async with AsyncClient(processes.grpc_target, timeout_s=120) as other:
         assert await sums(other) == await sums(sash)
 
 
@@ -83,7 +83,7 @@ async def test_bulks_and_parts_of_a_batch_go_to_the_owners_of_their_keys(
     expected = {key: (20, 2 * sum(v for v, each in enumerate(keys) if each == key)) for key in KEYS}
     assert await sums(sash) == expected
     # The blocking client does the same, by the same plans.
-    with DirectClient(processes.grpc_target) as blocking:
+    with DirectClient(processes.grpc_target, timeout_s=120) as blocking:
         same = blocking.window("w")
         assert same.bulk_insert(times, {"v": times}, keys=keys).inserted == 300
         parts = same.stage(times, {"v": times}, keys=keys, query="q", batch=1)
@@ -123,7 +123,10 @@ async def test_a_producer_numbers_its_writes_for_each_shard(sash: AsyncDirectCli
         await producer.bulk_insert([5, 6], {"v": [0, 0]}, keys=[KEYS[0], KEYS[0]])
         await producer.flush()
         numbers = producer.acknowledged
-    with DirectClient(processes.grpc_target) as blocking, blocking.window("w").producer("p", start=numbers) as goes_on:
+    with (
+        DirectClient(processes.grpc_target, timeout_s=120) as blocking,
+        blocking.window("w").producer("p", start=numbers) as goes_on,
+    ):
         goes_on.insert(7, fields={"v": 0}, key=KEYS[0])
         assert goes_on.flush().inserted == 1
         assert goes_on.acknowledged[shard_of("w", KEYS[0], 4)] == 5
@@ -135,7 +138,7 @@ async def test_a_producer_numbers_its_writes_for_each_shard(sash: AsyncDirectCli
 
 
 async def test_producers_of_the_ordinary_client(processes: Running) -> None:
-    async with AsyncClient(processes.grpc_target) as client:
+    async with AsyncClient(processes.grpc_target, timeout_s=120) as client:
         window = await client.create_window(SPEC)
         producer = window.producer("p", start=0)
         assert (producer.acknowledged, producer.result.inserted) == (0, 0)
@@ -151,7 +154,7 @@ async def test_producers_of_the_ordinary_client(processes: Running) -> None:
 
 async def test_a_full_buffer_does_not_hold_the_event_loop(processes: Running) -> None:
     """The producer's calls are made on the event loop, so an insert that waited on it would wait for ever."""
-    async with AsyncDirectClient(processes.grpc_target) as client:
+    async with AsyncDirectClient(processes.grpc_target, timeout_s=120) as client:
         window = await client.create_window(SPEC)
         async with window.producer("p", buffer_bytes=1, bulk_entries=1) as producer:
             for time in range(20):
@@ -161,7 +164,7 @@ async def test_a_full_buffer_does_not_hold_the_event_loop(processes: Running) ->
 
 
 async def test_a_producer_whose_client_is_closed(processes: Running) -> None:
-    async with AsyncDirectClient(processes.grpc_target) as client:
+    async with AsyncDirectClient(processes.grpc_target, timeout_s=120) as client:
         window = await client.create_window(SPEC)
         producer = window.producer("p", linger_s=60)
         await producer.insert(1, fields={"v": 1}, key="key-1")
@@ -176,7 +179,7 @@ def test_a_producer_whose_loop_has_ended_ends_by_itself(processes: Running) -> N
     before = set(threading.enumerate())
 
     async def abandon() -> Any:
-        client = AsyncDirectClient(processes.grpc_target)
+        client = AsyncDirectClient(processes.grpc_target, timeout_s=120)
         window = await client.create_window(SPEC)
         producer = window.producer("p", linger_s=0, timeout_s=60)
         await producer.insert(1, fields={"v": 1}, key="key-1")

@@ -131,3 +131,22 @@ def test_numbers_of_each_shard_mean_nothing_with_another_number_of_shards() -> N
             producer.bulk_insert(range(100, 150), [1.0] * 50, keys=KEYS)
             assert producer.flush().inserted == 50
         assert after.window("keyed").describe().entries == 70
+
+
+def test_a_view_is_a_view_in_the_target() -> None:
+    view = {"name": "a_view", "of": "keyed", "slide": {"max_age": 20}, "aggregates": {"most": {"function": "max"}}}
+    with (
+        running_service(shards=1) as source,
+        running_service(shards=3) as target,
+        Client(source.grpc_target) as before,
+        Client(target.grpc_target) as after,
+    ):
+        filled(before)
+        before.create_window(view)
+        assert reshard(before, after) == {"a_view": None, "keyed": None, "plain": None}
+        assert after.window("a_view").describe().spec["of"] == "keyed"
+        asked = [client.window("a_view").query(keys=KEYS) for client in (before, after)]
+        assert [(each.key, each.entries, each.aggregates) for each in asked[0]] == [
+            (each.key, each.entries, each.aggregates) for each in asked[1]
+        ]
+        assert any(each.entries for each in asked[0])

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from sash_client import InvalidArgument
 from sash_spark.sliding import sliding_aggregate
@@ -86,7 +86,7 @@ def test_columns_are_found_in_any_case(frame):
 
 @pytest.mark.parametrize("given", ["KEY", "AT", ["KEY", "carrier"]])
 def test_a_name_of_several_columns_in_other_cases_is_refused(given):
-    schema = StructType.fromDDL("at timestamp, At timestamp, key string, Key string, carrier int, v long")
+    schema = StructType([StructField(name, StringType()) for name in ("at", "At", "key", "Key", "carrier")])
     with pytest.raises(InvalidArgument, match="is one of") as caught:
         exact(schema, given)
     assert caught.value.field in ("KEY", "AT")

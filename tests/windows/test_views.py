@@ -107,6 +107,15 @@ def test_other_aggregates_of_the_source_are_no_concern_of_a_question():
         assert ask(window.views.find("short"), question)[0] is Unsupported
 
 
+def test_panes_of_small_keys_count_their_entries():
+    viewed = Viewed("panes")
+    viewed.step(
+        "bulk", [("x|y", 20, 1), ("x|y", 20, 2), ("x|z", 28, 1), ("x|y", 28, 3), ("x|y", 29, 4), ("x|y", 29, 5)]
+    )
+    viewed.same()
+    assert viewed.window.views.find("short").info().entries == 4
+
+
 def _refuse(self: Monoid, *_: object) -> None:
     raise AssertionError(f"nobody asked for {self.function}")
 

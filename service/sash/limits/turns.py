@@ -33,14 +33,14 @@ R = TypeVar("R")
 
 BURST_S = 0.002
 """For so long calls may hold the loop, one after the other, before the next ones wait for their turns. Sixteen inserts
-that arrive at once take 1.6 ms."""
+that arrive at once take 1 ms."""
 
-CALL_S = 0.0001
+CALL_S = 0.00006
 """What a call takes until its caller's calls have been measured. An insert of one entry does."""
 
-RECEIVED_S = 0.00005
+RECEIVED_S = 0.00002
 BYTE_S = 5e-9
-"""What a write takes before it is applied, which is not measured: half of an insert; 5 ms for a megabyte."""
+"""What a write takes before it is applied, which is not measured: a third of an insert; 5 ms for a megabyte."""
 _APPLIED_S = CALL_S - RECEIVED_S
 
 IDLE_S = 0.0005

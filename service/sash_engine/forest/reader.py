@@ -284,8 +284,12 @@ class BlockReader:
         return there, rows.columns(runs, range(1, len(self._layout.dtypes)))[1:]
 
     def count_after(self, time: int) -> int:
-        """How many entries are newer than `time`; loads at most the block that has entries around it."""
-        return self._len - self._count(*self._locate(time, "right")) if self._len else 0
+        """How many entries are newer than `time`; loads at most the block that has entries around it, and no node."""
+        if not self._len or time >= self._newest:
+            return 0
+        directory = self._directory
+        position, row = self._locate(time, "right")
+        return directory.total(position, directory.tail) + self._tail.rows - row
 
     def neighbours(self, time: int) -> tuple[int | None, int | None]:
         """The newest time of an entry that is <= `time`, and the oldest that is newer; None where there is none."""

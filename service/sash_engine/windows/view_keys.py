@@ -269,9 +269,8 @@ class ViewKeys(ReadableKeys):
     def entries_each(self, numbers: Numbers) -> Numbers:
         """How many entries k keys have, int64 (k,)."""
         entries = self._keys.entries_each(numbers)
-        clipped = np.flatnonzero(~self.whole_each(numbers))
-        if not len(clipped):
-            return entries
+        shared = np.flatnonzero(self._keys.shared_rows(numbers))
+        clipped = shared[~self.whole_each(numbers[shared])]
         some = numbers[clipped]
         found = dict.fromkeys(some.tolist(), 0)
         small, lengths, rows = self.small(some)
@@ -279,8 +278,11 @@ class ViewKeys(ReadableKeys):
             firsts = np.cumsum(lengths) - lengths
             weights = lengths if self._layout.rows_are_entries else np.add.reduceat(rows[1], firsts)
             found |= dict(zip(small.tolist(), weights.tolist(), strict=True))
-        found |= {number: len(store) for number, store in self.with_own_stores(some)}
         entries[clipped] = [found[number] for number in some.tolist()]
+        if not self._slide.whole:
+            place = {number: i for i, number in enumerate(numbers.tolist())}
+            for number, store in self.with_own_stores(numbers):
+                entries[place[number]] = len(store)
         return entries
 
     def newest_each(self, numbers: Numbers) -> Numbers:
