@@ -1,11 +1,17 @@
 """Views over several shards: on each shard they show what their window has there."""
 
+import asyncio
+
 import numpy as np
 import pytest
 
+from sash.access.access import Access
+from sash.access.caller import CALLER, Caller
+from sash.access.rights import Right
+from sash.access.tokens import Tokens
 from sash.calls import each
 from sash_engine.clock import ManualClock
-from sash_engine.errors import FailedPrecondition, NotFound, Unsupported
+from sash_engine.errors import FailedPrecondition, NotFound, PermissionDenied, Unsupported
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
@@ -115,3 +121,37 @@ async def test_a_shard_with_an_older_view_of_the_same_name_gets_the_new_one():
     await home.create(other)
     await plane.lifecycle.reconcile_one(1)
     assert (await there.window("recent")).spec.slide.max_age == "5m"
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+async def test_nobody_reads_a_hidden_window_through_a_view_of_it(shards, tmp_path):
+    path = tmp_path / "tokens"
+    path.write_text("tokens: []")
+    plane = in_process(shards, ManualClock())
+    await plane.create(SOURCE)
+    plane._access = Access(ManualClock(), [Tokens(path, ManualClock())])
+    for windows in (["recent"], ["rec*", "other"]):
+        CALLER.set(Caller("owner", Right.ADMIN, windows))
+        with pytest.raises(PermissionDenied, match="requests"):
+            await plane.create(VIEW)
+    CALLER.set(Caller("root", Right.ADMIN, ["re*"]))
+    await plane.create(VIEW)
+    CALLER.set(Caller("reader", Right.READ, ["recent"]))
+    assert await plane.query("recent", Query(keys=ALL_KEYS)) is not None
+    with pytest.raises(PermissionDenied):
+        await plane.query("requests", Query(keys=ALL_KEYS))
+
+
+async def test_views_whose_names_cross_are_refused_and_wait_for_nobody():
+    """Each names the other one as its window. Both want both names, and another creation has one of them."""
+    plane = in_process(4, ManualClock())
+    first, second = (WindowSpec.parse({"name": a, "of": b, "aggregates": SUMS}) for a, b in ("ab", "ba"))
+    locks = plane.lifecycle._locks
+    async with locks["a"], asyncio.timeout(60), locks["b"]:
+        creating = [asyncio.create_task(plane.create(spec)) for spec in (first, second)]
+        while sum(len(lock._waiters or ()) for lock in locks.values()) < 2:
+            await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        outcomes = await asyncio.gather(*creating, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [NotFound, NotFound]
+    await plane.create(WindowSpec.parse({**SOURCE.document(), "name": "a"}))

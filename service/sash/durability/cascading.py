@@ -48,7 +48,7 @@ async def create(catalogue: Catalogue, store: WindowStorage, spec: WindowSpec) -
     hosted = await store.admit(catalogue.home(spec.source.window), operation.size)
     if spec.name in catalogue:  # somebody else was quicker
         return await _found(catalogue, store, spec)
-    catalogue.check_room()
+    catalogue.check_room(spec.name)
     _, record = hosted.apply(operation)
     window = hosted.window.cascades.find(spec.name)
     assert window is not None, "it was added"

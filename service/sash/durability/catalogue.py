@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from sash_engine.clock import Clock
-from sash_engine.errors import AlreadyExists, NotFound, ResourceExhausted
+from sash_engine.errors import AlreadyExists, NotFound, ResourceExhausted, Unavailable
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.views import View
 from sash_engine.windows.window import Window
 
 __all__ = ["Catalogue"]
+
+_RETRY_S = 0.5
 
 
 class Catalogue:
@@ -25,6 +28,8 @@ class Catalogue:
     def __init__(self, max_windows: int = 1000, max_keys: int = 10_000_000, clock: Clock | None = None) -> None:
         self._clock = clock
         self._windows: dict[str, Window | View] = {}
+        self._coming: set[str] = set()
+        """The names of views that are being computed."""
         self._max_windows = max_windows
         self.max_keys = max_keys
 
@@ -37,12 +42,13 @@ class Catalogue:
         Raises:
             AlreadyExists: a window of that name has another spec.
             ResourceExhausted: there are `max_windows` already.
+            Unavailable: another one of that name is being created.
         """
         found = self._windows.get(spec.name)
         if found is not None:
             self.check_same(spec)
             return self.window(spec.name), False
-        self.check_room()
+        self.check_room(spec.name)
         window = Window(spec, self.max_keys, clock=self._clock) if make is None else make(spec, self.max_keys)
         self._windows[spec.name] = window
         return window, True
@@ -52,12 +58,32 @@ class Catalogue:
         if self.find(spec.name).spec != spec:
             raise AlreadyExists(f"window {spec.name!r} exists with another spec", field="name")
 
-    def check_room(self) -> None:
-        """Raise ResourceExhausted if there are `max_windows` already."""
-        if len(self._windows) >= self._max_windows:
+    def check_room(self, name: str = "") -> None:
+        """Check that there may be one more window.
+
+        Args:
+            name: what it is called, where it is about to be added.
+
+        Raises:
+            ResourceExhausted: there are `max_windows` already.
+            Unavailable: another one of that name is being created.
+        """
+        if name in self._coming:
+            raise Unavailable(f"a view {name!r} is being created", field="name", retry_after_s=_RETRY_S)
+        if (windows := len(self._windows) + len(self._coming)) >= self._max_windows:
             raise ResourceExhausted(
-                f"there are {len(self._windows)} windows already", field="name", limit=f"{self._max_windows} windows"
+                f"there are {windows} windows already", field="name", limit=f"{self._max_windows} windows"
             )
+
+    @contextmanager
+    def coming(self, name: str) -> Iterator[None]:
+        """Keep a name for a view while it is computed; raises as `check_room`."""
+        self.check_room(name)
+        self._coming.add(name)
+        try:
+            yield
+        finally:
+            self._coming.remove(name)
 
     def put(self, window: Window | View) -> None:
         """Add a window that was made elsewhere. It replaces one of the same name."""

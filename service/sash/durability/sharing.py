@@ -61,11 +61,14 @@ async def create(catalogue: Catalogue, store: WindowStorage, spec: WindowSpec, a
     hosted = await store.admit(catalogue.home(whole.of or ""), operation.size)
     if _completed(catalogue, spec) != whole or spec.name in catalogue:  # somebody else was quicker
         return await create(catalogue, store, spec, apply)
-    catalogue.check_room()
-    _, record = await apply(hosted, operation)
-    catalogue.put_all(hosted.window)
+    with catalogue.coming(spec.name):  # nobody else takes the name meanwhile
+        try:
+            _, record = await apply(hosted, operation)
+        finally:  # it is added also where the caller has gone
+            view = next((view for view in hosted.window.all_views if view.spec.name == spec.name), None)
+            if view is not None:
+                catalogue.put(view)
     await hosted.settled(WriteResult(), record)
-    view = catalogue.view(spec.name)
     assert view is not None, "it was added"
     return view, True
 
@@ -92,11 +95,11 @@ async def delete(catalogue: Catalogue, store: WindowStorage, name: str) -> Count
     """Delete a view; return the counts of what it showed, or None where the window is no view."""
     if catalogue.view(name) is None:
         return None
-    operation = DropView(name)
-    hosted = await store.admit(catalogue.home(name), operation.size, makes_room=True)
+    operation, home = DropView(name), catalogue.home(name)
+    hosted = await store.admit(home, operation.size, makes_room=True)
     view = catalogue.view(name)
-    if view is None:
-        return None  # somebody else was quicker
+    if view is None or catalogue.home(name) != home:
+        return await delete(catalogue, store, name)  # somebody else was quicker, and may have created another one
     counts = view.counts
     _, record = hosted.apply(operation)
     catalogue.delete(name)

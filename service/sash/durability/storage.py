@@ -280,6 +280,7 @@ class Storage:
             SashError: what the operation raises. Nothing has changed, unless the message says that the entry is taken:
                 then the answer that the writer asked for cannot be given.
         """
+        asked = name, operation
         name, operation = sharing.redirected(self._catalogue, name, operation)
         size = operation.size
         self._check_writable(name)
@@ -301,6 +302,8 @@ class Storage:
         hosted = await self.store.admit(name, size, applied, isinstance(operation, records.Evict))
         if origin is not None and applied(hosted.window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
+        if isinstance(operation, AddView) and sharing.redirected(self._catalogue, *asked) != (name, operation):
+            return await self.write(*asked)  # the view was changed or deleted meanwhile
         needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
             needed = _footprint(hosted.window, operation.batch, size)
@@ -482,7 +485,7 @@ class Storage:
         return window
 
     def _check_new(self, spec: WindowSpec) -> None:
-        self._catalogue.check_room()
+        self._catalogue.check_room(spec.name)
         if spec.name in self._catalogue:
             raise AlreadyExists(f"there is a window {spec.name!r} already", field="name")
 

@@ -72,8 +72,8 @@ class Lifecycle:
                 limit="a service of one shard",
             )
         async with AsyncExitStack() as held:
-            for name in (*([] if spec.of is None else [spec.of]), spec.name):  # nobody deletes what a view shows
-                await held.enter_async_context(self._locks[name])
+            for name in sorted({spec.of or spec.name, spec.name}):  # nobody deletes what a view shows; in one order:
+                await held.enter_async_context(self._locks[name])  # else two creations may wait for each other
             try:
                 await self._on(HOME, lambda plane: plane.window(spec.name))
                 is_new = False

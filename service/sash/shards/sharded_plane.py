@@ -38,6 +38,8 @@ class ShardedPlane(ShardedWrites, ShardedQuestions):
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
         with self._access.audited("create", spec.name):
             self._access.require("create", spec.name)
+            for source in spec.feeds_on:  # a shard does not ask who calls
+                self._access.require("entries", source)
             created = await self._windows().create(spec)
             return await self._info(spec.name), created
 
