@@ -191,8 +191,6 @@ class Connection(HttpToolsProtocol):
         while self._waiting and not (self.pipeline or self.transport.is_closing()):
             part, self._waiting = self._waiting[:_PART_BYTES], self._waiting[_PART_BYTES:]
             self._receive(part)
-        if self._waiting:
-            self.flow.pause_reading()
 
     def _receive(self, data: bytes) -> None:
         if self._upgrade:
@@ -253,7 +251,6 @@ class Connection(HttpToolsProtocol):
         elif self._answered():
             self._held = False
             self._since_s = self._limits.now_s
-            self.server_state.total_requests += 1
         else:
             self._release()
             super().on_message_complete()
