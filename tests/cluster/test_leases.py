@@ -18,10 +18,14 @@ from sash.shards.lease_table import LeaseTable
 from sash_client import Client, DataLoss, InvalidArgument
 from sash_client import Unavailable as ClientUnavailable
 from sash_engine.errors import Unavailable
+from sash_wire.placement import shard_of
 from tests.support.deployments import KEYS, SHARDS, Deployment, Process, Producer, check, made
 from tests.support.redis_servers import BINARIES, redis_server
 from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import wait_until
+
+ONE_OF_EACH = {shard_of("w", key, SHARDS): key for key in KEYS}.values()
+"""A key of each shard."""
 
 
 @pytest.fixture
@@ -110,7 +114,7 @@ def test_a_table_that_is_lost_is_made_again(deployment: Deployment) -> None:
 
         def refused() -> bool:
             with contextlib.suppress(ClientUnavailable):
-                for key in KEYS:
+                for key in ONE_OF_EACH:
                     with pytest.raises(DataLoss):
                         client.window("w").insert(0, fields={"value": 0}, key=key)
                 return True
@@ -143,13 +147,16 @@ def test_processes_do_not_serve_beside_another_deployment(deployment: Deployment
     wrote = Producer("p", first.target)
     wrote.rounds(1)
     wrote.end()
-    deployment.redis.ask("FLUSHALL")
     # As a process leaves it that starts before the others notice.
-    deployment.redis.ask("SET", "{sash}:shards", "4")
-    deployment.redis.ask("SET", "{sash}:deployment", "0123456789abcdef")
+    emptied = """
+    redis.call('FLUSHALL')
+    redis.call('SET', '{sash}:shards', '4')
+    redis.call('SET', '{sash}:deployment', '0123456789abcdef')
+    """
+    deployment.redis.ask("EVAL", emptied, 0)
     wait_until(lambda: "Redis was emptied, and has another deployment now" in ready(first), 60)
     with Client(first.target, timeout_s=WAIT_S) as client:
-        for key in KEYS:
+        for key in ONE_OF_EACH:
             with pytest.raises(DataLoss, match="has another deployment now"):
                 client.window("w").insert(0, fields={"value": 0}, key=key)
             with pytest.raises(DataLoss, match="has another deployment now"):
@@ -157,7 +164,7 @@ def test_processes_do_not_serve_beside_another_deployment(deployment: Deployment
         with pytest.raises(DataLoss, match="has another deployment now"):
             client.list_windows()
     second = deployment.add("--shards", "4")
-    wait_until(lambda: second.shards() == {0: [0, 1, 2, 3]} and second.serves(), 60)
+    wait_until(lambda: list(second.shards().values()) == [[0, 1, 2, 3]] and second.serves(), 60)
     made(second)
     assert second.sums() == {}
     first.process.send_signal(signal.SIGTERM)

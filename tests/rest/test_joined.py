@@ -22,6 +22,9 @@ class Transport:
     def get_write_buffer_size(self):
         return 7
 
+    def is_closing(self):
+        return "closed" in self.did or "aborted" in self.did
+
 
 async def test_what_is_written_in_one_iteration_is_one_write():
     under = Transport()
@@ -46,6 +49,20 @@ async def test_closing_writes_what_is_left_first_and_aborting_does_not():
         getattr(transport, end)()
         await asyncio.sleep(0)
         assert under.did == expected
+
+
+async def test_nothing_is_written_to_a_connection_that_ends():
+    """uvloop raises for one that is closed. A request may still be worked on that came in front of nonsense."""
+    under = Transport()
+    transport = Joined(under, asyncio.get_running_loop())
+    transport.write(b"late")
+    under.close()  # by itself: the client is gone
+    transport.write(bytes(JOINED_BYTES_MAX + 1))
+    transport.write_now(b"head", b"body")
+    transport.write_now(b"head", bytes(JOINED_BYTES_MAX + 1))
+    transport.write(b"last")
+    await asyncio.sleep(0)
+    assert under.did == ["closed"]
 
 
 async def test_many_bytes_are_written_at_once_behind_what_waits():

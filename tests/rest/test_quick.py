@@ -168,6 +168,27 @@ def test_a_call_that_waits_for_its_turn_is_answered_the_same(service, answered, 
     assert answered == [True]
 
 
+@pytest.mark.parametrize("case", ["insert", "query", "insert by Connect", "query by Connect"])
+def test_a_call_that_waits_for_its_turn_is_charged_the_same(service, monkeypatch, case):
+    """The long way left out the length of a body, so whoever sent long ones did not pay for them."""
+    data = same(QUICK[case])
+    ask(service, data)  # its host is known from now on
+    charged = []
+    turn = Turns.turn
+
+    def noted(self, name, size=0, reads=False):
+        charged.append((size, reads))
+        return turn(self, name, size, reads)
+
+    monkeypatch.setattr(Turns, "pays", lambda *_, **__: True)
+    monkeypatch.setattr(Turns, "turn", noted)
+    ask(service, data)
+    monkeypatch.setattr(Connection, "_may_be_quick", lambda _: False)
+    ask(service, data)
+    quickly_charged, charged_the_long_way = charged
+    assert quickly_charged == charged_the_long_way == (len(data.partition(b"\r\n\r\n")[2]), case == "query")
+
+
 def test_a_call_for_which_there_is_no_place_after_its_turn_is_refused(service, answered, monkeypatch):
     """As one that takes the long way is."""
     data = same(QUICK["query"])

@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from sash.rest.connections import Connection
 from tests.support.servers import json_head, running_service, service_process
 from tests.support.tokens import write_tokens
 
@@ -97,6 +98,70 @@ def test_many_small_chunks_are_content():
             connection.sendall(b"1;" + b"x" * 100 + b"\r\n%c\r\n" % byte)
         connection.sendall(b"0\r\n\r\n")
         assert answer(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def received_in(monkeypatch, *sizes):
+    """Have the service receive what is sent in parts of these sizes, whatever the network makes of it."""
+    receive, waiting, ends = Connection.data_received, bytearray(), list(sizes)
+
+    def received(self, data):
+        waiting.extend(data)
+        while ends and len(waiting) >= ends[0]:
+            size = ends.pop(0)
+            part = bytes(waiting[:size])
+            del waiting[:size]
+            receive(self, part)
+
+    monkeypatch.setattr(Connection, "data_received", received)
+
+
+GET = b"GET /v1/windows HTTP/1.1\r\nhost: localhost\r\nx: " + b"x" * 1000 + b"\r\n\r\n"
+INSERT = b"POST /sash.v1.Windows/Insert%b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+ENTRY = b'{"window": "w", "time": "1", "value": 1}'
+INSERT += b"content-length: %d\r\n\r\n" % len(ENTRY)
+
+
+@pytest.mark.parametrize("inside", ["its head", "its body"])
+def test_a_request_that_begins_behind_many_others_is_read(monkeypatch, inside):
+    """What arrived together with it was taken for its own head, or for framing of its body."""
+    last = INSERT % b""
+    many = GET * 80 + last
+    cut = len(many) - (30 if inside == "its head" else 0)
+    with running_service() as running:
+        assert running.http().post("/v1/windows", json={"name": "w", "aggregates": COUNT}).status_code == 201
+        received_in(monkeypatch, cut, len(many) + len(ENTRY) - cut)
+        with connected(running) as connection:
+            connection.sendall(many + ENTRY)
+            with connection.makefile("rb") as answers:
+                for _ in range(81):
+                    assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+                    length = 0
+                    while (line := answers.readline()) != b"\r\n":
+                        name, _, value = line.lower().partition(b": ")
+                        length = int(value) if name == b"content-length" else length
+                    answers.read(length)
+
+
+def test_a_head_that_begins_behind_others_has_an_end(monkeypatch):
+    head = b"GET /healthz HTTP/1.1\r\nx: "
+    with running_service() as running:
+        received_in(monkeypatch, len(GET) * 80 + len(head), 66_000)
+        with connected(running) as connection:
+            connection.sendall(GET * 80 + head + b"x" * 66_000)
+            assert b"HTTP/1.1 431 " in rest_of(connection)
+
+
+def test_an_insert_with_a_long_address_changes_nothing(monkeypatch):
+    """It was applied, and then refused, where its head came in two parts."""
+    sent = INSERT % (b"?" + b"a" * 65_999) + ENTRY
+    with running_service() as running:
+        http = running.http()
+        assert http.post("/v1/windows", json={"name": "w", "aggregates": COUNT}).status_code == 201
+        with monkeypatch.context() as patch, connected(running) as connection:
+            received_in(patch, 60_000, len(sent) - 60_000)
+            connection.sendall(sent)
+            assert b"HTTP/1.1 431 " in rest_of(connection)
+        assert http.get("/v1/windows/w").json()["entries"] == 0
 
 
 def test_a_body_that_stalls_behind_its_refusal_is_not_waited_for(locked):

@@ -8,6 +8,8 @@ from sash_engine.errors import Unsupported
 from sash_engine.monoids import Monoid
 from sash_engine.windows import together
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.view_spec import completed
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples, alike
 from tests.support.viewed import SOURCES, VIEWS, Viewed, ask, bulk, source_spec, view_spec
@@ -130,6 +132,22 @@ def test_panes_of_small_keys_count_their_entries():
     )
     viewed.same()
     assert viewed.window.views.find("short").info().entries == 4
+
+
+def test_the_order_of_slots_is_that_of_the_views_that_are_left():
+    """An image stores partials by slot, and says which views there are, not which there were."""
+    shelf = Shelf()
+    window = Viewed("by age", late=list(VIEWS), cold=shelf.cold).window
+    low, high = ({"function": function, "field": "v"} for function in ("first", "last"))
+    for name, aggregates in (("a", {"low": low}), ("b", {"high": high, "low": low})):
+        document = {"name": name, "of": "requests", "aggregates": aggregates}
+        window.add_view(completed(WindowSpec.parse(document), window.spec))
+    window.bulk_insert(bulk(window.spec, [("x|y", 20 + i, i) for i in range(15)]))
+    window.drop_view("a")
+    again, _ = shelf.reopened(shelf.parts(window))
+    assert again.layout.keys == window.layout.keys
+    assert again.views.find("b").query("x|y")[0].aggregates == {"high": 14, "low": 0}
+    again.check_invariants()
 
 
 def _refuse(self: Monoid, *_: object) -> None:

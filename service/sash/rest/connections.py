@@ -117,7 +117,11 @@ class Connection(HttpToolsProtocol):
         self._certified: list[str] = []
         """The names in the client's certificate."""
         self._head_bytes: int | None = None
-        """Of the head that is being received; None where none is."""
+        """Of the head that is being received, at most; None where none is."""
+        self._shared_bytes = 0
+        """So many of them arrived together with the end of the request before."""
+        self._ended = False
+        """Whether a request ended in what arrives now."""
         self._too_long = self._large = self._upgrade = False
         self._in_body = self._has_content = False
         self._held = False
@@ -169,22 +173,25 @@ class Connection(HttpToolsProtocol):
             return
         self._heard_s = self._limits.now_s
         self._received += len(data)
-        self._large = len(data) > HEAD_BYTES_MAX
-        self._has_content = False
+        self._large = len(data) + (self._head_bytes or 0) > HEAD_BYTES_MAX
+        self._has_content = self._ended = False
         super().data_received(data)
         if self._held and not self.transport.is_closing():
             self._release()  # the rest of it has not arrived
-        self._framing_bytes = self._framing_bytes + len(data) if self._in_body and not self._has_content else 0
+        is_framing = self._in_body and not (self._has_content or self._ended)
+        self._framing_bytes = self._framing_bytes + len(data) if is_framing else 0
         if self._framing_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
             self._limits.refused(HTTPStatus.BAD_REQUEST)
             self._end(HTTPStatus.BAD_REQUEST, "the body has trailers or extensions of chunks that are too long")
         if self._head_bytes is not None:
             self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            if self._ended:
+                self._shared_bytes = len(data)
+            if self._head_bytes - self._shared_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
                 self._head_too_long()
 
     def on_message_begin(self) -> None:
-        self._head_bytes, self._since_s = 0, self._heard_s
+        self._head_bytes, self._shared_bytes, self._since_s = 0, 0, self._heard_s
         self._usual, self._host, self._held = True, None, False
         super().on_message_begin()
         if self._certified:
@@ -214,7 +221,7 @@ class Connection(HttpToolsProtocol):
             self._release()
 
     def on_message_complete(self) -> None:
-        self._in_body = False
+        self._in_body, self._ended = False, True
         if not self._held:
             super().on_message_complete()
         elif self._answered():
@@ -232,7 +239,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_bytes, self._since_s, self._received = None, self._heard_s, 0
         self._in_body = True
-        if self._large:  # a head that came in one piece, and perhaps its body behind it
+        if self._large:  # a long head, or one that arrived together with bodies or other requests
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if size > HEAD_BYTES_MAX:
                 self._too_long = True

@@ -129,7 +129,7 @@ class Front:
             elif header == b"content-type":
                 kind = value.lower()
         if self.turns.pays(caller_of(), announced):
-            await self.turns.turn(caller_of())
+            await self.turns.turn(caller_of(), announced)
         if announced > SMALL_BYTES or chunked:
             in_parts = kind.startswith(_LINES) and not scope["query_string"]  # a number would be there
             if kind.startswith(_STREAMED) or (announced > self._bytes_max and not in_parts):

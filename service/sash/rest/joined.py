@@ -39,7 +39,7 @@ class Joined:
         """Write some bytes at the end of this iteration of the loop; many of them at once."""
         if self._size + len(data) > JOINED_BYTES_MAX:
             self._flush()
-            self._transport.write(data)
+            self._send(data)
             return
         if not self._parts:
             self._loop.call_soon(self._flush)
@@ -50,10 +50,10 @@ class Joined:
         """Write an answer that is whole."""
         self._flush()
         if len(body) <= JOINED_BYTES_MAX:
-            self._transport.write(head + body)
+            self._send(head + body)
         else:
-            self._transport.write(head)
-            self._transport.write(body)
+            self._send(head)
+            self._send(body)
 
     def close(self) -> None:
         """Write what is left, and close."""
@@ -72,4 +72,8 @@ class Joined:
     def _flush(self) -> None:
         parts, self._parts, self._size = self._parts, [], 0
         if parts:
-            self._transport.write(b"".join(parts))
+            self._send(b"".join(parts))
+
+    def _send(self, data: bytes) -> None:
+        if not self._transport.is_closing():  # uvloop raises for a closed one
+            self._transport.write(data)

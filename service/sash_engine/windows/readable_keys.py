@@ -13,62 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sash_engine.forest import Layout
-from sash_engine.forest.row_slices import RowSlice
-from sash_engine.monoids import Partial, Partials
+from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
-from sash_engine.steps import Steps
 from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.page_allocator import Numbers
+from sash_engine.windows.store import ReadableStore
 from sash_engine.windows.stores import Stores
 
-__all__ = ["Now", "ReadableForest", "ReadableKeys", "ReadableStore"]
-
-
-class ReadableForest(Protocol):
-    """The rows of a key, as series over many keys read them; see `Forest`."""
-
-    def __len__(self) -> int:
-        """How many rows there are."""
-
-    def columns(self) -> list[Array]:
-        """All rows as columns."""
-
-    def fold_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, Array, list[Partials]]]:
-        """Fold many ranges of time, in steps."""
-
-
-class ReadableStore(Protocol):
-    """The entries of a key; see `KeyStore`."""
-
-    def __len__(self) -> int:
-        """How many entries there are."""
-
-    @property
-    def oldest(self) -> int | None:
-        """Time of the oldest row; None where empty."""
-
-    @property
-    def newest(self) -> int | None:
-        """Time of the newest row; None where empty."""
-
-    @property
-    def forest(self) -> ReadableForest:
-        """The rows of a store that is a forest."""
-
-    def totals(self) -> list[Partial]:
-        """The partials over all entries, one per slot."""
-
-    def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
-        """The number of entries with start <= time <= end, and the answers over them."""
-
-    def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
-        """The number of entries with start <= time <= end, and their partials."""
-
-    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
-        """Answer over many ranges of time, in steps."""
-
-    def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
-        """The rows with start <= time <= end, to be read later."""
+__all__ = ["Now", "ReadableKeys"]
 
 
 class ReadableKeys(Protocol):

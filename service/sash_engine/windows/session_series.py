@@ -22,9 +22,9 @@ from sash_engine.windows.bounds import bounds_of
 from sash_engine.windows.costs import Costs
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.questions import SeriesQuery
-from sash_engine.windows.readable_keys import ReadableStore
 from sash_engine.windows.sessions import wider
 from sash_engine.windows.spec import WindowSpec, parse_duration
+from sash_engine.windows.store import ReadableStore
 
 __all__ = ["sessions_steps"]
 

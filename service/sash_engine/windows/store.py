@@ -19,21 +19,34 @@ from typing import Any, Protocol
 
 from sash_engine.forest import Forest, Layout
 from sash_engine.forest.row_slices import RowSlice
-from sash_engine.monoids import Monoid, Partial
+from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 
-__all__ = ["KeyStore", "Same"]
+__all__ = ["KeyStore", "ReadableForest", "ReadableStore", "Same"]
 
 Same = Callable[[Monoid, Partial, Partial], bool]
 """Compares two partials of a monoid, for `check_invariants`."""
 
 
-class KeyStore(Protocol):
-    """Keeps the entries of one key, and answers with their fold.
+class ReadableForest(Protocol):
+    """The rows of a key, as series over many keys read them; see `Forest`."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+
+    def columns(self) -> list[Array]:
+        """All rows as columns."""
+
+    def fold_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, Array, list[Partials]]]:
+        """Fold many ranges of time, in steps."""
+
+
+class ReadableStore(Protocol):
+    """The entries of one key, as questions read them: of a window, or of a view, which shows some of them.
 
     A store that keeps no values raises Unsupported where a method needs them. A method that loads stored blocks raises
-    Unavailable or DataLoss where it cannot; the store is then as it was.
+    Unavailable or DataLoss where it cannot.
     """
 
     def __len__(self) -> int:
@@ -48,12 +61,31 @@ class KeyStore(Protocol):
         """Time of the newest row, in ticks; None where empty. Loads nothing."""
 
     @property
-    def forest(self) -> Forest:
-        """The forest that the rows are in, to store it.
+    def forest(self) -> ReadableForest:
+        """The forest that the rows are in; raises Unsupported where they are in none."""
 
-        Raises:
-            Unsupported: they are in none.
-        """
+    def totals(self) -> list[Partial]:
+        """The partials over all entries, one per slot."""
+
+    def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
+        """The number of entries with start <= time <= end, and the answers over them."""
+
+    def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
+        """The number of entries with start <= time <= end, and their partials."""
+
+    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+        """Answer over many ranges of time, in steps; nothing may be written from the first to the last."""
+
+    def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
+        """The rows with start <= time <= end (None: no bound) as they are now, in order, to be read later."""
+
+
+class KeyStore(ReadableStore, Protocol):
+    """Keeps the entries of one key, and answers with their fold. After an error, the store is as it was."""
+
+    @property
+    def forest(self) -> Forest:
+        """The forest that the rows are in, to store it; raises Unsupported where they are in none."""
 
     # ---------------------------------------------------------------- inserting
 
@@ -130,29 +162,14 @@ class KeyStore(Protocol):
     def query(self) -> list[Any]:
         """The answers over all entries, in the order of the layout's names."""
 
-    def totals(self) -> list[Partial]:
-        """The partials over all entries, one per slot."""
-
-    def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
-        """The number of entries with start <= time <= end, and the answers over them."""
-
-    def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
-        """The number of entries with start <= time <= end, and their partials."""
-
     def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
         """Answer over many ranges of time at once; see `Forest.series`."""
-
-    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
-        """As `series`, in steps; nothing may be written from the first to the last."""
 
     def neighbours(self, time: int) -> tuple[int | None, int | None]:
         """The newest time of a row that is <= `time`, and the oldest that is newer; None where there is none."""
 
     def columns(self) -> list[Array]:
         """All rows as columns (copies): times, then one array per column after."""
-
-    def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
-        """The rows with start <= time <= end (None: no bound) as they are now, in order, to be read later."""
 
     # ---------------------------------------------------------------- other
 
