@@ -129,6 +129,18 @@ async def test_a_window_that_is_deleted_meanwhile_gets_no_view():
         await busy.storage.create(WindowSpec.parse({"name": "view", **COMMON}))
 
 
+async def test_a_view_has_the_fields_of_the_window_that_is_there_when_it_is_made():
+    async with Busy() as busy:
+        creating = await busy.under_way(busy.storage.create(VIEW))
+        second = WindowSpec.parse({"name": "second", "of": "one", "aggregates": {"n": SUMS["n"]}})
+        waiting = asyncio.create_task(busy.storage.create(second))
+        await asyncio.sleep(0)
+        await busy.storage.delete("one")
+        await busy.storage.create(WindowSpec.parse({"name": "one", **COMMON, "fields": {"v": "int64", "w": "string"}}))
+        await asyncio.gather(creating, waiting, return_exceptions=True)
+        assert list(busy.storage.find("second").spec.fields) == ["v", "w"]
+
+
 async def test_aggregates_that_are_added_at_once_are_all_there():
     async with Busy() as busy:
         await busy.storage.create(WindowSpec.parse({"name": "view", "of": "one", "aggregates": SUMS}))

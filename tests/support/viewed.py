@@ -35,6 +35,7 @@ SOURCES = {
     "one of a time": {"slide": {"max_age": 20}, "order": {"equal_times": "last"}},
     "named": {"slide": {"max_age": 20}, "identity": "v"},
     "one key": {"slide": {"max_age": 20}, "keys": None},
+    "one key on wall time": {"slide": {"max_age": 20, "clock": "wall"}, "keys": None},
     "with rollups": {"slide": {"max_age": 20}, "rollups": [["a"], []]},
     "panes": {"slide": {"max_age": 20}, "granularity": 2},
     "panes on wall time": {"slide": {"max_age": 20, "clock": "wall"}, "granularity": 2},

@@ -105,6 +105,30 @@ def test_many_entries_in_each_source(kind):
     viewed.window.check_invariants()
 
 
+@pytest.mark.parametrize("kind", list(SOURCES))
+def test_few_entries_at_the_bounds(kind):
+    """Keys that share pages, with entries on both sides of what is too old, and exactly there."""
+    viewed = Viewed(kind)
+    viewed.step("bulk", [("x|y", 18, 1), ("x|y", 24, 2), ("x|y", 30, 3), ("q|y", 25, 4), ("x|z", 24, 5)])
+    for moment in range(24, 42):
+        viewed.step("punctuate", moment)
+        viewed.window.check_invariants()
+        if moment == 36:
+            viewed.same()
+        viewed.step("clock", 1)
+        if moment == 29:
+            viewed.step("bulk", [("q|y", 31, 6)])
+
+
+def test_views_go_on_when_their_window_gets_more_aggregates():
+    viewed = Viewed("by age")
+    viewed.step("bulk", [("x|y", 14 + i // 8, i % 19 - 9) for i in range(100)])
+    viewed.step("aggregates")
+    viewed.step("bulk", [("x|y", 27, 3)])
+    viewed.window.check_invariants()
+    viewed.same()
+
+
 def test_other_aggregates_of_the_source_are_no_concern_of_a_question():
     """`short` has a list, which depends on the order of entries; the window and its other views do not have it."""
     window = Viewed("by age").window
