@@ -10,6 +10,7 @@ import pytest
 from sash.rest.connections import Connection
 from tests.support.servers import json_head, running_service, service_process
 from tests.support.tokens import write_tokens
+from tests.support.waiting import wait_until
 
 CHUNKED = (
     b"POST /v1/windows/w/insert HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -100,6 +101,15 @@ def test_many_small_chunks_are_content():
         assert answer(connection).startswith(b"HTTP/1.1 200 ")
 
 
+def next_of(answers):
+    """The status and the body of the next answer of several."""
+    status, length = answers.readline(), 0
+    while (line := answers.readline()) not in (b"\r\n", b""):
+        name, _, value = line.lower().partition(b": ")
+        length = int(value) if name == b"content-length" else length
+    return status, answers.read(length)
+
+
 def received_in(monkeypatch, *sizes):
     """Have the service receive what is sent in parts of these sizes, whatever the network makes of it."""
     receive, waiting, ends = Connection.data_received, bytearray(), list(sizes)
@@ -133,13 +143,56 @@ def test_a_request_that_begins_behind_many_others_is_read(monkeypatch, inside):
         with connected(running) as connection:
             connection.sendall(many + ENTRY)
             with connection.makefile("rb") as answers:
-                for _ in range(81):
-                    assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
-                    length = 0
-                    while (line := answers.readline()) != b"\r\n":
-                        name, _, value = line.lower().partition(b": ")
-                        length = int(value) if name == b"content-length" else length
-                    answers.read(length)
+                assert {next_of(answers)[0] for _ in range(81)} == {b"HTTP/1.1 200 OK\r\n"}
+
+
+def test_few_requests_wait_for_others_on_a_connection(monkeypatch):
+    """Each took 8 KB while it waited, so 256 KB that arrived at once took 80 MB, without a token."""
+    begin, most = Connection._begin, []
+
+    def began(self):
+        begin(self)
+        most.append(len(self.pipeline))
+
+    asked = b"GET /v1/windows/w HTTP/1.1\r\nhost:localhost\r\nx-request-id: %d\r\n\r\n"
+    many = b"".join(asked % number for number in range(3000))
+    monkeypatch.setattr(Connection, "_begin", began)
+    with running_service() as running:
+        received_in(monkeypatch, len(many) - 100, 100)
+        with connected(running) as connection:
+            connection.sendall(many)
+            with connection.makefile("rb") as answers:
+                for number in range(3000):
+                    status, body = next_of(answers)
+                    assert status == b"HTTP/1.1 404 Not Found\r\n"
+                    assert b'"request_id":"%d"' % number in body
+    assert len(most) == 3000
+    assert 0 < max(most) < 100
+
+
+def test_a_head_is_not_slow_while_the_service_does_not_read(monkeypatch):
+    """It waits behind an answer that takes long."""
+    made, found = Connection.connection_made, []
+
+    def noted(self, transport):
+        made(self, transport)
+        found.append(self)
+
+    several = b"GET /v1/windows/w/query HTTP/1.1\r\nhost: localhost\r\n\r\n" + 2 * GET
+    with running_service() as running:
+        assert running.http().post("/v1/windows", json={"name": "w", "aggregates": COUNT}).status_code == 201
+        monkeypatch.setattr(Connection, "connection_made", noted)
+        held = running.on_loop(lambda: running.plane._storage.store.lock("w").exclusive())
+        running.on_loop(held.__enter__)
+        with connected(running) as connection:
+            connection.sendall(several[:-100])
+            wait_until(lambda: found and found[0].pipeline and found[0]._head_bytes)
+            connection.sendall(several[-100:])
+            running.on_loop(lambda: found[0].look(found[0]._looked_s + 1000, 30))
+            assert not running.on_loop(found[0].transport.is_closing)
+            running.on_loop(lambda: held.__exit__(None, None, None))
+            with connection.makefile("rb") as answers:
+                assert {next_of(answers)[0] for _ in range(3)} == {b"HTTP/1.1 200 OK\r\n"}
 
 
 def test_a_head_that_begins_behind_others_has_an_end(monkeypatch):

@@ -18,6 +18,7 @@ from sash_engine.windows.questions import (
 )
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.view_spec import completed
+from sash_engine.windows.views import widened
 from sash_engine.windows.window import Window
 from sash_wire.labels import split
 
@@ -53,6 +54,8 @@ VIEWS = {
     },
     "whole": {"aggregates": {"words": {"function": "max", "field": "w"}, "n": SUMS["n"]}},
 }
+WIDER = {"wide": {"function": "range", "field": "v"}, "few": {"function": "smallest", "field": "v", "n": 2}}
+"""What a view may get later."""
 VIEWS_OF_PANES = {
     "short": {"slide": {"max_age": 6}, "aggregates": {"total": SUMS["sum"], "n": SUMS["n"]}},
     "steps": {"slide": {"max_age": 10, "every": 6}, "aggregates": {"low": SOURCE["aggregates"]["low"]}},
@@ -143,7 +146,13 @@ class Viewed:
                 self.window.add_aggregates({"high": {"function": "max", "field": "v"}})
         elif kind == "add":
             if self.late:
-                self.window.add_view(view_spec(self.window.spec, self.late.pop()))
+                self.add(self.late.pop())
+        elif kind == "wider":
+            (name,) = arguments
+            if self.window.spec.granularity is None:
+                self.twins[name].add_aggregates(WIDER)
+                if self.window.views.find(name) is not None:
+                    self.add(name)
         elif kind == "drop":
             (name,) = arguments
             if self.window.views.find(name) is not None:
@@ -152,6 +161,11 @@ class Viewed:
         elif write(self.window, kind, *arguments) is None:
             for twin in self.twins.values():
                 write(twin, kind, *arguments)
+
+    def add(self, name):
+        """Add a view, or make it as wide as its twin."""
+        spec = view_spec(self.window.spec, name)
+        self.window.add_view(widened(spec, self.twins[name].spec.document()["aggregates"]))
 
     def same(self):
         """Each view answers as its twin."""

@@ -34,7 +34,7 @@ from sash.rest.problems import of_error
 from sash.rest.whole import STATUS_LINES, Whole, answer_whole, head_of
 from sash_engine.errors import SashError, Unavailable
 
-__all__ = ["BYTES_MAX", "UNUSUAL", "Edge", "Lane", "Quick"]
+__all__ = ["BYTES_MAX", "UNUSUAL", "Edge", "Lane", "Quick", "failing"]
 
 BYTES_MAX = 65_536
 """Larger bodies need memory that is set aside."""
@@ -238,3 +238,12 @@ class Quick:
                 await lane.edge.finish(answer, scope, receive, guarded(send))
 
         return app
+
+
+def failing(error: Exception) -> ASGIApp:
+    """An app that fails: uvicorn logs the error, and answers."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise error
+
+    return app

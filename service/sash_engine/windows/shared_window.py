@@ -73,8 +73,7 @@ class SharedWindow(FedWindow):
         if window is None:
             raise NotFound(f"of: there is no window {spec.of[:140]!r}", field="of")
         check_view(spec, window.spec)
-        shared = [*window.views.monoids(without=spec.name), *spec.monoids().values()]
-        yield from window._share_steps(shared)
+        yield from window._share_steps(window.views.monoids(spec))
         view = window.views.find(spec.name)
         if view is None:
             view = window.views.add(View(spec, window))

@@ -165,9 +165,16 @@ class Views:
         for view in self:
             view.use()
 
-    def monoids(self, without: str = "") -> list[tuple[Monoid, Sequence[str]]]:
-        """The aggregates of all views, but of one."""
-        return [each for view in self if view.spec.name != without for each in view.spec.monoids().values()]
+    def monoids(self, wider: WindowSpec | None = None) -> list[tuple[Monoid, Sequence[str]]]:
+        """The aggregates of all views, in the order of these: an image restores them in this order.
+
+        Args:
+            wider: what the view of this name gets instead of its spec, or one more view.
+        """
+        specs = {view.spec.name: view.spec for view in self}
+        if wider is not None:
+            specs[wider.name] = wider
+        return [each for spec in specs.values() for each in spec.monoids().values()]
 
 
 def check_no_views(views: Views, window: str) -> None:

@@ -1,0 +1,167 @@
+"""Requests that may not be answered while they are read: the limits of the long way are theirs."""
+
+import socket
+
+import orjson
+import pytest
+
+from sash.limits.places import Places
+from sash.limits.turns import Turns
+from sash.rest import quick
+from sash.rest.connections import Connection
+from tests.rest.test_quick import INSERT, QUERY, SPEC, entry, post
+from tests.rest.test_whole import ask, request
+from tests.support.servers import WAIT_S, running_service
+from tests.support.waiting import wait_until
+
+QUESTION = request("GET", QUERY + "?key=a")
+
+
+@pytest.fixture
+def answered(monkeypatch):
+    """Whether each request was answered quickly, in order."""
+    found = []
+    answer = quick.Quick.answer
+
+    def noted(self, *given):
+        found.append(answer(self, *given))
+        return found[-1]
+
+    monkeypatch.setattr(quick.Quick, "answer", noted)
+    return found
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The connections that are made."""
+    found = []
+    make = Connection.connection_made
+
+    def noted(self, transport):
+        make(self, transport)
+        found.append(self)
+
+    monkeypatch.setattr(Connection, "connection_made", noted)
+    return found
+
+
+@pytest.fixture
+def service():
+    with running_service() as running:
+        ask(running, post("/v1/windows", orjson.dumps(SPEC)))
+        ask(running, QUESTION)
+        yield running
+
+
+def test_another_host_is_refused(service, answered):
+    (found,) = ask(service, QUESTION.replace(b"host: localhost", b"host: example.org"))
+    assert found[0].startswith(b"HTTP/1.1 421")
+    assert answered == [False]
+
+
+def test_a_large_body_has_memory_set_aside(service, answered):
+    (found,) = ask(service, post(INSERT, entry(5) + b" " * quick.BYTES_MAX))
+    assert found[0].startswith(b"HTTP/1.1 200")
+    assert answered == []
+
+
+def test_who_reads_no_answers_gets_no_more_of_them(service, answered, made):
+    with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
+        wait_until(lambda: made)
+        service.on_loop(made[0].pause_writing)  # as the transport does when its buffer is full
+        client.sendall(QUESTION)
+        wait_until(lambda: made[0].cycle is not None)
+        assert answered == []
+        service.on_loop(made[0].resume_writing)
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_connection_that_waits_takes_nothing_more(service, made):
+    """A call that waits for its caller to go has it read on."""
+    held = service.on_loop(lambda: service.plane._storage.store.lock("w").exclusive())
+    service.on_loop(held.__enter__)
+    try:
+        with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
+            client.sendall(QUESTION * 200)
+            wait_until(lambda: made and made[0]._waiting)
+
+            def received_more():
+                made[0].flow.resume_reading()
+                made[0].data_received(QUESTION)
+                return made[0].flow.read_paused
+
+            assert service.on_loop(received_more)
+            service.on_loop(lambda: held.__exit__(None, None, None))
+            found = b""
+            while found.count(b"HTTP/1.1 200") < 201:
+                found += client.recv(65536)
+    finally:
+        if service.plane._storage.store.lock("w").held_exclusively:
+            service.on_loop(lambda: held.__exit__(None, None, None))
+
+
+def test_a_connection_beyond_the_limit_is_for_monitors(answered):
+    with running_service(max_connections=1) as running:
+        with socket.create_connection(("127.0.0.1", running.rest_port), WAIT_S) as first:
+            first.sendall(post("/v1/windows", orjson.dumps(SPEC)))
+            assert first.recv(65536).startswith(b"HTTP/1.1 201")
+            first.sendall(QUESTION)
+            assert first.recv(65536).startswith(b"HTTP/1.1 200")
+            answered.clear()
+            (found,) = ask(running, QUESTION)
+        assert found[0].startswith(b"HTTP/1.1 503")
+        assert answered == []
+
+
+def test_a_question_without_a_place_is_refused(monkeypatch, answered):
+    with running_service() as running:
+        ask(running, post("/v1/windows", orjson.dumps(SPEC)))
+        ask(running, QUESTION)
+        monkeypatch.setattr(Places, "has_room", lambda *_: False)
+        answered.clear()
+        assert ask(running, QUESTION)[0][0].startswith(b"HTTP/1.1 200")
+        assert answered == [False]
+
+
+def test_a_quick_question_corrects_what_its_caller_was_charged(service, answered, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Turns, "asked", lambda self, name, spent_s: asked.append((name, spent_s > 0)))
+    monkeypatch.setattr(Turns, "pays", lambda *_, **__: False)
+    answered.clear()
+    ask(service, QUESTION)
+    assert (answered, asked) == ([True], [("127.0.0.1", True)])
+
+
+def test_quick_answers_have_the_date_of_their_second(service, answered, made, monkeypatch):
+    monkeypatch.setattr(Turns, "pays", lambda *_, **__: False)
+    with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
+        wait_until(lambda: made)
+        for date in (b"the first", b"the second"):
+
+            def headers_are(date=date):
+                made[0].server_state.default_headers = [(b"date", date)]
+                made[0].data_received(QUESTION)
+
+            answered.clear()
+            service.on_loop(headers_are)
+            assert answered == [True]
+            assert b"\r\ndate: " + date + b"\r\n" in client.recv(65536)
+
+
+def test_a_quick_write_is_its_callers(service, answered, monkeypatch):
+    wrote = []
+    monkeypatch.setattr(Turns, "wrote", lambda self, name, spent_s: wrote.append(name))
+    monkeypatch.setattr(Turns, "pays", lambda *_, **__: False)
+    answered.clear()
+    ask(service, post(INSERT, entry(5)))
+    assert (answered, wrote) == ([True], ["127.0.0.1"])
+
+
+def test_a_call_that_waited_gives_its_place_back(service, answered, monkeypatch):
+    left = []
+    leave = Places.leave
+    monkeypatch.setattr(Places, "leave", lambda self, name: (leave(self, name), left.append(name)))
+    monkeypatch.setattr(Turns, "pays", lambda *_, **__: True)
+    answered.clear()
+    ask(service, QUESTION)
+    assert (answered, left) == ([True], ["127.0.0.1"])
