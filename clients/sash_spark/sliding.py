@@ -16,7 +16,7 @@ Source: the operator is Spark's arbitrary state API v2 (SPARK-46815): on rows si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -127,22 +127,27 @@ def _exact_aggregate(schema: StructType, document: Mapping[str, Any]) -> Mapping
 
 
 def _of_table(frame: DataFrame, plan: Plan) -> DataFrame:
-    buckets = _partitions(frame) * _TABLE_BUCKETS if plan.key is not None else 1
-    grouped = _selected(frame, plan, buckets).groupBy(BUCKET)
-    if not hasattr(grouped, "applyInArrow"):
+    if not hasattr(frame.groupBy(), "applyInArrow"):
         raise refused("sliding_aggregate needs Spark 4.0", "frame")
-    return _named(grouped.applyInArrow(_table_function(plan), StructType(plan.result)), plan)
+    buckets = _partitions(frame) * _TABLE_BUCKETS if plan.key is not None else 1
+    # A shuffle and no more: `groupBy(bucket).applyInArrow(…)` also has Spark sort the rows.
+    rows = _selected(frame, plan).repartition(buckets, KEY)
+    return _named(rows.mapInArrow(_table_function(plan), StructType(plan.result)), plan)
 
 
-def _table_function(plan: Plan) -> Callable[[pa.Table], pa.Table]:
+def _table_function(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Answers all windows of one bucket of a table."""
 
-    def answer(table: pa.Table) -> pa.Table:
-        rows = entries_of(plan, table.drop_columns([BUCKET]))
+    def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held = [batch for batch in batches if batch.num_rows]
+        if not held:
+            return
+        rows = entries_of(plan, pa.Table.from_batches(held))
+        held.clear()
         bucket = Bucket(plan)
         bucket.insert(rows[KEY].combine_chunks(), columns_of(plan, rows.drop_columns([KEY])))
         found = bucket.newest() if plan.step is None else bucket.steps(NEVER, EVER)
-        return pa.Table.from_batches(answers_of(plan, found), plan.answers_schema)
+        yield from answers_of(plan, found)
 
     return answer
 
@@ -159,7 +164,8 @@ def _of_stream(frame: DataFrame, plan: Plan, time_mode: str, metrics: str) -> Da
     if plan.step is not None:
         end = next(field for field in result if field.name == "end")
         end.metadata = {_WATERMARK: 0}
-    grouped = _selected(frame, plan, buckets).mapInArrow(Pack(plan, spread(buckets)), packed).groupBy(BUCKET)
+    rows = _in_buckets(_selected(frame, plan), buckets)
+    grouped = rows.mapInArrow(Pack(plan, spread(buckets)), packed).groupBy(BUCKET)
     processor = StreamBuckets(plan, buckets, time_mode != "None")
     if hasattr(grouped, "transformWithState"):
         states = grouped.transformWithState(Operator(processor), settled, "Append", time_mode)
@@ -181,15 +187,20 @@ def _named(answers: DataFrame, plan: Plan) -> DataFrame:
     return answers.drop(KEY) if plan.key is None else answers.withColumnRenamed(KEY, plan.key)
 
 
-def _selected(frame: DataFrame, plan: Plan, buckets: int) -> DataFrame:
-    """Select bucket, key, time and fields, under names that cannot collide."""
+def _selected(frame: DataFrame, plan: Plan) -> DataFrame:
+    """Select key, time and fields, under names that cannot collide."""
     key = F.lit(0).cast("long") if plan.key is None else _column(plan.key)
     if isinstance(plan.key_type, DoubleType | FloatType):
         # 0.0 equals -0.0, and NaN equals NaN, as in Spark's own groups.
         key = F.when(key == 0, F.lit(0.0)).when(F.isnan(key), F.lit(float("nan"))).otherwise(key).cast(plan.key_type)
-    bucket = F.pmod(F.xxhash64(key), F.lit(buckets)).cast("int")
     fields = [_column(name).alias(_FIELD + name) for name in plan.fields]
-    return frame.select(bucket.alias(BUCKET), key.alias(KEY), _column(plan.time).alias(_TIME), *fields)
+    return frame.select(key.alias(KEY), _column(plan.time).alias(_TIME), *fields)
+
+
+def _in_buckets(rows: DataFrame, buckets: int) -> DataFrame:
+    """Put the bucket of each row before its columns."""
+    bucket = F.pmod(F.xxhash64(KEY), F.lit(buckets)).cast("int")
+    return rows.select(bucket.alias(BUCKET), *rows.columns)
 
 
 def _column(name: str) -> Column:

@@ -176,6 +176,8 @@ class Plan:
     @cached_property
     def key_arrow_type(self) -> Any:
         """The Arrow type of keys."""
+        if isinstance(self.key_type, TimestampType):
+            return pa.timestamp("us", "UTC")
         return to_arrow_type(self.key_type)
 
     @cached_property

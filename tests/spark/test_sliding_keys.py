@@ -64,6 +64,24 @@ def test_a_table_has_the_windows_of_spark(frame, key):
     assert ordered(found.collect()) == ordered(own(frame, key))
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("double", [0.0, -0.0, float("nan"), None, 1.5]),
+        ("binary", [b"", b"\x00", None]),
+        ("timestamp", [START, None]),
+        ("decimal(20,3)", [Decimal("12345678901234567.125"), Decimal("-0.500"), None]),
+    ],
+)
+def test_a_table_has_one_group_for_each_key(spark, kind, values):
+    rows = [(at, values[i % len(values)], v) for i, (at, *_, v) in enumerate(ROWS)]
+    # A key's rows come from several partitions, and most buckets are empty.
+    frame = spark.createDataFrame(rows, f"at timestamp, k {kind}, v long").repartition(3)
+    found = sliding_aggregate(frame, key="k", **ASKED)
+    assert found.schema["k"].dataType == frame.schema["k"].dataType
+    assert ordered(map(str, row) for row in found.collect()) == ordered(map(str, row) for row in own(frame, ["k"]))
+
+
 def test_a_stream_has_them_too(spark, frame, rocks_db, tmp_path):
     far = (START + dt.timedelta(days=1), None, None, None, None, None, 0)  # closes the windows
     frame.union(spark.createDataFrame([far], SCHEMA)).coalesce(1).write.parquet(str(tmp_path / "in"))
