@@ -124,7 +124,7 @@ def test_a_table_that_is_lost_is_made_again(deployment: Deployment) -> None:
     for process in (first, second):
         assert {key: total for key, (_, total) in process.answers().items()} == wrote
     # A process that starts now does not begin anew, with any number of shards, and those that run are not ready.
-    wait_until(lambda: deployment.redis.ask("GET", "{sash}:deployment").endswith(b" lost"), 60)
+    wait_until(lambda: (deployment.redis.ask("GET", "{sash}:deployment") or b"").endswith(b" lost"), 60)
     for shards in ("8", "4"):
         with pytest.raises(AssertionError, match=r"Redis has lost .* stop all processes, and DEL \{sash\}:deployment"):
             deployment.add("--shards", shards)
