@@ -23,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from sash.access.tls import CERTIFIED, names_in
 from sash.metrics import Metrics
+from sash.rest.ahead import HEAD_BYTES_MAX, PART_BYTES, Ahead
 from sash.rest.guards import NO_PAGE_LINES
 from sash.rest.joined import Joined
 from sash.rest.quick import BYTES_MAX, UNUSUAL, Quick, failing
@@ -32,16 +33,9 @@ from sash_wire import traces
 
 __all__ = ["HEAD_BYTES_MAX", "Connection", "Connections"]
 
-HEAD_BYTES_MAX = 65_536
 BYTES_PER_S_MIN = 16_384
 UNREAD_S = 60.0
 """For so long a client may read nothing of an answer."""
-
-PIPELINED_MAX = 64
-"""What arrives at once with more requests than this is received in small parts, and no part while a request waits for
-the one before it. A request that waits takes 8 KB, and there may be 10,000 in what arrives at once."""
-
-_PART_BYTES = 4096
 
 SPARE = 64
 SPARE_PER_ADDRESS = 16
@@ -142,6 +136,7 @@ class Connection(HttpToolsProtocol):
         self._since_s = self._heard_s = self._looked_s = connections.now_s
         self._received = 0
         self._waiting = b""  # arrived, and not received yet
+        self._ahead = Ahead()
         self._unsent, self._unsent_since_s = 0, 0.0
 
     # ---------------------------------------------------------------- life
@@ -177,19 +172,22 @@ class Connection(HttpToolsProtocol):
     # ---------------------------------------------------------------- receiving
 
     def data_received(self, data: bytes) -> None:
+        begins = self._head_bytes is None and not self._in_body
         if self._waiting:
             self._waiting += data
             self.flow.pause_reading()
-        elif len(data) > _PART_BYTES and data.count(b" HTTP/1.") > PIPELINED_MAX:
+        elif self._ahead.has_many(data, begins):
             self._waiting = data
             self._receive_waiting()
         else:
             self._receive(data)
+            if begins and self._in_body:
+                self._ahead.expect(data)
 
     def _receive_waiting(self) -> None:
         """Receive what has arrived, until a request waits for the one before it."""
         while self._waiting and not (self.pipeline or self.transport.is_closing()):
-            part, self._waiting = self._waiting[:_PART_BYTES], self._waiting[_PART_BYTES:]
+            part, self._waiting = self._waiting[:PART_BYTES], self._waiting[PART_BYTES:]
             self._receive(part)
 
     def _receive(self, data: bytes) -> None:
