@@ -11,6 +11,7 @@ from sash_engine.errors import Unavailable
 from sash_engine.forest import Cache, Cold, Forest, ForestImage, Layout
 from sash_engine.monoids import Sum
 from tests.support.cold_model import Tier
+from tests.support.collector import no_collection
 from tests.support.cooled import AGGREGATES, FIELDS, Cooled
 
 # -------------------------------------------------------------------- ids
@@ -100,11 +101,12 @@ def counted_calls():
             calls.append(event)
 
     before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        yield calls
-    finally:
-        sys.setprofile(before)
+    with no_collection():
+        sys.setprofile(note)
+        try:
+            yield calls
+        finally:
+            sys.setprofile(before)
 
 
 def test_a_bulk_evict_does_not_wait_for_its_ids():

@@ -33,6 +33,7 @@ from sash_engine.windows.predicate import MAX_LENGTH, MAX_SUMS, Predicate
 from sash_engine.windows.spec import WindowSpec, parse_duration
 from sash_engine.windows.window import Window
 from sash_proto.v1 import windows_pb2 as pb
+from tests.support.collector import no_collection
 
 SLACK = 2.3
 """Some work comes in steps: buffers that double, hash tables that grow."""
@@ -73,15 +74,16 @@ def work_of(read):
         count += event == "c_call"
 
     before = sys.gettrace()
-    sys.settrace(traced)
-    sys.setprofile(profiled)
-    try:
-        read()
-    except SashError:
-        pass
-    finally:
-        sys.setprofile(None)
-        sys.settrace(before)
+    with no_collection():
+        sys.settrace(traced)
+        sys.setprofile(profiled)
+        try:
+            read()
+        except SashError:
+            pass
+        finally:
+            sys.setprofile(None)
+            sys.settrace(before)
     return count
 
 
