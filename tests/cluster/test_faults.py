@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support.deployments import Batches, Process, Producer, made
+from tests.support.deployments import Batches, Process, Producer, made, written_and_compared
 from tests.support.jumps import WallClock
 from tests.support.links import links
 from tests.support.ports import free_port
@@ -226,17 +226,9 @@ def test_nothing_acknowledged_is_lost_or_counts_twice(deployment: Deployment) ->
     began_s = time.monotonic()
     for kind in deployment.faults():
         done[kind] += 1
-        for producer in producers:
-            producer.rounds(1)
-        with contextlib.ExitStack() as resting:
-            for producer in producers:
-                resting.enter_context(producer.resting)
-            total = sum((producer.wrote for producer in producers), Counter())
-            expected = {key: (n, n) for key, n in total.items()}
-            for place in deployment.running:
-                found = deployment.places[place].answers()
-                assert found == expected, (kind, done, place, deployment.places[place].said())
-        print(f"{done.total()} {kind}: {total.total()} entries, {time.monotonic() - began_s:.0f} s", flush=True)
+        running = [deployment.places[place] for place in deployment.running]
+        entries = written_and_compared(producers, running, (kind, done), rounds=1)
+        print(f"{done.total()} {kind}: {entries} entries, {time.monotonic() - began_s:.0f} s", flush=True)
     for producer in producers:
         producer.end()
     assert done.total() == (SOAK or KINDS)

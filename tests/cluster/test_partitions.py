@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.deployments import Batches, Process, Producer, made
+from tests.support.deployments import Batches, Process, Producer, made, written_and_compared
 from tests.support.namespaces import Machines, machines
 from tests.support.redis_servers import BINARIES, redis_server, wait_until
 
@@ -50,14 +49,7 @@ def test_partitions(network: Machines) -> None:
         ]
 
         def check(asked: list[Process], what: str) -> None:
-            for writer in writers:
-                writer.rounds(2)
-            with contextlib.ExitStack() as resting:
-                for writer in writers:
-                    resting.enter_context(writer.resting)
-                total = sum((writer.wrote for writer in writers), Counter())
-                for process in asked:
-                    assert process.answers() == {key: (n, n) for key, n in total.items()}, (what, process.said())
+            written_and_compared(writers, asked, what)
 
         check(processes, "at first")
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 from redis.crc import key_slot
 
-from tests.support.deployments import SHARDS, Batches, Deployment, Producer, made
+from tests.support.deployments import SHARDS, Batches, Deployment, Producer, made, written_and_compared
 from tests.support.redis_servers import BINARIES, RedisCluster, redis_cluster, wait_until
 
 
@@ -35,14 +34,7 @@ def test_nothing_acknowledged_is_lost_while_nodes_and_slots_change(cluster: Redi
         ]
 
         def check(what: str) -> None:
-            for writer in writers:
-                writer.rounds(2)
-            with contextlib.ExitStack() as resting:
-                for writer in writers:
-                    resting.enter_context(writer.resting)
-                total = sum((writer.wrote for writer in writers), Counter())
-                for process in (first, second):
-                    assert process.answers() == {key: (n, n) for key, n in total.items()}, what
+            written_and_compared(writers, (first, second), what)
 
         check("at first")
         for slot in (key_slot(b"sash"), slots[0]):

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from sash.rest import quick
 from tests.support.servers import Running, running_service
 
 
@@ -52,3 +53,17 @@ def unchanged(http: httpx.Client, window: str, typed: str) -> Iterator[str]:
     before = http.get("/v1/windows").json()
     yield window
     assert http.get("/v1/windows").json() == before
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each request was answered quickly, in order."""
+    found = list[bool]()
+    answer = quick.Quick.answer
+
+    def noted(self: quick.Quick, *given: Any) -> bool:
+        found.append(answer(self, *given))
+        return found[-1]
+
+    monkeypatch.setattr(quick.Quick, "answer", noted)
+    return found

@@ -26,20 +26,6 @@ def ask(running, data):
 
 
 @pytest.fixture
-def answered(monkeypatch):
-    """Whether each request was answered quickly, in order."""
-    found = []
-    answer = quick.Quick.answer
-
-    def noted(self, *given):
-        found.append(answer(self, *given))
-        return found[-1]
-
-    monkeypatch.setattr(quick.Quick, "answer", noted)
-    return found
-
-
-@pytest.fixture
 def made(monkeypatch):
     """The connections that are made."""
     found = []

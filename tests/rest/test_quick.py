@@ -7,7 +7,6 @@ import pytest
 
 from sash.limits.places import Places
 from sash.limits.turns import Turns
-from sash.rest import quick
 from sash.rest.connections import Connection
 from sash_engine.errors import Unavailable
 from sash_proto.v1 import windows_pb2 as pb
@@ -36,20 +35,6 @@ def service(request, tmp_path_factory):
         made = post("/v1/windows", orjson.dumps(SPEC))
         assert ask(running, made)[0][0].startswith(b"HTTP/1.1 201")
         yield running
-
-
-@pytest.fixture
-def answered(monkeypatch):
-    """Whether each request was answered quickly, in order."""
-    found = []
-    answer = quick.Quick.answer
-
-    def noted(self, *given):
-        found.append(answer(self, *given))
-        return found[-1]
-
-    monkeypatch.setattr(quick.Quick, "answer", noted)
-    return found
 
 
 def post(path, body, kind="application/json", further=b""):

@@ -247,7 +247,24 @@ class Batches(Writer):
         yield write
 
 
-def check(process: Process, *wrote: Counter[str]) -> None:
-    """Check that everything acknowledged is there once."""
+def check(process: Process, *wrote: Counter[str], what: object = "") -> None:
+    """Check that everything acknowledged is there once; `what` happened before."""
     total = sum(wrote, Counter())
-    assert process.answers() == {key: (n, n) for key, n in total.items()}
+    assert process.answers() == {key: (n, n) for key, n in total.items()}, (what, process.said())
+
+
+def written_and_compared(writers: Sequence[Writer], processes: Sequence[Process], what: object, rounds: int = 2) -> int:
+    """Have all write some rounds, and compare each process' answers with all that was acknowledged; return how much.
+
+    Args:
+        what: happened before.
+    """
+    for writer in writers:
+        writer.rounds(rounds)
+    with contextlib.ExitStack() as resting:
+        for writer in writers:
+            resting.enter_context(writer.resting)
+        wrote = [writer.wrote for writer in writers]
+        for process in processes:
+            check(process, *wrote, what=what)
+        return sum(each.total() for each in wrote)

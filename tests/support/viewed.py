@@ -4,7 +4,6 @@ import copy
 
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SashError
-from sash_engine.steps import finished
 from sash_engine.windows.batch import Batch, PartialBatch
 from sash_engine.windows.questions import (
     ALL_KEYS,
@@ -21,6 +20,7 @@ from sash_engine.windows.view_spec import completed
 from sash_engine.windows.views import widened
 from sash_engine.windows.window import Window
 from sash_wire.labels import split
+from tests.support.asking import answers_of
 
 SECOND = 10**9
 COMMON = {"time_unit": "s", "keys": ["a", "b"], "fields": {"v": "int64", "w": "string"}}
@@ -223,19 +223,9 @@ def ask(window, question):
     """What a window answers, in an order that does not depend on which of its keys came first."""
     reader = window.reader
     try:
-        match question:
-            case EntriesQuery():
-                return sorted(row for batch in reader.entries(question) for row in rows_of(batch))
-            case Query():
-                found = reader.query(question)
-            case RangeQuery(by=None):
-                found = [reader.range_query(question)]
-            case RangeQuery():
-                found = finished(reader.range_groups(question))
-            case SeriesQuery(by=None):
-                found = [reader.series(question)]
-            case SeriesQuery():
-                found = finished(reader.series_groups(question))
+        if isinstance(question, EntriesQuery):
+            return sorted(row for batch in reader.entries(question) for row in rows_of(batch))
+        found = answers_of(reader, question)
     except SashError as error:
         return type(error), error.message.replace(window.spec.name, ""), error.field
     texts = [str(answer) for answer in found]

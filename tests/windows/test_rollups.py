@@ -15,6 +15,7 @@ from sash_engine.windows.questions import ALL_KEYS, Having, Query, RangeQuery, S
 from sash_engine.windows.spec import TICK_MIN, WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
+from tests.support.asking import answers_of
 from tests.support.twins import a_share_of_examples
 
 PARTS = ("airport", "carrier", "kind")
@@ -102,19 +103,8 @@ def write(window, kind, *arguments):
 
 
 def ask(window, question):
-    reader = window.reader
     try:
-        match question:
-            case Query():
-                found = reader.query(question)
-            case RangeQuery(by=None):
-                found = [reader.range_query(question)]
-            case RangeQuery():
-                found = finished(reader.range_groups(question))
-            case SeriesQuery(by=None):
-                found = [reader.series(question)]
-            case SeriesQuery():
-                found = finished(reader.series_groups(question))
+        found = answers_of(window.reader, question)
     except SashError as error:
         return type(error), error.message, error.field
     return [str(answer) for answer in found], getattr(found, "position", None)

@@ -18,7 +18,7 @@ HEAD_BYTES_MAX = 65_536
 PART_BYTES = 4096
 """A read that is not longer may have any requests."""
 
-_MOST = 64
+_PIPELINED_MAX = 64
 """What arrives at once with more requests than this is received in small parts, and no part while a request waits for
 the one before it. A request that waits takes 8 KB, and there may be 10,000 in what arrives at once."""
 
@@ -42,7 +42,7 @@ class Ahead:
         self._left = max(left - size, 0)
         if size <= PART_BYTES or left >= size or (begins and self.expect(data)):
             return False
-        return data.count(b" HTTP/1.") > _MOST
+        return data.count(b" HTTP/1.") > _PIPELINED_MAX
 
     def expect(self, data: bytes) -> bool:
         """Note how much of its body is missing behind a read with which a request begins.
