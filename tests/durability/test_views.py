@@ -1,23 +1,18 @@
 """Views of stored windows: with the window whose entries they show, after restarts and crashes on each tier."""
 
 import asyncio
-import itertools
 
 import numpy as np
 import pytest
 
 from sash.durability.export import export
-from sash.durability.footprint import view_footprint
 from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert, Retract
-from sash.limits.memory import MemoryBudget
 from sash_engine.clock import ManualClock
 from sash_engine.errors import (
     AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
-    OutOfRoom,
-    TooLarge,
     Unsupported,
 )
 from sash_engine.windows.batch import Batch, Coded
@@ -304,62 +299,4 @@ async def test_a_view_that_is_created_again_is_there_after_a_crash():
     assert sorted([created for _, created in await asyncio.gather(*calls)]) == [False, True]
     storage = await server.crash()
     assert storage.find("short").spec.of == "requests"
-    await storage.stop()
-
-
-def filled(n=400):
-    """A bulk of one large key and of many small ones."""
-    keys = ["large|y"] * (n // 2) + [f"small{i}|y" for i in range(n // 2)]
-    values = np.arange(n)
-    columns = {"v": values, "w": Coded.of([f"u{value % 7}" for value in values])}
-    return Batch(np.full(n, 50), columns, Coded.of(keys))
-
-
-QUANTILES = {f"p{i}": {"function": "quantile", "field": "v", "q": i / 10, "k": 200 + i} for i in range(1, 9)}
-
-
-@pytest.mark.parametrize("wider", [False, True])
-async def test_a_view_for_which_there_is_no_memory_is_refused_and_changes_nothing(wider):
-    budget = MemoryBudget(100_000_000, {"staged": (10**6, "")}, used=lambda: 0, monotonic_s=itertools.count().__next__)
-    server = StorageServer(memory=budget)
-    storage = await server.start()
-    await storage.create(SOURCE)
-    await storage.write("requests", BulkInsert(filled()))
-    document = {**SHORT.document(), "aggregates": SHORT.document()["aggregates"] | ({} if wider else QUANTILES)}
-    if wider:
-        await storage.create(SHORT)
-    slots = storage.find("requests").layout.keys
-
-    async def add():
-        if wider:
-            await storage.write("short", AddAggregates(QUANTILES))
-        else:
-            await storage.create(WindowSpec.parse(document))
-
-    budget.limit_bytes, budget._full_bytes = 4_000_000, 4_000_000
-    with pytest.raises((OutOfRoom, TooLarge), match="of memory"):
-        await add()
-    assert storage.find("requests").layout.keys == slots
-    assert ("short" in server.catalogue) is wider
-    budget.limit_bytes, budget._full_bytes = 10**11, 10**11
-    await add()
-    (answer,) = storage.find("short").query("large|y")
-    assert answer.entries == 200
-    assert QUANTILES.keys() <= answer.aggregates.keys()
-    await storage.stop()
-
-
-async def test_a_view_with_aggregates_that_are_there_needs_little():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(SOURCE)
-    await storage.write("requests", BulkInsert(filled()))
-    source = storage.find("requests")
-    same, sketches, listed = (
-        view_footprint(source, completed(WindowSpec.parse({"name": "x", "of": "requests", "aggregates": each}), SOURCE))
-        for each in (SUMS, QUANTILES, {"all": SHORT.document()["aggregates"]["all"]})
-    )
-    assert same <= 60 * 201
-    assert sketches - same > 8 * 4_000 * 200 // source.block  # eight sketches of each block
-    assert listed - same > 200 * 8
     await storage.stop()

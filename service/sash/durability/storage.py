@@ -205,6 +205,31 @@ class Storage:
         """Return all windows as `list` shows them."""
         return [self.info(window) for window in self._catalogue.all()]
 
+    def is_view(self, name: str) -> bool:
+        """Whether there is a view of that name."""
+        return self._catalogue.view(name) is not None
+
+    async def described(self, name: str) -> WindowInfo:
+        """As `info`, of a view, in slices: its entries are counted. Raises as `find`."""
+        async with self.shared(name) as view:
+            assert isinstance(view, View), "others have counts"
+            info = await self.slices.run(view.info_steps(), lambda: self.check_same(name, view))
+        self.store.describe(info)
+        return info
+
+    async def all_described(self) -> list[WindowInfo]:
+        """As `all`, with the entries of views counted in slices."""
+        found = []
+        for window in self._catalogue.all():
+            name = window.spec.name
+            if isinstance(window, View):
+                with contextlib.suppress(SashError):  # it answers nothing, or it is gone
+                    found.append(await self.described(name))
+                    continue
+            if name in self._catalogue and self._catalogue.find(name) is window:
+                found.append(self.info(window))
+        return found
+
     def kept(self) -> list[WindowInfo]:
         """Return the windows that keep entries: all but views, whose entries would count twice."""
         return [self.info(window) for window in self._catalogue.all() if isinstance(window, Window)]
