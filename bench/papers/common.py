@@ -5,11 +5,13 @@
       └ add(series, x, figures, answers)           one measurement; the answers are compared at once
     -> folder/daba.csv, folder/daba-throughput.png
 
-Rates are over processor time, which leaves out the turns of other programs; latencies are of the wall clock. All
-experiments of a paper are run several times over, and the best of each figure is kept: the same history costs the
-same each time, so what differs is the machine's doing, and that only ever makes it slower. For the same reason a
-latency distribution is of the least time of each step. The garbage collector is off. Combines are counted by a monoid
-and do not depend on the machine.
+Rates are over processor time, which leaves out the turns of other programs; latencies are of the wall clock. If the
+experiments of a paper run several times, the best of each figure is kept: the same history costs the same each time,
+so only the machine makes a difference, and it can only slow a run down. For the same reason a latency distribution is
+of the least time of each step. The garbage collector is off. Combines are counted by a monoid and do not depend on the
+machine.
+
+A large window is filled once and slides on from one x to the next (`Kept`).
 
 Every measurement brings the answers that it got. Within an experiment all series with the same `case` (by
 default the same x) must give the same ones, as far as the shorter of them goes; else `AnswersDiffer` is raised.
@@ -25,33 +27,37 @@ import gc
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from bench.papers.plots import Panel, draw
-from sash_engine.aggregators import ALGORITHMS, InOrder, Timed
+from sash_engine.aggregators import ALGORITHMS, InOrder, Timed, TimedInOrder
 from sash_engine.aggregators.base import Aggregator
 from sash_engine.aggregators.counting import Counting
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.laws import close
 
 __all__ = [
+    "PERIODIC",
     "QUANTILES",
     "RARITY",
     "SIZES",
     "AnswersDiffer",
     "Experiment",
+    "Kept",
     "Panel",
+    "Row",
     "Size",
     "Study",
     "combines_per_slide",
+    "counting",
     "fill",
     "latencies",
     "latency_experiment",
@@ -113,6 +119,19 @@ class Row:
     digest: str
 
 
+class Notes(Protocol):
+    """Notes of the series that are measured, so that a later run can leave them out."""
+
+    def answers(self, experiment: str) -> dict[Any, tuple[str, Sequence[Any]]]:
+        """Return the answers that the measured series of an experiment gave."""
+
+    def measured(self, experiment: str, series: Any) -> bool:
+        """Whether an earlier run measured a series."""
+
+    def note(self, experiment: Experiment, series: Any, share: float) -> None:
+        """Note a measured series; `share` says which part of the experiment is done with it."""
+
+
 class Study:
     """One paper's experiments.
 
@@ -120,7 +139,11 @@ class Study:
         paper: names the files.
         size: how much is measured.
         folder: where CSV and plots go.
-        passes: how many times all its experiments are to be run; 1 to 3 by the size where None.
+        passes: how many times all its experiments are to be run; 1 or 2 by the size where None.
+
+    Attributes:
+        notes: of the run in progress, if it can be cut short; `progress.remaining` sets it.
+        questions: what the experiment that runs has begun.
     """
 
     def __init__(self, paper: str, size: Size, folder: Path, passes: int | None = None) -> None:
@@ -128,7 +151,9 @@ class Study:
         self.size = size
         self.folder = folder
         self._rows: dict[tuple[str, str, float, str], Row] = {}
-        self.passes = passes or of_size(size, smoke=1, laptop=2, full=3)
+        self.passes = passes or of_size(size, smoke=1, laptop=2, full=1)
+        self.notes: Notes | None = None
+        self.questions: list[Experiment] = []
         self._began = time.perf_counter()
 
     @property
@@ -148,7 +173,8 @@ class Study:
 
     def experiment(self, name: str, parameter: str) -> Experiment:
         """Begin an experiment; `parameter` says what x is, with its unit."""
-        return Experiment(self, name, parameter)
+        self.questions.append(Experiment(self, name, parameter))
+        return self.questions[-1]
 
     def log(self, text: str) -> None:
         """Say how far it has come."""
@@ -173,7 +199,19 @@ class Experiment:
         self.study = study
         self.name = name
         self.parameter = parameter
-        self._answers: dict[Any, tuple[str, Sequence[Any]]] = {}
+        self.answers: dict[Any, tuple[str, Sequence[Any]]] = study.notes.answers(name) if study.notes else {}
+        """Case -> the longest answers so far, and the series that gave them."""
+
+    def each(self, series: Iterable[T]) -> Iterator[T]:
+        """Yield each series that is still to be measured, and note it when the caller asks for the next one."""
+        notes, names = self.study.notes, list(series)
+        for i, name in enumerate(names, 1):
+            if notes and notes.measured(self.name, name):
+                continue
+            gc.collect()  # the windows of the series before
+            yield name
+            if notes:
+                notes.note(self, name, i / len(names))
 
     def add(
         self, series: str, x: float, figures: Mapping[str, float], answers: Sequence[Any], *, case: Any = None
@@ -200,7 +238,7 @@ class Experiment:
     def _compare(self, series: str, case: Any, answers: Sequence[Any]) -> None:
         if not answers:
             raise AnswersDiffer(f"{self.name}, {series}: no answers")
-        other, known = self._answers.setdefault(case, (series, answers))
+        other, known = self.answers.setdefault(case, (series, answers))
         for i, (expected, found) in enumerate(zip(known, answers, strict=False)):
             if expected != found and not close(expected, found, TOLERANCE):
                 raise AnswersDiffer(
@@ -208,7 +246,7 @@ class Experiment:
                     f"but {expected!r} by {other}"
                 )
         if len(answers) > len(known):
-            self._answers[case] = series, answers
+            self.answers[case] = series, answers
 
     def lines(self, measure: str) -> dict[str, tuple[list[float], list[float]]]:
         """Series -> xs and values of one measure."""
@@ -241,14 +279,17 @@ processor_seconds = time.process_time
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the garbage collector out: it clears up before, and does nothing inside."""
-    gc.collect()
+def quiet(*, collect: bool = True) -> Iterator[None]:
+    """Keep the garbage collector out: it clears up before, unless told not to, and does nothing inside."""
+    enabled = gc.isenabled()
+    if collect:
+        gc.collect()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if enabled:
+            gc.enable()
 
 
 def quietly(run: Callable[[], T]) -> T:
@@ -315,6 +356,68 @@ def slide(window: Aggregator, entries: Sequence[Any], start: int) -> list[Any]:
     return answers
 
 
+@contextmanager
+def counting(window: Aggregator) -> Iterator[Counting]:
+    """Count the combines of a window for a while; before and after, they cost no more than they do without it.
+
+    A window of `TimedInOrder` combines in another window, and cannot be counted like this.
+    """
+    assert not isinstance(window, TimedInOrder)
+    monoid = window.monoid
+    window.monoid = counter = Counting(monoid)
+    try:
+        yield counter
+    finally:
+        window.monoid = monoid
+
+
+class Kept:
+    """A window of n entries of a stream, which is filled once and slides on from one measurement to the next.
+
+        stream   0 1 2 … | the window's n entries | newcomers …
+                         ^ start                  ^ start + n
+
+    All series of an experiment begin the measurement at x with the same start, so their answers compare. A series that
+    slides further than the others does not stand there any more at the next x, and gets a new window.
+
+    Args:
+        make: makes an empty window.
+        n: its entries.
+        stream: what comes.
+        anew: fill a new window for every measurement. For algorithms that do the work of n slides in one of them:
+            each measurement then begins with that slide.
+    """
+
+    def __init__(self, make: Callable[[], Aggregator], n: int, stream: Sequence[Any], *, anew: bool = False) -> None:
+        self._make = make
+        self._n = n
+        self._stream = stream
+        self._anew = anew
+        self._window: Aggregator | None = None
+        self.start = 0
+
+    def at(self, start: int) -> Aggregator:
+        """Return the window of the n entries from `start` on."""
+        if self._window is None or self.start != start or self._anew:
+            self._window = None  # one at a time
+            gc.collect()
+            self._window = self._make()
+            self.start = start
+            fill(self._window, self._stream[start : start + self._n], start)
+        return self._window
+
+    def newcomers(self, count: int) -> Sequence[Any]:
+        """Return the next entries; the caller inserts all of them, and evicts as many of the oldest."""
+        first = self.start + self._n
+        assert first + count <= len(self._stream)
+        self.start += count
+        return self._stream[first : first + count]
+
+
+PERIODIC = ("two_stacks", "two_stacks_lite", "flatfit")
+"""Algorithms that do the work of n slides in one of them."""
+
+
 def throughput(name: str, monoid: Monoid, n: int, slides: int, **parameters: Any) -> tuple[float, list[Any]]:
     """Slide a window of n entries one by one; return slides per second, and the answers."""
     window = ALGORITHMS[name](monoid, **parameters)
@@ -360,19 +463,22 @@ def combines_per_slide(make: Callable[[Monoid], Aggregator], monoid: Monoid, n: 
 def latency_experiment(
     study: Study, names: Sequence[str], monoid: Monoid, of: str, *, smoke: int, laptop: int, full: int
 ) -> None:
-    """Latency and combines of the 4n slides of some algorithms at one window size n, as quantiles over `RARITY`.
+    """Latency and combines of the slides of some algorithms at one window size n, as quantiles over `RARITY`.
+
+    There are 4n slides, and n at the full size: all that happens once in n slides happens in them.
 
     Args:
         of: what the plot's title says before the sizes.
         smoke, laptop, full: the window's size n at each size of the study.
     """
     n = of_size(study.size, smoke=smoke, laptop=laptop, full=full)
-    repeats = of_size(study.size, smoke=1, laptop=2, full=3)
+    slides = of_size(study.size, smoke=4 * n, laptop=4 * n, full=n)
+    repeats = of_size(study.size, smoke=1, laptop=2, full=2)
     experiment = study.experiment("latency", "share of slides that are as slow, or slower")
-    for name in names:
+    for name in experiment.each(names):
         make = ALGORITHMS[name]
-        steps, answers = least_of(repeats, partial(latencies, make, monoid, n, 4 * n))
-        combines = combines_per_slide(make, monoid, n, 4 * n)
+        steps, answers = least_of(repeats, partial(latencies, make, monoid, n, slides))
+        combines = combines_per_slide(make, monoid, n, slides)
         times, counts = quantiles(steps, scale=1e-3), quantiles(combines)
         for x, quantile in zip(RARITY, QUANTILES, strict=True):
             figures = {"latency of a slide [µs]": times[quantile], "combines of a slide": counts[quantile]}
@@ -380,6 +486,6 @@ def latency_experiment(
     experiment.plot(
         Panel("latency of a slide [µs]", "time", ticks=RARITY),
         Panel("combines of a slide", "combines", ticks=RARITY),
-        title=f"{of}: latency of evict, insert, query (sum, n = {n:,}, {4 * n:,} slides)",
+        title=f"{of}: latency of evict, insert, query (sum, n = {n:,}, {slides:,} slides)",
         note=f"Time: per slide the least of {repeats} runs of the same history; the best of {study.passes} such.",
     )
